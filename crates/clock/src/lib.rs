@@ -1,0 +1,20 @@
+//! Time without a clock: [`Time`] and [`Span`] in nanoseconds, the [`Machine`] contract that every
+//! protocol entity follows, a [`Timers`] table and a seeded generator [`Rng`].
+//!
+//! Nothing here can read a clock or ask the system for randomness. A driver (sockets and kernel
+//! timestamps) or the simulator supplies both, so that one and the same protocol code runs in each.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod machine;
+mod rng;
+mod time;
+mod timers;
+
+pub use machine::Machine;
+pub use rng::Rng;
+pub use time::{Span, Time};
+pub use timers::Timers;

@@ -1,0 +1,85 @@
+//! A table of named timers with a defined order.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::Time;
+
+/// Timers by key, at most one instant for each key. Timers due at the same instant fire in the
+/// order of their keys, so that two runs with the same inputs agree.
+#[derive(Clone, Debug)]
+pub struct Timers<K> {
+    by_key: BTreeMap<K, Time>,
+    by_time: BTreeSet<(Time, K)>,
+}
+
+impl<K> Default for Timers<K> {
+    fn default() -> Self {
+        Timers { by_key: BTreeMap::new(), by_time: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone> Timers<K> {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Arms the timer of `key` for `at`, replacing what it had.
+    pub fn set(&mut self, key: K, at: Time) {
+        self.cancel(&key);
+        self.by_key.insert(key.clone(), at);
+        self.by_time.insert((at, key));
+    }
+
+    /// Disarms the timer of `key`.
+    pub fn cancel(&mut self, key: &K) {
+        if let Some(at) = self.by_key.remove(key) {
+            self.by_time.remove(&(at, key.clone()));
+        }
+    }
+
+    /// The instant for which `key` is armed.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<Time> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The earliest timer.
+    #[must_use]
+    pub fn next(&self) -> Option<(Time, &K)> {
+        self.by_time.first().map(|(at, key)| (*at, key))
+    }
+
+    /// Takes the earliest timer if it is due at `now`.
+    pub fn pop_due(&mut self, now: Time) -> Option<K> {
+        let (at, _) = self.by_time.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, key) = self.by_time.pop_first()?;
+        self.by_key.remove(&key);
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_fire_in_order_of_time_then_key_and_only_when_due() {
+        let mut timers = Timers::new();
+        timers.set("b", Time(5));
+        timers.set("a", Time(5));
+        timers.set("c", Time(3));
+        timers.set("c", Time(9));
+        assert_eq!(timers.pop_due(Time(4)), None);
+        assert_eq!(timers.pop_due(Time(5)), Some("a"));
+        assert_eq!(timers.pop_due(Time(5)), Some("b"));
+        assert_eq!(timers.pop_due(Time(5)), None);
+        assert_eq!(timers.next(), Some((Time(9), &"c")));
+        timers.cancel(&"c");
+        assert_eq!(timers.next(), None);
+    }
+}

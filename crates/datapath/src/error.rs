@@ -1,0 +1,31 @@
+//! What can go wrong while a datapath is set up or changed.
+
+use std::io;
+
+/// An operation of the datapath that failed; nothing of it was applied.
+#[derive(Debug, thiserror::Error)]
+pub enum DatapathError {
+    /// A kernel facility is missing or refused.
+    #[error("{what}: {source}")]
+    Kernel {
+        /// What was tried, in a person's words.
+        what: &'static str,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A slot outside the table.
+    #[error("path slot {slot} is outside the table of {max}")]
+    Slot {
+        /// The slot.
+        slot: u32,
+        /// Number of slots.
+        max: u32,
+    },
+    /// A table in the kernel is full.
+    #[error("the {what} table is full")]
+    Full {
+        /// Which table.
+        what: &'static str,
+    },
+}

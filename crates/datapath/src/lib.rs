@@ -1,0 +1,68 @@
+//! The packet path of a daemon: one TUN device, encapsulation and decapsulation, counters, stamps,
+//! probe answers. Two implementations of one trait: eBPF ([`ebpf`]) and user space ([`user`]).
+//!
+//! The daemon decides and calls [`Datapath`]; the datapath carries packets and reports through the
+//! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`Event::Miss`]; the daemon
+//! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
+
+pub mod ebpf;
+pub mod user;
+
+mod error;
+mod types;
+
+pub use error::DatapathError;
+pub use types::{
+    Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
+    ProbeEvent, ProbeKind, ProbeOrder, Role, Setup, Via,
+};
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use segue_wire::{DropReason, FlowKey};
+
+/// What a daemon asks of the packet path. Slots number the paths of this end; a path's slot is the
+/// tunnel index under which this end receives.
+pub trait Datapath: Send {
+    /// Which implementation this is, for status output.
+    fn kind(&self) -> Kind;
+    /// Index of the TUN device.
+    fn tun_ifindex(&self) -> u32;
+    /// Starts to receive tunnel packets on an interface; does nothing if it already does.
+    fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError>;
+    /// Stops to receive tunnel packets on an interface; does nothing if it does not, or is gone.
+    fn detach(&mut self, ifindex: u32);
+    /// Sets a path up, or changes it; counters and learned endpoint of a path with unchanged cookies
+    /// survive.
+    fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError>;
+    /// Takes a path down. Flows bound to it miss from then on.
+    fn remove_path(&mut self, slot: u32);
+    /// Sends what is bound to `slot` over another path, at once and for all flows; `None` ends that.
+    fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError>;
+    /// Says to whom an inner address belongs (see [`InnerEntry`]).
+    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
+    /// Forgets an inner address.
+    fn remove_inner(&mut self, address: IpAddr);
+    /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path.
+    fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError>;
+    /// Removes a binding.
+    fn unbind_flow(&mut self, key: &FlowKey);
+    /// All bindings, those learned from arriving packets included.
+    fn flows(&mut self) -> Vec<FlowEntry>;
+    /// Stamps and sends probes, all in one go.
+    fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
+    /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
+    fn inject(&mut self, packet: MissPacket);
+    /// Counters of a path, zero for an unknown one.
+    fn counters(&mut self, slot: u32) -> PathCounters;
+    /// Refused packets by reason, those above zero.
+    fn drops(&mut self) -> BTreeMap<DropReason, u64>;
+    /// Says that the daemon is alive; to be called once a second. When it stops, packets pass this
+    /// datapath untouched after [`HEARTBEAT_TIMEOUT_S`].
+    fn heartbeat(&mut self);
+}
+
+/// Seconds without [`Datapath::heartbeat`] after which the programs in the kernel let every packet
+/// pass as if they were not there.
+pub const HEARTBEAT_TIMEOUT_S: u64 = 3;

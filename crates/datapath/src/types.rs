@@ -1,0 +1,196 @@
+//! The words of the [`crate::Datapath`] trait.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use segue_clock::Time;
+use segue_wire::{FlowKey, Probe, ProbeKey};
+
+/// How to set a datapath up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Name of the TUN device, `segue0` by default. Must begin with `segue`.
+    pub tun_name: String,
+    /// MTU of the TUN device in bytes.
+    pub tun_mtu: u32,
+    /// Local UDP port of tunnel packets (both ends use one).
+    pub port: u16,
+    /// Which end this is.
+    pub role: Role,
+    /// Most paths at a time; slots are below it.
+    pub max_paths: u32,
+    /// Most flow bindings at a time; the least recently used gives way.
+    pub max_flows: u32,
+    /// Firewall mark that outer packets carry, so that the host's routing rules let them pass.
+    pub mark: u32,
+}
+
+/// Which end of its paths a daemon is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The mobile host: sends requests, accepts inner packets *to* its own addresses.
+    Host,
+    /// The anchor: answers requests, accepts inner packets *from* the path's host, learns endpoints
+    /// and return paths.
+    Anchor,
+}
+
+/// Which implementation carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// eBPF at TC, with decapsulation in XDP on at least one interface or not.
+    Ebpf {
+        /// XDP decapsulates on at least one attached interface.
+        xdp: bool,
+    },
+    /// TUN descriptor and UDP sockets.
+    User,
+}
+
+/// One path, as this end uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathConfig {
+    /// Index that the other end wants to see.
+    pub tx_index: u32,
+    /// Cookie that the other end wants to see.
+    pub tx_cookie: u64,
+    /// Cookie that this end wants to see.
+    pub rx_cookie: u64,
+    /// Key of the path's probes.
+    pub key: ProbeKey,
+    /// Outer source; `None` at an anchor until learned.
+    pub local: Option<SocketAddr>,
+    /// Outer destination; `None` at an anchor until a valid probe request shows it.
+    pub remote: Option<SocketAddr>,
+    /// Interface to send on; 0 at an anchor until learned.
+    pub ifindex: u32,
+    /// Next hop, of the outer family; `None` leaves it to the kernel's routes.
+    pub gateway: Option<IpAddr>,
+    /// The host that the path belongs to (anchor); 0 at the host.
+    pub owner: u32,
+}
+
+/// To whom an inner address belongs: at an anchor the host that may send from it, at a host itself
+/// (owner 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InnerEntry {
+    /// The owner, as in [`PathConfig::owner`].
+    pub owner: u32,
+}
+
+/// Where packets of a path go instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The path to use.
+    pub slot: u32,
+    /// Mark the packets `DATA_ONE_WAY`: only this direction moved, the other end must not learn.
+    pub one_way: bool,
+}
+
+/// Packets and bytes (outer IP packet lengths not included: inner bytes) of a path. Packet counters
+/// count probes too, wrap at 2³² and are what probes carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Packets sent (Sc at the host, Ss at the anchor).
+    pub tx_packets: u32,
+    /// Packets received (Rc at the host, Rs at the anchor).
+    pub rx_packets: u32,
+    /// Inner bytes sent.
+    pub tx_bytes: u64,
+    /// Inner bytes received.
+    pub rx_bytes: u64,
+    /// The remote end, learned or configured.
+    pub remote: Option<SocketAddr>,
+}
+
+/// One flow binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowEntry {
+    /// The flow, as its packets leave this end.
+    pub key: FlowKey,
+    /// The path it is bound to.
+    pub slot: u32,
+    /// Packets sent since it was bound.
+    pub packets: u64,
+    /// Inner bytes sent since it was bound.
+    pub bytes: u64,
+    /// When a packet was last sent or learned from.
+    pub last_seen: Time,
+}
+
+/// A probe to send. The datapath fills the stamps and counters of the sending end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeOrder {
+    /// The path.
+    pub slot: u32,
+    /// [`ProbeKind::Request`] (host) or [`ProbeKind::Unsolicited`] (anchor).
+    pub kind: ProbeKind,
+    /// Goes into the header.
+    pub k: u8,
+    /// All fields that are not the datapath's. Request: it fills `t_sc`, `sc` and
+    /// `dt = t_sc − held_since`. Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss − held_since`.
+    pub probe: Probe,
+    /// Request: t_Rc of the last response. Unsolicited: t_Rs of the last request. Microseconds
+    /// modulo 2³².
+    pub held_since: u32,
+}
+
+/// Which kind of probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// Host to anchor.
+    Request,
+    /// The answer to a request. Sent by the datapath itself, never ordered.
+    Response,
+    /// A response that no request asked for.
+    Unsolicited,
+}
+
+/// A valid probe that arrived: authenticated, with a cookie that fits, and (request) newer than any
+/// before it on its path, so that it may count for liveness. At an anchor the datapath has answered it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeEvent {
+    /// The path.
+    pub slot: u32,
+    /// What it is.
+    pub kind: ProbeKind,
+    /// K from its header.
+    pub k: u8,
+    /// Its fields.
+    pub probe: Probe,
+    /// When it arrived, monotonic clock; kernel stamp if `kernel_stamp`.
+    pub at: Time,
+    /// This end's receive counter at that moment, the probe included.
+    pub received: u32,
+    /// Outer source.
+    pub remote: SocketAddr,
+    /// `at` was taken by the kernel on arrival.
+    pub kernel_stamp: bool,
+    /// A response only: when its request really left, where the kernel told (user-space path);
+    /// `None` where `t_sc` was stamped by the kernel itself.
+    pub sent_at: Option<Time>,
+}
+
+/// A packet without a binding, as it came from the TUN device. Opaque but for its flow.
+#[derive(Debug)]
+pub struct MissPacket {
+    /// Its flow.
+    pub key: FlowKey,
+    /// Its differentiated services code point.
+    pub dscp: u8,
+    /// The packet with its virtio network header, as read from the TUN device.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What the datapath reports.
+#[derive(Debug)]
+pub enum Event {
+    /// A probe arrived.
+    Probe(ProbeEvent),
+    /// A packet has no binding. At most one event for a flow until it is injected or 100 ms have passed; the
+    /// datapath keeps up to 64 further packets of that flow and sends them with it.
+    Miss(MissPacket),
+}
+
+/// Takes the datapath's events; called from its threads, must not block.
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;

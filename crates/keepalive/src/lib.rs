@@ -1,0 +1,6 @@
+//! The measurement core.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;

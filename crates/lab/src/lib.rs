@@ -1,0 +1,1 @@
+//! Test networks in namespaces with link emulation.

@@ -1,0 +1,1 @@
+//! Devices, addresses, routes and rules.

@@ -1,0 +1,1 @@
+//! A watch on interfaces that come and go.

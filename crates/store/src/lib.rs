@@ -1,0 +1,1 @@
+//! State that outlives a process.

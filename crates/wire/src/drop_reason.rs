@@ -1,0 +1,118 @@
+//! The reasons for which the packet path refuses a packet.
+
+use core::fmt;
+
+/// Why a packet was refused. The numbers are shared with the eBPF programs (`segue.bpf.h`), the names
+/// with the metrics and the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum DropReason {
+    /// Shorter than its format.
+    Truncated = 0,
+    /// A version other than 1.
+    Version = 1,
+    /// A packet type without a meaning.
+    Type = 2,
+    /// A field that must be zero is not.
+    Field = 3,
+    /// No path has this tunnel index.
+    UnknownIndex = 4,
+    /// The cookie is not the path's.
+    Cookie = 5,
+    /// The probe's authenticator is wrong.
+    Mac = 6,
+    /// The probe's sequence number was seen before, or is too old.
+    Replay = 7,
+    /// The inner source does not belong to the host of the path.
+    InnerSource = 8,
+    /// The inner destination is not one of ours (host side).
+    InnerDestination = 9,
+    /// The inner packet is neither IPv4 nor IPv6, or does not fit its own length.
+    InnerPacket = 10,
+    /// The path to send on has no known remote end.
+    NoRemote = 11,
+    /// The kernel would not encapsulate the packet, not even from user space.
+    Encapsulation = 12,
+    /// The kernel would not decapsulate the packet.
+    Decapsulation = 13,
+    /// The inner destination belongs to no host (anchor side).
+    NoHost = 14,
+    /// A queue to user space was full.
+    QueueFull = 15,
+}
+
+impl DropReason {
+    /// Every reason, in the order of its number.
+    pub const ALL: [DropReason; 16] = [
+        DropReason::Truncated,
+        DropReason::Version,
+        DropReason::Type,
+        DropReason::Field,
+        DropReason::UnknownIndex,
+        DropReason::Cookie,
+        DropReason::Mac,
+        DropReason::Replay,
+        DropReason::InnerSource,
+        DropReason::InnerDestination,
+        DropReason::InnerPacket,
+        DropReason::NoRemote,
+        DropReason::Encapsulation,
+        DropReason::Decapsulation,
+        DropReason::NoHost,
+        DropReason::QueueFull,
+    ];
+
+    /// The name used in output and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::Truncated => "truncated",
+            DropReason::Version => "version",
+            DropReason::Type => "type",
+            DropReason::Field => "field",
+            DropReason::UnknownIndex => "unknown_index",
+            DropReason::Cookie => "cookie",
+            DropReason::Mac => "mac",
+            DropReason::Replay => "replay",
+            DropReason::InnerSource => "inner_source",
+            DropReason::InnerDestination => "inner_destination",
+            DropReason::InnerPacket => "inner_packet",
+            DropReason::NoRemote => "no_remote",
+            DropReason::Encapsulation => "encapsulation",
+            DropReason::Decapsulation => "decapsulation",
+            DropReason::NoHost => "no_host",
+            DropReason::QueueFull => "queue_full",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<crate::WireError> for DropReason {
+    fn from(error: crate::WireError) -> DropReason {
+        use crate::WireError as E;
+        match error {
+            E::TooShort { .. } => DropReason::Truncated,
+            E::Version { .. } => DropReason::Version,
+            E::Type { .. } => DropReason::Type,
+            E::Field { .. } | E::Signal => DropReason::Field,
+            E::Mac => DropReason::Mac,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_follow_the_order_of_the_list() {
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, i);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The 16 bytes between the outer UDP header and what the tunnel carries.
+
+use crate::WireError;
+
+/// The header of every packet on port [`crate::TUNNEL_PORT`].
+///
+/// ```text
+///  0                   1                   2                   3
+///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+/// +-------+-------+---------------+---------------+---------------+
+/// |Version| Type  |     Flags     |       K       |   Reserved    |
+/// +-------+-------+---------------+---------------+---------------+
+/// |              Tunnel index (chosen by the receiver)            |
+/// +---------------------------------------------------------------+
+/// |                                                               |
+/// +              Cookie (chosen by the receiver)                  +
+/// |                                                               |
+/// +---------------------------------------------------------------+
+/// ```
+///
+/// All fields are in network byte order. `K` is the number of unanswered probes before the client
+/// calls the path down (probes only, zero in data). The cookie is secret and fixed for a
+/// registration, so that every segment of a segmented super-packet carries the same header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub packet_type: PacketType,
+    /// [`flags`] of the type.
+    pub flags: u8,
+    /// K in probes, zero in data.
+    pub k: u8,
+    /// The receiver's index of the path.
+    pub index: u32,
+    /// The receiver's cookie of the path.
+    pub cookie: u64,
+}
+
+/// What follows the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PacketType {
+    /// An inner IPv4 or IPv6 packet.
+    Data = 0,
+    /// A probe request: 32 bytes of probe, 8 bytes of authenticator.
+    Request = 2,
+    /// A probe response, laid out as the request.
+    Response = 3,
+}
+
+/// Flag bits by packet type.
+pub mod flags {
+    /// Data: the sender moved this flow in this direction only; do not learn the return path.
+    pub const DATA_ONE_WAY: u8 = 1;
+    /// Response: no request asked for it; the server has not heard the client for a while.
+    pub const RESPONSE_UNSOLICITED: u8 = 1;
+}
+
+impl Header {
+    /// The protocol version, in the upper half of the first byte.
+    pub const VERSION: u8 = 1;
+    /// Length in bytes.
+    pub const LEN: usize = 16;
+
+    /// Reads the header in front of `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError`] for short input, another version, an unknown type, an unknown flag or a
+    /// reserved field that is not zero.
+    pub fn parse(bytes: &[u8]) -> Result<Header, WireError> {
+        let Some((head, _)) = bytes.split_first_chunk::<{ Header::LEN }>() else {
+            return Err(WireError::TooShort { what: "header", got: bytes.len(), min: Header::LEN });
+        };
+        let [vt, flags, k, reserved, i0, i1, i2, i3, cookie @ ..] = *head;
+        if vt >> 4 != Header::VERSION {
+            return Err(WireError::Version { got: vt >> 4 });
+        }
+        let packet_type = match vt & 15 {
+            0 => PacketType::Data,
+            2 => PacketType::Request,
+            3 => PacketType::Response,
+            got => return Err(WireError::Type { got }),
+        };
+        let known = match packet_type {
+            PacketType::Data | PacketType::Response => 1,
+            PacketType::Request => 0,
+        };
+        if flags & !known != 0 {
+            return Err(WireError::Field { field: "flags", got: u32::from(flags) });
+        }
+        if reserved != 0 {
+            return Err(WireError::Field { field: "reserved", got: u32::from(reserved) });
+        }
+        if packet_type == PacketType::Data && k != 0 {
+            return Err(WireError::Field { field: "k", got: u32::from(k) });
+        }
+        Ok(Header {
+            packet_type,
+            flags,
+            k,
+            index: u32::from_be_bytes([i0, i1, i2, i3]),
+            cookie: u64::from_be_bytes(cookie),
+        })
+    }
+
+    /// The header's bytes.
+    #[must_use]
+    pub fn emit(&self) -> [u8; Header::LEN] {
+        let mut bytes = [0; Header::LEN];
+        bytes[0] = Header::VERSION << 4 | self.packet_type as u8;
+        bytes[1] = self.flags;
+        bytes[2] = self.k;
+        bytes[4..8].copy_from_slice(&self.index.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOLDEN: [u8; 16] =
+        [0x10, 1, 0, 0, 0, 0, 0, 7, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
+
+    #[test]
+    fn golden_bytes_of_a_one_way_data_header() {
+        let header = Header {
+            packet_type: PacketType::Data,
+            flags: flags::DATA_ONE_WAY,
+            k: 0,
+            index: 7,
+            cookie: 0x1122_3344_5566_7788,
+        };
+        assert_eq!(header.emit(), GOLDEN);
+        assert_eq!(Header::parse(&GOLDEN), Ok(header));
+    }
+
+    #[test]
+    fn every_truncation_is_refused_by_length() {
+        for n in 0..Header::LEN {
+            assert_eq!(
+                Header::parse(&GOLDEN[..n]),
+                Err(WireError::TooShort { what: "header", got: n, min: 16 })
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_versions_types_flags_and_reserved_bytes_are_refused() {
+        let with = |i: usize, v: u8| {
+            let mut b = GOLDEN;
+            b[i] = v;
+            Header::parse(&b)
+        };
+        assert_eq!(with(0, 0x20), Err(WireError::Version { got: 2 }));
+        assert_eq!(with(0, 0x1f), Err(WireError::Type { got: 15 }));
+        assert_eq!(with(1, 2), Err(WireError::Field { field: "flags", got: 2 }));
+        assert_eq!(with(2, 9), Err(WireError::Field { field: "k", got: 9 }));
+        assert_eq!(with(3, 1), Err(WireError::Field { field: "reserved", got: 1 }));
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_emits_the_same_bytes(bytes in proptest::array::uniform16(any::<u8>())) {
+            if let Ok(header) = Header::parse(&bytes) {
+                prop_assert_eq!(header.emit(), bytes);
+            }
+        }
+    }
+}

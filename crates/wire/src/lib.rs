@@ -1,0 +1,31 @@
+//! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
+//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]) and the
+//! reasons for which a packet is refused ([`DropReason`]).
+//!
+//! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
+//! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod drop_reason;
+pub mod error;
+pub mod flow;
+pub mod header;
+pub mod probe;
+pub mod signal;
+
+pub use drop_reason::DropReason;
+pub use error::WireError;
+pub use flow::FlowKey;
+pub use header::{Header, PacketType};
+pub use probe::{Probe, ProbeKey};
+
+/// UDP port of probes and tunnels.
+pub const TUNNEL_PORT: u16 = 5005;
+/// UDP port of the signalling (QUIC).
+pub const SIGNAL_PORT: u16 = 5006;
+/// Paths that one host can have at a time: each has a bit in the `heard` field of a probe.
+pub const MAX_PATHS: usize = 16;

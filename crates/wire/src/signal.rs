@@ -1,0 +1,231 @@
+//! The messages between host and anchor on their signalling connection (QUIC, both ends
+//! authenticated by certificates). Each message is a 16-bit length in network order and that many
+//! bytes of postcard encoding.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::WireError;
+
+/// The version of these messages; a host with another one is refused.
+pub const SIGNAL_VERSION: u16 = 1;
+/// ALPN name of the signalling connection.
+pub const ALPN: &[u8] = b"segue/1";
+/// Longest message in bytes, without its length field.
+pub const MAX_MESSAGE: usize = 4096;
+/// Longest name of an interface or host in bytes.
+pub const MAX_NAME: usize = 64;
+
+/// From the mobile host to the anchor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromHost {
+    /// First message of a connection. `epoch` grows with every start of the host; a registration
+    /// that does not grow it is a replay and is refused. Connections of one epoch share one
+    /// registration, so that signalling can be re-established while the paths live on.
+    Register {
+        /// [`SIGNAL_VERSION`].
+        version: u16,
+        /// Greater than in any earlier start of this host.
+        epoch: u64,
+    },
+    /// Sets a path up, or changes the parameters of one that stands.
+    AddPath(PathOffer),
+    /// Takes a path down.
+    RemovePath {
+        /// Its number.
+        path: u8,
+    },
+    /// The host goes away and wants its registration ended.
+    Leave,
+}
+
+/// One path as the host offers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathOffer {
+    /// The host's number for the path, below [`crate::MAX_PATHS`]: its bit in `heard`.
+    pub path: u8,
+    /// Name of the host's interface, for people.
+    pub name: String,
+    /// Tunnel index under which the host wants to receive.
+    pub index: u32,
+    /// Cookie with which the host wants to receive.
+    pub cookie: u64,
+    /// Unanswered probes before the client calls the path down.
+    pub k: u8,
+    /// Probe period in milliseconds.
+    pub t_ka_ms: u16,
+}
+
+/// From the anchor to the mobile host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAnchor {
+    /// The registration stands.
+    Registered {
+        /// The host's inner addresses.
+        inner: Vec<IpAddr>,
+        /// The anchor's own inner addresses.
+        anchor: Vec<IpAddr>,
+        /// Where the anchor receives tunnel packets (port; the address is the one that answered).
+        tunnel_port: u16,
+    },
+    /// The registration, or a message, is refused; the connection ends.
+    Refused {
+        /// Why.
+        reason: Refusal,
+    },
+    /// A path is ready to be probed.
+    PathReady(PathGrant),
+    /// A path cannot be set up; the registration stands.
+    PathRefused {
+        /// The host's number for the path.
+        path: u8,
+        /// Why.
+        reason: Refusal,
+    },
+}
+
+/// One path as the anchor grants it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathGrant {
+    /// The host's number for the path.
+    pub path: u8,
+    /// Tunnel index under which the anchor wants to receive.
+    pub index: u32,
+    /// Cookie with which the anchor wants to receive.
+    pub cookie: u64,
+    /// Key of the path's probes, both directions.
+    pub key: [u8; 16],
+}
+
+impl core::fmt::Debug for PathGrant {
+    /// Never shows cookie or key.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PathGrant {{ path: {}, index: {}, … }}", self.path, self.index)
+    }
+}
+
+/// Why the anchor refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The host speaks another version of the messages.
+    Version {
+        /// The anchor's.
+        speaks: u16,
+    },
+    /// The epoch is not greater than an earlier one.
+    Replay,
+    /// No inner address is left.
+    NoAddress,
+    /// No tunnel index is left, or the path number is out of range.
+    NoPath,
+    /// The host is not enrolled, or no longer.
+    NotEnrolled,
+    /// A message that does not decode, or out of turn.
+    Protocol,
+}
+
+impl core::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Refusal::Version { speaks } => {
+                write!(f, "the anchor speaks version {speaks} of the signalling")
+            }
+            Refusal::Replay => f.write_str("the registration is a replay of an older one"),
+            Refusal::NoAddress => f.write_str("the anchor has no inner address left"),
+            Refusal::NoPath => f.write_str("the anchor has no room for this path"),
+            Refusal::NotEnrolled => f.write_str("the host is not enrolled at the anchor"),
+            Refusal::Protocol => f.write_str("the anchor did not understand a message"),
+        }
+    }
+}
+
+/// A message with its length in front.
+///
+/// # Errors
+/// [`WireError::Signal`] if it is longer than [`MAX_MESSAGE`].
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
+    let body = postcard::to_allocvec(message).map_err(|_| WireError::Signal)?;
+    if body.len() > MAX_MESSAGE {
+        return Err(WireError::Signal);
+    }
+    let mut bytes = Vec::with_capacity(body.len() + 2);
+    bytes.extend((body.len() as u16).to_be_bytes());
+    bytes.extend(body);
+    Ok(bytes)
+}
+
+/// Takes the first whole message off the front of `buffer`; `None` while it is not whole.
+///
+/// # Errors
+/// [`WireError::Signal`] for a length over [`MAX_MESSAGE`], a message that does not decode, and
+/// bytes left over within its length. The connection is of no use after an error.
+pub fn decode<M: for<'a> Deserialize<'a>>(buffer: &mut Vec<u8>) -> Result<Option<M>, WireError> {
+    let Some((len, rest)) = buffer.split_first_chunk::<2>() else { return Ok(None) };
+    let len = usize::from(u16::from_be_bytes(*len));
+    if len > MAX_MESSAGE {
+        return Err(WireError::Signal);
+    }
+    let Some(body) = rest.get(..len) else { return Ok(None) };
+    let (message, left) = postcard::take_from_bytes(body).map_err(|_| WireError::Signal)?;
+    if !left.is_empty() {
+        return Err(WireError::Signal);
+    }
+    buffer.drain(..len + 2);
+    Ok(Some(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn offer() -> FromHost {
+        FromHost::AddPath(PathOffer {
+            path: 3,
+            name: "wlan0".into(),
+            index: 70_000,
+            cookie: u64::MAX,
+            k: 5,
+            t_ka_ms: 30,
+        })
+    }
+
+    #[test]
+    fn messages_round_trip_in_one_stream_cut_anywhere() {
+        let mut stream = encode(&FromHost::Register { version: SIGNAL_VERSION, epoch: 9 }).unwrap();
+        stream.extend(encode(&offer()).unwrap());
+        for cut in 0..stream.len() {
+            let mut buffer = stream[..cut].to_vec();
+            let mut got = vec![];
+            while let Some(m) = decode::<FromHost>(&mut buffer).unwrap() {
+                got.push(m);
+            }
+            buffer.extend(&stream[cut..]);
+            while let Some(m) = decode::<FromHost>(&mut buffer).unwrap() {
+                got.push(m);
+            }
+            assert_eq!(got, [FromHost::Register { version: 1, epoch: 9 }, offer()], "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn surplus_bytes_and_lengths_over_the_bound_are_refused() {
+        let mut bytes = encode(&offer()).unwrap();
+        bytes[1] += 1;
+        bytes.push(0);
+        assert_eq!(decode::<FromHost>(&mut bytes), Err(WireError::Signal));
+        assert_eq!(decode::<FromHost>(&mut vec![0xff, 0xff]), Err(WireError::Signal));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode::<FromHost>(&mut bytes.clone());
+            let _ = decode::<FromAnchor>(&mut bytes.clone());
+        }
+    }
+}
