@@ -86,6 +86,10 @@ struct {
 	__uint(max_entries, 1 << 20);
 } segue_events SEC(".maps");
 
+/* So that the Rust types of what is in no map are generated too. */
+const volatile struct probe_order type_of_order = {};
+const volatile struct probe_event type_of_event = {};
+
 static __always_inline void count(enum drop_reason reason)
 {
 	__u32 key = reason;
