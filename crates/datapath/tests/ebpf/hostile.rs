@@ -64,7 +64,9 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
         let good = request(9);
         let mut bad: Vec<Vec<u8>> = (0..good.len()).map(|n| good[..n].to_vec()).collect();
         bad.push([&good[..], &[0]].concat());
-        bad.push(Probe { seq: 9, ..Probe::default() }.seal(&request_header(), &ProbeKey([1; 16])).into());
+        bad.push(
+            Probe { seq: 9, ..Probe::default() }.seal(&request_header(), &ProbeKey([1; 16])).into(),
+        );
         for bit in 0..good.len() * 8 {
             let mut flipped = good;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -191,7 +193,8 @@ fn inner_addresses_that_are_not_the_hosts_are_refused_at_both_ends() {
         let own: std::net::IpAddr = own.parse().unwrap();
         let spoof = world.host.ns.run(|| {
             let len = if inner == Family::V4 { 32 } else { 128 };
-            segue_linux::link::add_address("segue0", segue_linux::link::Prefix::new(foreign, len)).unwrap();
+            segue_linux::link::add_address("segue0", segue_linux::link::Prefix::new(foreign, len))
+                .unwrap();
             UdpSocket::bind((foreign, 0)).unwrap()
         });
         let before = world.anchor.dropped(DropReason::InnerSource);

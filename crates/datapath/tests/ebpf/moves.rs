@@ -86,7 +86,9 @@ fn via_moves_all_flows_at_once_and_one_way_moves_are_not_learned() {
 fn add_vxlan(end: &End, this: u8) {
     let other = 3 - this;
     let steps = [
-        format!("link add sgvx type vxlan id 9 dstport 4789 local 10.8.0.{this} remote 10.8.0.{other} dev segue0"),
+        format!(
+            "link add sgvx type vxlan id 9 dstport 4789 local 10.8.0.{this} remote 10.8.0.{other} dev segue0"
+        ),
         format!("addr add 10.7.0.{this}/24 dev sgvx"),
         "link set sgvx up".into(),
     ];
