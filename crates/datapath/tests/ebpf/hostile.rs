@@ -47,9 +47,9 @@ fn verdict(bytes: &[u8]) -> DropReason {
         return DropReason::Cookie;
     }
     match header.packet_type {
-        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).unwrap_err(),
+        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
         PacketType::Response => DropReason::Type,
-        PacketType::Request => Probe::open(bytes, &KEY).unwrap_err().into(),
+        PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
     }
 }
 
