@@ -4,12 +4,16 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use etherparse::{Ipv4Header, PacketBuilder};
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_linux::link::{self, Feature, Prefix, Route, add_route, set_feature};
 use segue_linux::netns::Netns;
 
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{Family, Wire, World, may_run};
+use segue_wire::{DropReason, Header, PacketType};
+
+use crate::hostile::stranger;
+use crate::world::{Family, Wire, World, anchor_slot, eventually, may_run};
 
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 6, 0, 2);
 
@@ -88,6 +92,50 @@ fn the_inner_class_is_copied_out_and_congestion_seen_outside_is_carried_in() {
             assert_eq!(i32::from(received_tos(&receiver)), tos);
         }
     }
+}
+
+#[test]
+fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others() {
+    if !may_run() {
+        return;
+    }
+    for (outer, xdp) in [(Family::V4, Xdp::Off), (Family::V4, Xdp::On)] {
+        let options = EbpfOptions { xdp, ..EbpfOptions::default() };
+        let world = World::ready(outer, Wire::NoGso, 1, options);
+        let receiver = world.anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        set_int(&receiver, libc::IP_RECVTOS, 1);
+        let wire = stranger(&world, 6000);
+        set_int(&wire, libc::IP_TOS, 3);
+        let port = receiver.local_addr().unwrap().port();
+        wire.send(&tunnelled(port, 0xb9)).unwrap(); // ECT(1)
+        assert_eq!(received_tos(&receiver), 0xbb);
+        wire.send(&tunnelled(port, 0xb8)).unwrap(); // not capable
+        let dropped = || world.anchor.dropped(DropReason::Decapsulation) == 1;
+        eventually("the drop that stands for the mark", dropped);
+    }
+}
+
+/// A data packet of path 0 with an inner datagram of the class given.
+fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
+    let header = Header {
+        packet_type: PacketType::Data,
+        flags: 0,
+        k: 0,
+        index: anchor_slot(0),
+        cookie: 0xa000,
+    };
+    let mut inner = Vec::new();
+    let builder = PacketBuilder::ipv4([10, 8, 0, 1], [10, 8, 0, 2], 9).udp(4000, port);
+    builder.write(&mut inner, b"marked").unwrap();
+    let (mut ip, rest) = Ipv4Header::from_slice(&inner).unwrap();
+    ip.dscp = (tos >> 2).try_into().unwrap();
+    ip.ecn = (tos & 3).try_into().unwrap();
+    ip.header_checksum = ip.calc_header_checksum();
+    let mut bytes = header.emit().to_vec();
+    ip.write(&mut bytes).unwrap();
+    bytes.extend(rest);
+    bytes
 }
 
 fn set_int(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) {

@@ -26,7 +26,7 @@ fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
 }
 
 /// A socket of the host's namespace that stands for someone on the wire.
-fn stranger(world: &World, port: u16) -> UdpSocket {
+pub fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 2), PORT)).unwrap();
