@@ -165,8 +165,7 @@ impl Anchor {
             gateway: None,
             owner,
         };
-        let report =
-            Report::PathAdded { host: self.name_of(owner), path: path.name.clone() };
+        let report = Report::PathAdded { host: self.name_of(owner), path: path.name.clone() };
         self.slots.insert(slot, path);
         if let Some(host) = self.hosts.get_mut(&owner) {
             host.paths.insert(offer.path, slot);

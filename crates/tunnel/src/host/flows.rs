@@ -1,5 +1,6 @@
 //! The host's flows: which path each uses, and moving them.
 
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -101,30 +102,38 @@ impl Host {
 
     /// Asks the steering about every class and moves what it wants moved.
     pub(super) fn evaluate(&mut self, now: Time) {
-        self.evaluated = now;
-        let views = self.views();
+        self.decide(now);
         for class in CLASSES {
-            let Some(decision) = self.steering.choose(now, class, &views) else { continue };
-            let PathId(to) = decision.path;
-            let moved = self.rebind(class);
-            if let Some(PathId(from)) = decision.previous
-                && from != to
-                && moved > 0
-            {
-                let cause = match decision.reason {
-                    Reason::Requested => Cause::Requested,
-                    Reason::Down => Cause::Down,
-                    _ => Cause::Better,
-                };
-                self.report_handover(Some(class), from, to, cause, moved);
+            for ((from, to), flows) in self.rebind(class) {
+                let cause = self.causes.get(&class).copied().unwrap_or(Cause::Better);
+                self.report_handover(Some(class), from, to, cause, flows);
             }
         }
         self.serve_waiting(now);
     }
 
-    /// Binds the flows of a class to where they belong; how many changed. Flows of a path whose
-    /// uplink alone is dead stay bound to it: its redirection carries them, marked one-way.
-    fn rebind(&mut self, class: Class) -> usize {
+    /// Lets the steering hear the news; remembers why each class moved last.
+    fn decide(&mut self, now: Time) {
+        self.evaluated = now;
+        let views = self.views();
+        for class in CLASSES {
+            let Some(decision) = self.steering.choose(now, class, &views) else { continue };
+            if decision.is_move() {
+                let cause = match decision.reason {
+                    Reason::Requested => Cause::Requested,
+                    Reason::Down => Cause::Down,
+                    Reason::Removed => Cause::InterfaceGone,
+                    Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
+                };
+                self.causes.insert(class, cause);
+            }
+        }
+    }
+
+    /// Binds the flows of a class to where they belong; how many went from where to where. Flows of
+    /// a path whose uplink alone is dead stay bound to it: its redirection carries them, marked
+    /// one-way.
+    fn rebind(&mut self, class: Class) -> BTreeMap<(u8, u8), usize> {
         let one_way = |n: &u8| {
             self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
         };
@@ -133,15 +142,17 @@ impl Host {
             .iter()
             .filter(|(_, flow)| flow.class == class && !one_way(&flow.path))
             .filter_map(|(key, flow)| Some((*key, self.path_for(class, flow.pinned)?)))
-            .filter(|(key, path)| self.flows.get(key).is_some_and(|flow| flow.path != *path))
             .collect();
-        for (key, path) in &moves {
-            if let Some(flow) = self.flows.get_mut(key) {
-                flow.path = *path;
-                self.out.push_back(HostOutput::Bind(*key, u32::from(*path)));
-            }
+        let mut counts = BTreeMap::new();
+        for (key, to) in moves {
+            let Some(flow) = self.flows.get_mut(&key).filter(|flow| flow.path != to) else {
+                continue;
+            };
+            *counts.entry((flow.path, to)).or_insert(0) += 1;
+            flow.path = to;
+            self.out.push_back(HostOutput::Bind(key, u32::from(to)));
         }
-        moves.len()
+        counts
     }
 
     /// Takes all flows off a path at once: first one redirection, then each binding.
@@ -151,10 +162,7 @@ impl Host {
             self.set_via(number, None);
             return;
         };
-        self.set_via(
-            number,
-            Some(crate::Redirect { slot: u32::from(target), one_way: false }),
-        );
+        self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
         self.redirect_dead_paths(now);
         for class in CLASSES {
             self.rebind(class);
@@ -172,10 +180,7 @@ impl Host {
 
     /// The live path of the default class, after the steering has heard the news.
     pub(super) fn best_for_all(&mut self, now: Time) -> Option<u8> {
-        let views = self.views();
-        for class in CLASSES {
-            self.steering.choose(now, class, &views);
-        }
+        self.decide(now);
         self.steering
             .current(Class::Default)
             .map(|PathId(n)| n)

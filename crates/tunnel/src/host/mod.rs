@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_steering::Steering;
+use segue_steering::{Class, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 
@@ -29,7 +29,7 @@ use flows::Waiting;
 pub use paths::Path;
 
 use crate::secrets::Secrets;
-use crate::{HostConfig, HostInput, HostOutput, Interface, Report};
+use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
 
 /// First pause before signalling is tried again.
 const RETRY_MIN: Span = Span::from_millis(500);
@@ -51,6 +51,7 @@ pub struct Host {
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
+    causes: BTreeMap<Class, Cause>,
     evaluated: Time,
     out: VecDeque<HostOutput>,
 }
@@ -84,6 +85,7 @@ impl Host {
             paths: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
+            causes: BTreeMap::new(),
             evaluated: Time::ZERO,
             out: VecDeque::new(),
         }
@@ -176,10 +178,8 @@ impl Host {
                 self.on_registered(inner, anchor, tunnel_port);
             }
             FromAnchor::Refused { reason } => {
-                self.out.push_back(HostOutput::Report(Report::Refused {
-                    host: String::new(),
-                    reason,
-                }));
+                self.out
+                    .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
                 self.retry = RETRY_MAX;
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),

@@ -325,7 +325,7 @@ impl Host {
         let heard = path.client.as_ref().is_some_and(Client::heard);
         let name = path.name.to_string();
         let bound = path.detection_bound();
-        let silent = path.client.as_ref().and_then(Client::last_response).map(|at| now.since(at));
+        let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
         match state {
             State::Down if heard => self.redirect_dead_paths(now),
             State::Down => self.move_off(now, number, &name, Cause::Down),
