@@ -1,6 +1,7 @@
 //! The host's flows: which path each uses, and moving them.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -126,8 +127,19 @@ impl Host {
                     Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
                 };
                 self.causes.insert(class, cause);
+                self.decisions.insert(class, decision);
             }
         }
+    }
+
+    /// Why a class of flows uses the path it does: the reason of its last move and the scores then.
+    #[must_use]
+    pub fn why(&self, class: Class) -> String {
+        let Some(decision) = self.decisions.get(&class) else { return String::new() };
+        let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
+        let scores: Vec<String> =
+            decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();
+        format!("{}: {}", decision.reason, scores.join("; "))
     }
 
     /// Binds the flows of a class to where they belong; how many went from where to where. Flows of

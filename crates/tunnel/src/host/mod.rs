@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_steering::{Class, Steering};
+use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
 
@@ -52,6 +52,7 @@ pub struct Host {
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
     causes: BTreeMap<Class, Cause>,
+    decisions: BTreeMap<Class, Decision>,
     evaluated: Time,
     out: VecDeque<HostOutput>,
 }
@@ -86,6 +87,7 @@ impl Host {
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
             causes: BTreeMap::new(),
+            decisions: BTreeMap::new(),
             evaluated: Time::ZERO,
             out: VecDeque::new(),
         }
