@@ -104,7 +104,7 @@ impl Canvas<'_> {
     }
 
     pub(crate) fn dot(&self, at: (i32, i32), colour: RGBColor) {
-        self.add(&plotters::element::Circle::new(at, 5, colour.filled()));
+        self.add(&plotters::element::Circle::new(at, 8, colour.filled()));
     }
 
     /// The horizontal axis below `bottom`, with grid lines up to `top`.
@@ -140,8 +140,8 @@ impl Canvas<'_> {
         for (mark, place) in mark_places(marks, x) {
             let at = x.pixel(mark.x);
             let y = top - place.row * LINE - LINE / 2;
-            self.dashed(vec![(at, y + LINE / 2 - 4), (at, bottom)], INK, 2);
-            self.text(&mark.label, (place.centre, y), (HPos::Center, VPos::Center));
+            self.dashed(vec![(at, y - FONT / 2), (at, bottom)], INK, 2);
+            self.text(&mark.label, (place.left, y), (HPos::Left, VPos::Center));
         }
     }
 }
@@ -183,27 +183,42 @@ pub(crate) fn legend_height(entries: &[LegendEntry], left: i32) -> i32 {
     legend_places(entries, left).last().map_or(0, |(_, row)| (row + 1) * LINE)
 }
 
+/// Where the label of a mark stands: beside its line, in a row counted upwards from the plot.
+#[derive(Clone, Copy)]
 struct MarkPlace {
-    centre: i32,
+    left: i32,
+    right: i32,
     row: i32,
 }
 
-/// The marks within the range, from left to right, each in the lowest row where it has room.
+const MARK_GAP: i32 = 8;
+
+/// The marks within the range with places where labels cover neither each other nor a line.
+///
+/// A label stands at the right of its line, and rows are given from the right to the left: a line
+/// that comes down from an upper row then only passes labels that begin further right. Labels
+/// without room at the right stand at the left of their lines and come last, above the others.
 fn mark_places<'m>(marks: &'m [Mark], x: &Scale) -> Vec<(&'m Mark, MarkPlace)> {
-    let mut shown: Vec<_> =
-        marks.iter().filter(|mark| mark.x >= x.low && mark.x <= x.high).collect();
-    shown.sort_by(|a, b| a.x.total_cmp(&b.x));
-    let mut ends: Vec<i32> = Vec::new();
-    let mut places = Vec::new();
-    for mark in shown {
-        let half = text_width(&mark.label) / 2 + 8;
-        let centre = x.pixel(mark.x).min(WIDTH - half).max(half);
-        let row = ends.iter().position(|end| *end <= centre - half).unwrap_or(ends.len());
-        if row == ends.len() {
-            ends.push(0);
-        }
-        ends[row] = centre + half;
-        places.push((mark, MarkPlace { centre, row: row as i32 }));
+    let place = |mark: &'m Mark| {
+        let (at, width) = (x.pixel(mark.x), text_width(&mark.label));
+        let flipped = at + MARK_GAP + width > WIDTH;
+        let left = if flipped { (at - MARK_GAP - width).max(0) } else { at + MARK_GAP };
+        (flipped, mark, MarkPlace { left, right: left + width, row: 0 })
+    };
+    let within = marks.iter().filter(|mark| mark.x >= x.low && mark.x <= x.high);
+    let mut shown: Vec<_> = within.map(place).collect();
+    shown.sort_by(|(flip_a, a, _), (flip_b, b, _)| {
+        let by_x = if *flip_a { a.x.total_cmp(&b.x) } else { b.x.total_cmp(&a.x) };
+        flip_a.cmp(flip_b).then(by_x)
+    });
+    let mut places: Vec<(&Mark, MarkPlace)> = Vec::new();
+    for (_, mark, mut place) in shown {
+        let overlaps = |(_, other): &&(&Mark, MarkPlace)| {
+            other.left < place.right + FONT && place.left < other.right + FONT
+        };
+        let below = places.iter().filter(overlaps).map(|(_, other)| other.row).max();
+        place.row = below.map_or(0, |row| row + 1);
+        places.push((mark, place));
     }
     places
 }
@@ -231,7 +246,17 @@ mod tests {
             .into_iter()
             .map(|(mark, place)| (mark.label.as_str(), place.row))
             .collect();
-        assert_eq!(rows, [("wifi silent", 0), ("handover", 1), ("wifi back", 0)]);
+        assert_eq!(rows, [("wifi back", 0), ("handover", 0), ("wifi silent", 1)]);
+        assert_eq!(marks_height(&marks, &x), 2 * LINE);
+    }
+
+    #[test]
+    fn a_label_without_room_at_the_right_stands_at_the_left_of_its_line() {
+        let marks = [29.0, 29.9].map(|x| Mark { x, label: "a long label".to_owned() });
+        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0) };
+        for (mark, place) in mark_places(&marks, &x) {
+            assert!(place.right <= x.pixel(mark.x) && place.left >= 0);
+        }
         assert_eq!(marks_height(&marks, &x), 2 * LINE);
     }
 

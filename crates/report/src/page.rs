@@ -33,18 +33,20 @@ impl Page {
         self.blocks.push(html! { @for part in paragraphs { p { (part) } } });
     }
 
-    /// Adds a table. Cells that are numbers, with or without a unit, stand at the right.
+    /// Adds a table. Columns of numbers, with or without a unit, stand at the right.
     pub fn push_table<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
         &mut self,
         caption: &str,
         header: &[H],
         rows: &[R],
     ) {
-        let is_number = |column: usize| {
-            let mut cells = rows.iter().filter_map(|row| row.as_ref().get(column)).peekable();
-            cells.peek().is_some() && cells.all(|cell| starts_as_number(cell.as_ref()))
+        let class = |column: usize| {
+            let cells: Vec<_> = rows.iter().filter_map(|row| row.as_ref().get(column)).collect();
+            if !cells.is_empty() && cells.iter().all(|cell| starts_as_number(cell.as_ref())) {
+                return Some("number");
+            }
+            cells.iter().any(|cell| cell.as_ref().len() > PROSE_CHARS).then_some("prose")
         };
-        let class = |column| is_number(column).then_some("number");
         self.blocks.push(html! {
             figure { div.scroll { table {
                 thead { tr {
@@ -113,6 +115,9 @@ impl Page {
     }
 }
 
+/// Cells longer than this get a wide column, so that they do not break after each word.
+const PROSE_CHARS: usize = 20;
+
 fn figcaption(caption: &str) -> Markup {
     html! { @if !caption.is_empty() { figcaption { (caption) } } }
 }
@@ -122,7 +127,8 @@ fn starts_as_number(cell: &str) -> bool {
     matches!(cell, "" | "–" | "—") || cell.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Drawings carry fixed colours for ink and grid, which are replaced here by those of the page.
+/// Drawings carry fixed colours; those of ink and grid are replaced here by those of the page, and
+/// the two darkest of the palette by lighter ones on dark screens.
 const STYLE: &str = r##"
 :root{--paper:#fff;--ink:#2b2f36;--soft:#5b6470;--grid:#dfe3e8}
 @media(prefers-color-scheme:dark){:root{--paper:#15181d;--ink:#e4e7ec;--soft:#9aa4b2;--grid:#333a45}}
@@ -136,12 +142,18 @@ p{max-width:44rem}
 figure{margin:1.75rem 0}
 figcaption{color:var(--soft);font-size:.9rem;margin-top:.4rem;max-width:44rem}
 .scroll{overflow-x:auto}
-table{border-collapse:collapse;min-width:100%;font-variant-numeric:tabular-nums}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;vertical-align:top;padding:.4rem .75rem .4rem 0;border-bottom:1px solid var(--grid)}
 th{font-weight:600;border-bottom-color:var(--soft)}
 .number{text-align:right}
+td.number{white-space:nowrap}
+.prose{min-width:12rem}
 svg{display:block;width:100%;min-width:38rem;height:auto}
 svg [fill="#2B2F36"]{fill:var(--ink)}
 svg [stroke="#2B2F36"]{stroke:var(--ink)}
 svg [stroke="#DFE3E8"]{stroke:var(--grid)}
+svg text{paint-order:stroke;stroke:var(--paper);stroke-width:8px;stroke-linejoin:round}
+@media(prefers-color-scheme:dark){
+svg [stroke="#0072B2"]{stroke:#3a9bdc}svg [fill="#0072B2"]{fill:#3a9bdc}
+svg [stroke="#D55E00"]{stroke:#ee7b30}svg [fill="#D55E00"]{fill:#ee7b30}}
 "##;

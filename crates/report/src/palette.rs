@@ -24,6 +24,12 @@ pub(crate) const GRID: RGBColor = RGBColor(0xdf, 0xe3, 0xe8);
 pub struct Palette(Vec<String>);
 
 impl Palette {
+    /// The colour that `role` has already, else that of ink.
+    pub(crate) fn known(&self, role: &str) -> RGBColor {
+        let known = self.0.iter().position(|each| each == role);
+        known.map_or(INK, |index| COLOURS[index % COLOURS.len()])
+    }
+
     /// The colour of `role`.
     pub(crate) fn colour(&mut self, role: &str) -> RGBColor {
         let known = self.0.iter().position(|each| each == role);
@@ -45,7 +51,10 @@ mod tests {
         let wifi = palette.colour("wifi");
         assert_ne!(palette.colour("lte"), wifi);
         assert_eq!(palette.colour("wifi"), wifi);
-        let all: Vec<_> = (0..20).map(|i| palette.colour(&i.to_string())).collect();
-        assert_eq!(all.len(), 20);
+        assert_eq!((palette.known("wifi"), palette.known("outage")), (wifi, INK));
+        for i in 0..COLOURS.len() - 2 {
+            assert_ne!(palette.colour(&i.to_string()), wifi);
+        }
+        assert_eq!(palette.colour("one too many"), wifi);
     }
 }

@@ -60,7 +60,8 @@ pub struct Plot {
     pub y_label: String,
     /// What is drawn, the last on top.
     pub series: Vec<Series>,
-    /// Shaded stretches of the horizontal axis, coloured by their labels.
+    /// Shaded stretches of the horizontal axis, in the colour of their label if it is a role known by
+    /// then, else grey.
     pub bands: Vec<Band>,
     /// Events.
     pub marks: Vec<Mark>,
@@ -130,19 +131,18 @@ impl Plot {
         extent(self.points().map(|(x, _)| x).chain(ends.flat_map(|(from, to, _)| [*from, *to])))
     }
 
-    /// Range of the vertical axis, with some room above the largest value.
+    /// Range of the vertical axis, with some room around the values.
     fn y_range(&self) -> (f64, f64) {
-        let (mut low, mut high) = widened(extent(self.points().map(|(_, y)| y)));
+        let max = self.y_max.filter(|max| is_drawable(*max));
+        let shown = self.points().map(|(_, y)| max.map_or(y, |max| y.min(max)));
+        let (mut low, mut high) = widened(extent(shown));
         let room = 0.06 * (high - low);
-        high += room;
         if self.y_from_zero {
-            (low, high) = (low.min(0.0), high.max(0.0));
+            (low, high) = (low.min(0.0), high.max(0.0) + room);
         } else {
-            low -= room;
+            (low, high) = (low - room, high + room);
         }
-        if let Some(max) = self.y_max.filter(|max| is_drawable(*max)) {
-            high = max;
-        }
+        let high = max.unwrap_or(high);
         if high > low { (low, high) } else { widened(Some((high, high))) }
     }
 
@@ -158,7 +158,7 @@ impl Plot {
             entries.push(LegendEntry { name: series.name.clone(), colour, sample });
         }
         for (_, _, label) in self.bands.iter().flat_map(|band| &band.intervals) {
-            let colour = palette.colour(label);
+            let colour = palette.known(label);
             let entry = LegendEntry { name: label.clone(), colour, sample: Sample::Shade };
             if !entries.contains(&entry) {
                 entries.push(entry);
@@ -167,11 +167,11 @@ impl Plot {
         entries
     }
 
-    fn draw_bands(&self, canvas: &Canvas, palette: &mut Palette, x: &Scale, ys: (i32, i32)) {
+    fn draw_bands(&self, canvas: &Canvas, palette: &Palette, x: &Scale, ys: (i32, i32)) {
         for (from, to, label) in self.bands.iter().flat_map(|band| &band.intervals) {
             if *from <= x.high && *to >= x.low {
                 let corners = [(x.pixel(*from), ys.0), (x.pixel(*to), ys.1)];
-                canvas.area(corners, palette.colour(label), SHADE);
+                canvas.area(corners, palette.known(label), SHADE);
             }
         }
     }
