@@ -168,7 +168,8 @@ impl User {
             return Ok(self.shared.anchor.clone());
         }
         let v6 = config.remote.or(config.local).is_some_and(|address| address.is_ipv6());
-        let any = if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+        let any =
+            if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
         let mut bound = config.local.unwrap_or(SocketAddr::new(any, 0));
         bound.set_port(self.setup.port);
         let mut opened = lock(&self.shared.opened);
@@ -326,7 +327,11 @@ impl Datapath for User {
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
         let count = |reason| self.shared.drops.0[reason as usize].load(Ordering::Relaxed);
-        DropReason::ALL.map(|reason| (reason, count(reason))).into_iter().filter(|d| d.1 > 0).collect()
+        DropReason::ALL
+            .map(|reason| (reason, count(reason)))
+            .into_iter()
+            .filter(|d| d.1 > 0)
+            .collect()
     }
 
     /// A program that ends takes this datapath with it: there is nothing that could eat packets. What

@@ -113,8 +113,7 @@ pub fn read(message: &libc::msghdr) -> Received {
                         received.stamp_ns = (ns != 0).then_some(ns);
                     }
                 }
-                (libc::IPPROTO_IP, libc::IP_RECVERR)
-                | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
+                (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                     let error = value::<libc::sock_extended_err>(cmsg).unwrap_or(zeroed());
                     received.transmit_stamp = error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING;
                 }

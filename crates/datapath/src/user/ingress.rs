@@ -114,7 +114,8 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let stamp = datagram.received.stamp_ns.map(|ns| Time(ns.wrapping_sub(offset)));
         let from = datagram.from;
         let local = datagram.received.local;
-        let link_local = matches!(local, Some(std::net::IpAddr::V6(a)) if a.is_unicast_link_local());
+        let link_local =
+            matches!(local, Some(std::net::IpAddr::V6(a)) if a.is_unicast_link_local());
         let ifindex = if link_local { datagram.received.ifindex } else { 0 };
         let endpoint = Endpoint { remote: Some(from), local, ifindex };
         let at = stamp.unwrap_or(now);
@@ -280,7 +281,8 @@ fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[&[u8]]) {
         return;
     }
     let mut iov: Vec<libc::iovec> = Vec::with_capacity(super::coalesce::MAX_SEGMENTS + 2);
-    let vector = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+    let vector =
+        |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
     let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
         let vnet = vnet.emit();
         iov.clear();

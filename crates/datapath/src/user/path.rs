@@ -170,7 +170,8 @@ fn send_one(
 }
 
 fn vectors(pieces: &[(&[u8], &[u8])]) -> Vec<libc::iovec> {
-    let vector = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+    let vector =
+        |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
     pieces.iter().flat_map(|(header, body)| [vector(header), vector(body)]).collect()
 }
 
