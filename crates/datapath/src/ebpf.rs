@@ -123,8 +123,7 @@ impl Ebpf {
         tables.set_alive(monotonic())?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
-        let egress =
-            Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
+        let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
         let shore = Arc::new(Shore::new(tun, tables, setup.role, again));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
         let (stop, stopped) =
@@ -192,10 +191,10 @@ fn load(setup: &Setup, tun_ifindex: u32) -> Result<(Programs, Tables), DatapathE
     sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
     let skel = open.load().map_err(|e| kernel("load the eBPF programs", &e))?;
     let fd = |program: &dyn AsFd| {
-        program.as_fd().try_clone_to_owned().map_err(|source| DatapathError::Kernel {
-            what: "keep an eBPF program",
-            source,
-        })
+        program
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })
     };
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
@@ -244,7 +243,8 @@ impl Datapath for Ebpf {
             what: "look at the access interface",
             source,
         })?;
-        let program = if device.ethernet { &self.programs.ingress } else { &self.programs.ingress_l3 };
+        let program =
+            if device.ethernet { &self.programs.ingress } else { &self.programs.ingress_l3 };
         let tc = Attached::tc(program.as_fd(), ifindex, Side::Ingress, self.options.tcx)?;
         let wanted = match self.options.xdp {
             Xdp::Auto => device.ethernet && !device.veth,
@@ -355,7 +355,9 @@ impl Datapath for Ebpf {
             // The packet must already be of the outer family; only a path without an address of its
             // own has to be asked for.
             let family = match path.endpoint.family {
-                0 => self.endpoint(order.slot, &self.shore.tables.state(order.slot)).map(|e| e.family),
+                0 => self
+                    .endpoint(order.slot, &self.shore.tables.state(order.slot))
+                    .map(|e| e.family),
                 family => Some(family),
             };
             let ethertype = match family {

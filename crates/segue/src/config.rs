@@ -12,15 +12,15 @@ use segue_clock::Span;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Visitor};
 
-pub use anchor::AnchorFile;
+pub use anchor::{AnchorFile, address, default_state};
 pub use host::HostFile;
 
 use crate::units;
 
 /// Reads a TOML file; every error is one line with file, line and key.
 pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text, &path.display().to_string())
 }
 

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use segue_linux::netns::Netns;
 
-use crate::DatapathError;
 use super::tables::kernel;
+use crate::DatapathError;
 
 /// Which side of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +56,18 @@ impl Attached {
         Ok(Attached::Link { _fd: fd })
     }
 
-    fn filter(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> Result<Attached, DatapathError> {
+    fn filter(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        side: Side,
+    ) -> Result<Attached, DatapathError> {
         let netns = Netns::current().map_err(|e| DatapathError::Kernel {
             what: "remember the network namespace",
             source: io::Error::other(e.to_string()),
         })?;
-        let program = program.try_clone_to_owned().map_err(|source| DatapathError::Kernel {
-            what: "keep an eBPF program",
-            source,
-        })?;
+        let program = program
+            .try_clone_to_owned()
+            .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })?;
         let mut hook = filter_hook(program.as_fd(), ifindex, side);
         hook.create().map_err(|e| kernel("add the clsact queueing discipline", &e))?;
         hook.attach().map_err(|e| kernel("attach a TC filter", &e))?;

@@ -82,7 +82,8 @@ pub(super) struct Injector {
 impl Injector {
     /// `vnet`: packets come with a virtio network header.
     pub(super) fn open(ifindex: u32, mark: u32, vnet: bool) -> Result<Injector, DatapathError> {
-        let failed = |e: io::Error| DatapathError::Kernel { what: "open a packet socket", source: e };
+        let failed =
+            |e: io::Error| DatapathError::Kernel { what: "open a packet socket", source: e };
         // Protocol 0: it never receives.
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
             .map_err(|e| failed(e.into()))?;

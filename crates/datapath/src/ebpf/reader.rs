@@ -148,7 +148,11 @@ impl Held {
 }
 
 /// The thread's body; returns when the other end of `stop` closes.
-pub(super) fn run(shore: &Shore, sink: &EventSink, stop: &UnixStream) -> Result<(), libbpf_rs::Error> {
+pub(super) fn run(
+    shore: &Shore,
+    sink: &EventSink,
+    stop: &UnixStream,
+) -> Result<(), libbpf_rs::Error> {
     let mut builder = RingBufferBuilder::new();
     let on_event = Arc::clone(sink);
     builder.add(&shore.tables.events, move |bytes| {

@@ -43,7 +43,15 @@ macro_rules! shared {
 }
 
 shared!(
-    u32, u64, flow_key, flow_value, inner_key, inner_owner, path_config, path_state, probe_event,
+    u32,
+    u64,
+    flow_key,
+    flow_value,
+    inner_key,
+    inner_owner,
+    path_config,
+    path_state,
+    probe_event,
     probe_order
 );
 

@@ -8,9 +8,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
 use segue_wire::{DropReason, FlowKey};
 
-use super::skel::{
-    Shared, flow_key, flow_value, inner_key, inner_owner, path_config, path_state,
-};
+use super::skel::{Shared, flow_key, flow_value, inner_key, inner_owner, path_config, path_state};
 use crate::{DatapathError, FlowEntry};
 
 const USED: u32 = 1;

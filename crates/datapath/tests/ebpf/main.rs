@@ -3,8 +3,8 @@
 mod traffic;
 mod world;
 
-use segue_datapath::{Datapath, ProbeKind};
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
+use segue_datapath::{Datapath, ProbeKind};
 use traffic::{bulk_tcp, datagrams};
 use world::{Family, Wire, World, anchor_slot, eventually, host_slot, may_run};
 

@@ -95,9 +95,10 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     println!("{}{name}, up {:.0} s, datapath {}", status.role, status.uptime_s, status.datapath);
     println!("device     {} {}", status.device, status.inner.join(" "));
     if status.role == "host" {
-        let over = status.signalling.as_deref().map_or("no signalling".into(), |interface| {
-            format!("signalling over {interface}")
-        });
+        let over = status
+            .signalling
+            .as_deref()
+            .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
         let anchor = status.anchor.as_deref().unwrap_or("not found yet");
         let registered = if status.registered { "registered" } else { "not registered" };
         println!("anchor     {anchor}, {registered}, {over}");

@@ -66,12 +66,16 @@ impl AnchorFile {
     pub fn validate(self) -> anyhow::Result<Settings> {
         let device = self.device.unwrap_or_else(|| "segue0".into());
         if !device.starts_with("segue") || device.len() > 15 {
-            bail!("the tunnel device must be called segue…, with at most 15 characters: {device:?}");
+            bail!(
+                "the tunnel device must be called segue…, with at most 15 characters: {device:?}"
+            );
         }
         let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
         let addresses = self.addresses.unwrap_or_default();
-        let addresses: Vec<SocketAddr> =
-            addresses.iter().map(|text| address(text, signal_port)).collect::<anyhow::Result<_>>()?;
+        let addresses: Vec<SocketAddr> = addresses
+            .iter()
+            .map(|text| address(text, signal_port))
+            .collect::<anyhow::Result<_>>()?;
         let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;
         let pool_v6 = pool("pool_v6", self.pool_v6.as_deref().unwrap_or("fd5e:67e0::/64"), true)?;
         if pool_v4.is_none() && pool_v6.is_none() {

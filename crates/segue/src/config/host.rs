@@ -142,7 +142,10 @@ impl KeepaliveKeys {
             loss_down: loss,
             responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
             fp_interval: seconds(self.false_positive_interval, 1e5),
-            ..Targets::default()
+            rtt_max: None,
+            burst: None,
+            t_ka_min: 0.005,
+            k_max: 32,
         })
         .map_err(|error| anyhow::anyhow!("the keepalive targets cannot be met: {error}"))?;
         Ok(Keepalive::from(&plan))
@@ -154,7 +157,9 @@ impl HostFile {
     pub fn validate(self, join: Join) -> anyhow::Result<Settings> {
         let device = self.device.unwrap_or_else(|| "segue0".into());
         if !device.starts_with("segue") || device.len() > 15 {
-            bail!("the tunnel device must be called segue…, with at most 15 characters: {device:?}");
+            bail!(
+                "the tunnel device must be called segue…, with at most 15 characters: {device:?}"
+            );
         }
         let routes = self.routes.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
         let routes: Vec<Prefix> = routes
