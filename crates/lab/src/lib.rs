@@ -8,6 +8,7 @@ mod frame;
 pub mod log;
 pub mod nat;
 pub mod topology;
+pub mod verify;
 
 pub use demo::{DemoNet, DemoOptions};
 pub use emulator::{Direction, EmulatorSpec, Handle, Health};
