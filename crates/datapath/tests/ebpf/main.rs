@@ -1,5 +1,7 @@
 //! The eBPF datapath on this kernel: real devices, real packets, namespaces of its own. Needs root.
 
+mod hostile;
+mod moves;
 mod traffic;
 mod world;
 
