@@ -61,6 +61,48 @@ pub enum Responsiveness {
     Max(f64),
 }
 
+impl Targets {
+    /// Whether every value has a meaning; [`plan`] begins with it.
+    ///
+    /// # Errors
+    /// [`Infeasible::BadValue`] names the first that has none.
+    pub fn check(&self) -> Result<(), Infeasible> {
+        let bad = |what, value| Err(Infeasible::BadValue { what, value });
+        let (Responsiveness::Avg(responsiveness) | Responsiveness::Max(responsiveness)) =
+            self.responsiveness;
+        for (what, value) in [
+            ("responsiveness", responsiveness),
+            ("false positive interval", self.fp_interval),
+            ("minimum period", self.t_ka_min),
+        ] {
+            if !(value.is_finite() && value > 0.0) {
+                return bad(what, value);
+            }
+        }
+        if !(self.rtt_avg.is_finite() && self.rtt_avg >= 0.0) {
+            return bad("RTT", self.rtt_avg);
+        }
+        if !(rtt_max(self).is_finite() && rtt_max(self) >= self.rtt_avg) {
+            return bad("largest RTT", rtt_max(self));
+        }
+        for (what, value) in [("loss up", self.loss_up), ("loss down", self.loss_down)] {
+            if !(0.0..1.0).contains(&value) {
+                return bad(what, value);
+            }
+        }
+        if self.k_max == 0 {
+            return bad("largest K", 0.0);
+        }
+        let q = probe_loss(self);
+        match self.burst {
+            // A chain whose bad state is left after `burst` probes on average is in it with probability
+            // q only if it can be entered often enough.
+            Some(b) if !(b.is_finite() && b >= 1.0 && b >= q / (1.0 - q)) => bad("burst length", b),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A choice of K and T_KA and what it gives. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -139,7 +181,7 @@ pub enum Infeasible {
 /// # Errors
 /// [`Infeasible`] names the constraint that cannot be met.
 pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
-    check(targets)?;
+    targets.check()?;
     let share = match targets.responsiveness {
         Responsiveness::Avg(_) => targets.rtt_avg / 2.0,
         Responsiveness::Max(_) => rtt_max(targets),
@@ -221,42 +263,6 @@ fn probe_loss(targets: &Targets) -> f64 {
 
 fn rtt_max(targets: &Targets) -> f64 {
     targets.rtt_max.unwrap_or(targets.rtt_avg)
-}
-
-fn check(targets: &Targets) -> Result<(), Infeasible> {
-    let bad = |what, value| Err(Infeasible::BadValue { what, value });
-    let (Responsiveness::Avg(responsiveness) | Responsiveness::Max(responsiveness)) =
-        targets.responsiveness;
-    for (what, value) in [
-        ("responsiveness", responsiveness),
-        ("false positive interval", targets.fp_interval),
-        ("minimum period", targets.t_ka_min),
-    ] {
-        if !(value.is_finite() && value > 0.0) {
-            return bad(what, value);
-        }
-    }
-    if !(targets.rtt_avg.is_finite() && targets.rtt_avg >= 0.0) {
-        return bad("RTT", targets.rtt_avg);
-    }
-    if !(rtt_max(targets).is_finite() && rtt_max(targets) >= targets.rtt_avg) {
-        return bad("largest RTT", rtt_max(targets));
-    }
-    for (what, value) in [("loss up", targets.loss_up), ("loss down", targets.loss_down)] {
-        if !(0.0..1.0).contains(&value) {
-            return bad(what, value);
-        }
-    }
-    if targets.k_max == 0 {
-        return bad("largest K", 0.0);
-    }
-    let q = probe_loss(targets);
-    match targets.burst {
-        // A chain whose bad state is left after `burst` probes on average is in it with probability
-        // q only if it can be entered often enough.
-        Some(b) if !(b.is_finite() && b >= 1.0 && b >= q / (1.0 - q)) => bad("burst length", b),
-        _ => Ok(()),
-    }
 }
 
 impl fmt::Display for Warning {

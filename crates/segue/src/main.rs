@@ -2,6 +2,7 @@
 //! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
 
 mod cmd;
+mod units;
 
 use std::process::ExitCode;
 
@@ -16,10 +17,14 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Verb {}
+enum Verb {
+    Plan(cmd::plan::Args),
+}
 
 fn main() -> ExitCode {
-    let result: anyhow::Result<ExitCode> = match Cli::parse().verb {};
+    let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
+        Verb::Plan(args) => cmd::plan::run(args),
+    };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {error:#}");
         ExitCode::from(2)

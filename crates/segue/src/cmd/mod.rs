@@ -1,1 +1,3 @@
 //! The verbs.
+
+pub mod plan;
