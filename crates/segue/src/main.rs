@@ -19,11 +19,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Plan(cmd::plan::Args),
+    Probe(cmd::probe::Args),
 }
 
 fn main() -> ExitCode {
     let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
         Verb::Plan(args) => cmd::plan::run(args),
+        Verb::Probe(args) => cmd::probe::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {error:#}");

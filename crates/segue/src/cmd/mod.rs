@@ -1,3 +1,4 @@
 //! The verbs.
 
 pub mod plan;
+pub mod probe;
