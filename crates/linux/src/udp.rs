@@ -96,6 +96,7 @@ pub struct TimestampedSocket {
     v6: bool,
     /// The kernel takes transmit stamps; without them ids are handed out all the same.
     tx_stamps: bool,
+    want_tx_stamps: bool,
     /// The id of the next datagram, and the id at which the kernel's count was zero.
     next_id: u32,
     kernel_zero: u32,
@@ -126,8 +127,14 @@ impl TimestampedSocket {
             io::ErrorKind::AddrInUse => UdpError::InUse { address: local },
             _ => io(error),
         })?;
-        let mut socket =
-            TimestampedSocket { socket, v6, tx_stamps: false, next_id: 0, kernel_zero: 0 };
+        let mut socket = TimestampedSocket {
+            socket,
+            v6,
+            tx_stamps: false,
+            want_tx_stamps: true,
+            next_id: 0,
+            kernel_zero: 0,
+        };
         socket.start_stamps();
         Ok(socket)
     }
@@ -145,6 +152,13 @@ impl TimestampedSocket {
     #[must_use]
     pub fn has_tx_stamps(&self) -> bool {
         self.tx_stamps
+    }
+
+    /// Takes no transmit stamps. For sockets whose user does not collect them with
+    /// [`TimestampedSocket::tx_stamp`]: uncollected ones fill the receive buffer.
+    pub fn receive_stamps_only(&mut self) {
+        self.want_tx_stamps = false;
+        self.start_stamps();
     }
 
     /// Enlarges the receive buffer, as far as the kernel's limit allows.
@@ -295,7 +309,8 @@ impl TimestampedSocket {
             | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
         // The count restarts when the option is turned on, not when it is set again.
         let _ = setsockopt(&self.socket, Timestamping, &receive);
-        self.tx_stamps = setsockopt(&self.socket, Timestamping, &both).is_ok();
+        self.tx_stamps =
+            self.want_tx_stamps && setsockopt(&self.socket, Timestamping, &both).is_ok();
         self.kernel_zero = self.next_id;
     }
 

@@ -31,6 +31,7 @@ enum Verb {
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
     Plan(cmd::plan::Args),
+    Probe(cmd::probe::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
         Verb::Plan(args) => cmd::plan::run(args),
+        Verb::Probe(args) => cmd::probe::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {error:#}");

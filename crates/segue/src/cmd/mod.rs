@@ -5,6 +5,7 @@ pub mod enroll;
 pub mod host;
 pub mod look;
 pub mod plan;
+pub mod probe;
 
 use std::future::Future;
 use std::process::ExitCode;
