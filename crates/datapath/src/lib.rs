@@ -40,9 +40,6 @@ pub trait Datapath: Send {
     fn remove_path(&mut self, slot: u32);
     /// Sends what is bound to `slot` over another path, at once and for all flows; `None` ends that.
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError>;
-    /// Says which paths of their host the answers on these slots report as heard, as bits of
-    /// [`segue_wire::Probe::heard`] (anchor). Zero until said.
-    fn set_heard(&mut self, slots: &[u32], heard: u16);
     /// Says to whom an inner address belongs (see [`InnerEntry`]).
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
     /// Forgets an inner address.
@@ -55,6 +52,8 @@ pub trait Datapath: Send {
     fn flows(&mut self) -> Vec<FlowEntry>;
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
+    /// The `heard` word that answers and unsolicited responses of these paths carry from now on.
+    fn set_heard(&mut self, slots: &[u32], heard: u16);
     /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
     fn inject(&mut self, packet: MissPacket);
     /// Counters of a path, zero for an unknown one.
