@@ -23,6 +23,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Demo(cmd::demo::Args),
     Host(cmd::host::Args),
     Anchor(cmd::anchor::Args),
     Enroll(cmd::enroll::Args),
@@ -36,6 +37,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
+        Verb::Demo(args) => cmd::demo::run(args),
         Verb::Host(args) => cmd::host::run(args),
         Verb::Anchor(args) => cmd::anchor::run(args),
         Verb::Enroll(args) => cmd::enroll::run(args),
