@@ -126,7 +126,7 @@ proptest! {
                     ClientInput::Tick
                 }
                 other => {
-                    now = now + Span(pause);
+                    now += Span(pause);
                     match other {
                         Step::Arrive(true, a, _) => ClientInput::Response(build(a, now)),
                         Step::Arrive(false, a, _) => ClientInput::Unsolicited(build(a, now)),
@@ -176,7 +176,7 @@ proptest! {
                     ServerInput::Tick
                 }
                 other => {
-                    now = now + Span(pause);
+                    now += Span(pause);
                     match other {
                         Step::Arrive(_, a, k) => ServerInput::Request { arrival: build(a, now), k },
                         Step::Reconfigure(config) => ServerInput::Reconfigure(config),
