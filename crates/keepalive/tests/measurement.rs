@@ -112,7 +112,7 @@ fn minute(loss: [f64; 2], seed: u64, counters: u32) -> (World, [f64; 2]) {
     let mut sent = [0, 0];
     for tick in 0..62_000_u64 {
         world.run_until(at_ms(tick));
-        let in_time = tick >= 1_000 && tick < 61_000;
+        let in_time = (1_000..61_000).contains(&tick);
         if tick % 2 == 0 {
             world.data(Dir::Up);
             sent[0] += u64::from(in_time);
@@ -144,7 +144,7 @@ fn one_way_loss_equals_the_links_own_drops_exactly_at_both_ends() {
         for samples in [&world.client_samples, &world.server_samples] {
             let mean = |pick: fn(&Sample) -> Option<f64>| {
                 let values: Vec<f64> = samples.iter().filter_map(pick).collect();
-                assert!(values.len() >= 58 && values.len() <= 62, "{} in 62 s", values.len());
+                assert!((58..=62).contains(&values.len()), "{} in 62 s", values.len());
                 values.iter().sum::<f64>() / values.len() as f64 * (62.0 / 60.0)
             };
             let (up, down) = (mean(|s| s.owl_up), mean(|s| s.owl_down));
