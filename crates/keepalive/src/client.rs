@@ -233,8 +233,10 @@ impl Client {
 
     fn on_reconfigure(&mut self, now: Time, config: Config) {
         let config = config.sane();
-        let (old_t_ka, old_down_at) = (self.config.t_ka, self.down_at());
-        let slower = config.t_ka > old_t_ka;
+        let old_down_at = self.down_at();
+        // What the server still expects: an announcement may be under way.
+        let told = self.schedule.announce.map_or(self.config.t_ka, |(t_ka, _)| t_ka);
+        let slower = config.t_ka > told;
         self.config = config;
         if let Some(old_down_at) = old_down_at {
             self.rebase(now, old_down_at);
@@ -242,7 +244,7 @@ impl Client {
         if let Some(last) = self.schedule.last {
             self.schedule.next = self.schedule.next.min(last + self.config.t_ka);
         }
-        self.schedule.announce = slower.then_some((old_t_ka, self.config.k));
+        self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
     /// After a change to a shorter time-out: the answers on their way still have the old distance,

@@ -175,6 +175,23 @@ fn k_losses_in_a_row_bring_the_path_down_and_one_less_does_not() {
 }
 
 #[test]
+fn one_loss_less_than_k_does_not_bring_the_path_down_while_the_delay_varies_by_less_than_half_a_period()
+ {
+    for k in 1..=7_u32 {
+        let (mut rng, mut sent) = (Rng::new(k.into()), 0);
+        let link = Box::new(move |dir, _| {
+            sent += u32::from(dir == Dir::Up);
+            let lost = dir == Dir::Up && sent % k != 0;
+            (!lost).then(|| ms(20) + Span(rng.below(24_000_000)))
+        });
+        let mut world = World::new(config(k as u8, ms(100)), Time(0), Span::ZERO, link);
+        world.run_until(at_ms(300_000));
+        assert_eq!(world.count_of(Log::Client(State::Down)), 0, "K {k}");
+        assert!(world.client.estimates().received >= 2_990 / u64::from(k));
+    }
+}
+
+#[test]
 fn a_path_that_comes_back_is_up_after_three_answers_and_within_ten_periods() {
     for phase in 0..20 {
         let (from, until) = (at_ms(5_000), at_ms(9_000 + 5 * phase));
@@ -298,6 +315,25 @@ fn a_new_period_on_a_living_path_never_looks_like_an_outage() {
             assert_eq!(before, after, "{old} to {new} ms, phase {phase}, one way {one_way} ms");
             assert_eq!(world.server.in_force(), (new_k, ms(new)));
         }
+    }
+}
+
+#[test]
+fn two_changes_to_longer_periods_reach_the_server_even_if_a_request_is_lost() {
+    for lost in 51..54 {
+        let mut sent = 0;
+        let link = Box::new(move |dir, _| {
+            sent += u32::from(dir == Dir::Up);
+            (dir == Dir::Down || sent != lost).then_some(ms(5))
+        });
+        let mut world = World::new(config(3, ms(60)), Time(0), Span::from_secs(9), link);
+        world.run_until(at_ms(2_990));
+        world.reconfigure_client(config(3, ms(2_000)));
+        world.reconfigure_client(config(3, ms(3_000)));
+        world.run_for(ms(60_000));
+        assert_eq!(world.server.estimates().transitions, 0, "request {lost} was lost");
+        assert_eq!(world.client.estimates().transitions, 0);
+        assert_eq!(world.server.in_force(), (3, ms(3_000)));
     }
 }
 

@@ -208,6 +208,17 @@ fn more_received_than_sent_is_no_negative_loss() {
 }
 
 #[test]
+fn probes_that_a_stalled_link_lets_go_together_keep_their_counts() {
+    let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
+    loss.observe(at_ms(0), 0, 0, ms(100), &mut total);
+    // Ten seconds at a million packets a second, seen by probes that arrive at one instant.
+    for i in 1..=10 {
+        loss.observe(at_ms(10_000), i * 1_000_000, i * 900_000, ms(100), &mut total);
+    }
+    assert_eq!(total, Counted { sent: 10_000_000, received: 9_000_000 });
+}
+
+#[test]
 fn counters_that_jump_make_a_new_baseline() {
     let start = Time(0);
     for (sent, received) in [
