@@ -270,6 +270,7 @@ fn a_restart_of_either_end_gives_no_loss_and_no_rtt_that_was_not() {
                 assert!(estimates.up.sent > 190);
             }
             assert_eq!((world.client.state(), world.server.state()), (State::Up, State::Up));
+            assert_eq!((server.duplicates, server.reordered), (0, 0), "known as new at once");
         }
     }
 }
