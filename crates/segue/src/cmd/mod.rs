@@ -4,6 +4,7 @@ pub mod anchor;
 pub mod enroll;
 pub mod host;
 pub mod look;
+pub mod lab;
 pub mod plan;
 
 use std::future::Future;
