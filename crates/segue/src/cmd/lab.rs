@@ -1,6 +1,5 @@
 //! `segue lab`: test networks in namespaces.
 
-use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -135,7 +134,7 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
     println!("commands: {COMMANDS}");
     let signal = SignalFd::new(signals).context("wait for signals")?;
     let stdin = std::io::stdin();
-    let mut listening = true;
+    let (mut listening, mut input) = (true, Input::default());
     loop {
         let mut fds = vec![PollFd::new(signal.as_fd(), PollFlags::POLLIN)];
         if listening {
@@ -148,19 +147,51 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
         if fds[0].any() == Some(true) {
             return Ok(ExitCode::SUCCESS);
         }
-        let mut line = String::new();
-        // A closed input is no reason to end: it is /dev/null under a service manager.
-        listening = stdin.lock().read_line(&mut line).is_ok_and(|n| n > 0);
-        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-            [] => (),
-            ["end"] => return Ok(ExitCode::SUCCESS),
-            ["counters"] => print_counters(lab),
-            ["silent", link, way, state] => match silence(lab, link, way, state) {
-                Ok(()) => println!("{link} {way}: silent {state}"),
-                Err(e) => println!("{e:#}"),
-            },
-            _ => println!("commands: {COMMANDS}"),
+        if fds.get(1).and_then(PollFd::any) == Some(true) {
+            // A closed input is no reason to end: it is /dev/null under a service manager.
+            listening = input.take(&stdin)?;
+            while let Some(line) = input.line() {
+                if line.trim() == "end" {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                obey(lab, &line);
+            }
         }
+    }
+}
+
+/// Bytes from standard input until they make lines. The standard library's own buffer would hide
+/// lines from `poll`.
+#[derive(Default)]
+struct Input(Vec<u8>);
+
+impl Input {
+    /// Takes what is there; false at the end of the input.
+    fn take(&mut self, from: &impl AsFd) -> Result<bool> {
+        let mut chunk = [0; 1_024];
+        let len = nix::unistd::read(from, &mut chunk).context("read commands")?;
+        self.0.extend_from_slice(&chunk[..len]);
+        // A line is short: what has grown beyond this is none.
+        self.0.truncate(chunk.len() * 4);
+        Ok(len > 0)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let end = self.0.iter().position(|b| *b == b'\n')?;
+        let line: Vec<u8> = self.0.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+fn obey(lab: &Lab, line: &str) {
+    match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [] => (),
+        ["counters"] => print_counters(lab),
+        ["silent", link, way, state] => match silence(lab, link, way, state) {
+            Ok(()) => println!("{link} {way}: silent {state}"),
+            Err(e) => println!("{e:#}"),
+        },
+        _ => println!("commands: {COMMANDS}"),
     }
 }
 
@@ -298,7 +329,7 @@ fn show(r: &Report) {
         mbit(rate.offered_bps)
     );
     println!(
-        "  achieved {:.2} Mbit/s, {} dropped at the queue, {:.0} % of a processor with both ends",
+        "  achieved {:.2} Mbit/s, {} dropped at the queue, {:.1} % of a processor",
         mbit(rate.achieved_bps),
         rate.queue_drops,
         rate.cpu_percent

@@ -3,8 +3,8 @@
 pub mod anchor;
 pub mod enroll;
 pub mod host;
-pub mod look;
 pub mod lab;
+pub mod look;
 pub mod plan;
 
 use std::future::Future;
