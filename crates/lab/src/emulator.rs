@@ -331,8 +331,9 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         shared.lock().health.precision = precision;
         let mut buffer = vec![0; FRAME_BYTES];
+        let mut ready = [true; 2];
         while !shared.stop.load(Ordering::Acquire) {
-            let next = match self.turn(&mut shared.lock(), &mut buffer) {
+            let next = match self.turn(&mut shared.lock(), ready, &mut buffer) {
                 Ok(next) => next,
                 Err(error) => {
                     tracing::warn!("an emulated link ended: {error:#}");
@@ -340,16 +341,17 @@ impl Worker {
                     return;
                 }
             };
-            self.wait_until(next);
+            ready = self.wait_until(next);
         }
         let overruns: u64 = self.sockets.iter().map(PacketSocket::overruns).sum();
         shared.lock().health.overruns += overruns;
     }
 
-    /// Takes what has arrived, sends what is due, and returns when there is something to do again.
-    fn turn(&mut self, state: &mut State, buffer: &mut [u8]) -> Result<Time> {
+    /// Takes what has arrived at the sockets that are ready, sends what is due, and returns when there
+    /// is something to do again.
+    fn turn(&mut self, state: &mut State, ready: [bool; 2], buffer: &mut [u8]) -> Result<Time> {
         let mut more = false;
-        for direction in Direction::ALL {
+        for direction in Direction::ALL.into_iter().filter(|d| ready[*d as usize]) {
             more |= self.receive(state, direction, buffer)?;
         }
         for direction in Direction::ALL {
@@ -435,20 +437,24 @@ impl Worker {
         }
     }
 
-    fn wait_until(&self, next: Time) {
+    /// Waits until `next` or until a frame arrives, and tells which sockets to read.
+    fn wait_until(&self, next: Time) -> [bool; 2] {
         let wait = next.since(monotonic());
+        let mut ready = [true; 2];
         if wait > SPIN {
             let timeout = TimeSpec::nanoseconds((wait - SPIN).0 as i64);
             let mut fds =
                 self.sockets.each_ref().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN));
             match ppoll(&mut fds, Some(timeout), None) {
-                Ok(0) => (),
-                // Frames wait (or a signal came): they decide what is next.
-                _ => return,
+                Ok(0) => ready = [false; 2],
+                Ok(_) => return fds.map(|fd| fd.any() == Some(true)),
+                // Interrupted by a signal: look at everything again.
+                Err(_) => return ready,
             }
         }
         while monotonic() < next {
             std::hint::spin_loop();
         }
+        ready
     }
 }
