@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use segue_clock::{Span, Time};
-use segue_linux::clock::monotonic;
+use segue_linux::clock::{monotonic, thread_cpu};
 use segue_linux::link::{self, Feature};
 use segue_linux::netns::Netns;
 use segue_linux::packet::PacketSocket;
@@ -34,10 +34,12 @@ const MAX_RECORDS: usize = 4_000_000;
 const RECEIVE_BATCH: usize = 64;
 /// Longest frame that passes whole; offloads are off, so that none is longer than an MTU.
 const FRAME_BYTES: usize = 9_216;
-/// A packet due sooner than this is waited for in a loop, since a timer wakes later than that.
-const SPIN: Span = Span::from_micros(50);
+/// A packet due sooner than this is waited for in a loop, since a timer wakes about that much late.
+const SPIN: Span = Span::from_micros(15);
 /// How often the thread looks whether it should stop.
 const IDLE: Span = Span::from_millis(50);
+/// How often the thread asks the kernel for figures about itself.
+const HOUSEKEEPING: Span = Span::from_millis(10);
 
 /// A direction of an emulated link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,13 +88,16 @@ pub struct Health {
     pub late_sum: Span,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost because the emulator was too slow: no room to receive or to keep them. While
-    /// this is zero, the drop counts of the models are the whole truth.
+    /// Packets lost because the emulator was too slow: no room to receive or to keep them, known a
+    /// moment later ([`Handle::stop`] waits for it). While this is zero, the drop counts of the models
+    /// are the whole truth.
     pub overruns: u64,
     /// Packets that the far device did not take.
     pub send_failures: u64,
     /// Records not kept because the log was full.
     pub records_lost: u64,
+    /// Processor time of the emulator's thread.
+    pub cpu: Span,
 }
 
 /// A running emulator. Dropping it stops the thread; packets under way are then gone.
@@ -160,11 +165,13 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
         overruns: 0,
         send_failures: 0,
         records_lost: 0,
+        cpu: Span::ZERO,
     };
     let log = spec.log.then(Vec::new);
     let state = Mutex::new(State { ways, health, log, failure: None });
     let shared = Arc::new(Shared { state, stop: AtomicBool::new(false) });
-    let worker = Worker { shared: Arc::clone(&shared), sockets, spare: VecDeque::new() };
+    let worker =
+        Worker { shared: Arc::clone(&shared), sockets, spare: VecDeque::new(), housekeeping: now };
     let thread = std::thread::Builder::new()
         .name("segue-emulator".to_owned())
         .spawn(move || worker.run())
@@ -314,6 +321,8 @@ struct Worker {
     shared: Arc<Shared>,
     sockets: [PacketSocket; 2],
     spare: VecDeque<Vec<u8>>,
+    /// When figures are due again.
+    housekeeping: Time,
 }
 
 impl Worker {
@@ -322,8 +331,9 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         shared.lock().health.precision = precision;
         let mut buffer = vec![0; FRAME_BYTES];
+        let mut ready = [true; 2];
         while !shared.stop.load(Ordering::Acquire) {
-            let next = match self.turn(&mut shared.lock(), &mut buffer) {
+            let next = match self.turn(&mut shared.lock(), ready, &mut buffer) {
                 Ok(next) => next,
                 Err(error) => {
                     tracing::warn!("an emulated link ended: {error:#}");
@@ -331,21 +341,28 @@ impl Worker {
                     return;
                 }
             };
-            self.wait_until(next);
+            ready = self.wait_until(next);
         }
+        let overruns: u64 = self.sockets.iter().map(PacketSocket::overruns).sum();
+        shared.lock().health.overruns += overruns;
     }
 
-    /// Takes what has arrived, sends what is due, and returns when there is something to do again.
-    fn turn(&mut self, state: &mut State, buffer: &mut [u8]) -> Result<Time> {
+    /// Takes what has arrived at the sockets that are ready, sends what is due, and returns when there
+    /// is something to do again.
+    fn turn(&mut self, state: &mut State, ready: [bool; 2], buffer: &mut [u8]) -> Result<Time> {
         let mut more = false;
-        for direction in Direction::ALL {
+        for direction in Direction::ALL.into_iter().filter(|d| ready[*d as usize]) {
             more |= self.receive(state, direction, buffer)?;
-            state.health.overruns += self.sockets[direction as usize].overruns();
         }
         for direction in Direction::ALL {
             self.send_due(state, direction)?;
         }
         let now = monotonic();
+        if now >= self.housekeeping {
+            state.health.overruns += self.sockets.iter().map(PacketSocket::overruns).sum::<u64>();
+            state.health.cpu = thread_cpu();
+            self.housekeeping = now + HOUSEKEEPING;
+        }
         if more {
             return Ok(now);
         }
@@ -420,20 +437,24 @@ impl Worker {
         }
     }
 
-    fn wait_until(&self, next: Time) {
+    /// Waits until `next` or until a frame arrives, and tells which sockets to read.
+    fn wait_until(&self, next: Time) -> [bool; 2] {
         let wait = next.since(monotonic());
+        let mut ready = [true; 2];
         if wait > SPIN {
             let timeout = TimeSpec::nanoseconds((wait - SPIN).0 as i64);
             let mut fds =
                 self.sockets.each_ref().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN));
             match ppoll(&mut fds, Some(timeout), None) {
-                Ok(0) => (),
-                // Frames wait (or a signal came): they decide what is next.
-                _ => return,
+                Ok(0) => ready = [false; 2],
+                Ok(_) => return fds.map(|fd| fd.any() == Some(true)),
+                // Interrupted by a signal: look at everything again.
+                Err(_) => return ready,
             }
         }
         while monotonic() < next {
             std::hint::spin_loop();
         }
+        ready
     }
 }

@@ -31,6 +31,7 @@ enum Verb {
     Paths(cmd::look::PathsArgs),
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
+    Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
     Probe(cmd::probe::Args),
 }
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Paths(args) => cmd::look::paths(args),
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
+        Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => cmd::probe::run(args),
     };

@@ -4,6 +4,7 @@ pub mod anchor;
 pub mod demo;
 pub mod enroll;
 pub mod host;
+pub mod lab;
 pub mod look;
 pub mod plan;
 pub mod probe;
