@@ -7,6 +7,9 @@
 //! real one (cut to packets before it, merged by GRO behind it). Sender and receiver are pinned to a
 //! processor each. The order rotates from round to round; medians are shown.
 //!
+//! A virtual pair copies every packet for XDP, which a network card does not: `vxlan+xdp` is VXLAN with
+//! an XDP program attached that only lets it pass, for a fair view of `segue-xdp`.
+//!
 //! Processor time is not sampled in ticks, which softirqs escape. `own` is the scheduler's exact run
 //! time of both iperf3 processes and of all ksoftirqd threads: the packet path runs in their context
 //! (and the little of it that interrupts somebody else is missed). `busy` is all time in which a processor
@@ -43,10 +46,13 @@ enum Carrier {
     Vxlan,
     Segue,
     SegueXdp,
+    /// VXLAN while the XDP program is attached and lets it pass: what XDP itself costs this device.
+    VxlanBesideXdp,
 }
 
 impl Carrier {
-    const ALL: [Carrier; 4] = [Carrier::Bare, Carrier::Vxlan, Carrier::Segue, Carrier::SegueXdp];
+    const ALL: [Carrier; 5] =
+        [Carrier::Bare, Carrier::Vxlan, Carrier::Segue, Carrier::SegueXdp, Carrier::VxlanBesideXdp];
 
     fn name(self) -> &'static str {
         match self {
@@ -54,13 +60,14 @@ impl Carrier {
             Carrier::Vxlan => "vxlan",
             Carrier::Segue => "segue",
             Carrier::SegueXdp => "segue-xdp",
+            Carrier::VxlanBesideXdp => "vxlan+xdp",
         }
     }
 
     fn receiver(self) -> &'static str {
         match self {
             Carrier::Bare => "10.9.0.2",
-            Carrier::Vxlan => "10.7.0.2",
+            Carrier::Vxlan | Carrier::VxlanBesideXdp => "10.7.0.2",
             Carrier::Segue | Carrier::SegueXdp => "10.8.0.2",
         }
     }
@@ -214,7 +221,7 @@ impl Net {
         let tunnel = match carrier {
             Carrier::Bare | Carrier::Vxlan => None,
             Carrier::Segue => Some(Tunnel::new(self, Xdp::Off)?),
-            Carrier::SegueXdp => Some(Tunnel::new(self, Xdp::On)?),
+            Carrier::SegueXdp | Carrier::VxlanBesideXdp => Some(Tunnel::new(self, Xdp::On)?),
         };
         let to = carrier.receiver();
         let mut server = iperf3(&self.b, &["-s", "-1", "-B", to, "-A", "1"])?;

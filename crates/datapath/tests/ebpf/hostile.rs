@@ -26,7 +26,7 @@ fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
 }
 
 /// A socket of the host's namespace that stands for someone on the wire.
-fn stranger(world: &World, port: u16) -> UdpSocket {
+pub fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 2), PORT)).unwrap();
@@ -47,9 +47,9 @@ fn verdict(bytes: &[u8]) -> DropReason {
         return DropReason::Cookie;
     }
     match header.packet_type {
-        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).unwrap_err(),
+        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
         PacketType::Response => DropReason::Type,
-        PacketType::Request => Probe::open(bytes, &KEY).unwrap_err().into(),
+        PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
     }
 }
 

@@ -1,5 +1,8 @@
 //! The eBPF datapath on this kernel: real devices, real packets, namespaces of its own. Needs root.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
+
+mod forward;
 mod hostile;
 mod moves;
 mod traffic;
