@@ -7,6 +7,8 @@
 //! ([`probes`]) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
 //! that is taken once a batch and never held during a system call; counters have a lock for each path
 //! and direction, so that a probe carries exactly what left before it.
+//!
+//! [`PathConfig::gateway`] is not used: the kernel's routes out of the path's interface decide.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

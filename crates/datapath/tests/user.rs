@@ -1,5 +1,7 @@
 //! The user-space datapath between two network namespaces. Needs root; says so and passes otherwise.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
 mod user_lab;
 
 use std::io::{Read, Write};

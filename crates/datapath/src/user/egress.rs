@@ -13,6 +13,7 @@ use segue_wire::{DropReason, FlowKey, Header};
 use super::flows::Missed;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
+use super::socket::wait;
 use super::{Core, Shared, tun};
 use crate::{Event, MissPacket, Role};
 
@@ -24,6 +25,9 @@ const BATCH_PACKETS: usize = 64;
 const BURST_SEGMENTS: usize = 64;
 /// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
 const BURST_BYTES: usize = 65_507;
+
+/// Pause between looks at a device that is gone, in milliseconds.
+const GONE_WAIT_MS: i32 = 1000;
 
 /// A packet that has a path.
 struct Job {
@@ -50,6 +54,10 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
             let mut fds = [poll_in(tun_fd), poll_in(shared.wake_egress.fd())];
             // SAFETY: two valid pollfds.
             unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+            if fds[0].revents & libc::POLLERR != 0 {
+                // Somebody removed the device: there is nothing to read until the datapath ends.
+                wait(shared.wake_egress.fd(), libc::POLLIN, GONE_WAIT_MS);
+            }
         }
     }
 }

@@ -114,10 +114,12 @@ impl Path {
                 }
                 Err(error) if gso_refused(&error) => {
                     // Refused for its size alone, or is there no segmentation here at all?
-                    let alone = send_one(socket, &endpoint, left[0], &mut tx, drops);
-                    left = &left[1..];
-                    if alone {
+                    if send_one(socket, &endpoint, left[0], &mut tx, drops) {
                         socket.refuse_gso();
+                        left = &left[1..];
+                    } else {
+                        drops.add(DropReason::Encapsulation, count - 1);
+                        left = &[];
                     }
                 }
                 Err(error) => {
