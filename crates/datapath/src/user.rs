@@ -91,6 +91,10 @@ impl Drops {
     fn add(&self, reason: DropReason, packets: u64) {
         self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
+
+    fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
 }
 
 impl Shared {
@@ -328,9 +332,8 @@ impl Datapath for User {
     }
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
-        let count = |reason| self.shared.drops.0[reason as usize].load(Ordering::Relaxed);
         DropReason::ALL
-            .map(|reason| (reason, count(reason)))
+            .map(|reason| (reason, self.shared.drops.get(reason)))
             .into_iter()
             .filter(|d| d.1 > 0)
             .collect()

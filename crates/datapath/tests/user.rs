@@ -6,6 +6,7 @@ mod user_lab;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -233,6 +234,55 @@ fn a_host_refuses_inner_packets_that_are_not_for_it() {
     socket.send_to(&bytes, to).unwrap();
     wait_for("the refusal", || lab.host.drops(DropReason::InnerDestination) == 1);
     assert_eq!(lab.host.with(|u| u.counters(HOST_SLOT)), before);
+}
+
+#[test]
+fn a_tunnel_packet_without_an_outer_checksum_is_taken_over_both_families() {
+    if skipped() {
+        return;
+    }
+    for v6 in [false, true] {
+        let lab = Lab::new(v6, Offloads::Whole);
+        let socket = lab.host.ns.run(|| bind(outer(v6, 1))).unwrap();
+        // UDP_NO_CHECK6_TX of linux/udp.h.
+        let (level, name) =
+            if v6 { (libc::SOL_UDP, 101) } else { (libc::SOL_SOCKET, libc::SO_NO_CHECK) };
+        let one = 1i32;
+        // SAFETY: the value is an int, its size is given.
+        let set = unsafe {
+            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const one).cast(), 4)
+        };
+        assert_eq!(set, 0);
+        let packets = lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets);
+        let mut bytes = header(PacketType::Data, ANCHOR_SLOT, ANCHOR_COOKIE).emit().to_vec();
+        bytes.extend(datagram([10, 9, 0, 1], [10, 9, 0, 2]));
+        socket.send_to(&bytes, SocketAddr::new(outer(v6, 2), PORT)).unwrap();
+        wait_for("the packet", || {
+            lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets) == packets + 1
+        });
+    }
+}
+
+#[test]
+fn probes_under_load_count_with_the_data_and_are_all_answered() {
+    if skipped() {
+        return;
+    }
+    let lab = Lab::new(false, Offloads::Whole);
+    std::thread::scope(|scope| {
+        let bulk = scope.spawn(|| tcp_both_ways(&lab, inner(false, 2), "under probes"));
+        let mut seq = 1;
+        let mut sent = 0;
+        while !bulk.is_finished() || seq < 20 {
+            seq += 1;
+            let (request, response) = lab.probe(seq);
+            assert_eq!((request.probe.seq, response.probe.seq), (seq, seq));
+            assert!(request.probe.sc > sent && response.probe.ss > 0);
+            sent = request.probe.sc;
+        }
+    });
+    let ((up, _), (down, _)) = lab.settled_counters();
+    assert!(up as usize > BULK_BYTES / 1500 && down as usize > BULK_BYTES / 1500);
 }
 
 #[test]
