@@ -7,6 +7,7 @@ mod user_lab;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -373,6 +374,37 @@ fn a_dropped_datapath_leaves_no_device_behind() {
     drop(host);
     assert!(opened.run(|| link::index_of("segue0").is_err()).unwrap());
     assert!(opened.run(|| link::index_of(HOST_DEVICE).is_ok()).unwrap());
+}
+
+#[test]
+fn everything_works_in_an_unprivileged_user_namespace() {
+    if skipped() {
+        return;
+    }
+    // The nobody user may not be able to read the build directory.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for path in [directory.path(), &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let tests = "every_pair_of_families_carries_tcp_udp_and_udp_gso_with_offloads_whole \
+        a_probe_is_answered_with_stamps_and_counters_of_its_own_instant";
+    let script = format!("mount -t tmpfs none /run && exec \"$0\" --exact {tests}");
+    let user = "--reuid 65534 --regid 65534 --clear-groups unshare -U -r -n -m sh -c";
+    let output = std::process::Command::new("setpriv")
+        .args(user.split(' '))
+        .arg(script)
+        .arg(program)
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if err.contains("unshare failed") {
+        eprintln!("skipped: this kernel has no unprivileged user namespaces: {err}");
+        return;
+    }
+    assert!(out.contains("2 passed"), "{out}{err}");
 }
 
 fn header(packet_type: PacketType, index: u32, cookie: u64) -> Header {

@@ -33,6 +33,7 @@ const GONE_WAIT_MS: i32 = 1000;
 struct Job {
     path: Arc<Path>,
     flags: u8,
+    /// Where its virtio header and the packet lie.
     at: Range<usize>,
     cut: Cut,
 }
@@ -102,7 +103,8 @@ fn classify(
         };
         if let Some((path, flags)) = core.lookup(&inner.key) {
             core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
-            jobs.push(Job { path, flags, at: span.clone(), cut });
+            let at = span.start..span.start + VnetHeader::LEN + inner.len;
+            jobs.push(Job { path, flags, at, cut });
             continue;
         }
         if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
@@ -148,13 +150,14 @@ pub fn inject(shared: &Shared, first: MissPacket) {
     let target = core.lookup(&first.key);
     let now = monotonic();
     for bytes in std::iter::once(first.bytes).chain(held) {
-        let Ok((_, cut)) = read_packet(&bytes) else { continue };
+        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
         let Some((path, flags)) = target.clone() else {
             shared.drops.add(DropReason::NoRemote, u64::from(cut.count));
             continue;
         };
         core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
-        jobs.push(Job { path, flags, at: arena.len()..arena.len() + bytes.len(), cut });
+        let at = arena.len()..arena.len() + VnetHeader::LEN + inner.len;
+        jobs.push(Job { path, flags, at, cut });
         arena.extend(bytes);
     }
     drop(core);
@@ -190,9 +193,7 @@ impl Sender {
         for job in group {
             let tunnel = job.path.data_header(job.flags).emit();
             let start = job.at.start + VnetHeader::LEN;
-            let len = Inner::parse(&arena[start..job.at.end]).map_or(0, |inner| inner.len);
-            let packet = &mut arena[start..start + len];
-            job.cut.apply(packet, |inner, body| {
+            job.cut.apply(&mut arena[start..job.at.end], |inner, body| {
                 let from = self.headers.len();
                 self.headers.extend_from_slice(&tunnel);
                 self.headers.extend_from_slice(inner);
