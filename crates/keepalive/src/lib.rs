@@ -1,6 +1,57 @@
-//! The measurement core.
+//! The measurement core of a path: round-trip time, one-way and round-trip loss, liveness, and the
+//! planner that chooses how often to probe.
+//!
+//! The procedures are those of Salsano et al., "Accurate and Efficient Measurements of IP Level
+//! Performance to Drive Interface Selection in Heterogeneous Wireless Networks" (2018): section 4
+//! (probes, RTT, loss, connectivity check), section 6 and appendices I to IV (averages, round-trip
+//! loss). Equation and section numbers in this crate are that paper's.
+//!
+//! ```text
+//!            Client (mobile host)                            Server (anchor)
+//!   Tick ─▶ ┌───────────────────┐  request  Sc  t_Sc  ─▶  ┌──────────────────┐ ◀─ Tick
+//!           │ every T_KA        │                         │ (the datapath    │
+//!           │ RTT, OWL, RTL     │  ◀─ response  Ss  t_Ss  │  answers)        │
+//!           │ Up / Down, heard  │                         │ RTT, OWL         │
+//!           └─────────┬─────────┘  ◀─ unsolicited         │ Up / Down        │
+//!                     │               (requests ceased)   └────────┬─────────┘
+//!                     ▼                                            ▼
+//!        SendRequest, State, Heard, Sample            SendUnsolicited, State, Sample
+//! ```
+//!
+//! [`Client`] and [`Server`] are state machines without clock and sockets
+//! ([`segue_clock::Machine`]). The datapath stamps and counts, and answers requests; these machines
+//! decide when a probe leaves, what it echoes, and what the ones that arrive say.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`config`] | what can be set |
+//! | [`event`] | inputs and outputs |
+//! | [`client`], [`server`] | the two ends |
+//! | [`estimates`] | what an end knows about its path |
+//! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
+//! | [`planner`] | K and T_KA from targets, eq. 1–8 |
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod client;
+pub mod config;
+pub mod estimates;
+pub mod event;
+pub mod ewma;
+pub mod loss;
+pub mod planner;
+pub mod rtt;
+pub mod seq;
+pub mod server;
+
+pub use client::Client;
+pub use config::{Config, Tau};
+pub use estimates::{Counted, Estimates};
+pub use event::{
+    Arrival, ClientInput, ClientOutput, Request, Sample, ServerInput, ServerOutput, State,
+};
+pub use planner::{Infeasible, Plan, Responsiveness, Targets, evaluate, plan};
+pub use server::Server;

@@ -1,1 +1,490 @@
 //! UDP sockets with kernel timestamps.
+//!
+//! A [`TimestampedSocket`] never blocks; wait for its descriptor with `poll` (readable: datagrams;
+//! error: transmit stamps). Stamps are the kernel's software stamps (`SO_TIMESTAMPING`), taken when a
+//! datagram enters or leaves the network stack, and are reported on the monotonic clock. The kernel
+//! takes them on the realtime clock; both clocks are read when a stamp is collected, so that the
+//! conversion is off only by what the realtime clock is stepped in between.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, Timestamping};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg,
+    sendmsg, setsockopt,
+};
+use nix::sys::time::TimeSpec;
+use segue_clock::Time;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::clock;
+
+/// Room for a stamp, packet information and an extended error with its address.
+const CONTROL_BYTES: usize = 256;
+/// A stamp older than this when it is collected means that the realtime clock was stepped.
+const STAMP_AGE_MAX_NS: u64 = 60_000_000_000;
+/// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
+const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
+
+/// A socket that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum UdpError {
+    /// There is no such interface.
+    #[error("there is no interface {name}")]
+    NoInterface {
+        /// The name that was given.
+        name: String,
+    },
+    /// The kernel does not let this user bind to an interface.
+    #[error(
+        "no permission to bind to interface {name} (kernels before 5.7 want CAP_NET_RAW for that)"
+    )]
+    Permission {
+        /// The interface.
+        name: String,
+    },
+    /// Somebody else has the port.
+    #[error("{address} is in use by another program")]
+    InUse {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// Everything else that can go wrong.
+    #[error("cannot open a UDP socket on {address}: {source}")]
+    Io {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A datagram that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Bytes written to the caller's buffer.
+    pub len: usize,
+    /// It was longer than the buffer.
+    pub truncated: bool,
+    /// Where it came from; IPv4 addresses are never in their IPv6-mapped form.
+    pub source: SocketAddr,
+    /// The local address it was sent to, where the kernel tells.
+    pub local: Option<IpAddr>,
+    /// When it arrived.
+    pub at: Time,
+    /// `at` is the kernel's; else it is when this program picked the datagram up.
+    pub kernel_stamp: bool,
+}
+
+/// When a datagram left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TxStamp {
+    /// As returned by [`TimestampedSocket::send`].
+    pub id: u32,
+    /// When it was handed to the network device.
+    pub at: Time,
+}
+
+/// A non-blocking UDP socket with kernel timestamps in both directions.
+#[derive(Debug)]
+pub struct TimestampedSocket {
+    socket: Socket,
+    v6: bool,
+    /// The kernel takes transmit stamps; without them ids are handed out all the same.
+    tx_stamps: bool,
+    want_tx_stamps: bool,
+    /// The id of the next datagram, and the id at which the kernel's count was zero.
+    next_id: u32,
+    kernel_zero: u32,
+}
+
+impl TimestampedSocket {
+    /// Binds to `local` and, if given, to the interface `device`. An IPv6 socket on the unspecified
+    /// address takes IPv4 too. A kernel without timestamps is no error.
+    ///
+    /// # Errors
+    /// [`UdpError`]
+    pub fn bind(local: SocketAddr, device: Option<&str>) -> Result<TimestampedSocket, UdpError> {
+        let io = |source: io::Error| UdpError::Io { address: local, source };
+        let v6 = local.is_ipv6();
+        let socket =
+            Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))
+                .map_err(io)?;
+        if v6 {
+            socket.set_only_v6(!local.ip().is_unspecified()).map_err(io)?;
+            setsockopt(&socket, Ipv6RecvPacketInfo, &true).map_err(|e| io(e.into()))?;
+        } else {
+            setsockopt(&socket, Ipv4PacketInfo, &true).map_err(|e| io(e.into()))?;
+        }
+        if let Some(name) = device {
+            bind_to_device(&socket, name, local)?;
+        }
+        socket.bind(&local.into()).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => UdpError::InUse { address: local },
+            _ => io(error),
+        })?;
+        let mut socket = TimestampedSocket {
+            socket,
+            v6,
+            tx_stamps: false,
+            want_tx_stamps: true,
+            next_id: 0,
+            kernel_zero: 0,
+        };
+        socket.start_stamps();
+        Ok(socket)
+    }
+
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    /// The kernel's, which has no reason to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.socket.local_addr()?;
+        address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// Whether the kernel was willing to stamp what is sent.
+    #[must_use]
+    pub fn has_tx_stamps(&self) -> bool {
+        self.tx_stamps
+    }
+
+    /// Takes no transmit stamps. For sockets whose user does not collect them with
+    /// [`TimestampedSocket::tx_stamp`]: uncollected ones fill the receive buffer.
+    pub fn receive_stamps_only(&mut self) {
+        self.want_tx_stamps = false;
+        self.start_stamps();
+    }
+
+    /// Enlarges the receive buffer, as far as the kernel's limit allows.
+    pub fn set_receive_buffer(&self, bytes: usize) {
+        // A smaller buffer than hoped for loses nothing but room.
+        let _ = self.socket.set_recv_buffer_size(bytes);
+    }
+
+    /// Sends one datagram and returns its id, by which [`TimestampedSocket::tx_stamp`] names it.
+    /// `from` picks the local address, for answers that must come from where the question went to.
+    ///
+    /// # Errors
+    /// The kernel's; `WouldBlock` if the send buffer is full. The datagram was not sent.
+    pub fn send(
+        &mut self,
+        payload: &[u8],
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<u32> {
+        let iov = [IoSlice::new(payload)];
+        let to = SockaddrStorage::from(self.outward(to));
+        let fd = self.socket.as_raw_fd();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let (v4, v6);
+        let control = match from {
+            Some(IpAddr::V4(a)) if !self.v6 => {
+                let s_addr = u32::from_ne_bytes(a.octets());
+                v4 = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                vec![ControlMessage::Ipv4PacketInfo(&v4)]
+            }
+            Some(a) if self.v6 => {
+                let s6_addr = mapped(a).octets();
+                v6 = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr }, ipi6_ifindex: 0 };
+                vec![ControlMessage::Ipv6PacketInfo(&v6)]
+            }
+            _ => Vec::new(),
+        };
+        let sent = loop {
+            match sendmsg(fd, &iov, &control, flags, Some(&to)) {
+                Err(Errno::EINTR) => {}
+                other => break other,
+            }
+        };
+        if let Err(error) = sent {
+            // Kernels differ in whether a datagram that fails takes a number: count from zero again.
+            self.start_stamps();
+            return Err(error.into());
+        }
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// Takes the next datagram; `None` if there is none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
+        let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
+        let mut iov = [IoSliceMut::new(buffer)];
+        let fd = self.socket.as_raw_fd();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let message = match recvmsg::<SockaddrStorage>(fd, &mut iov, Some(&mut control), flags) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let clocks = Clocks::read();
+        let (mut at, mut local) = (None, None);
+        for item in message.cmsgs()? {
+            match item {
+                ControlMessageOwned::ScmTimestampsns(stamps) => at = clocks.convert(stamps.system),
+                ControlMessageOwned::Ipv4PacketInfo(info) => {
+                    local = Some(IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()));
+                }
+                ControlMessageOwned::Ipv6PacketInfo(info) => {
+                    local = Some(IpAddr::from(info.ipi6_addr.s6_addr).to_canonical());
+                }
+                _ => {}
+            }
+        }
+        let source = message.address.as_ref().and_then(inward);
+        Ok(Some(Datagram {
+            len: message.bytes,
+            truncated: message.flags.contains(MsgFlags::MSG_TRUNC),
+            source: source.ok_or(io::ErrorKind::AddrNotAvailable)?,
+            local,
+            at: at.unwrap_or(clocks.monotonic),
+            kernel_stamp: at.is_some(),
+        }))
+    }
+
+    /// Takes the next transmit stamp; `None` if there is none. Stamps come in any order, and may not
+    /// come at all where a device driver takes none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn tx_stamp(&self) -> io::Result<Option<TxStamp>> {
+        loop {
+            let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
+            let mut iov = [];
+            let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+            let fd = self.socket.as_raw_fd();
+            let message = match recvmsg::<SockaddrStorage>(fd, &mut iov, Some(&mut control), flags)
+            {
+                Ok(message) => message,
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let clocks = Clocks::read();
+            let (mut at, mut number) = (None, None);
+            for item in message.cmsgs()? {
+                match item {
+                    ControlMessageOwned::ScmTimestampsns(stamps) => {
+                        at = clocks.convert(stamps.system);
+                    }
+                    ControlMessageOwned::Ipv4RecvErr(error, _)
+                    | ControlMessageOwned::Ipv6RecvErr(error, _)
+                        if error.ee_origin == SO_EE_ORIGIN_TIMESTAMPING =>
+                    {
+                        number = Some(error.ee_data);
+                    }
+                    _ => {}
+                }
+            }
+            if let (Some(at), Some(number)) = (at, number) {
+                let id = self.kernel_zero.wrapping_add(number);
+                // A straggler from before the count was set back names an id that is not out yet.
+                if id.wrapping_sub(self.kernel_zero) < self.next_id.wrapping_sub(self.kernel_zero) {
+                    return Ok(Some(TxStamp { id, at }));
+                }
+            }
+        }
+    }
+
+    /// Turns stamps on, with the kernel's count of datagrams at zero.
+    fn start_stamps(&mut self) {
+        let receive = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE;
+        let both = receive
+            | TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_ID
+            | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
+        // The count restarts when the option is turned on, not when it is set again.
+        let _ = setsockopt(&self.socket, Timestamping, &receive);
+        self.tx_stamps =
+            self.want_tx_stamps && setsockopt(&self.socket, Timestamping, &both).is_ok();
+        self.kernel_zero = self.next_id;
+    }
+
+    fn outward(&self, to: SocketAddr) -> SocketAddr {
+        match to {
+            SocketAddr::V4(a) if self.v6 => {
+                SocketAddrV6::new(a.ip().to_ipv6_mapped(), a.port(), 0, 0).into()
+            }
+            other => other,
+        }
+    }
+}
+
+impl AsFd for TimestampedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for TimestampedSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+fn bind_to_device(socket: &Socket, name: &str, address: SocketAddr) -> Result<(), UdpError> {
+    socket.bind_device(Some(name.as_bytes())).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV | libc::EINVAL | libc::ENXIO) => {
+            UdpError::NoInterface { name: name.into() }
+        }
+        Some(libc::EPERM | libc::EACCES) => UdpError::Permission { name: name.into() },
+        _ => UdpError::Io { address, source },
+    })
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(a) => a.to_ipv6_mapped(),
+        IpAddr::V6(a) => a,
+    }
+}
+
+fn inward(address: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(a) = address.as_sockaddr_in() {
+        return Some(SocketAddr::new(a.ip().into(), a.port()));
+    }
+    let a = address.as_sockaddr_in6()?;
+    match a.ip().to_canonical() {
+        IpAddr::V4(ip) => Some(SocketAddr::new(ip.into(), a.port())),
+        // The scope matters for link-local addresses; the flow label is not part of an address.
+        IpAddr::V6(ip) => Some(SocketAddrV6::new(ip, a.port(), 0, a.scope_id()).into()),
+    }
+}
+
+/// Both clocks at one moment.
+struct Clocks {
+    monotonic: Time,
+    realtime_ns: u64,
+}
+
+impl Clocks {
+    fn read() -> Clocks {
+        Clocks { realtime_ns: clock::realtime_ns(), monotonic: clock::monotonic() }
+    }
+
+    /// A stamp of the realtime clock on the monotonic one; `None` if there is none (zero), or if the
+    /// realtime clock was stepped since.
+    fn convert(&self, stamp: TimeSpec) -> Option<Time> {
+        let (s, ns) = (u64::try_from(stamp.tv_sec()).ok()?, u64::try_from(stamp.tv_nsec()).ok()?);
+        let age_ns = self.realtime_ns.checked_sub(s.checked_mul(1_000_000_000)? + ns)?;
+        (age_ns < STAMP_AGE_MAX_NS).then(|| Time(self.monotonic.0.saturating_sub(age_ns)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    fn wait(socket: &TimestampedSocket, flags: PollFlags) {
+        let mut fds = [PollFd::new(socket.as_fd(), flags)];
+        let ready = poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
+        assert_eq!(ready, 1, "nothing came within ten seconds");
+    }
+
+    fn receive(socket: &TimestampedSocket) -> (Datagram, Vec<u8>) {
+        wait(socket, PollFlags::POLLIN);
+        let mut buffer = [0; 100];
+        let datagram = socket.recv(&mut buffer).unwrap().unwrap();
+        (datagram, buffer[..datagram.len].to_vec())
+    }
+
+    fn transmitted(socket: &TimestampedSocket) -> TxStamp {
+        wait(socket, PollFlags::empty());
+        socket.tx_stamp().unwrap().unwrap()
+    }
+
+    /// A question, its answer from the address asked, and the stamps of both ends in order.
+    fn exchange(listen: &str, ask: &str) {
+        let mut server = TimestampedSocket::bind(listen.parse().unwrap(), None).unwrap();
+        let asked: IpAddr = ask.parse().unwrap();
+        let any = if asked.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let mut client = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
+        let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
+        for n in 0..3 {
+            let before = clock::monotonic();
+            assert_eq!(client.send(b"question", to, None).unwrap(), n);
+            let (question, bytes) = receive(&server);
+            assert_eq!((bytes.as_slice(), question.local), (&b"question"[..], Some(asked)));
+            let sent = transmitted(&client);
+            assert_eq!(sent.id, n);
+            server.send(b"answer", question.source, question.local).unwrap();
+            let (answer, bytes) = receive(&client);
+            assert_eq!((bytes.as_slice(), answer.source), (&b"answer"[..], to));
+            // The kernel turns its receive stamps on asynchronously, so the first may lack one.
+            if n > 0 && question.kernel_stamp {
+                assert!(before <= sent.at && sent.at <= question.at, "{sent:?} {question:?}");
+            }
+            assert!(question.at <= answer.at && answer.at <= clock::monotonic());
+        }
+        assert_eq!(client.recv(&mut [0; 9]).unwrap(), None);
+        assert_eq!(client.tx_stamp().unwrap(), None);
+    }
+
+    #[test]
+    fn ipv4_answers_come_from_the_address_that_was_asked_with_stamps_in_order() {
+        exchange("0.0.0.0:0", "127.0.0.3");
+    }
+
+    #[test]
+    fn ipv6_answers_come_from_the_address_that_was_asked_with_stamps_in_order() {
+        exchange("[::]:0", "::1");
+    }
+
+    #[test]
+    fn an_ipv6_socket_on_the_unspecified_address_serves_ipv4_clients() {
+        exchange("[::]:0", "127.0.0.3");
+    }
+
+    #[test]
+    fn ids_stay_in_step_after_a_datagram_that_could_not_be_sent() {
+        let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let to = socket.local_addr().unwrap();
+        assert_eq!(socket.send(b"a", to, None).unwrap(), 0);
+        assert_eq!(transmitted(&socket).id, 0);
+        socket.send(&[0; 70_000], to, None).unwrap_err();
+        assert_eq!(socket.send(b"b", to, None).unwrap(), 1);
+        assert_eq!(transmitted(&socket).id, 1);
+    }
+
+    #[test]
+    fn a_datagram_longer_than_the_buffer_is_marked() {
+        let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        socket.send(b"12345", socket.local_addr().unwrap(), None).unwrap();
+        wait(&socket, PollFlags::POLLIN);
+        let datagram = socket.recv(&mut [0; 3]).unwrap().unwrap();
+        assert_eq!((datagram.len, datagram.truncated), (3, true));
+    }
+
+    #[test]
+    fn errors_name_what_was_asked_for() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let missing = TimestampedSocket::bind(any, Some("segue-none")).unwrap_err();
+        assert!(matches!(missing, UdpError::NoInterface { name } if name == "segue-none"));
+        let first = TimestampedSocket::bind(any, None).unwrap();
+        let taken = TimestampedSocket::bind(first.local_addr().unwrap(), None).unwrap_err();
+        assert!(matches!(taken, UdpError::InUse { .. }));
+    }
+
+    #[test]
+    fn stamps_from_the_future_or_the_distant_past_are_refused() {
+        let clocks = Clocks { monotonic: Time(500_000_000_000), realtime_ns: 1_000_000_000_000 };
+        assert_eq!(clocks.convert(TimeSpec::new(999, 0)), Some(Time(499_000_000_000)));
+        assert_eq!(clocks.convert(TimeSpec::new(1_000, 1)), None);
+        assert_eq!(clocks.convert(TimeSpec::new(0, 0)), None);
+    }
+}

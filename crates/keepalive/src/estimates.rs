@@ -1,0 +1,136 @@
+//! What an end knows about its path.
+
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+
+use crate::Tau;
+use crate::ewma::Ewma;
+use crate::loss::{OneWayLoss, RoundTripLoss};
+use crate::seq::Order;
+
+/// Estimates and counts of one path at one end. The lists have one value for each time constant,
+/// and are empty before the first sample.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimates {
+    /// The last RTT sample.
+    pub rtt_last: Option<Span>,
+    /// The smallest.
+    pub rtt_min: Option<Span>,
+    /// The largest.
+    pub rtt_max: Option<Span>,
+    /// Averages of the RTT in seconds.
+    pub rtt_ewma: Vec<f64>,
+    /// Averages of the loss from client to server, in [0, 1].
+    pub owl_up: Vec<f64>,
+    /// Averages of the loss from server to client.
+    pub owl_down: Vec<f64>,
+    /// Averages of the round-trip loss; empty at a server, which does not know how many requests
+    /// were sent.
+    pub rtl: Vec<f64>,
+    /// Packets from client to server.
+    pub up: Counted,
+    /// Packets from server to client.
+    pub down: Counted,
+    /// Probes that this machine ordered: a client's requests, a server's unsolicited responses.
+    pub sent: u64,
+    /// Probes that arrived and counted: responses at a client, requests at a server.
+    pub received: u64,
+    /// Probes that arrived more than once.
+    pub duplicates: u64,
+    /// Probes that a newer one had overtaken.
+    pub reordered: u64,
+    /// Changes of state, but for the first coming up.
+    pub transitions: u64,
+}
+
+/// Packets of one direction, data and probes, since the first exchange. What was lost is
+/// `sent − received`; it is exact between two probes that arrive in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets that left.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub received: u64,
+}
+
+/// Over what time estimators work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale<'a> {
+    /// Time constants of the averages.
+    pub(crate) taus: &'a [Tau],
+    /// The loss interval.
+    pub(crate) t_l: Span,
+}
+
+/// Estimators of both directions, shared by client and server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measure {
+    pub(crate) estimates: Estimates,
+    rtt: Ewma,
+    owl_up: Ewma,
+    owl_down: Ewma,
+    rtl: Ewma,
+    up: OneWayLoss,
+    down: OneWayLoss,
+    round_trip: RoundTripLoss,
+}
+
+impl Measure {
+    /// Counts a probe by its order.
+    pub(crate) fn count(&mut self, order: Order) {
+        match order {
+            Order::Newest | Order::Restart => self.estimates.received += 1,
+            Order::Late => {
+                self.estimates.received += 1;
+                self.estimates.reordered += 1;
+            }
+            Order::Duplicate => self.estimates.duplicates += 1,
+            Order::Stale => self.estimates.reordered += 1,
+        }
+    }
+
+    pub(crate) fn rtt(&mut self, scale: Scale<'_>, at: Time, rtt: Span) {
+        let e = &mut self.estimates;
+        e.rtt_last = Some(rtt);
+        e.rtt_min = Some(e.rtt_min.map_or(rtt, |min| min.min(rtt)));
+        e.rtt_max = Some(e.rtt_max.map_or(rtt, |max| max.max(rtt)));
+        average(&mut self.rtt, &mut e.rtt_ewma, scale, at, rtt.as_secs_f64());
+    }
+
+    /// Counters of the direction from client to server: Sc and Rs.
+    pub(crate) fn up(&mut self, scale: Scale<'_>, at: Time, sc: u32, rs: u32) -> Option<f64> {
+        let e = &mut self.estimates;
+        let owl = self.up.observe(at, sc, rs, scale.t_l, &mut e.up)?;
+        average(&mut self.owl_up, &mut e.owl_up, scale, at, owl);
+        Some(owl)
+    }
+
+    /// Counters of the direction from server to client: Ss and Rc.
+    pub(crate) fn down(&mut self, scale: Scale<'_>, at: Time, ss: u32, rc: u32) -> Option<f64> {
+        let e = &mut self.estimates;
+        let owl = self.down.observe(at, ss, rc, scale.t_l, &mut e.down)?;
+        average(&mut self.owl_down, &mut e.owl_down, scale, at, owl);
+        Some(owl)
+    }
+
+    /// Round-trip loss from the counts of probes sent and received so far.
+    pub(crate) fn rtl(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
+        let e = &mut self.estimates;
+        let rtl = self.round_trip.observe(at, e.sent, e.received, scale.t_l)?;
+        average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
+        Some(rtl)
+    }
+
+    /// The other end began again: its counters start from new baselines.
+    pub(crate) fn restart(&mut self) {
+        self.up.reset();
+        self.down.reset();
+    }
+}
+
+fn average(ewma: &mut Ewma, shown: &mut Vec<f64>, scale: Scale<'_>, at: Time, x: f64) {
+    ewma.push(scale.taus, at, x);
+    shown.clear();
+    shown.extend_from_slice(ewma.values());
+}

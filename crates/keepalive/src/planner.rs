@@ -1,0 +1,322 @@
+//! K and T_KA from what is asked of detection (section 4.3, eq. 1–8).
+//!
+//! A probe is lost with probability q = 1 − (1 − p_up)(1 − p_down): its request or its response. The
+//! path is declared down wrongly when K probes are lost in a row.
+//!
+//! * Independent losses: p_fp = q^K (eq. 3, with a loss for each direction).
+//! * Bursts: probes see a two-state Markov chain (simple Gilbert: all is lost in the bad state,
+//!   nothing in the good one) that makes one step for each probe, that is for each T_KA. Its
+//!   stationary probability of the bad state is q, and a burst has a mean length of b *probes*, so
+//!   that a loss follows a loss with probability 1 − 1/b. Then p_fp = q·(1 − 1/b)^(K−1). With
+//!   b = 1/(1 − q) this is eq. 3. The length is in probes of whatever period results: a burst known in
+//!   seconds is b = seconds/T_KA.
+//!
+//! Both assume RTT_max < T_KA, as eq. 3 does; a plan warns where that does not hold.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use segue_wire::Probe;
+
+/// The shortest period that [`Targets`] usually allow, in seconds.
+pub const T_KA_MIN: f64 = 0.010;
+/// The largest K that [`Targets`] usually allow: what the header of a probe can state.
+pub const K_MAX: u8 = u8::MAX;
+/// Bits that one request and its response put on the wire over IPv4: twice IP (20 bytes), UDP (8) and
+/// the probe packet. Over IPv6 it is 320 bits more.
+pub const BITS_PER_EXCHANGE: f64 = (2 * 8 * (20 + 8 + Probe::PACKET_LEN)) as f64;
+
+/// Relative difference below which two sides of an inequality count as equal.
+const TOLERANCE: f64 = 1e-9;
+
+/// What is asked, and what is known about the path. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Targets {
+    /// RTT_avg.
+    pub rtt_avg: f64,
+    /// RTT_max; RTT_avg if not known.
+    pub rtt_max: Option<f64>,
+    /// Probability that a packet from client to server is lost.
+    pub loss_up: f64,
+    /// Probability that a packet from server to client is lost.
+    pub loss_down: f64,
+    /// Mean length of a loss burst in probes, at least 1; `None` for independent losses.
+    pub burst: Option<f64>,
+    /// How soon a fault must be found.
+    pub responsiveness: Responsiveness,
+    /// T_fp^min: the mean time between two false positives must be longer.
+    pub fp_interval: f64,
+    /// The shortest period allowed.
+    pub t_ka_min: f64,
+    /// The largest K allowed.
+    pub k_max: u8,
+}
+
+/// How soon a fault must be found, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Responsiveness {
+    /// On average: T_Ravg, eq. 2.
+    Avg(f64),
+    /// At worst: T_Rmax, eq. 1.
+    Max(f64),
+}
+
+impl Targets {
+    /// Whether every value has a meaning; [`plan`] begins with it.
+    ///
+    /// # Errors
+    /// [`Infeasible::BadValue`] names the first that has none.
+    pub fn check(&self) -> Result<(), Infeasible> {
+        let bad = |what, value| Err(Infeasible::BadValue { what, value });
+        let (Responsiveness::Avg(responsiveness) | Responsiveness::Max(responsiveness)) =
+            self.responsiveness;
+        for (what, value) in [
+            ("responsiveness", responsiveness),
+            ("false positive interval", self.fp_interval),
+            ("minimum period", self.t_ka_min),
+        ] {
+            if !(value.is_finite() && value > 0.0) {
+                return bad(what, value);
+            }
+        }
+        if !(self.rtt_avg.is_finite() && self.rtt_avg >= 0.0) {
+            return bad("RTT", self.rtt_avg);
+        }
+        if !(rtt_max(self).is_finite() && rtt_max(self) >= self.rtt_avg) {
+            return bad("largest RTT", rtt_max(self));
+        }
+        for (what, value) in [("loss up", self.loss_up), ("loss down", self.loss_down)] {
+            if !(0.0..1.0).contains(&value) {
+                return bad(what, value);
+            }
+        }
+        if self.k_max == 0 {
+            return bad("largest K", 0.0);
+        }
+        let q = probe_loss(self);
+        match self.burst {
+            // A chain whose bad state is left after `burst` probes on average is in it with probability
+            // q only if it can be entered often enough.
+            Some(b) if !(b.is_finite() && b >= 1.0 && b >= q / (1.0 - q)) => bad("burst length", b),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A choice of K and T_KA and what it gives. Times are in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// K: losses in a row that declare the path down.
+    pub k: u8,
+    /// T_KA: period of probes.
+    pub t_ka: f64,
+    /// T_TO = K·T_KA.
+    pub t_to: f64,
+    /// T_Rmax, eq. 1.
+    pub t_r_max: f64,
+    /// T_Ravg, eq. 2.
+    pub t_r_avg: f64,
+    /// T_fp, eq. 4: mean time between false positives; infinite without loss.
+    pub t_fp: f64,
+    /// Requests in a second.
+    pub probes_per_s: f64,
+    /// Bits in a second, requests and responses together ([`BITS_PER_EXCHANGE`]).
+    pub bits_per_s: f64,
+    /// Assumptions that do not hold.
+    pub warnings: Vec<Warning>,
+}
+
+/// An assumption of the model that a plan breaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Warning {
+    /// RTT_max ≥ T_KA, in seconds: eq. 3 takes a probe for lost after T_KA, when the response may still
+    /// be on its way.
+    RttNotBelowPeriod {
+        /// RTT_max.
+        rtt_max: f64,
+        /// T_KA.
+        t_ka: f64,
+    },
+}
+
+/// The constraint that cannot be met. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Infeasible {
+    /// A value that has no meaning.
+    BadValue {
+        /// The field of [`Targets`].
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// No period is left once the RTT has had its share: T_Ravg ≤ RTT_avg/2 or T_Rmax ≤ RTT_max.
+    ResponsivenessBelowRtt {
+        /// What was asked.
+        responsiveness: f64,
+        /// The share of the RTT.
+        rtt_share: f64,
+    },
+    /// The smallest K with rare enough false positives needs a period below the minimum.
+    PeriodBelowMinimum {
+        /// That K.
+        k: u8,
+        /// The period it needs.
+        t_ka: f64,
+        /// The shortest period allowed.
+        t_ka_min: f64,
+    },
+    /// No K allowed makes false positives rare enough.
+    FalsePositives {
+        /// The largest K tried.
+        k_max: u8,
+        /// The longest T_fp found.
+        t_fp: f64,
+        /// What was asked.
+        fp_interval: f64,
+    },
+}
+
+/// K*, the smallest K for which eq. 8 holds, and T_KA*, the longest period that eq. 6 allows with it.
+///
+/// # Errors
+/// [`Infeasible`] names the constraint that cannot be met.
+pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
+    targets.check()?;
+    let share = match targets.responsiveness {
+        Responsiveness::Avg(_) => targets.rtt_avg / 2.0,
+        Responsiveness::Max(_) => rtt_max(targets),
+    };
+    let (Responsiveness::Avg(responsiveness) | Responsiveness::Max(responsiveness)) =
+        targets.responsiveness;
+    if responsiveness <= share {
+        return Err(Infeasible::ResponsivenessBelowRtt { responsiveness, rtt_share: share });
+    }
+    let mut longest_t_fp = 0.0_f64;
+    for k in 1..=targets.k_max {
+        let t_ka = longest_period(k, targets);
+        if shortest_period(k, targets) < t_ka * (1.0 - TOLERANCE) {
+            if t_ka < targets.t_ka_min * (1.0 - TOLERANCE) {
+                let t_ka_min = targets.t_ka_min;
+                return Err(Infeasible::PeriodBelowMinimum { k, t_ka, t_ka_min });
+            }
+            return Ok(evaluate(k, t_ka, targets));
+        }
+        longest_t_fp = longest_t_fp.max(evaluate(k, t_ka, targets).t_fp);
+    }
+    Err(Infeasible::FalsePositives {
+        k_max: targets.k_max,
+        t_fp: longest_t_fp,
+        fp_interval: targets.fp_interval,
+    })
+}
+
+/// What `k` and the period `t_ka` (seconds) give, whether it meets the targets or not.
+#[must_use]
+pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
+    let (periods, rtt_max) = (f64::from(k), rtt_max(targets));
+    let mut warnings = Vec::new();
+    if rtt_max >= t_ka {
+        warnings.push(Warning::RttNotBelowPeriod { rtt_max, t_ka });
+    }
+    Plan {
+        k,
+        t_ka,
+        t_to: periods * t_ka,
+        t_r_max: (periods + 1.0) * t_ka + rtt_max,
+        t_r_avg: (periods + 0.5) * t_ka + targets.rtt_avg / 2.0,
+        t_fp: t_ka / false_positive(k, targets),
+        probes_per_s: 1.0 / t_ka,
+        bits_per_s: BITS_PER_EXCHANGE / t_ka,
+        warnings,
+    }
+}
+
+/// The longest T_KA in seconds with which `k` is as responsive as asked: the curve "Resp." of Fig. 8,
+/// eq. 6. Not positive if no period is short enough.
+#[must_use]
+pub fn longest_period(k: u8, targets: &Targets) -> f64 {
+    match targets.responsiveness {
+        Responsiveness::Avg(t) => (t - targets.rtt_avg / 2.0) / (f64::from(k) + 0.5),
+        Responsiveness::Max(t) => (t - rtt_max(targets)) / (f64::from(k) + 1.0),
+    }
+}
+
+/// T_KA in seconds must be longer than this for false positives as rare as asked: the curve "FPev."
+/// of Fig. 8, eq. 7.
+#[must_use]
+pub fn shortest_period(k: u8, targets: &Targets) -> f64 {
+    targets.fp_interval * false_positive(k, targets)
+}
+
+/// p_fp, eq. 3 or its form for bursts (see the module's description).
+#[must_use]
+pub fn false_positive(k: u8, targets: &Targets) -> f64 {
+    let q = probe_loss(targets);
+    let again = targets.burst.map_or(q, |burst| 1.0 - 1.0 / burst);
+    q * libm::pow(again, f64::from(k.max(1)) - 1.0)
+}
+
+/// q: the probability that a request or its response is lost.
+fn probe_loss(targets: &Targets) -> f64 {
+    1.0 - (1.0 - targets.loss_up) * (1.0 - targets.loss_down)
+}
+
+fn rtt_max(targets: &Targets) -> f64 {
+    targets.rtt_max.unwrap_or(targets.rtt_avg)
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Warning::RttNotBelowPeriod { rtt_max, t_ka } => write!(
+                f,
+                "the largest RTT ({}) is not below T_KA ({}): the false positive interval assumes \
+                 that it is",
+                Seconds(rtt_max),
+                Seconds(t_ka)
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Infeasible::BadValue { what, value } => write!(f, "{what}: {value} is out of range"),
+            Infeasible::ResponsivenessBelowRtt { responsiveness, rtt_share } => write!(
+                f,
+                "responsiveness: {} cannot be met, the round trip alone takes {}",
+                Seconds(responsiveness),
+                Seconds(rtt_share)
+            ),
+            Infeasible::PeriodBelowMinimum { k, t_ka, t_ka_min } => write!(
+                f,
+                "minimum period: responsiveness and false positive interval together need K = {k} \
+                 with T_KA = {}, below the minimum of {}",
+                Seconds(t_ka),
+                Seconds(t_ka_min)
+            ),
+            Infeasible::FalsePositives { k_max, t_fp, fp_interval } => write!(
+                f,
+                "false positive interval: {} cannot be met, no K up to {k_max} gives more than {}",
+                Seconds(fp_interval),
+                Seconds(t_fp)
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Infeasible {}
+
+/// Seconds for people: milliseconds below one second.
+struct Seconds(f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.abs() < 1.0 {
+            write!(f, "{:.3} ms", self.0 * 1e3)
+        } else {
+            write!(f, "{:.3} s", self.0)
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The server's end of a path: it judges by the requests that come.
+
+use alloc::collections::VecDeque;
+
+use segue_clock::{Machine, Span, Time};
+use segue_wire::Probe;
+
+use crate::client::Run;
+use crate::config::stated_ms;
+use crate::estimates::{Measure, Scale};
+use crate::rtt::{echo_age, server_rtt};
+use crate::seq::{Order, SeqWindow};
+use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
+
+/// For how long after the last request unsolicited responses are sent. By then the client has been
+/// told over another path, or is gone.
+pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
+
+/// The server of one path. The datapath answers requests; this machine learns from them.
+///
+/// **Uplink.** The path is down when no request has come for (K + 1)·T_KA, with the K and T_KA that
+/// the last request stated, or those of the configuration where it did not. The client's first request
+/// ever brings it up; after that, `up_after` consecutive requests are needed.
+///
+/// **Unsolicited responses.** From 1.5·T_KA after the last request one goes every T_KA, for at most
+/// [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
+///
+/// Outputs are at most four for one input.
+#[derive(Clone, Debug)]
+pub struct Server {
+    config: Config,
+    state: State,
+    sends_unsolicited: bool,
+    /// K and T_KA in force.
+    k: u8,
+    t_ka: Span,
+    /// When the client's counters and echoes became ours to use: its first request, or the first
+    /// after it began again.
+    epoch: Time,
+    last: Option<LastRequest>,
+    /// What the time-out counts from.
+    alive: Time,
+    next_unsolicited: Option<Time>,
+    unsolicited_seq: u32,
+    requests: SeqWindow,
+    run: Run,
+    measure: Measure,
+    outputs: VecDeque<ServerOutput>,
+}
+
+/// What an unsolicited response repeats from the last request.
+#[derive(Clone, Copy, Debug)]
+struct LastRequest {
+    at: Time,
+    t_sc: u32,
+    sc: u32,
+}
+
+impl Server {
+    /// A server in [`State::Starting`]; `unsolicited` says whether it sends unsolicited responses.
+    #[must_use]
+    pub fn new(config: Config, now: Time, unsolicited: bool) -> Server {
+        let config = config.sane();
+        Server {
+            state: State::Starting,
+            sends_unsolicited: unsolicited,
+            k: config.k,
+            t_ka: config.t_ka,
+            config,
+            epoch: now,
+            last: None,
+            alive: now,
+            next_unsolicited: None,
+            unsolicited_seq: 0,
+            requests: SeqWindow::new(),
+            run: Run::default(),
+            measure: Measure::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The state of the uplink.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether requests arrive, as [`crate::Client::heard`] for the other direction.
+    #[must_use]
+    pub fn heard(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// When the last request arrived; `None` before any.
+    #[must_use]
+    pub fn last_request(&self) -> Option<Time> {
+        self.last.map(|last| last.at)
+    }
+
+    /// What this end knows about the path.
+    #[must_use]
+    pub fn estimates(&self) -> &Estimates {
+        &self.measure.estimates
+    }
+
+    /// The settings of this end. K and T_KA in force are the client's: [`in_force`](Server::in_force).
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// K and T_KA as the last request stated them.
+    #[must_use]
+    pub fn in_force(&self) -> (u8, Span) {
+        (self.k, self.t_ka)
+    }
+
+    fn on_request(&mut self, now: Time, arrival: &Arrival, k: u8) {
+        let probe = &arrival.probe;
+        let order = self.requests.observe(probe.seq, Some(probe.t_sc));
+        self.measure.count(order);
+        if matches!(order, Order::Duplicate | Order::Stale) {
+            return;
+        }
+        let first = self.last.is_none();
+        if first || order == Order::Restart {
+            self.epoch = arrival.at;
+            self.measure.restart();
+        }
+        let at = arrival.at.min(now);
+        self.alive = self.alive.max(at);
+        if order != Order::Late {
+            self.adopt(probe, k);
+            self.last = Some(LastRequest { at, t_sc: probe.t_sc, sc: probe.sc });
+            self.next_unsolicited =
+                self.sends_unsolicited.then(|| at + self.t_ka + self.t_ka.half());
+        }
+        self.on_sign_of_life(probe.seq, order, first);
+        self.sample(arrival, order);
+    }
+
+    /// K and T_KA from a request, with those of the configuration in place of what it leaves open.
+    fn adopt(&mut self, probe: &Probe, k: u8) {
+        self.k = if k == 0 { self.config.k } else { k };
+        self.t_ka = match probe.t_ka_ms {
+            0 => self.config.t_ka,
+            ms => Span::from_millis(u64::from(ms)),
+        };
+    }
+
+    fn on_sign_of_life(&mut self, seq: u32, order: Order, first: bool) {
+        let run = if order == Order::Late { 0 } else { self.run.push(seq) };
+        match self.state {
+            State::Starting => self.enter(State::Up),
+            State::Down if first || run >= self.config.up_after => self.enter(State::Up),
+            State::Down | State::Up => {}
+        }
+    }
+
+    fn sample(&mut self, arrival: &Arrival, order: Order) {
+        let (probe, at) = (&arrival.probe, arrival.at);
+        let t_l = self.t_ka * u64::from(self.config.n);
+        let scale = Scale { taus: &self.config.taus, t_l };
+        let mut sample = Sample {
+            at,
+            seq: probe.seq,
+            rtt: server_rtt(arrival, self.epoch),
+            owl_up: None,
+            owl_down: None,
+            rtl: None,
+        };
+        if let Some(rtt) = sample.rtt {
+            self.measure.rtt(scale, at, rtt);
+        }
+        if order != Order::Late {
+            sample.owl_up = self.measure.up(scale, at, probe.sc, arrival.received);
+            // Before the first response the client has nothing to echo, and what it echoes from
+            // before the epoch belongs to other counters.
+            let echoes = probe.t_ss != 0 || probe.ss != 0;
+            if echoes && echo_age(at, probe.t_ss, self.epoch).is_some() {
+                sample.owl_down = self.measure.down(scale, at, probe.ss, probe.r);
+            }
+        }
+        if !sample.is_empty() {
+            self.outputs.push_back(ServerOutput::Sample(sample));
+        }
+    }
+
+    fn enter(&mut self, state: State) {
+        if self.state != State::Starting || state == State::Down {
+            self.measure.estimates.transitions += 1;
+        }
+        self.state = state;
+        self.run = Run::default();
+        self.outputs.push_back(ServerOutput::State(state));
+    }
+
+    fn on_reconfigure(&mut self, config: Config) {
+        self.config = config.sane();
+        if self.last.is_none() {
+            self.k = self.config.k;
+            self.t_ka = self.config.t_ka;
+        }
+    }
+
+    fn down_at(&self) -> Option<Time> {
+        let time_out = self.t_ka * (u64::from(self.k) + 1);
+        (self.state != State::Down).then(|| self.alive + time_out)
+    }
+
+    fn run_timers(&mut self, now: Time) {
+        if self.down_at().is_some_and(|at| now >= at) {
+            self.enter(State::Down);
+        }
+        let (Some(due), Some(last)) = (self.next_unsolicited, self.last) else { return };
+        if now < due {
+            return;
+        }
+        let missed = now.since(due).0 / self.t_ka.0.max(1);
+        let next = due + self.t_ka * (missed + 1);
+        let end = last.at + UNSOLICITED_FOR;
+        self.next_unsolicited = (next <= end).then_some(next);
+        if now <= end {
+            self.send_unsolicited(last);
+        }
+    }
+
+    fn send_unsolicited(&mut self, last: LastRequest) {
+        self.unsolicited_seq = self.unsolicited_seq.wrapping_add(1);
+        self.measure.estimates.sent += 1;
+        let probe = Probe {
+            seq: self.unsolicited_seq,
+            t_sc: last.t_sc,
+            sc: last.sc,
+            t_ka_ms: stated_ms(self.t_ka),
+            ..Probe::default()
+        };
+        let request = Request { probe, held_since: last.at.micros32() };
+        self.outputs.push_back(ServerOutput::SendUnsolicited(request));
+    }
+}
+
+impl Machine for Server {
+    type Input = ServerInput;
+    type Output = ServerOutput;
+
+    fn handle(&mut self, now: Time, input: ServerInput) {
+        match input {
+            ServerInput::Tick => {}
+            ServerInput::Request { arrival, k } => self.on_request(now, &arrival, k),
+            ServerInput::Reconfigure(config) => self.on_reconfigure(config),
+        }
+        self.run_timers(now);
+    }
+
+    fn poll(&mut self) -> Option<ServerOutput> {
+        self.outputs.pop_front()
+    }
+
+    fn deadline(&self) -> Option<(Time, &'static str)> {
+        let down = self.down_at().map(|at| (at, "no request within (K + 1) T_KA"));
+        let unsolicited = self.next_unsolicited.map(|at| (at, "unsolicited response due"));
+        [down, unsolicited].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,253 @@
+//! Two ends on virtual time with a link between them.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeMap;
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{
+    Arrival, Client, ClientInput, ClientOutput, Config, Sample, Server, ServerInput, ServerOutput,
+    State, Tau,
+};
+use segue_wire::Probe;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dir {
+    Up,
+    Down,
+}
+
+/// When a packet that leaves at the given time arrives, in one-way delay; `None`: it is lost.
+pub type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
+
+#[derive(Clone, Copy, Debug)]
+enum Packet {
+    Request(Probe, u8),
+    Response(Probe),
+    Unsolicited(Probe),
+    Data(Dir),
+}
+
+/// What happened, but for samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Log {
+    Client(State),
+    Heard(bool),
+    Server(State),
+    Request(u32),
+    RequestArrived(u32),
+    Unsolicited(u32),
+}
+
+pub struct World {
+    pub now: Time,
+    pub client: Client,
+    pub server: Server,
+    pub link: Link,
+    /// Packets lost by the link, up and down.
+    pub lost: [u64; 2],
+    /// Sc, Rs, Ss, Rc.
+    pub sc: u32,
+    pub rs: u32,
+    pub ss: u32,
+    pub rc: u32,
+    /// How far the server's clock is ahead of the client's.
+    pub offset: Span,
+    /// How long the server holds a request before it answers.
+    pub hold: Span,
+    pub log: Vec<(Time, Log)>,
+    pub client_samples: Vec<Sample>,
+    pub server_samples: Vec<Sample>,
+    pub keep_samples: bool,
+    queue: BTreeMap<(Time, u64), Packet>,
+    count: u64,
+}
+
+impl World {
+    pub fn new(config: Config, start: Time, offset: Span, link: Link) -> World {
+        World {
+            now: start,
+            client: Client::new(config.clone(), start, 1),
+            server: Server::new(config, start + offset, true),
+            link,
+            lost: [0, 0],
+            sc: 0,
+            rs: 0,
+            ss: 0,
+            rc: 0,
+            offset,
+            hold: Span::ZERO,
+            log: Vec::new(),
+            client_samples: Vec::new(),
+            server_samples: Vec::new(),
+            keep_samples: true,
+            queue: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Lets everything happen up to `end`, that instant included.
+    pub fn run_until(&mut self, end: Time) {
+        loop {
+            let packet = self.queue.keys().next().map(|(at, _)| *at);
+            let client = self.client.deadline().map(|(at, _)| at);
+            let server = self.server.deadline().map(|(at, _)| at - self.offset);
+            let Some(next) = [packet, client, server].into_iter().flatten().min() else { break };
+            if next > end {
+                break;
+            }
+            self.now = next.max(self.now);
+            if packet == Some(next) {
+                if let Some((_, packet)) = self.queue.pop_first() {
+                    self.arrive(packet);
+                }
+            } else if client == Some(next) {
+                self.client.handle(self.now, ClientInput::Tick);
+                self.drain_client();
+            } else {
+                self.server.handle(self.now + self.offset, ServerInput::Tick);
+                self.drain_server();
+            }
+        }
+        self.now = end;
+    }
+
+    pub fn run_for(&mut self, span: Span) {
+        self.run_until(self.now + span);
+    }
+
+    /// Sends one data packet.
+    pub fn data(&mut self, dir: Dir) {
+        match dir {
+            Dir::Up => self.sc = self.sc.wrapping_add(1),
+            Dir::Down => self.ss = self.ss.wrapping_add(1),
+        }
+        self.carry(dir, Packet::Data(dir), self.now);
+    }
+
+    pub fn reconfigure_client(&mut self, config: Config) {
+        self.client.handle(self.now, ClientInput::Reconfigure(config));
+        self.drain_client();
+    }
+
+    /// When `wanted` was last logged, if at or after `from`.
+    pub fn first_after(&self, from: Time, wanted: Log) -> Option<Time> {
+        self.log.iter().find(|(at, log)| *at >= from && *log == wanted).map(|(at, _)| *at)
+    }
+
+    pub fn count_of(&self, wanted: Log) -> usize {
+        self.log.iter().filter(|(_, log)| *log == wanted).count()
+    }
+
+    fn carry(&mut self, dir: Dir, packet: Packet, at: Time) {
+        match (self.link)(dir, at) {
+            Some(delay) => {
+                self.count += 1;
+                self.queue.insert((at + delay, self.count), packet);
+            }
+            None => self.lost[dir as usize] += 1,
+        }
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        match packet {
+            Packet::Data(Dir::Up) => self.rs = self.rs.wrapping_add(1),
+            Packet::Data(Dir::Down) => self.rc = self.rc.wrapping_add(1),
+            Packet::Request(probe, k) => self.arrive_request(probe, k),
+            Packet::Response(probe) | Packet::Unsolicited(probe) => {
+                self.rc = self.rc.wrapping_add(1);
+                let arrival = Arrival { probe, at: self.now, received: self.rc, sent_at: None };
+                let input = if matches!(packet, Packet::Response(_)) {
+                    ClientInput::Response(arrival)
+                } else {
+                    ClientInput::Unsolicited(arrival)
+                };
+                self.client.handle(self.now, input);
+                self.drain_client();
+            }
+        }
+    }
+
+    fn arrive_request(&mut self, probe: Probe, k: u8) {
+        self.rs = self.rs.wrapping_add(1);
+        self.ss = self.ss.wrapping_add(1);
+        self.log.push((self.now, Log::RequestArrived(probe.seq)));
+        let here = self.now + self.offset;
+        let response = Probe {
+            t_ss: (here + self.hold).micros32(),
+            dt: (self.hold.0 / 1_000) as u32,
+            ss: self.ss,
+            r: self.rs,
+            ..probe
+        };
+        self.carry(Dir::Down, Packet::Response(response), self.now + self.hold);
+        let arrival = Arrival { probe, at: here, received: self.rs, sent_at: None };
+        self.server.handle(here, ServerInput::Request { arrival, k });
+        self.drain_server();
+    }
+
+    fn drain_client(&mut self) {
+        while let Some(output) = self.client.poll() {
+            match output {
+                ClientOutput::SendRequest(request) => {
+                    self.sc = self.sc.wrapping_add(1);
+                    let t_sc = self.now.micros32();
+                    let dt = t_sc.wrapping_sub(request.held_since);
+                    let probe = Probe { t_sc, sc: self.sc, dt, ..request.probe };
+                    self.log.push((self.now, Log::Request(probe.seq)));
+                    let k = self.client.config().k;
+                    self.carry(Dir::Up, Packet::Request(probe, k), self.now);
+                }
+                ClientOutput::State(state) => self.log.push((self.now, Log::Client(state))),
+                ClientOutput::Heard(heard) => self.log.push((self.now, Log::Heard(heard))),
+                ClientOutput::Sample(sample) if self.keep_samples => {
+                    self.client_samples.push(sample);
+                }
+                ClientOutput::Sample(_) => {}
+            }
+        }
+    }
+
+    fn drain_server(&mut self) {
+        while let Some(output) = self.server.poll() {
+            match output {
+                ServerOutput::SendUnsolicited(request) => {
+                    self.ss = self.ss.wrapping_add(1);
+                    let t_ss = (self.now + self.offset).micros32();
+                    let dt = t_ss.wrapping_sub(request.held_since);
+                    let probe = Probe { t_ss, ss: self.ss, r: self.rs, dt, ..request.probe };
+                    self.log.push((self.now, Log::Unsolicited(probe.seq)));
+                    self.carry(Dir::Down, Packet::Unsolicited(probe), self.now);
+                }
+                ServerOutput::State(state) => self.log.push((self.now, Log::Server(state))),
+                ServerOutput::Sample(sample) if self.keep_samples => {
+                    self.server_samples.push(sample);
+                }
+                ServerOutput::Sample(_) => {}
+            }
+        }
+    }
+}
+
+/// A link with a constant delay in each direction and no loss.
+pub fn steady(one_way: Span) -> Link {
+    Box::new(move |_, _| Some(one_way))
+}
+
+pub fn config(k: u8, t_ka: Span) -> Config {
+    Config {
+        k,
+        t_ka,
+        n: 10,
+        taus: vec![Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(30))],
+        up_after: 3,
+    }
+}
+
+pub fn ms(ms: u64) -> Span {
+    Span::from_millis(ms)
+}
+
+pub fn at_ms(ms: u64) -> Time {
+    Time(ms * 1_000_000)
+}

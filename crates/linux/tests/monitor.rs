@@ -1,0 +1,85 @@
+//! The monitor against the kernel, in a network namespace of the test's own. Needs root; without it
+//! the test says so and does nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, unshare};
+use segue_linux::monitor::{Interface, Monitor, physical_candidates};
+
+#[test]
+fn devices_addresses_and_routes_are_reported_as_they_come_and_go() {
+    // The namespace lives and dies with this thread, so nothing is left behind after a failure.
+    let thread = std::thread::spawn(|| {
+        if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+            eprintln!("skipped: a new network namespace needs root");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(scenario());
+    });
+    thread.join().unwrap();
+}
+
+async fn scenario() {
+    let mut monitor = Monitor::new().await.unwrap();
+    assert!(monitor.current().iter().all(|i| !i.up));
+
+    ip("link add sgmon type veth peer name sgpeer");
+    ip("link set sgmon up");
+    ip("link set sgpeer up");
+    ip("address add 192.0.2.7/24 dev sgmon");
+    ip("address add 2001:db8::7/64 dev sgmon nodad");
+    let seen = wait(&mut monitor, |i| i.up && i.addresses.len() == 2).await;
+    assert_eq!((seen.kind.as_deref(), seen.ethernet, seen.mtu), (Some("veth"), true, 1500));
+    assert!(!seen.default_route);
+    let anchor = "198.51.100.1".parse().unwrap();
+    assert!(physical_candidates(monitor.current(), anchor).is_empty(), "no route yet");
+
+    ip("route add default via 192.0.2.1 dev sgmon metric 50");
+    ip("-6 route add default via 2001:db8::1 dev sgmon metric 70");
+    ip("route add 203.0.113.0/24 dev sgmon table 99");
+    let seen = wait(&mut monitor, |i| i.gateway_v4.is_some() && i.gateway_v6.is_some()).await;
+    assert_eq!(seen.gateway_v4, Some("192.0.2.1".parse().unwrap()));
+    assert_eq!(seen.gateway_v6, Some("2001:db8::1".parse().unwrap()));
+    assert_eq!((seen.default_route, seen.metric), (true, Some(50)));
+    assert!(seen.routes.iter().all(|r| r.prefix.to_string() != "203.0.113.0"), "table 99");
+    assert_eq!(physical_candidates(monitor.current(), anchor), [seen]);
+
+    ip("link set sgpeer down");
+    wait(&mut monitor, |i| !i.up).await;
+    assert!(physical_candidates(monitor.current(), anchor).is_empty(), "no carrier");
+
+    ip("link del sgmon");
+    while monitor.current().iter().any(|i| i.name == "sgmon") {
+        change(&mut monitor).await;
+    }
+
+    // Nothing changes: nothing is reported.
+    let quiet = tokio::time::timeout(Duration::from_millis(300), monitor.changed()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+}
+
+/// Waits until the interface `sgmon` is as `wanted`.
+async fn wait(monitor: &mut Monitor, wanted: fn(&Interface) -> bool) -> Interface {
+    loop {
+        if let Some(i) = monitor.current().iter().find(|i| i.name == "sgmon" && wanted(i)) {
+            return i.clone();
+        }
+        change(monitor).await;
+    }
+}
+
+async fn change(monitor: &mut Monitor) {
+    let before = monitor.current().to_vec();
+    let changed = tokio::time::timeout(Duration::from_secs(30), monitor.changed());
+    let after = changed.await.expect("a change should be reported").unwrap();
+    assert_ne!(before, after);
+}
+
+fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split_whitespace()).status().unwrap();
+    assert!(status.success(), "ip {words}");
+}

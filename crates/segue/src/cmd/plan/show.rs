@@ -1,0 +1,80 @@
+//! Tables and numbers for people.
+
+use std::fmt::Write as _;
+
+/// Rows of text under their names.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(columns: &[&str]) -> Table {
+        Table { rows: vec![columns.iter().map(ToString::to_string).collect()] }
+    }
+
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub(super) fn print(&self, csv: bool) {
+        if csv {
+            for row in &self.rows {
+                let quoted = row.iter().map(|cell| match cell.contains([',', '"']) {
+                    true => format!("\"{}\"", cell.replace('"', "\"\"")),
+                    false => cell.clone(),
+                });
+                println!("{}", quoted.collect::<Vec<_>>().join(","));
+            }
+            return;
+        }
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
+        let width = |column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        // Words are read from the left, numbers compared from the right.
+        let is_number = |column| cells(column).skip(1).any(|cell| cell.parse::<f64>().is_ok());
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let _ = match is_number(column) {
+                    true => write!(line, "{cell:>width$}  ", width = width(column)),
+                    false => write!(line, "{cell:<width$}  ", width = width(column)),
+                };
+            }
+            println!("{}", line.trim_end());
+        }
+    }
+}
+
+/// Twelve significant digits: what binary fractions leave behind them is not shown.
+pub(super) fn rounded(x: f64) -> f64 {
+    format!("{x:.11e}").parse().unwrap_or(x)
+}
+
+/// Up to six significant digits.
+pub(super) fn digits(x: f64) -> String {
+    let whole = if x.abs() >= 1.0 { x.abs().log10().floor() as usize + 1 } else { 1 };
+    if whole > 15 {
+        return format!("{x:.5e}");
+    }
+    let text = format!("{x:.*}", 6_usize.saturating_sub(whole));
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
+pub(super) fn milliseconds(ms: f64) -> String {
+    if ms < 1e3 { format!("{} ms", digits(ms)) } else { seconds(ms / 1e3) }
+}
+
+pub(super) fn seconds(s: f64) -> String {
+    format!("{} s", digits(s))
+}
+
+/// A long time in the unit that people would use.
+pub(super) fn human(s: f64) -> String {
+    match s {
+        s if s < 120.0 => format!("{s:.1} seconds"),
+        s if s < 7_200.0 => format!("{:.1} minutes", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} hours", s / 3_600.0),
+        s if s < 63_072_000.0 => format!("{:.1} days", s / 86_400.0),
+        s if s < 3.15e13 => format!("{:.1} years", s / 31_557_600.0),
+        _ => "more than a million years".into(),
+    }
+}

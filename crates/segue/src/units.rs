@@ -1,0 +1,172 @@
+//! Numbers as people type them: a duration with its unit, a ratio, a rate.
+
+use segue_clock::Span;
+
+/// Units of a duration and their length in seconds.
+const TIME: [(&str, f64); 9] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("min", 60.0),
+    ("h", 3_600.0),
+    ("d", 86_400.0),
+];
+
+/// Units of a rate in bits per second.
+const RATE: [(&str, f64); 5] =
+    [("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)];
+
+/// A duration such as `100ms`, `1.5s`, `1e5s`, `2m` or `1h`.
+///
+/// # Errors
+/// What is wrong, for the user. A number without a unit is refused: it would be taken for seconds by
+/// one person and for milliseconds by another.
+pub fn duration(s: &str) -> Result<Span, String> {
+    let (number, unit) = split(s);
+    if unit.is_empty() {
+        return Err(format!("{s:?} has no unit: write for example {s}ms or {s}s"));
+    }
+    let Some((_, seconds)) = TIME.iter().find(|(name, _)| *name == unit) else {
+        return Err(format!("{s:?}: {unit:?} is no unit of time (ns, us, ms, s, m, h, d)"));
+    };
+    let ns = positive(s, number)? * seconds * 1e9;
+    if ns >= u64::MAX as f64 {
+        return Err(format!("{s:?} is too long"));
+    }
+    Ok(Span(ns.round() as u64))
+}
+
+/// A ratio between 0 and 1, such as `5%` or `0.05`.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn ratio(s: &str) -> Result<f64, String> {
+    let value = match s.strip_suffix('%') {
+        Some(percent) => positive(s, percent.trim_end())? / 100.0,
+        None => positive(s, s)?,
+    };
+    if value > 1.0 {
+        return Err(format!("{s:?} is more than 100 %"));
+    }
+    Ok(value)
+}
+
+/// A rate in bits per second, such as `50mbit`, `10kbit` or `1gbit`; a `/s` may follow.
+///
+/// # Errors
+/// What is wrong, for the user.
+#[allow(dead_code, reason = "for the verbs that shape links")]
+pub fn rate(s: &str) -> Result<u64, String> {
+    let lower = s.to_ascii_lowercase();
+    let (number, unit) = split(lower.strip_suffix("/s").unwrap_or(&lower));
+    if unit.is_empty() {
+        return Err(format!("{s:?} has no unit: write for example {s}kbit or {s}mbit"));
+    }
+    let Some((_, bits)) = RATE.iter().find(|(name, _)| *name == unit) else {
+        return Err(format!("{s:?}: {unit:?} is no unit of a rate (bit, kbit, mbit, gbit, tbit)"));
+    };
+    let rate = positive(s, number)? * bits;
+    if rate >= u64::MAX as f64 {
+        return Err(format!("{s:?} is too much"));
+    }
+    Ok(rate.round() as u64)
+}
+
+/// Splits a number from the letters that end it.
+fn split(s: &str) -> (&str, &str) {
+    let number = s.trim_end_matches(char::is_alphabetic);
+    (number.trim_end(), &s[number.len()..])
+}
+
+fn positive(whole: &str, number: &str) -> Result<f64, String> {
+    let first = number.chars().next();
+    match number.parse::<f64>() {
+        Ok(_) if first == Some('-') => Err(format!("{whole:?} is negative")),
+        // `parse` also takes "inf" and "nan".
+        Ok(value) if value.is_finite() && first.is_some_and(|c| !c.is_alphabetic()) => Ok(value),
+        _ => Err(format!("{whole:?} is not a number with a unit")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        for (text, ns) in [
+            ("100ms", 100_000_000),
+            ("1.5s", 1_500_000_000),
+            ("1e5s", 100_000_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1h", 3_600_000_000_000),
+            ("1d", 86_400_000_000_000),
+            ("250us", 250_000),
+            ("250µs", 250_000),
+            ("7 ns", 7),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Span(ns)), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_without_a_unit_or_a_sense_are_refused() {
+        for (text, why) in [
+            ("100", "no unit"),
+            ("1e5", "no unit"),
+            ("", "no unit"),
+            ("s", "not a number"),
+            ("-1s", "negative"),
+            ("-0s", "negative"),
+            ("nan s", "not a number"),
+            ("infs", "no unit of time"),
+            ("1e400s", "not a number"),
+            ("1e15d", "too long"),
+            ("1 fortnight", "no unit of time"),
+            ("1..2s", "not a number"),
+            ("0x10s", "not a number"),
+        ] {
+            let error = duration(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_percentages_or_fractions() {
+        assert_eq!(ratio("5%"), Ok(0.05));
+        assert_eq!(ratio("0.05"), Ok(0.05));
+        assert_eq!(ratio("0.5 %"), Ok(0.005));
+        assert_eq!(ratio("100%"), Ok(1.0));
+        for text in ["5", "101%", "-1%", "nan", "inf", "", "%", "five"] {
+            assert!(ratio(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_bits_per_second() {
+        assert_eq!(rate("50mbit"), Ok(50_000_000));
+        assert_eq!(rate("10kbit"), Ok(10_000));
+        assert_eq!(rate("1gbit"), Ok(1_000_000_000));
+        assert_eq!(rate("1.5Mbit/s"), Ok(1_500_000));
+        for text in ["50", "50mb", "-1mbit", "mbit", "1e30tbit"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(s in any::<String>()) {
+            let _ = (duration(&s), ratio(&s), rate(&s));
+        }
+
+        #[test]
+        fn whole_milliseconds_are_exact(ms in 0u64..1_000_000_000) {
+            prop_assert_eq!(duration(&format!("{ms}ms")), Ok(Span::from_millis(ms)));
+        }
+    }
+}

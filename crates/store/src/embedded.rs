@@ -1,0 +1,184 @@
+//! The store in one file, for an anchor by itself and for hosts.
+
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::{
+    Database, ReadableDatabase, ReadableTable, TableDefinition, TableError, TableHandle,
+    WriteTransaction,
+};
+
+use crate::{Condition, Store, StoreError, Write};
+
+/// A value begins with the time of day, in milliseconds since 1970, little-endian, at which it
+/// expires; [`FOREVER`] if it does not.
+const EXPIRY_BYTES: usize = 8;
+const FOREVER: u64 = u64::MAX;
+
+/// A [`Store`] in one file, which one process at a time can have open.
+#[derive(Debug)]
+pub struct Embedded {
+    database: Database,
+    path: PathBuf,
+}
+
+impl Embedded {
+    /// Opens the store at `path`. A missing file is created, readable by its owner alone (0600), and
+    /// so are missing directories above it (0700); an existing file is closed to others.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`], [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
+    pub fn open(path: &Path) -> Result<Embedded, StoreError> {
+        if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)
+                .map_err(StoreError::io("create directory", directory))?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(StoreError::io("open", path))?;
+        let database = Database::builder()
+            .create_file(file.try_clone().map_err(StoreError::io("open", path))?)
+            .map_err(|error| StoreError::backend(path, error.into()))?;
+        // Only a file that has turned out to be a store is touched.
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(StoreError::io("set the mode of", path))?;
+        let store = Embedded { database, path: path.to_owned() };
+        store.purge()?;
+        Ok(store)
+    }
+
+    fn fail<E: Into<redb::Error>>(&self) -> impl Fn(E) -> StoreError {
+        |error| StoreError::backend(&self.path, error.into())
+    }
+
+    /// Clears out what has expired. Expired values are invisible at once; they take room until the
+    /// store is opened the next time or their key is written to.
+    fn purge(&self) -> Result<(), StoreError> {
+        let transaction = self.database.begin_write().map_err(self.fail())?;
+        let tables: Vec<String> = transaction
+            .list_tables()
+            .map_err(self.fail())?
+            .map(|table| table.name().to_owned())
+            .collect();
+        let now_ms = now_ms();
+        for name in tables {
+            let mut table = transaction.open_table(definition(&name)).map_err(self.fail())?;
+            table.retain(|_, stored| alive(stored, now_ms).is_some()).map_err(self.fail())?;
+        }
+        transaction.commit().map_err(self.fail())
+    }
+
+    fn holds(
+        &self,
+        transaction: &WriteTransaction,
+        now_ms: u64,
+        condition: &Condition,
+    ) -> Result<bool, StoreError> {
+        let (Condition::Absent { table, key } | Condition::Holds { table, key, .. }) = *condition;
+        let table = transaction.open_table(definition(table)).map_err(self.fail())?;
+        let stored = table.get(key).map_err(self.fail())?;
+        let value = stored.as_ref().and_then(|stored| alive(stored.value(), now_ms));
+        Ok(match condition {
+            Condition::Absent { .. } => value.is_none(),
+            Condition::Holds { value: wanted, .. } => value == Some(*wanted),
+        })
+    }
+
+    fn write(
+        &self,
+        transaction: &WriteTransaction,
+        now_ms: u64,
+        write: &Write,
+    ) -> Result<(), StoreError> {
+        let (Write::Put { table, .. } | Write::Delete { table, .. }) = *write;
+        let mut table = transaction.open_table(definition(table)).map_err(self.fail())?;
+        match *write {
+            Write::Put { key, value, lifetime, .. } => {
+                let expiry = lifetime.map_or(FOREVER, |lifetime| {
+                    let ms = u64::try_from(lifetime.as_millis()).unwrap_or(FOREVER);
+                    now_ms.saturating_add(ms)
+                });
+                let mut stored = expiry.to_le_bytes().to_vec();
+                stored.extend_from_slice(value);
+                table.insert(key, stored.as_slice()).map_err(self.fail())?;
+            }
+            Write::Delete { key, .. } => {
+                table.remove(key).map_err(self.fail())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for Embedded {
+    fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let transaction = self.database.begin_read().map_err(self.fail())?;
+        let table = match transaction.open_table(definition(table)) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(self.fail()(error)),
+        };
+        let stored = table.get(key).map_err(self.fail())?;
+        Ok(stored.and_then(|stored| alive(stored.value(), now_ms()).map(<[u8]>::to_vec)))
+    }
+
+    fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let transaction = self.database.begin_read().map_err(self.fail())?;
+        let table = match transaction.open_table(definition(table)) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(self.fail()(error)),
+        };
+        let now_ms = now_ms();
+        let mut found = Vec::new();
+        for entry in table.iter().map_err(self.fail())? {
+            let (key, stored) = entry.map_err(self.fail())?;
+            if let Some(value) = alive(stored.value(), now_ms) {
+                found.push((key.value().to_owned(), value.to_vec()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError> {
+        let transaction = self.database.begin_write().map_err(self.fail())?;
+        let now_ms = now_ms();
+        for condition in conditions {
+            if !self.holds(&transaction, now_ms, condition)? {
+                transaction.abort().map_err(self.fail())?;
+                return Ok(false);
+            }
+        }
+        // An error on the way drops the transaction, which undoes it.
+        for write in writes {
+            self.write(&transaction, now_ms, write)?;
+        }
+        transaction.commit().map_err(self.fail())?;
+        Ok(true)
+    }
+}
+
+fn definition(table: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
+    TableDefinition::new(table)
+}
+
+/// The value in what is stored, unless it has expired.
+fn alive(stored: &[u8], now_ms: u64) -> Option<&[u8]> {
+    let (expiry, value) = stored.split_first_chunk::<EXPIRY_BYTES>()?;
+    (u64::from_le_bytes(*expiry) > now_ms).then_some(value)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(FOREVER)
+}
