@@ -13,6 +13,7 @@ use segue_wire::{DropReason, FlowKey, Header};
 use super::flows::Missed;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
+use super::socket::wait;
 use super::{Core, Shared, tun};
 use crate::{Event, MissPacket, Role};
 
@@ -25,10 +26,14 @@ const BURST_SEGMENTS: usize = 64;
 /// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
 const BURST_BYTES: usize = 65_507;
 
+/// Pause between looks at a device that is gone, in milliseconds.
+const GONE_WAIT_MS: i32 = 1000;
+
 /// A packet that has a path.
 struct Job {
     path: Arc<Path>,
     flags: u8,
+    /// Where its virtio header and the packet lie.
     at: Range<usize>,
     cut: Cut,
 }
@@ -50,6 +55,10 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
             let mut fds = [poll_in(tun_fd), poll_in(shared.wake_egress.fd())];
             // SAFETY: two valid pollfds.
             unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+            if fds[0].revents & libc::POLLERR != 0 {
+                // Somebody removed the device: there is nothing to read until the datapath ends.
+                wait(shared.wake_egress.fd(), libc::POLLIN, GONE_WAIT_MS);
+            }
         }
     }
 }
@@ -94,7 +103,8 @@ fn classify(
         };
         if let Some((path, flags)) = core.lookup(&inner.key) {
             core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
-            jobs.push(Job { path, flags, at: span.clone(), cut });
+            let at = span.start..span.start + VnetHeader::LEN + inner.len;
+            jobs.push(Job { path, flags, at, cut });
             continue;
         }
         if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
@@ -140,13 +150,14 @@ pub fn inject(shared: &Shared, first: MissPacket) {
     let target = core.lookup(&first.key);
     let now = monotonic();
     for bytes in std::iter::once(first.bytes).chain(held) {
-        let Ok((_, cut)) = read_packet(&bytes) else { continue };
+        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
         let Some((path, flags)) = target.clone() else {
             shared.drops.add(DropReason::NoRemote, u64::from(cut.count));
             continue;
         };
         core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
-        jobs.push(Job { path, flags, at: arena.len()..arena.len() + bytes.len(), cut });
+        let at = arena.len()..arena.len() + VnetHeader::LEN + inner.len;
+        jobs.push(Job { path, flags, at, cut });
         arena.extend(bytes);
     }
     drop(core);
@@ -182,9 +193,7 @@ impl Sender {
         for job in group {
             let tunnel = job.path.data_header(job.flags).emit();
             let start = job.at.start + VnetHeader::LEN;
-            let len = Inner::parse(&arena[start..job.at.end]).map_or(0, |inner| inner.len);
-            let packet = &mut arena[start..start + len];
-            job.cut.apply(packet, |inner, body| {
+            job.cut.apply(&mut arena[start..job.at.end], |inner, body| {
                 let from = self.headers.len();
                 self.headers.extend_from_slice(&tunnel);
                 self.headers.extend_from_slice(inner);
