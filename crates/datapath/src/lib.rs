@@ -52,6 +52,8 @@ pub trait Datapath: Send {
     fn flows(&mut self) -> Vec<FlowEntry>;
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
+    /// The `heard` word that answers and unsolicited responses of these paths carry from now on.
+    fn set_heard(&mut self, slots: &[u32], heard: u16);
     /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
     fn inject(&mut self, packet: MissPacket);
     /// Counters of a path, zero for an unknown one.

@@ -1,1 +1,356 @@
-//! The user-space datapath.
+//! The datapath for kernels, containers and unprivileged user namespaces without eBPF: a TUN
+//! descriptor and UDP sockets.
+//!
+//! Two threads own the packets. [`egress`] reads super-packets from the TUN device, finds their path
+//! ([`flows`]), finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment
+//! ([`path`], [`socket`]). [`ingress`] takes batches from all sockets, checks them, answers probes
+//! ([`probes`]) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
+//! that is taken once a batch and never held during a system call; counters have a lock for each path
+//! and direction, so that a probe carries exactly what left before it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+
+use segue_linux::clock::monotonic;
+use segue_wire::{DropReason, FlowKey};
+use tun_rs::SyncDevice;
+
+use crate::{
+    Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
+    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
+};
+use flows::{FlowTable, Misses};
+use path::{Path, State, lock};
+use socket::{Endpoint, Socket};
+
+mod checksum;
+mod coalesce;
+mod control;
+mod egress;
+mod flows;
+mod ingress;
+mod path;
+mod probes;
+mod segment;
+mod socket;
+mod tun;
+
+/// Most inner addresses.
+const MAX_INNER: usize = 1 << 20;
+
+/// The user-space datapath. Dropping it ends its threads and removes its device.
+pub struct User {
+    shared: Arc<Shared>,
+    tun: Arc<SyncDevice>,
+    tun_ifindex: u32,
+    setup: Setup,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads and the owner share.
+struct Shared {
+    role: Role,
+    sink: EventSink,
+    core: Mutex<Core>,
+    drops: Drops,
+    stop: AtomicBool,
+    wake_egress: tun::Wake,
+    wake_ingress: tun::Wake,
+    /// An anchor's sockets; empty at a host, whose sockets belong to its paths.
+    anchor: Vec<Arc<Socket>>,
+    /// Sockets of paths, those about to be closed included, which a new path takes over.
+    opened: Mutex<Vec<Weak<Socket>>>,
+}
+
+/// The tables.
+struct Core {
+    paths: Vec<Option<Arc<Path>>>,
+    vias: Vec<Option<Via>>,
+    inner: HashMap<IpAddr, InnerEntry>,
+    flows: FlowTable,
+    misses: Misses,
+}
+
+impl Core {
+    fn path(&self, slot: u32) -> Option<&Arc<Path>> {
+        self.paths.get(slot as usize)?.as_ref()
+    }
+}
+
+/// Refused packets by reason.
+#[derive(Default)]
+struct Drops([AtomicU64; DropReason::ALL.len()]);
+
+impl Drops {
+    fn add(&self, reason: DropReason, packets: u64) {
+        self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// The sockets to receive on.
+    fn sockets(&self) -> Vec<Arc<Socket>> {
+        let mut sockets = self.anchor.clone();
+        let core = lock(&self.core);
+        for socket in core.paths.iter().flatten().flat_map(|path| &path.sockets) {
+            if !sockets.iter().any(|known| Arc::ptr_eq(known, socket)) {
+                sockets.push(socket.clone());
+            }
+        }
+        sockets
+    }
+}
+
+impl User {
+    /// Makes the TUN device, up and with its MTU, and starts to carry packets. Device, sockets and
+    /// threads belong to the network namespace of the calling thread, as do those of later calls.
+    ///
+    /// # Errors
+    /// [`DatapathError::Kernel`] if the device cannot be made or the anchor's port is taken.
+    pub fn new(setup: &Setup, sink: EventSink) -> Result<User, DatapathError> {
+        let kernel = |what| move |source| DatapathError::Kernel { what, source };
+        let anchor = match setup.role {
+            Role::Host => Vec::new(),
+            Role::Anchor => anchor_sockets(setup)?,
+        };
+        let tun = Arc::new(tun::open(setup)?);
+        let tun_ifindex = tun.if_index().map_err(kernel("reading the TUN device's index"))?;
+        let paths = setup.max_paths as usize;
+        let core = Core {
+            paths: vec![None; paths],
+            vias: vec![None; paths],
+            inner: HashMap::new(),
+            flows: FlowTable::new(setup.max_flows),
+            misses: Misses::default(),
+        };
+        let wake = || tun::Wake::new().map_err(kernel("making an event descriptor"));
+        let shared = Arc::new(Shared {
+            role: setup.role,
+            sink,
+            core: Mutex::new(core),
+            drops: Drops::default(),
+            stop: AtomicBool::new(false),
+            wake_egress: wake()?,
+            wake_ingress: wake()?,
+            anchor,
+            opened: Mutex::default(),
+        });
+        let mut user = User { shared, tun, tun_ifindex, setup: setup.clone(), threads: Vec::new() };
+        user.start("segue-egress", egress::run).map_err(kernel("starting a thread"))?;
+        user.start("segue-ingress", ingress::run).map_err(kernel("starting a thread"))?;
+        Ok(user)
+    }
+
+    fn start(&mut self, name: &str, body: fn(&Shared, RawFd)) -> std::io::Result<()> {
+        let (shared, tun) = (self.shared.clone(), self.tun.clone());
+        let thread = std::thread::Builder::new().name(name.into());
+        self.threads.push(thread.spawn(move || body(&shared, tun.as_raw_fd()))?);
+        Ok(())
+    }
+
+    fn check(&self, slot: u32) -> Result<(), DatapathError> {
+        let max = self.setup.max_paths;
+        if slot < max { Ok(()) } else { Err(DatapathError::Slot { slot, max }) }
+    }
+
+    /// The sockets of a path: the anchor's, or a host's own, shared with other paths of the same
+    /// address and interface.
+    fn path_sockets(&self, config: &PathConfig) -> Result<Vec<Arc<Socket>>, DatapathError> {
+        if self.setup.role == Role::Anchor {
+            return Ok(self.shared.anchor.clone());
+        }
+        let v6 = config.remote.or(config.local).is_some_and(|address| address.is_ipv6());
+        let any =
+            if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+        let mut bound = config.local.unwrap_or(SocketAddr::new(any, 0));
+        bound.set_port(self.setup.port);
+        let mut opened = lock(&self.shared.opened);
+        opened.retain(|socket| socket.strong_count() > 0);
+        let mut known = opened.iter().filter_map(Weak::upgrade);
+        if let Some(socket) = known.find(|socket| socket.serves(bound, config.ifindex)) {
+            return Ok(vec![socket]);
+        }
+        let socket = Socket::open(bound, config.ifindex, self.setup.mark)
+            .map_err(|source| DatapathError::Kernel { what: "opening a path's socket", source })?;
+        let socket = Arc::new(socket);
+        opened.push(Arc::downgrade(&socket));
+        Ok(vec![socket])
+    }
+}
+
+/// One socket for each family that the kernel has, on all addresses.
+fn anchor_sockets(setup: &Setup) -> Result<Vec<Arc<Socket>>, DatapathError> {
+    let open = |any: IpAddr| Socket::open(SocketAddr::new(any, setup.port), 0, setup.mark);
+    let what = "opening the tunnel port";
+    let v4 = open(Ipv4Addr::UNSPECIFIED.into())
+        .map_err(|source| DatapathError::Kernel { what, source })?;
+    let mut sockets = vec![Arc::new(v4)];
+    match open(Ipv6Addr::UNSPECIFIED.into()) {
+        Ok(v6) => sockets.push(Arc::new(v6)),
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+            tracing::info!("this kernel has no IPv6, the anchor receives over IPv4 only");
+        }
+        Err(source) => return Err(DatapathError::Kernel { what, source }),
+    }
+    Ok(sockets)
+}
+
+/// Where a path sends at first: a host as configured, an anchor as learned, else as configured.
+fn endpoint(role: Role, config: &PathConfig, learned: Endpoint) -> Endpoint {
+    if role == Role::Anchor && learned.remote.is_some() {
+        return learned;
+    }
+    // A host's socket is bound to its address.
+    let local = config.local.filter(|_| role == Role::Anchor).map(|local| local.ip());
+    Endpoint { remote: config.remote, local, ifindex: 0 }
+}
+
+impl Datapath for User {
+    fn kind(&self) -> Kind {
+        Kind::User
+    }
+
+    fn tun_ifindex(&self) -> u32 {
+        self.tun_ifindex
+    }
+
+    /// Sockets hear every interface that their addresses are on.
+    fn attach(&mut self, _ifindex: u32) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
+    fn detach(&mut self, _ifindex: u32) {}
+
+    fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
+        self.check(slot)?;
+        let sockets = self.path_sockets(config)?;
+        let role = self.setup.role;
+        let mut core = lock(&self.shared.core);
+        let cookies = |c: &PathConfig| (c.tx_cookie, c.rx_cookie);
+        let kept = core.path(slot).filter(|old| cookies(&old.config) == cookies(config));
+        let state = kept.map_or_else(Arc::<State>::default, |old| old.state.clone());
+        {
+            let mut current = lock(&state.endpoint);
+            *current = endpoint(role, config, *current);
+        }
+        let path = Path { slot, config: config.clone(), sockets, state };
+        core.paths[slot as usize] = Some(Arc::new(path));
+        drop(core);
+        self.shared.wake_ingress.wake();
+        Ok(())
+    }
+
+    fn remove_path(&mut self, slot: u32) {
+        if self.check(slot).is_err() {
+            return;
+        }
+        let mut core = lock(&self.shared.core);
+        core.paths[slot as usize] = None;
+        core.vias[slot as usize] = None;
+        drop(core);
+        self.shared.wake_ingress.wake();
+    }
+
+    fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError> {
+        self.check(slot)?;
+        via.map_or(Ok(()), |via| self.check(via.slot))?;
+        lock(&self.shared.core).vias[slot as usize] = via;
+        Ok(())
+    }
+
+    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
+        let inner = &mut lock(&self.shared.core).inner;
+        if inner.len() >= MAX_INNER && !inner.contains_key(&address) {
+            return Err(DatapathError::Full { what: "inner address" });
+        }
+        inner.insert(address, entry);
+        Ok(())
+    }
+
+    fn remove_inner(&mut self, address: IpAddr) {
+        lock(&self.shared.core).inner.remove(&address);
+    }
+
+    fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError> {
+        self.check(slot)?;
+        lock(&self.shared.core).flows.bind(key, slot, monotonic());
+        Ok(())
+    }
+
+    fn unbind_flow(&mut self, key: &FlowKey) {
+        lock(&self.shared.core).flows.unbind(key);
+    }
+
+    fn flows(&mut self) -> Vec<FlowEntry> {
+        lock(&self.shared.core).flows.list()
+    }
+
+    fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
+        for order in orders {
+            self.check(order.slot)?;
+        }
+        let path = |slot| lock(&self.shared.core).path(slot).cloned();
+        for order in orders.iter().filter(|order| order.kind != ProbeKind::Response) {
+            match path(order.slot) {
+                Some(path) => probes::send_order(&path, order, &self.shared.drops),
+                None => self.shared.drops.add(DropReason::NoRemote, 1),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_heard(&mut self, slots: &[u32], heard: u16) {
+        let core = lock(&self.shared.core);
+        let paths: Vec<Arc<Path>> = slots.iter().filter_map(|s| core.path(*s).cloned()).collect();
+        drop(core);
+        for path in paths {
+            lock(&path.state.tx).heard = Some(heard);
+        }
+    }
+
+    fn inject(&mut self, packet: MissPacket) {
+        egress::inject(&self.shared, packet);
+    }
+
+    fn counters(&mut self, slot: u32) -> PathCounters {
+        let path = lock(&self.shared.core).path(slot).cloned();
+        path.map(|path| path.counters()).unwrap_or_default()
+    }
+
+    fn drops(&mut self) -> BTreeMap<DropReason, u64> {
+        let count = |reason| self.shared.drops.0[reason as usize].load(Ordering::Relaxed);
+        DropReason::ALL
+            .map(|reason| (reason, count(reason)))
+            .into_iter()
+            .filter(|d| d.1 > 0)
+            .collect()
+    }
+
+    /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
+    /// nobody decided on is given up here.
+    fn heartbeat(&mut self) {
+        lock(&self.shared.core).misses.purge(monotonic());
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake_egress.wake();
+        self.shared.wake_ingress.wake();
+        for thread in self.threads.drain(..) {
+            // An event sink may hold the last reference, and a thread cannot wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -133,6 +133,12 @@ impl Client {
         self.heard
     }
 
+    /// When the last response arrived; the start before any.
+    #[must_use]
+    pub fn last_response(&self) -> Time {
+        self.alive
+    }
+
     /// What this end knows about the path.
     #[must_use]
     pub fn estimates(&self) -> &Estimates {

@@ -91,6 +91,12 @@ impl Server {
         self.state == State::Up
     }
 
+    /// When the last request arrived; `None` before any.
+    #[must_use]
+    pub fn last_request(&self) -> Option<Time> {
+        self.last.map(|last| last.at)
+    }
+
     /// What this end knows about the path.
     #[must_use]
     pub fn estimates(&self) -> &Estimates {

@@ -1,6 +1,22 @@
-//! Link models: rate, delay, jitter, queue, loss, time profiles.
+//! Link models: rate, delay, jitter, queue, loss and time profiles, one [`LinkModel`] per direction.
+//!
+//! A model says what becomes of each packet; it moves none. The lab's emulator and the simulator use
+//! the same one, so a link means the same in both. All times are integer nanoseconds and all chance
+//! comes from a seed: the same packets and the same seed give the same verdicts.
+//!
+//! ```text
+//!  offer ──► queue (drop-tail) ──► serialisation (rate) ──► propagation (delay ± jitter) ──► arrival
+//!              │ full: dropped        │ its start: loss and silence are decided here
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+mod loss;
+mod model;
+mod spec;
+
+pub use model::{Counters, DropCause, LinkModel, Verdict};
+pub use spec::{Change, Jitter, LinkSpec, Loss, Profile, Queue, SpecError};

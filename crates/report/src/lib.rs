@@ -1,1 +1,21 @@
-//! Plots and HTML pages.
+//! Plots and HTML pages, generic: this crate knows nothing of paths or protocols.
+//!
+//! A [`Page`] is one HTML file without scripts or outside resources; its figures are inline SVG that
+//! follows the reader's light or dark colours. Within a page a role (the name of a path, say) has the
+//! same colour in all figures.
+
+#![forbid(unsafe_code)]
+
+mod canvas;
+mod csv;
+mod page;
+mod palette;
+mod plot;
+mod scale;
+mod timeline;
+
+pub use csv::csv;
+pub use page::Page;
+pub use palette::Palette;
+pub use plot::{Plot, Series, Style};
+pub use timeline::{Band, Mark};

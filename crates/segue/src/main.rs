@@ -2,6 +2,11 @@
 //! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
 
 mod cmd;
+mod config;
+mod control;
+mod daemon;
+mod identity;
+mod signalling;
 mod units;
 
 use std::process::ExitCode;
@@ -18,12 +23,26 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Host(cmd::host::Args),
+    Anchor(cmd::anchor::Args),
+    Enroll(cmd::enroll::Args),
+    Status(cmd::look::StatusArgs),
+    Paths(cmd::look::PathsArgs),
+    Flows(cmd::look::FlowsArgs),
+    Handover(cmd::look::HandoverArgs),
     Plan(cmd::plan::Args),
     Probe(cmd::probe::Args),
 }
 
 fn main() -> ExitCode {
     let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
+        Verb::Host(args) => cmd::host::run(args),
+        Verb::Anchor(args) => cmd::anchor::run(args),
+        Verb::Enroll(args) => cmd::enroll::run(args),
+        Verb::Status(args) => cmd::look::status(args),
+        Verb::Paths(args) => cmd::look::paths(args),
+        Verb::Flows(args) => cmd::look::flows(args),
+        Verb::Handover(args) => cmd::look::handover(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => cmd::probe::run(args),
     };

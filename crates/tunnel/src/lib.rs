@@ -1,6 +1,45 @@
-//! UPMT mobile host and anchor as pure state machines.
+//! The two ends of a set of tunnels (UPMT, paper 1 section 2) as pure state machines: the mobile
+//! [`Host`] and the [`Anchor`].
+//!
+//! ```text
+//!   interfaces ─┐                                          ┌─ hosts' connections
+//!   signalling ─┤   Host ── FromHost/FromAnchor ── Anchor ─┤
+//!   probes ─────┤    │  (reliable, authenticated)    │     ├─ probes
+//!   misses ─────┘    ▼                               ▼     └─ misses
+//!              paths, bindings, via            paths, bindings, via
+//! ```
+//!
+//! Both are driven as [`segue_clock::Machine`]. They own no packet: the datapath reports probes and
+//! flows without a binding, the machines answer with what to configure. The host decides which path
+//! each flow uses; the anchor learns it from the packets, and moves a direction by itself when that
+//! direction of a path dies (see [`anchor`]).
+//!
+//! **Two directions, judged apart.** Each end knows what it hears. Every probe carries a `heard` word
+//! with a bit per path, so any live path tells the other end which of its directions are dead:
+//!
+//! | what died | host sees | host does | anchor sees | anchor does |
+//! | --- | --- | --- | --- | --- |
+//! | both | no answer, nothing heard | moves its flows (anchor learns) | no request | moves downlink |
+//! | uplink | no answer, unsolicited responses | moves uplink only (one-way) | no request, host hears | leaves downlink |
+//! | downlink | no answer, nothing heard | moves its flows | requests, host does not hear | moves downlink |
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod anchor;
+mod config;
+mod event;
+pub mod host;
+mod pool;
+mod secrets;
+
+pub use anchor::Anchor;
+pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
+pub use event::{
+    AnchorInput, AnchorOutput, Cause, ConnId, HostInput, HostOutput, Interface, PathSetup, ProbeIn,
+    ProbeKind, ProbeOut, Redirect, Report, Ticket,
+};
+pub use host::Host;
+pub use pool::Pool;

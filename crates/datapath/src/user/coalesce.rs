@@ -1,0 +1,189 @@
+//! Consecutive TCP segments of one flow become one super-packet again, so that the kernel's stack is
+//! walked once for all of them. Pure; the rules are those of the kernel's own receive offload: what
+//! was merged can be cut again into the very same packets.
+
+use super::checksum::{Sum, pseudo_header, set_ipv4};
+use super::segment::{ACK, CWR, FIN, PSH, TCP, VnetHeader};
+
+/// Most segments in one super-packet.
+pub const MAX_SEGMENTS: usize = 64;
+/// Longest super-packet in bytes: what the length fields of both IP versions can say.
+const MAX_LEN: usize = 65_535;
+/// IPv6 and TCP with all its options.
+const MAX_HEADER: usize = 40 + 60;
+
+/// Takes packets in order and gives packets to be written to the TUN device: virtio header, inner
+/// headers, pieces of payload.
+pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {
+    write: W,
+    pending: Option<Segment<'a>>,
+    payloads: Vec<&'a [u8]>,
+    payload_len: usize,
+    next_seq: u32,
+    last_flags: u8,
+}
+
+impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
+    /// A coalescer that gives its output to `write`.
+    pub fn new(write: W) -> Self {
+        Coalescer {
+            write,
+            pending: None,
+            payloads: Vec::with_capacity(MAX_SEGMENTS),
+            payload_len: 0,
+            next_seq: 0,
+            last_flags: 0,
+        }
+    }
+
+    /// Takes a packet (an IP packet whose own length is that of the slice).
+    pub fn push(&mut self, packet: &'a [u8]) {
+        let Some(segment) = Segment::read(packet) else {
+            self.flush();
+            (self.write)(&VnetHeader::default(), &[], &[packet]);
+            return;
+        };
+        if !self.fits(&segment) {
+            self.flush();
+            self.next_seq = segment.seq;
+            self.payload_len = 0;
+            self.pending = Some(segment);
+        }
+        self.payloads.push(segment.payload);
+        self.payload_len += segment.payload.len();
+        self.next_seq = self.next_seq.wrapping_add(segment.payload.len() as u32);
+        self.last_flags = segment.flags();
+    }
+
+    /// Writes out what is held back.
+    pub fn flush(&mut self) {
+        let Some(first) = self.pending.take() else { return };
+        if let [payload] = self.payloads[..] {
+            let valid = VnetHeader { flags: VnetHeader::DATA_VALID, ..VnetHeader::default() };
+            (self.write)(&valid, first.headers, &[payload]);
+        } else {
+            let mut headers = [0; MAX_HEADER];
+            let headers = &mut headers[..first.headers.len()];
+            headers.copy_from_slice(first.headers);
+            let vnet = first.merge_into(headers, self.payload_len, self.last_flags);
+            (self.write)(&vnet, headers, &self.payloads);
+        }
+        self.payloads.clear();
+    }
+
+    /// Whether `next` continues what is held back.
+    fn fits(&self, next: &Segment<'_>) -> bool {
+        let Some(first) = &self.pending else { return false };
+        let last_len = self.payloads.last().map_or(0, |p| p.len());
+        self.payloads.len() < MAX_SEGMENTS
+            && self.last_flags & (PSH | FIN) == 0
+            && next.flags() & CWR == 0
+            && last_len == first.payload.len()
+            && next.payload.len() <= last_len
+            && next.seq == self.next_seq
+            && first.headers.len() + self.payload_len + next.payload.len() <= MAX_LEN
+            && first.same_but_position(next, self.payloads.len())
+    }
+}
+
+/// A TCP segment with payload and right checksums that may be merged.
+#[derive(Clone, Copy)]
+struct Segment<'a> {
+    headers: &'a [u8],
+    payload: &'a [u8],
+    network: usize,
+    seq: u32,
+}
+
+impl<'a> Segment<'a> {
+    fn read(packet: &'a [u8]) -> Option<Segment<'a>> {
+        let (network, protocol, addresses) = match packet.first()? {
+            0x45 if packet.len() >= 40 => (20, packet[9], 12..20),
+            first if first >> 4 == 6 && packet.len() >= 60 => (40, packet[6], 8..40),
+            _ => return None,
+        };
+        if protocol != TCP {
+            return None;
+        }
+        if network == 20 {
+            let fragment = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0;
+            if fragment || Sum::default().bytes(&packet[..20]).fold() != 0xffff {
+                return None;
+            }
+        }
+        let tcp = &packet[network..];
+        let header_len = usize::from(tcp[12] >> 4) * 4;
+        // SYN, RST, URG mean something to the packet that carries them and are never merged.
+        let plain = tcp[13] & 0x26 == 0 && tcp[13] & ACK != 0;
+        if !plain || header_len < 20 || tcp.len() <= header_len {
+            return None;
+        }
+        let sum = pseudo_header(&packet[addresses], TCP, tcp.len()).bytes(tcp).fold();
+        if sum != 0xffff {
+            return None;
+        }
+        let (headers, payload) = packet.split_at(network + header_len);
+        let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        Some(Segment { headers, payload, network, seq })
+    }
+
+    fn flags(&self) -> u8 {
+        self.headers[self.network + 13]
+    }
+
+    /// Whether `next`, the `n`-th after this, has the same headers but for what segmentation computes.
+    fn same_but_position(&self, next: &Segment<'_>, n: usize) -> bool {
+        let (a, b) = (self.headers, next.headers);
+        if a.len() != b.len() || a[0] != b[0] {
+            return false;
+        }
+        let network = if self.network == 20 {
+            let id = |h: &[u8]| u16::from_be_bytes([h[4], h[5]]);
+            // RFC 6864, section 4.1: the identification of a packet that may not be fragmented has
+            // no meaning, and some senders leave it constant.
+            let constant = a[6] & 0x40 != 0 && id(b) == id(a);
+            a[1] == b[1]
+                && a[6..10] == b[6..10]
+                && a[12..20] == b[12..20]
+                && (constant || id(b) == id(a).wrapping_add(n as u16))
+        } else {
+            a[..4] == b[..4] && a[6..40] == b[6..40]
+        };
+        let (a, b) = (&a[self.network..], &b[self.network..]);
+        network
+            && a[..4] == b[..4]
+            && a[8..13] == b[8..13]
+            && (a[13] ^ b[13]) & !(PSH | FIN | CWR) == 0
+            && a[14..16] == b[14..16]
+            && a[18..] == b[18..]
+    }
+
+    /// Makes `headers` those of the super-packet that starts with this segment.
+    fn merge_into(&self, headers: &mut [u8], payload_len: usize, last_flags: u8) -> VnetHeader {
+        let total = headers.len() + payload_len;
+        let (gso_type, addresses) = if self.network == 20 {
+            headers[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+            set_ipv4(&mut headers[..20]);
+            (VnetHeader::GSO_TCPV4, 12..20)
+        } else {
+            headers[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+            (VnetHeader::GSO_TCPV6, 8..40)
+        };
+        let sum = pseudo_header(&headers[addresses], TCP, total - self.network).fold();
+        let tcp = &mut headers[self.network..];
+        tcp[13] |= last_flags & (PSH | FIN);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        let ecn = if tcp[13] & CWR != 0 { VnetHeader::GSO_ECN } else { 0 };
+        VnetHeader {
+            flags: VnetHeader::NEEDS_CSUM,
+            gso_type: gso_type | ecn,
+            hdr_len: self.headers.len() as u16,
+            gso_size: self.payload.len() as u16,
+            csum_start: self.network as u16,
+            csum_offset: 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! From the TUN device to the network: one thread.
+
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use segue_clock::Time;
+use segue_linux::clock::monotonic;
+use segue_wire::flow::Inner;
+use segue_wire::header::flags::DATA_ONE_WAY;
+use segue_wire::{DropReason, FlowKey, Header};
+
+use super::flows::Missed;
+use super::path::{Burst, Path, lock};
+use super::segment::{Cut, VnetHeader};
+use super::{Core, Shared, tun};
+use crate::{Event, MissPacket, Role};
+
+/// Bytes read before they are sent: enough for many small packets, few enough for the cache.
+const BATCH_BYTES: usize = 65_536;
+/// Packets read before they are sent.
+const BATCH_PACKETS: usize = 64;
+/// Datagrams that the kernel cuts from one buffer (`UDP_MAX_SEGMENTS`).
+const BURST_SEGMENTS: usize = 64;
+/// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
+const BURST_BYTES: usize = 65_507;
+
+/// A packet that has a path.
+struct Job {
+    path: Arc<Path>,
+    flags: u8,
+    at: Range<usize>,
+    cut: Cut,
+}
+
+/// Carries packets until the datapath ends.
+pub fn run(shared: &Shared, tun_fd: RawFd) {
+    let mut arena = vec![0u8; BATCH_BYTES + tun::MAX_READ + 8];
+    let mut spans = Vec::with_capacity(BATCH_PACKETS);
+    let mut sender = Sender::default();
+    while !shared.stopped() {
+        spans.clear();
+        let drained = read_batch(tun_fd, &mut arena, &mut spans);
+        if !spans.is_empty() {
+            let (jobs, events) = classify(shared, &arena, &spans, monotonic());
+            sender.send(shared, &mut arena, &jobs);
+            events.into_iter().for_each(|event| (shared.sink)(event));
+        }
+        if drained {
+            let mut fds = [poll_in(tun_fd), poll_in(shared.wake_egress.fd())];
+            // SAFETY: two valid pollfds.
+            unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        }
+    }
+}
+
+/// A descriptor to poll for input.
+pub fn poll_in(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// Reads until a bound; true if the device had no more.
+fn read_batch(tun_fd: RawFd, arena: &mut [u8], spans: &mut Vec<Range<usize>>) -> bool {
+    let mut used = 0;
+    while used < BATCH_BYTES && spans.len() < BATCH_PACKETS {
+        match tun::read(tun_fd, &mut arena[used..used + tun::MAX_READ]) {
+            Ok(n) => {
+                spans.push(used..used + n);
+                used = (used + n).next_multiple_of(8);
+            }
+            Err(_) => return true,
+        }
+    }
+    false
+}
+
+/// Finds the path of each packet; what has none is held or becomes an event.
+fn classify(
+    shared: &Shared,
+    arena: &[u8],
+    spans: &[Range<usize>],
+    now: Time,
+) -> (Vec<Job>, Vec<Event>) {
+    let mut jobs = Vec::with_capacity(spans.len());
+    let mut events = Vec::new();
+    let mut core = lock(&shared.core);
+    for span in spans {
+        let (inner, cut) = match read_packet(&arena[span.clone()]) {
+            Ok(packet) => packet,
+            Err(reason) => {
+                shared.drops.add(reason, 1);
+                continue;
+            }
+        };
+        if let Some((path, flags)) = core.lookup(&inner.key) {
+            core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
+            jobs.push(Job { path, flags, at: span.clone(), cut });
+            continue;
+        }
+        if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
+            shared.drops.add(DropReason::NoHost, u64::from(cut.count));
+            continue;
+        }
+        match core.misses.take(inner.key, inner.dscp, &arena[span.clone()], now) {
+            Missed::Report(packet) => events.push(Event::Miss(packet)),
+            Missed::Held => {}
+            Missed::Full => shared.drops.add(DropReason::QueueFull, u64::from(cut.count)),
+        }
+    }
+    (jobs, events)
+}
+
+/// Checks a packet with its virtio header.
+fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
+    let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
+    let inner = Inner::parse(packet)?;
+    Ok((inner, Cut::new(&vnet, &packet[..inner.len])?))
+}
+
+impl Core {
+    /// The path that packets of a flow take, and the flags of their header.
+    fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
+        let slot = self.flows.slot(key)?;
+        let bound = self.path(slot)?;
+        let Some(via) = self.vias.get(slot as usize).copied().flatten() else {
+            return Some((bound.clone(), 0));
+        };
+        // A detour to a path that is gone ends.
+        let path = self.path(via.slot).unwrap_or(bound);
+        Some((path.clone(), if via.one_way { DATA_ONE_WAY } else { 0 }))
+    }
+}
+
+/// Sends a packet that had missed and those that were held for it.
+pub fn inject(shared: &Shared, first: MissPacket) {
+    let mut jobs = Vec::new();
+    let mut arena = Vec::new();
+    let mut core = lock(&shared.core);
+    let held = core.misses.settle(&first.key);
+    let target = core.lookup(&first.key);
+    let now = monotonic();
+    for bytes in std::iter::once(first.bytes).chain(held) {
+        let Ok((_, cut)) = read_packet(&bytes) else { continue };
+        let Some((path, flags)) = target.clone() else {
+            shared.drops.add(DropReason::NoRemote, u64::from(cut.count));
+            continue;
+        };
+        core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
+        jobs.push(Job { path, flags, at: arena.len()..arena.len() + bytes.len(), cut });
+        arena.extend(bytes);
+    }
+    drop(core);
+    Sender::default().send(shared, &mut arena, &jobs);
+}
+
+/// Puts packets of one path and size together, so that they leave in one call.
+#[derive(Default)]
+struct Sender {
+    /// Tunnel and inner headers of the packets in `pieces`.
+    headers: Vec<u8>,
+    /// Header (in `headers`) and body (in the arena) of each packet, in order.
+    pieces: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Sender {
+    fn send(&mut self, shared: &Shared, arena: &mut [u8], jobs: &[Job]) {
+        let mut rest = jobs;
+        while let Some(first) = rest.first() {
+            let same = |job: &&Job| Arc::ptr_eq(&job.path, &first.path) && job.flags == first.flags;
+            let n = rest.iter().take_while(same).count();
+            let (group, after) = rest.split_at(n);
+            self.cut(arena, group);
+            self.send_pieces(shared, arena, &first.path);
+            rest = after;
+        }
+    }
+
+    /// Cuts the packets of one path.
+    fn cut(&mut self, arena: &mut [u8], group: &[Job]) {
+        self.headers.clear();
+        self.pieces.clear();
+        for job in group {
+            let tunnel = job.path.data_header(job.flags).emit();
+            let start = job.at.start + VnetHeader::LEN;
+            let len = Inner::parse(&arena[start..job.at.end]).map_or(0, |inner| inner.len);
+            let packet = &mut arena[start..start + len];
+            job.cut.apply(packet, |inner, body| {
+                let from = self.headers.len();
+                self.headers.extend_from_slice(&tunnel);
+                self.headers.extend_from_slice(inner);
+                let body = start + body.start..start + body.end;
+                self.pieces.push((from..self.headers.len(), body));
+            });
+        }
+    }
+
+    /// Sends runs of equal size, of which the last datagram may be shorter.
+    fn send_pieces(&self, shared: &Shared, arena: &[u8], path: &Path) {
+        let piece = |(header, body): &(Range<usize>, Range<usize>)| {
+            (&self.headers[header.clone()], &arena[body.clone()])
+        };
+        let pieces: Vec<(&[u8], &[u8])> = self.pieces.iter().map(piece).collect();
+        let mut rest = &pieces[..];
+        while let Some(n) = run_length(rest) {
+            let (run, after) = rest.split_at(n);
+            let burst = Burst { pieces: run, size: run[0].0.len() + run[0].1.len() };
+            path.send_data(&burst, &shared.drops);
+            rest = after;
+        }
+    }
+}
+
+/// How many of the first pieces can leave as one burst; `None` if there are none.
+fn run_length(pieces: &[(&[u8], &[u8])]) -> Option<usize> {
+    let len = |(header, body): &(&[u8], &[u8])| header.len() + body.len();
+    let size = len(pieces.first()?);
+    let most = (BURST_BYTES / size.max(Header::LEN)).clamp(1, BURST_SEGMENTS);
+    let equal = pieces.iter().take(most).take_while(|piece| len(piece) == size).count();
+    let shorter_follows = equal < most && pieces.get(equal).is_some_and(|next| len(next) < size);
+    Some(equal + usize::from(shorter_follows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_after_a_shorter_piece_before_a_longer_one_and_at_the_kernels_bounds() {
+        let data = [0u8; 2000];
+        let piece = |n: usize| (&data[..16], &data[..n - 16]);
+        let run = |sizes: &[usize]| {
+            let pieces: Vec<_> = sizes.iter().map(|n| piece(*n)).collect();
+            run_length(&pieces)
+        };
+        assert_eq!(run(&[]), None);
+        assert_eq!(run(&[100, 100, 60, 100]), Some(3));
+        assert_eq!(run(&[100, 101]), Some(1));
+        assert_eq!(run(&[100; 70]), Some(64));
+        assert_eq!(run(&[1500; 70]), Some(43));
+    }
+}

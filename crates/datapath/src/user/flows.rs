@@ -1,0 +1,227 @@
+//! Which flow takes which path, and the packets of flows that nobody has decided on yet.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use segue_clock::{Span, Time};
+use segue_wire::FlowKey;
+
+use crate::{FlowEntry, MissPacket};
+
+/// Packets held for a flow while its first is with the daemon.
+pub const HELD_PER_FLOW: usize = 64;
+/// Flows for which packets are held; a further one is refused until an older one is settled.
+pub const HELD_FLOWS: usize = 1024;
+/// After this time without a decision a flow is reported again.
+const REPORT_AGAIN: Span = Span::from_millis(100);
+/// After this time without a decision what is held for a flow is given up.
+const GIVE_UP: Span = Span::from_secs(1);
+
+/// The bindings, bounded: the least recently used gives way.
+pub struct FlowTable {
+    max: usize,
+    entries: HashMap<FlowKey, Entry>,
+    /// Use order: `Entry::used` of each flow.
+    order: BTreeMap<u64, FlowKey>,
+    uses: u64,
+}
+
+struct Entry {
+    slot: u32,
+    packets: u64,
+    bytes: u64,
+    last_seen: Time,
+    used: u64,
+}
+
+impl FlowTable {
+    /// An empty table of at most `max` flows (at least one).
+    pub fn new(max: u32) -> FlowTable {
+        FlowTable {
+            max: (max as usize).max(1),
+            entries: HashMap::new(),
+            order: BTreeMap::new(),
+            uses: 0,
+        }
+    }
+
+    /// Binds a flow. What it has sent starts at zero if the path is another one.
+    pub fn bind(&mut self, key: FlowKey, slot: u32, now: Time) {
+        self.uses += 1;
+        let used = self.uses;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            self.order.remove(&entry.used);
+            if entry.slot != slot {
+                (entry.slot, entry.packets, entry.bytes) = (slot, 0, 0);
+            }
+            (entry.last_seen, entry.used) = (now, used);
+        } else {
+            if self.entries.len() >= self.max
+                && let Some((_, oldest)) = self.order.pop_first()
+            {
+                self.entries.remove(&oldest);
+            }
+            self.entries.insert(key, Entry { slot, packets: 0, bytes: 0, last_seen: now, used });
+        }
+        self.order.insert(used, key);
+    }
+
+    /// The path of a flow, `None` if it is not bound.
+    pub fn slot(&self, key: &FlowKey) -> Option<u32> {
+        self.entries.get(key).map(|entry| entry.slot)
+    }
+
+    /// Notes packets that a flow sends.
+    pub fn sent(&mut self, key: &FlowKey, packets: u64, bytes: u64, now: Time) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.packets += packets;
+        entry.bytes += bytes;
+        entry.last_seen = now;
+        if entry.used != self.uses {
+            self.order.remove(&entry.used);
+            self.uses += 1;
+            entry.used = self.uses;
+            self.order.insert(entry.used, *key);
+        }
+    }
+
+    /// Removes a binding.
+    pub fn unbind(&mut self, key: &FlowKey) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.order.remove(&entry.used);
+        }
+    }
+
+    /// All bindings, the least recently used first.
+    pub fn list(&self) -> Vec<FlowEntry> {
+        let entry = |key: &FlowKey| {
+            let e = self.entries.get(key)?;
+            let (slot, packets, bytes, last_seen) = (e.slot, e.packets, e.bytes, e.last_seen);
+            Some(FlowEntry { key: *key, slot, packets, bytes, last_seen })
+        };
+        self.order.values().filter_map(entry).collect()
+    }
+}
+
+/// Packets of flows without a binding.
+#[derive(Default)]
+pub struct Misses(HashMap<FlowKey, Held>);
+
+struct Held {
+    reported: Time,
+    packets: VecDeque<Vec<u8>>,
+}
+
+/// What becomes of a packet that missed.
+pub enum Missed {
+    /// Give this to the daemon.
+    Report(MissPacket),
+    /// Kept until the flow's first packet is injected.
+    Held,
+    /// No room.
+    Full,
+}
+
+impl Misses {
+    /// Takes a packet without a binding, with its virtio header.
+    pub fn take(&mut self, key: FlowKey, dscp: u8, bytes: &[u8], now: Time) -> Missed {
+        if !self.0.contains_key(&key) {
+            if self.0.len() >= HELD_FLOWS {
+                self.purge(now);
+            }
+            if self.0.len() >= HELD_FLOWS {
+                return Missed::Full;
+            }
+            self.0.insert(key, Held { reported: now, packets: VecDeque::new() });
+            return Missed::Report(MissPacket { key, dscp, bytes: bytes.to_vec() });
+        }
+        let Some(held) = self.0.get_mut(&key) else { return Missed::Full };
+        let again = now.since(held.reported) >= REPORT_AGAIN;
+        if held.packets.len() >= HELD_PER_FLOW && !again {
+            return Missed::Full;
+        }
+        held.packets.push_back(bytes.to_vec());
+        if !again {
+            return Missed::Held;
+        }
+        // The oldest goes first, so that the flow's packets stay in order.
+        held.reported = now;
+        let bytes = held.packets.pop_front().unwrap_or_default();
+        Missed::Report(MissPacket { key, dscp, bytes })
+    }
+
+    /// Ends the wait of a flow and returns what was held for it, in order.
+    pub fn settle(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
+        self.0.remove(key).map(|held| held.packets).unwrap_or_default()
+    }
+
+    /// Gives up what nobody decided on in time.
+    pub fn purge(&mut self, now: Time) {
+        self.0.retain(|_, held| now.since(held.reported) < GIVE_UP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: u16) -> FlowKey {
+        let address = std::net::IpAddr::from([10, 0, 0, 1]);
+        FlowKey { src: address, dst: address, sport: n, dport: 1, protocol: 17, label: 0 }
+    }
+
+    #[test]
+    fn the_least_recently_used_flow_gives_way() {
+        let mut table = FlowTable::new(2);
+        table.bind(key(1), 1, Time(1));
+        table.bind(key(2), 2, Time(2));
+        table.sent(&key(1), 1, 100, Time(3));
+        table.bind(key(3), 3, Time(4));
+        assert_eq!(table.slot(&key(2)), None);
+        assert_eq!(table.slot(&key(1)), Some(1));
+        assert_eq!(table.list().len(), 2);
+        assert_eq!(table.list()[0].bytes, 100);
+    }
+
+    #[test]
+    fn a_flow_that_moves_counts_from_zero_and_one_that_is_bound_again_goes_on() {
+        let mut table = FlowTable::new(2);
+        table.bind(key(1), 1, Time(1));
+        table.sent(&key(1), 2, 100, Time(3));
+        table.bind(key(1), 1, Time(4));
+        assert_eq!(table.list()[0].packets, 2);
+        table.bind(key(1), 2, Time(5));
+        assert_eq!((table.list()[0].packets, table.list()[0].slot), (0, 2));
+        table.unbind(&key(1));
+        assert!(table.list().is_empty() && table.order.is_empty());
+    }
+
+    #[test]
+    fn a_missing_flow_is_reported_once_in_100_ms_and_its_packets_keep_their_order() {
+        let mut misses = Misses::default();
+        let ms = |n: u64| Time(n * 1_000_000);
+        assert!(matches!(misses.take(key(1), 0, &[0], ms(0)), Missed::Report(_)));
+        assert!(matches!(misses.take(key(1), 0, &[1], ms(50)), Missed::Held));
+        let Missed::Report(again) = misses.take(key(1), 0, &[2], ms(100)) else { panic!() };
+        assert_eq!(again.bytes, [1]);
+        assert!(matches!(misses.take(key(1), 0, &[3], ms(150)), Missed::Held));
+        assert_eq!(misses.settle(&key(1)), [vec![2], vec![3]]);
+        assert!(misses.settle(&key(1)).is_empty());
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_by_flow_and_in_all() {
+        let mut misses = Misses::default();
+        assert!(matches!(misses.take(key(0), 0, &[0], Time(0)), Missed::Report(_)));
+        for _ in 0..HELD_PER_FLOW {
+            assert!(matches!(misses.take(key(0), 0, &[1], Time(0)), Missed::Held));
+        }
+        assert!(matches!(misses.take(key(0), 0, &[2], Time(0)), Missed::Full));
+        for n in 1..HELD_FLOWS as u16 {
+            assert!(matches!(misses.take(key(n), 0, &[0], Time(0)), Missed::Report(_)));
+        }
+        let last = key(HELD_FLOWS as u16);
+        assert!(matches!(misses.take(last, 0, &[0], Time(0)), Missed::Full));
+        let later = Time(2_000_000_000);
+        assert!(matches!(misses.take(last, 0, &[0], later), Missed::Report(_)));
+    }
+}

@@ -1,0 +1,299 @@
+//! From the network to the TUN device: one thread for all sockets.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use segue_clock::Time;
+use segue_linux::clock::{monotonic, realtime_ns};
+use segue_wire::flow::Inner;
+use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
+use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
+
+use super::coalesce::Coalescer;
+use super::egress::poll_in;
+use super::path::{Path, Rx, lock};
+use super::probes::{self, Answer};
+use super::segment::VnetHeader;
+use super::socket::{Batch, Datagram, Endpoint, Socket};
+use super::{Core, Shared, tun};
+use crate::{Event, ProbeEvent, ProbeKind, Role};
+
+/// What one batch asks for once the tables are unlocked.
+#[derive(Default)]
+struct Work<'a> {
+    packets: Vec<&'a [u8]>,
+    answers: Vec<Answer>,
+    events: Vec<Event>,
+}
+
+/// A datagram's circumstances.
+#[derive(Clone, Copy)]
+struct Arrival {
+    from: SocketAddr,
+    endpoint: Endpoint,
+    at: Time,
+    kernel_stamp: bool,
+}
+
+/// The path and the binding that the previous packet of the batch used; most packets repeat them.
+#[derive(Default)]
+struct Last {
+    header: Option<([u8; Header::LEN], Arc<Path>)>,
+    learned: Option<(FlowKey, u32)>,
+}
+
+/// Carries packets until the datapath ends.
+pub fn run(shared: &Shared, tun_fd: RawFd) {
+    let mut batch = Batch::new();
+    let mut sockets = shared.sockets();
+    while !shared.stopped() {
+        let mut fds: Vec<libc::pollfd> = sockets.iter().map(|s| poll_in(s.fd())).collect();
+        fds.push(poll_in(shared.wake_ingress.fd()));
+        // SAFETY: a valid array of pollfds with its length.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+        if fds.last().is_some_and(|wake| wake.revents != 0) {
+            shared.wake_ingress.clear();
+            sockets = shared.sockets();
+            continue;
+        }
+        for (socket, fd) in sockets.iter().zip(&fds) {
+            if fd.revents & libc::POLLERR != 0 {
+                take_stamps(shared, socket);
+            }
+            if fd.revents & libc::POLLIN != 0 && batch.receive(socket).is_ok() {
+                // The stamp of a request may have come while its response did.
+                take_stamps_for_responses(shared, socket, &batch);
+                handle(shared, tun_fd, &batch);
+            }
+        }
+    }
+}
+
+/// Real-time minus monotonic clock, by which kernel stamps are converted.
+fn clock_offset_ns() -> u64 {
+    let (before, real, after) = (monotonic(), realtime_ns(), monotonic());
+    real.wrapping_sub(before.0 + after.since(before).0 / 2)
+}
+
+fn take_stamps_for_responses(shared: &Shared, socket: &Socket, batch: &Batch) {
+    let probe_sized = |d: &Datagram| batch.bytes(d).len() % 1500 == Probe::PACKET_LEN;
+    if shared.role == Role::Host && batch.datagrams.iter().any(probe_sized) {
+        take_stamps(shared, socket);
+    }
+}
+
+/// Notes when requests left.
+fn take_stamps(shared: &Shared, socket: &Socket) {
+    let offset = clock_offset_ns();
+    socket.drain_errors(|looped, stamp_ns| {
+        // The datagram comes back with the headers of the lower layers in front.
+        let Some(packet) = looped.len().checked_sub(Probe::PACKET_LEN).map(|at| &looped[at..])
+        else {
+            return;
+        };
+        let Ok(header) = Header::parse(packet) else { return };
+        let paths: Vec<Arc<Path>> = lock(&shared.core).paths.iter().flatten().cloned().collect();
+        for path in paths {
+            let config = &path.config;
+            if (config.tx_index, config.tx_cookie) == (header.index, header.cookie)
+                && let Ok(probe) = Probe::open(packet, &config.key)
+            {
+                lock(&path.state.rx).stamped(probe.seq, Time(stamp_ns.wrapping_sub(offset)));
+            }
+        }
+    });
+}
+
+fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
+    let (now, offset) = (monotonic(), clock_offset_ns());
+    let mut work = Work::default();
+    let mut last = Last::default();
+    let mut core = lock(&shared.core);
+    for datagram in &batch.datagrams {
+        let stamp = datagram.received.stamp_ns.map(|ns| Time(ns.wrapping_sub(offset)));
+        let from = datagram.from;
+        let local = datagram.received.local;
+        let link_local =
+            matches!(local, Some(std::net::IpAddr::V6(a)) if a.is_unicast_link_local());
+        let ifindex = if link_local { datagram.received.ifindex } else { 0 };
+        let endpoint = Endpoint { remote: Some(from), local, ifindex };
+        let at = stamp.unwrap_or(now);
+        let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some() };
+        let bytes = batch.bytes(datagram);
+        let size = datagram.received.gro_size.unwrap_or(bytes.len()).max(1);
+        if bytes.is_empty() {
+            shared.drops.add(DropReason::Truncated, 1);
+        }
+        for packet in bytes.chunks(size) {
+            let result = take_packet(shared, &mut core, &arrival, packet, &mut last, &mut work);
+            if let Err(reason) = result {
+                shared.drops.add(reason, 1);
+            }
+        }
+    }
+    drop(core);
+    work.answers.iter().for_each(|answer| probes::send_answer(answer, &shared.drops));
+    deliver(shared, tun_fd, &work.packets);
+    work.events.into_iter().for_each(|event| (shared.sink)(event));
+}
+
+/// Checks one packet of the tunnel and takes it in.
+fn take_packet<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    packet: &'a [u8],
+    last: &mut Last,
+    work: &mut Work<'a>,
+) -> Result<(), DropReason> {
+    let known = match (&last.header, packet.first_chunk::<{ Header::LEN }>()) {
+        (Some((bytes, path)), Some(head)) if bytes == head => Some(path.clone()),
+        _ => None,
+    };
+    let header = Header::parse(packet)?;
+    let path = match known {
+        Some(path) => path,
+        None => {
+            let path = core.path(header.index).ok_or(DropReason::UnknownIndex)?.clone();
+            if path.config.rx_cookie != header.cookie {
+                return Err(DropReason::Cookie);
+            }
+            last.header = Some((header.emit(), path.clone()));
+            path
+        }
+    };
+    match (header.packet_type, shared.role) {
+        (PacketType::Data, _) => {
+            let body = &packet[Header::LEN..];
+            let one_way = header.flags & DATA_ONE_WAY != 0;
+            take_data(shared, core, &path, arrival.at, body, one_way, last, work)
+        }
+        (PacketType::Request, Role::Anchor) => take_request(&path, arrival, &header, packet, work),
+        (PacketType::Response, Role::Host) => take_response(&path, arrival, &header, packet, work),
+        _ => Err(DropReason::Type),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one packet, used once")]
+fn take_data<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    path: &Path,
+    now: Time,
+    body: &'a [u8],
+    one_way: bool,
+    last: &mut Last,
+    work: &mut Work<'a>,
+) -> Result<(), DropReason> {
+    let inner = Inner::parse(body)?;
+    if shared.role == Role::Host {
+        if !core.inner.contains_key(&inner.key.dst) {
+            return Err(DropReason::InnerDestination);
+        }
+    } else {
+        match core.inner.get(&inner.key.src) {
+            Some(entry) if entry.owner == path.config.owner => {}
+            _ => return Err(DropReason::InnerSource),
+        }
+        let back = (inner.key.reversed(), path.slot);
+        if !one_way && last.learned != Some(back) {
+            core.flows.bind(back.0, back.1, now);
+            last.learned = Some(back);
+        }
+    }
+    let mut rx = lock(&path.state.rx);
+    rx.packets = rx.packets.wrapping_add(1);
+    rx.bytes += inner.len as u64;
+    work.packets.push(&body[..inner.len]);
+    Ok(())
+}
+
+fn take_request(
+    path: &Arc<Path>,
+    arrival: &Arrival,
+    header: &Header,
+    packet: &[u8],
+    work: &mut Work<'_>,
+) -> Result<(), DropReason> {
+    let probe = Probe::open(packet, &path.config.key)?;
+    let mut rx = lock(&path.state.rx);
+    // RFC 1982, section 3.2: newer means ahead by less than half of the numbers.
+    if rx.last_request.is_some_and(|last| probe.seq.wrapping_sub(last) as i32 <= 0) {
+        return Err(DropReason::Replay);
+    }
+    rx.last_request = Some(probe.seq);
+    rx.packets = rx.packets.wrapping_add(1);
+    *lock(&path.state.endpoint) = arrival.endpoint;
+    let event = event(path, arrival, header, probe, ProbeKind::Request, &rx);
+    work.answers.push(Answer {
+        path: path.clone(),
+        k: header.k,
+        probe: Probe { r: rx.packets, ..probe },
+        received_at: arrival.at,
+    });
+    work.events.push(Event::Probe(event));
+    Ok(())
+}
+
+fn take_response(
+    path: &Path,
+    arrival: &Arrival,
+    header: &Header,
+    packet: &[u8],
+    work: &mut Work<'_>,
+) -> Result<(), DropReason> {
+    let probe = Probe::open(packet, &path.config.key)?;
+    let unsolicited = header.flags & RESPONSE_UNSOLICITED != 0;
+    let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
+    let mut rx = lock(&path.state.rx);
+    rx.packets = rx.packets.wrapping_add(1);
+    let mut event = event(path, arrival, header, probe, kind, &rx);
+    event.sent_at = if unsolicited { None } else { rx.sent_at(probe.seq) };
+    work.events.push(Event::Probe(event));
+    Ok(())
+}
+
+fn event(
+    path: &Path,
+    arrival: &Arrival,
+    header: &Header,
+    probe: Probe,
+    kind: ProbeKind,
+    rx: &Rx,
+) -> ProbeEvent {
+    ProbeEvent {
+        slot: path.slot,
+        kind,
+        k: header.k,
+        probe,
+        at: arrival.at,
+        received: rx.packets,
+        remote: arrival.from,
+        kernel_stamp: arrival.kernel_stamp,
+        sent_at: None,
+    }
+}
+
+/// Writes inner packets to the TUN device, segments of a flow together.
+fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[&[u8]]) {
+    if packets.is_empty() {
+        return;
+    }
+    let mut iov: Vec<libc::iovec> = Vec::with_capacity(super::coalesce::MAX_SEGMENTS + 2);
+    let vector =
+        |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+    let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
+        let vnet = vnet.emit();
+        iov.clear();
+        iov.push(vector(&vnet));
+        iov.push(vector(headers));
+        iov.extend(payloads.iter().map(|payload| vector(payload)));
+        if let Err(error) = tun::write(tun_fd, &iov) {
+            tracing::trace!(%error, "not written to the TUN device");
+            shared.drops.add(DropReason::Decapsulation, payloads.len() as u64);
+        }
+    });
+    packets.iter().for_each(|packet| coalescer.push(packet));
+    coalescer.flush();
+}

@@ -1,0 +1,219 @@
+//! What the TUN device hands over, and how it becomes packets of the wire: the virtio network header,
+//! checksums left open and super-packets (TCP and UDP segmentation offload). Pure.
+
+use segue_wire::DropReason;
+
+use super::checksum::{Sum, pseudo_header, set_ipv4};
+
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+/// TCP flags (RFC 9293, 3.1), byte 13 of the header.
+pub const FIN: u8 = 1;
+pub const PSH: u8 = 8;
+pub const ACK: u8 = 16;
+pub const CWR: u8 = 128;
+
+/// The header in front of each packet on the TUN descriptor: `struct virtio_net_hdr` in the machine's
+/// byte order (Virtual I/O Device 1.2, section 5.1.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VnetHeader {
+    pub flags: u8,
+    pub gso_type: u8,
+    pub hdr_len: u16,
+    pub gso_size: u16,
+    pub csum_start: u16,
+    pub csum_offset: u16,
+}
+
+impl VnetHeader {
+    /// Length in bytes.
+    pub const LEN: usize = 10;
+    /// The checksum at `csum_start + csum_offset` covers the rest of the packet and is to be finished.
+    pub const NEEDS_CSUM: u8 = 1;
+    /// The checksums of the packet are known to be right.
+    pub const DATA_VALID: u8 = 2;
+    pub const GSO_NONE: u8 = 0;
+    pub const GSO_TCPV4: u8 = 1;
+    pub const GSO_TCPV6: u8 = 4;
+    pub const GSO_UDP_L4: u8 = 5;
+    /// The first segment carries CWR, the others must not.
+    pub const GSO_ECN: u8 = 0x80;
+
+    /// Reads the header in front of `bytes` and returns what follows.
+    pub fn split(bytes: &[u8]) -> Option<(VnetHeader, &[u8])> {
+        let (h, rest) = bytes.split_first_chunk::<{ VnetHeader::LEN }>()?;
+        let word = |i: usize| u16::from_ne_bytes([h[i], h[i + 1]]);
+        let header = VnetHeader {
+            flags: h[0],
+            gso_type: h[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+        };
+        Some((header, rest))
+    }
+
+    /// The header's bytes.
+    pub fn emit(&self) -> [u8; VnetHeader::LEN] {
+        let mut bytes = [0; VnetHeader::LEN];
+        bytes[0] = self.flags;
+        bytes[1] = self.gso_type;
+        let words = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset];
+        for (chunk, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+            chunk.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// How a packet from the TUN device is to be cut; made by [`Cut::new`] after every check, so that
+/// [`Cut::apply`] cannot fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    kind: CutKind,
+    /// Number of packets of the wire.
+    pub count: u32,
+    /// Bytes of those packets together.
+    pub bytes: usize,
+    /// Bytes of each, the last excepted, which may be shorter.
+    pub size: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CutKind {
+    Whole,
+    Finish { start: usize, at: usize },
+    Super { transport: usize, header: usize, gso_size: usize, protocol: u8 },
+}
+
+impl Cut {
+    /// Decides how to cut `packet` (an IP packet whose own length fits).
+    ///
+    /// # Errors
+    /// [`DropReason::InnerPacket`] if the virtio header does not fit the packet.
+    pub fn new(vnet: &VnetHeader, packet: &[u8]) -> Result<Cut, DropReason> {
+        let bad = DropReason::InnerPacket;
+        let whole = |kind| Cut { kind, count: 1, bytes: packet.len(), size: packet.len() };
+        let start = usize::from(vnet.csum_start);
+        let protocol = match vnet.gso_type & !VnetHeader::GSO_ECN {
+            VnetHeader::GSO_NONE if vnet.flags & VnetHeader::NEEDS_CSUM == 0 => {
+                return Ok(whole(CutKind::Whole));
+            }
+            VnetHeader::GSO_NONE => {
+                let at = start + usize::from(vnet.csum_offset);
+                if at + 2 > packet.len() {
+                    return Err(bad);
+                }
+                return Ok(whole(CutKind::Finish { start, at }));
+            }
+            VnetHeader::GSO_TCPV4 | VnetHeader::GSO_TCPV6 => TCP,
+            VnetHeader::GSO_UDP_L4 => UDP,
+            _ => return Err(bad),
+        };
+        let network = match packet.first().ok_or(bad)? >> 4 {
+            4 => usize::from(packet[0] & 15) * 4,
+            _ => 40,
+        };
+        let transport = if vnet.flags & VnetHeader::NEEDS_CSUM == 0 { network } else { start };
+        let header = match protocol {
+            TCP => match packet.get(transport + 12) {
+                Some(offset) if offset >> 4 >= 5 => transport + usize::from(offset >> 4) * 4,
+                _ => return Err(bad),
+            },
+            _ => transport + 8,
+        };
+        let gso_size = usize::from(vnet.gso_size);
+        let sane =
+            network >= 20 && network <= transport && transport % 2 == 0 && header <= MAX_HEADER;
+        if !sane || header >= packet.len() || gso_size == 0 {
+            return Err(bad);
+        }
+        let count = (packet.len() - header).div_ceil(gso_size);
+        Ok(Cut {
+            kind: CutKind::Super { transport, header, gso_size, protocol },
+            count: count as u32,
+            bytes: packet.len() + (count - 1) * header,
+            size: (header + gso_size).min(packet.len()),
+        })
+    }
+
+    /// Gives each packet in order, with right lengths and checksums, as its finished headers and the
+    /// range of `packet` that follows them.
+    pub fn apply(&self, packet: &mut [u8], mut each: impl FnMut(&[u8], std::ops::Range<usize>)) {
+        match self.kind {
+            CutKind::Whole => each(&[], 0..packet.len()),
+            CutKind::Finish { start, at } => {
+                // The field holds the pseudo-header's sum, which thus takes part.
+                let sum = !Sum::default().bytes(&packet[start..]).fold();
+                let sum = if sum == 0 && at - start == 6 { 0xffff } else { sum };
+                packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+                each(&[], 0..packet.len());
+            }
+            CutKind::Super { transport, header, gso_size, protocol } => {
+                let (head, payload) = packet.split_at(header);
+                let mut at = header;
+                for (i, part) in payload.chunks(gso_size).enumerate() {
+                    let mut h = [0; MAX_HEADER];
+                    let h = &mut h[..header];
+                    h.copy_from_slice(head);
+                    let last = at + part.len() == packet.len();
+                    finish_segment(h, transport, protocol, i, gso_size, part, last);
+                    each(h, at..at + part.len());
+                    at += part.len();
+                }
+            }
+        }
+    }
+}
+
+/// Longest inner headers that are cut: IPv6 with extension headers, or IPv4 with options, and TCP.
+const MAX_HEADER: usize = 256;
+
+/// Makes the headers of a super-packet those of its `i`-th segment.
+fn finish_segment(
+    h: &mut [u8],
+    transport: usize,
+    protocol: u8,
+    i: usize,
+    gso_size: usize,
+    payload: &[u8],
+    last: bool,
+) {
+    let total = h.len() + payload.len();
+    let addresses = if h[0] >> 4 == 4 {
+        h[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+        let id = u16::from_be_bytes([h[4], h[5]]).wrapping_add(i as u16);
+        h[4..6].copy_from_slice(&id.to_be_bytes());
+        let network = usize::from(h[0] & 15) * 4;
+        set_ipv4(&mut h[..network]);
+        12..20
+    } else {
+        h[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+        8..40
+    };
+    let (network, upper) = h.split_at_mut(transport);
+    let check = if protocol == TCP {
+        let seq = u32::from_be_bytes([upper[4], upper[5], upper[6], upper[7]]);
+        let seq = seq.wrapping_add((i * gso_size) as u32);
+        upper[4..8].copy_from_slice(&seq.to_be_bytes());
+        if !last {
+            upper[13] &= !(FIN | PSH);
+        }
+        if i > 0 {
+            upper[13] &= !CWR;
+        }
+        16
+    } else {
+        upper[4..6].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
+        6
+    };
+    upper[check..check + 2].fill(0);
+    let sum = pseudo_header(&network[addresses], protocol, upper.len() + payload.len());
+    let sum = !sum.bytes(upper).bytes(payload).fold();
+    let sum = if sum == 0 && protocol == UDP { 0xffff } else { sum };
+    upper[check..check + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+pub mod tests;

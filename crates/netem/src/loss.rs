@@ -1,0 +1,46 @@
+//! The loss process at work.
+
+use segue_clock::Rng;
+
+use crate::spec::{Loss, stationary_bad};
+
+/// A [`Loss`] with its state.
+#[derive(Clone, Debug)]
+pub(crate) struct LossProcess {
+    loss: Loss,
+    bad: bool,
+    /// How many entries of an exact list lie behind.
+    passed: usize,
+}
+
+impl LossProcess {
+    /// Draws the first state where the process has one.
+    pub(crate) fn new(loss: Loss, rng: &mut Rng) -> LossProcess {
+        let bad = match loss {
+            Loss::GilbertElliott { p, r, .. } => rng.chance(stationary_bad(p, r)),
+            _ => false,
+        };
+        LossProcess { loss, bad, passed: 0 }
+    }
+
+    /// Whether the packet with this number is lost; one step of the process.
+    pub(crate) fn step(&mut self, number: u64, rng: &mut Rng) -> bool {
+        match &self.loss {
+            Loss::None => false,
+            Loss::Bernoulli(p) => rng.chance(*p),
+            Loss::GilbertElliott { p, r, loss_good, loss_bad } => {
+                let lost = rng.chance(if self.bad { *loss_bad } else { *loss_good });
+                if rng.chance(if self.bad { *r } else { *p }) {
+                    self.bad = !self.bad;
+                }
+                lost
+            }
+            Loss::Exact(list) => {
+                while list.get(self.passed).is_some_and(|n| *n < number) {
+                    self.passed += 1;
+                }
+                list.get(self.passed) == Some(&number)
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The link at work: what becomes of each packet, and when.
+
+use alloc::collections::VecDeque;
+
+use segue_clock::{Rng, Span, Time};
+
+use crate::loss::LossProcess;
+use crate::spec::{Change, Jitter, LinkSpec, Queue, SpecError};
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It starts serialisation at `start` and arrives at `at`.
+    Deliver {
+        /// Start of serialisation.
+        start: Time,
+        /// Arrival of its last bit at the far end.
+        at: Time,
+    },
+    /// It never arrives.
+    Drop(DropCause),
+}
+
+/// Why a packet never arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DropCause {
+    /// Lost on the wire by the loss process.
+    Loss,
+    /// The queue was full.
+    Queue,
+    /// The link was silent.
+    Silent,
+}
+
+/// What a link has done so far. `offered` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets offered.
+    pub offered: u64,
+    /// Packets that arrive, also those still on their way.
+    pub delivered: u64,
+    /// Bytes of the delivered packets.
+    pub delivered_bytes: u64,
+    /// Packets dropped by the loss process.
+    pub lost: u64,
+    /// Packets dropped at a full queue.
+    pub queue_full: u64,
+    /// Packets dropped by silence.
+    pub silenced: u64,
+}
+
+/// One direction of a link.
+///
+/// A packet waits until those before it are serialised, is serialised at the rate in force when that
+/// starts, and arrives after the delay in force then (store and forward). Loss and silence are decided
+/// when serialisation starts; a lost packet occupies the wire all the same, and one that is on the wire
+/// when silence begins still arrives.
+#[derive(Clone, Debug)]
+pub struct LinkModel {
+    spec: LinkSpec,
+    /// The values in force; `spec` keeps those of the start, for a periodic profile.
+    rate_bps: Option<u64>,
+    delay: Span,
+    silent: bool,
+    /// Silence switched by hand, whatever the profile says.
+    muted: bool,
+    loss: LossProcess,
+    /// Start of the profile or of its current period, and the next step.
+    epoch: Time,
+    next_step: usize,
+    /// End of the last serialisation, with the part below a nanosecond in units of 1/rate ns.
+    busy_until: Time,
+    remainder: u64,
+    /// Start and bytes of accepted packets, oldest first.
+    waiting: VecDeque<(Time, u32)>,
+    waiting_bytes: u64,
+    last_arrival: Time,
+    /// Packets that have started serialisation: the number of the next one.
+    started: u64,
+    loss_rng: Rng,
+    jitter_rng: Rng,
+    counters: Counters,
+}
+
+impl LinkModel {
+    /// A link whose profile starts at `now`. Loss and jitter draw from separate sequences, so that the
+    /// same packets are lost with and without jitter.
+    ///
+    /// # Errors
+    /// A parameter that makes no link.
+    pub fn new(spec: LinkSpec, seed: u64, now: Time) -> Result<LinkModel, SpecError> {
+        spec.check()?;
+        let mut loss_rng = Rng::new(seed);
+        Ok(LinkModel {
+            rate_bps: spec.rate_bps,
+            delay: spec.delay,
+            silent: spec.silent,
+            muted: false,
+            loss: LossProcess::new(spec.loss.clone(), &mut loss_rng),
+            epoch: now,
+            next_step: 0,
+            busy_until: now,
+            remainder: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            last_arrival: now,
+            started: 0,
+            loss_rng,
+            jitter_rng: Rng::new(seed ^ 0x6a69_7474_6572),
+            counters: Counters::default(),
+            spec,
+        })
+    }
+
+    /// Offers a packet of `bytes` bytes at `now`, which must not go backwards.
+    pub fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
+        self.counters.offered += 1;
+        self.forget_started(now);
+        let start = now.max(self.busy_until);
+        if start > now && !self.has_room(bytes) {
+            self.counters.queue_full += 1;
+            return Verdict::Drop(DropCause::Queue);
+        }
+        self.advance_profile(start);
+        self.serialise(start, bytes);
+        if start > now {
+            self.waiting.push_back((start, bytes));
+            self.waiting_bytes += u64::from(bytes);
+        }
+        let lost = self.loss.step(self.started, &mut self.loss_rng);
+        self.started += 1;
+        if self.silent || self.muted {
+            self.counters.silenced += 1;
+            return Verdict::Drop(DropCause::Silent);
+        }
+        if lost {
+            self.counters.lost += 1;
+            return Verdict::Drop(DropCause::Loss);
+        }
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += u64::from(bytes);
+        Verdict::Deliver { start, at: self.arrival() }
+    }
+
+    /// Switches silence by hand, beside what the profile says. Packets that were accepted and have not
+    /// started serialisation are for the caller to drop and to report by [`withdraw`](Self::withdraw).
+    pub fn set_silent(&mut self, silent: bool) {
+        self.muted = silent;
+    }
+
+    /// Corrects the counters for a packet of `bytes` bytes that was to be delivered and was silenced
+    /// before it started.
+    pub fn withdraw(&mut self, bytes: u32) {
+        self.counters.delivered -= 1;
+        self.counters.delivered_bytes -= u64::from(bytes);
+        self.counters.silenced += 1;
+    }
+
+    /// Takes other parameters from `now` on. Queue, counters and silence by hand stay; the profile
+    /// starts at `now`; numbers of an exact list go on counting from the start of the link.
+    ///
+    /// # Errors
+    /// A parameter that makes no link; then nothing changes.
+    pub fn reconfigure(&mut self, now: Time, spec: LinkSpec) -> Result<(), SpecError> {
+        spec.check()?;
+        self.rate_bps = spec.rate_bps;
+        self.delay = spec.delay;
+        self.silent = spec.silent;
+        self.loss = LossProcess::new(spec.loss.clone(), &mut self.loss_rng);
+        self.epoch = now;
+        self.next_step = 0;
+        self.remainder = 0;
+        self.spec = spec;
+        Ok(())
+    }
+
+    /// What the link has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The parameters it was made with.
+    #[must_use]
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    fn forget_started(&mut self, now: Time) {
+        while let Some((start, bytes)) = self.waiting.front().copied() {
+            if start > now {
+                break;
+            }
+            self.waiting.pop_front();
+            self.waiting_bytes -= u64::from(bytes);
+        }
+    }
+
+    fn has_room(&self, bytes: u32) -> bool {
+        match self.spec.queue {
+            Queue::Unbounded => true,
+            Queue::Packets(n) => self.waiting.len() < n as usize,
+            Queue::Bytes(n) => self.waiting_bytes + u64::from(bytes) <= n,
+        }
+    }
+
+    /// Brings the values in force up to `to`, which never goes backwards: starts of serialisation
+    /// follow one another.
+    fn advance_profile(&mut self, to: Time) {
+        if let Some(period) = self.spec.profile.period {
+            let periods = to.since(self.epoch).0 / period.0;
+            if periods > 0 {
+                self.epoch += period * periods;
+                self.next_step = 0;
+                self.restore();
+            }
+        }
+        while let Some((at, change)) = self.spec.profile.steps.get(self.next_step) {
+            if self.epoch + *at > to {
+                break;
+            }
+            let change = change.clone();
+            self.next_step += 1;
+            self.apply(change);
+        }
+    }
+
+    /// Undoes what the profile's steps touch; the rest, such as a loss process under way, goes on.
+    fn restore(&mut self) {
+        let mut base = Change::default();
+        for (_, change) in &self.spec.profile.steps {
+            base.delay = base.delay.or(change.delay.map(|_| self.spec.delay));
+            base.rate_bps = base.rate_bps.or(change.rate_bps.map(|_| self.spec.rate_bps));
+            base.silent = base.silent.or(change.silent.map(|_| self.spec.silent));
+            if change.loss.is_some() {
+                base.loss = Some(self.spec.loss.clone());
+            }
+        }
+        self.apply(base);
+    }
+
+    fn apply(&mut self, change: Change) {
+        self.delay = change.delay.unwrap_or(self.delay);
+        self.silent = change.silent.unwrap_or(self.silent);
+        if let Some(rate_bps) = change.rate_bps {
+            self.rate_bps = rate_bps;
+            self.remainder = 0;
+        }
+        if let Some(loss) = change.loss {
+            self.loss = LossProcess::new(loss, &mut self.loss_rng);
+        }
+    }
+
+    /// Moves the end of serialisation. What a nanosecond cannot hold is carried to the next packet of
+    /// a busy period, so that a long transfer takes exactly bits / rate.
+    fn serialise(&mut self, start: Time, bytes: u32) {
+        if start > self.busy_until {
+            self.remainder = 0;
+        }
+        let Some(rate) = self.rate_bps else {
+            self.busy_until = start;
+            return;
+        };
+        let bit_ns = u128::from(bytes) * 8 * 1_000_000_000 + u128::from(self.remainder);
+        self.busy_until = start + Span((bit_ns / u128::from(rate)) as u64);
+        self.remainder = (bit_ns % u128::from(rate)) as u64;
+    }
+
+    fn arrival(&mut self) -> Time {
+        let mut at = self.busy_until + self.jittered();
+        if !self.spec.reordering {
+            at = at.max(self.last_arrival);
+        }
+        self.last_arrival = at;
+        at
+    }
+
+    fn jittered(&mut self) -> Span {
+        let delay = self.delay;
+        match self.spec.jitter {
+            Jitter::None => delay,
+            Jitter::Uniform(j) => {
+                let drawn = Span(self.jitter_rng.below(j.0.saturating_mul(2).saturating_add(1)));
+                delay + drawn - j
+            }
+            Jitter::Normal(sigma) => {
+                let offset = (self.normal() * sigma.0 as f64) as i64;
+                Span(delay.0.saturating_add_signed(offset))
+            }
+        }
+    }
+
+    /// A standard normal number (Box and Muller, 1958).
+    fn normal(&mut self) -> f64 {
+        // 1 − u lies in (0, 1], where the logarithm is finite.
+        let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.jitter_rng.unit()));
+        radius * libm::cos(2.0 * core::f64::consts::PI * self.jitter_rng.unit())
+    }
+}

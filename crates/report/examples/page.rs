@@ -1,0 +1,98 @@
+//! Writes a page of made-up figures to standard output, to look at: `cargo run -p segue-report
+//! --example page > page.html`.
+
+use segue_report::{Band, Mark, Page, Plot, Series, Style};
+
+fn main() {
+    let mut page = Page::new(
+        "A silent outage",
+        "Made-up figures. The Wi-Fi fell silent at 10 s and came back at 20 s; no connection broke.",
+    );
+    page.push_table(
+        "One row per handover.",
+        &["at", "from", "to", "cause", "detected after", "bound", "packets lost"],
+        &[
+            ["10.131 s", "wifi", "lte", "the path in use went down", "131 ms", "150 ms", "7"],
+            ["20.640 s", "lte", "wifi", "better by 10.5 points for 500 ms", "–", "–", "0"],
+        ],
+    );
+    page.push_plot("Lines are measured, broken lines imposed.", &rtt());
+    let rows = [
+        row("tcp download", &[(0.0, 10.13, "wifi"), (10.13, 20.64, "lte"), (20.64, 30.0, "wifi")]),
+        row("voice up", &[(0.0, 10.13, "wifi"), (10.13, 20.64, "lte"), (20.64, 30.0, "wifi")]),
+        row("voice down", &[(0.0, 10.15, "wifi"), (10.15, 20.66, "lte"), (20.66, 30.0, "wifi")]),
+    ];
+    page.push_timeline("Path of each flow.", &rows, &marks(), (0.0, 30.0), "time in s");
+    page.push_heading("Throughput and gaps");
+    page.push_text("Text may contain <tags> & such.\n\nA second paragraph.");
+    page.push_plot("", &throughput());
+    page.push_plot("A figure without data.", &Plot { title: "Empty".into(), ..Plot::default() });
+    println!("{}", page.html());
+}
+
+fn marks() -> Vec<Mark> {
+    [(10.0, "wifi silent"), (10.13, "handover"), (20.0, "wifi back"), (20.64, "handover")]
+        .map(|(x, label)| Mark { x, label: label.into() })
+        .into()
+}
+
+fn row(name: &str, intervals: &[(f64, f64, &str)]) -> Band {
+    let own = |(from, to, label): &(f64, f64, &str)| (*from, *to, (*label).to_owned());
+    Band { name: name.into(), intervals: intervals.iter().map(own).collect() }
+}
+
+/// Something that looks like noise, the same each time.
+fn noise(i: u32, seed: u32) -> f64 {
+    f64::from(i.wrapping_mul(2_654_435_761).wrapping_add(seed * 97).wrapping_mul(40_503) >> 16)
+        / 65_536.0
+}
+
+fn rtt() -> Plot {
+    let samples = |base: f64, seed, gap: bool| {
+        (0..600)
+            .map(|i| {
+                let t = f64::from(i) * 0.05;
+                let silent = gap && (10.0..20.0).contains(&t);
+                (t, if silent { f64::NAN } else { base + 6.0 * noise(i, seed) })
+            })
+            .collect()
+    };
+    Plot {
+        title: "Round-trip time".into(),
+        x_label: "time in s".into(),
+        y_label: "RTT in ms".into(),
+        series: vec![
+            Series::new("wifi", Style::Line, samples(20.0, 1, true)),
+            Series::new("lte", Style::Line, samples(60.0, 2, false)),
+            Series::new("wifi imposed", Style::Dashed, vec![(0.0, 20.0), (30.0, 20.0)])
+                .role("wifi"),
+            Series::new("lte imposed", Style::Dashed, vec![(0.0, 60.0), (30.0, 60.0)]).role("lte"),
+        ],
+        bands: vec![row("", &[(10.0, 20.0, "wifi silent")])],
+        marks: marks(),
+        y_from_zero: true,
+        ..Plot::default()
+    }
+}
+
+fn throughput() -> Plot {
+    let rate = |i: u32| {
+        let t = f64::from(i) * 0.5;
+        let rate = if (10.0..20.5).contains(&t) { 17.0 } else { 44.0 };
+        (t, rate + 4.0 * noise(i, 3))
+    };
+    let lost = [(10.02, 2.0), (10.04, 2.0), (10.06, 2.0), (10.08, 2.0), (10.1, 2.0)];
+    Plot {
+        title: "TCP download".into(),
+        x_label: "time in s".into(),
+        y_label: "Mbit/s".into(),
+        series: vec![
+            Series::new("goodput", Style::Step, (0..=60).map(rate).collect()),
+            Series::new("lost voice packets", Style::Dots, lost.to_vec()),
+        ],
+        marks: marks(),
+        y_from_zero: true,
+        y_max: Some(50.0),
+        ..Plot::default()
+    }
+}

@@ -1,0 +1,275 @@
+//! What all figures share: text, axes, legend, marks. All in pixels of the drawing, which the page
+//! shows at about half its size, so that the whole pixels of the SVG backend are fine enough.
+
+use plotters::backend::SVGBackend;
+use plotters::coord::Shift;
+use plotters::drawing::{DrawingArea, IntoDrawingArea};
+use plotters::element::{
+    DashedPathElement, Drawable, PathElement, PointCollection, Rectangle, Text,
+};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontFamily, FontStyle, FontTransform, IntoFont, RGBColor, ShapeStyle, TextStyle,
+};
+
+use crate::palette::{GRID, INK};
+use crate::scale::Scale;
+use crate::timeline::Mark;
+
+/// Width of every figure.
+pub(crate) const WIDTH: i32 = 1_600;
+/// Size of the letters.
+pub(crate) const FONT: i32 = 30;
+/// Distance of two lines of text.
+pub(crate) const LINE: i32 = 44;
+/// Room at the right, for half of the last tick's label.
+pub(crate) const RIGHT: i32 = 40;
+/// Room below a plot for tick labels and the axis' name.
+pub(crate) const BELOW: i32 = 2 * LINE + 16;
+
+const FAMILY: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+/// What the backend divides a font's size by.
+const BACKEND_SCALE: f64 = 1.24;
+const LEGEND_SAMPLE: i32 = 56;
+
+/// A drawing in progress.
+pub(crate) struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
+
+/// How a series or a role looks in the legend.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LegendEntry {
+    pub(crate) name: String,
+    pub(crate) colour: RGBColor,
+    pub(crate) sample: Sample,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sample {
+    Line,
+    Dashed,
+    Dot,
+    Area,
+    Shade,
+}
+
+/// A figure of this height as SVG.
+pub(crate) fn draw(height: i32, figure: impl FnOnce(&Canvas)) -> String {
+    let mut svg = String::new();
+    {
+        let size = (WIDTH as u32, height.max(1) as u32);
+        let canvas = Canvas(SVGBackend::with_string(&mut svg, size).into_drawing_area());
+        figure(&canvas);
+        canvas.0.present().expect("a string takes what is written to it");
+    }
+    svg
+}
+
+impl Canvas<'_> {
+    pub(crate) fn add<E>(&self, element: &E)
+    where
+        for<'b> &'b E: PointCollection<'b, (i32, i32)>,
+        for<'b> E: Drawable<SVGBackend<'b>>,
+    {
+        self.0.draw(element).expect("a string takes what is written to it");
+    }
+
+    pub(crate) fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
+        self.add(&Text::new(text.to_owned(), at, style(anchor, FontStyle::Normal)));
+    }
+
+    pub(crate) fn title(&self, text: &str) {
+        let style = style((HPos::Left, VPos::Center), FontStyle::Bold);
+        self.add(&Text::new(text.to_owned(), (16, LINE / 2 + 4), style));
+    }
+
+    /// Text that reads upwards, centred at `at`.
+    pub(crate) fn text_upwards(&self, text: &str, at: (i32, i32)) {
+        let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
+        let style = TextStyle::from(font.transform(FontTransform::Rotate270))
+            .color(&INK)
+            .pos(Pos::new(HPos::Center, VPos::Center));
+        self.add(&Text::new(text.to_owned(), at, style));
+    }
+
+    pub(crate) fn line(&self, points: Vec<(i32, i32)>, colour: RGBColor, width: u32) {
+        self.add(&PathElement::new(points, stroke(colour, width)));
+    }
+
+    pub(crate) fn dashed(&self, points: Vec<(i32, i32)>, colour: RGBColor, width: u32) {
+        self.add(&DashedPathElement::new(points, 14, 10, stroke(colour, width)));
+    }
+
+    pub(crate) fn area(&self, corners: [(i32, i32); 2], colour: RGBColor, opacity: f64) {
+        self.add(&Rectangle::new(corners, colour.mix(opacity).filled()));
+    }
+
+    pub(crate) fn dot(&self, at: (i32, i32), colour: RGBColor) {
+        self.add(&plotters::element::Circle::new(at, 8, colour.filled()));
+    }
+
+    /// The horizontal axis below `bottom`, with grid lines up to `top`.
+    pub(crate) fn x_axis(&self, x: &Scale, name: &str, top: i32, bottom: i32) {
+        for (value, label) in x.ticks(8.0) {
+            let at = x.pixel(value);
+            self.line(vec![(at, top), (at, bottom)], GRID, 2);
+            self.text(&label, (at, bottom + 12), (HPos::Center, VPos::Top));
+        }
+        let (left, right) = (x.pixel(x.low), x.pixel(x.high));
+        self.line(vec![(left, bottom), (right, bottom)], INK, 2);
+        self.text(name, ((left + right) / 2, bottom + 16 + LINE), (HPos::Center, VPos::Top));
+    }
+
+    /// Draws the legend from the left edge `left`, its first line at `top`.
+    pub(crate) fn legend(&self, entries: &[LegendEntry], left: i32, top: i32) {
+        for (entry, (x, row)) in entries.iter().zip(legend_places(entries, left)) {
+            let y = top + row * LINE + LINE / 2;
+            let end = x + LEGEND_SAMPLE - 12;
+            match entry.sample {
+                Sample::Line => self.line(vec![(x, y), (end, y)], entry.colour, 5),
+                Sample::Dashed => self.dashed(vec![(x, y), (end, y)], entry.colour, 4),
+                Sample::Dot => self.dot(((x + end) / 2, y), entry.colour),
+                Sample::Area => self.area([(x, y - 12), (end, y + 12)], entry.colour, 0.85),
+                Sample::Shade => self.area([(x, y - 12), (end, y + 12)], entry.colour, SHADE),
+            }
+            self.text(&entry.name, (x + LEGEND_SAMPLE, y), (HPos::Left, VPos::Center));
+        }
+    }
+
+    /// Vertical lines with their labels above `top`, in as many rows as keep them apart.
+    pub(crate) fn marks(&self, marks: &[Mark], x: &Scale, top: i32, bottom: i32) {
+        for (mark, place) in mark_places(marks, x) {
+            let at = x.pixel(mark.x);
+            let y = top - place.row * LINE - LINE / 2;
+            self.dashed(vec![(at, y - FONT / 2), (at, bottom)], INK, 2);
+            self.text(&mark.label, (place.left, y), (HPos::Left, VPos::Center));
+        }
+    }
+}
+
+/// Opacity of a shaded background.
+pub(crate) const SHADE: f64 = 0.16;
+
+fn stroke(colour: RGBColor, width: u32) -> ShapeStyle {
+    colour.stroke_width(width)
+}
+
+fn style(anchor: (HPos, VPos), weight: FontStyle) -> TextStyle<'static> {
+    let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
+    TextStyle::from(font.style(weight)).color(&INK).pos(Pos::new(anchor.0, anchor.1))
+}
+
+/// About how wide a text is. The reader's font is not known; this is the mean of common ones.
+pub(crate) fn text_width(text: &str) -> i32 {
+    (text.chars().count() as f64 * f64::from(FONT) * 0.56) as i32
+}
+
+/// Left edge and row of each entry.
+fn legend_places(entries: &[LegendEntry], left: i32) -> Vec<(i32, i32)> {
+    let (mut x, mut row) = (left, 0);
+    let mut places = Vec::new();
+    for entry in entries {
+        let width = LEGEND_SAMPLE + text_width(&entry.name) + FONT;
+        if x > left && x + width > WIDTH - RIGHT + FONT {
+            (x, row) = (left, row + 1);
+        }
+        places.push((x, row));
+        x += width;
+    }
+    places
+}
+
+/// Height of the legend.
+pub(crate) fn legend_height(entries: &[LegendEntry], left: i32) -> i32 {
+    legend_places(entries, left).last().map_or(0, |(_, row)| (row + 1) * LINE)
+}
+
+/// Where the label of a mark stands: beside its line, in a row counted upwards from the plot.
+#[derive(Clone, Copy)]
+struct MarkPlace {
+    left: i32,
+    right: i32,
+    row: i32,
+}
+
+const MARK_GAP: i32 = 8;
+
+/// The marks within the range with places where labels cover neither each other nor a line.
+///
+/// A label stands at the right of its line, and rows are given from the right to the left: a line
+/// that comes down from an upper row then only passes labels that begin further right. Labels
+/// without room at the right stand at the left of their lines and come last, above the others.
+fn mark_places<'m>(marks: &'m [Mark], x: &Scale) -> Vec<(&'m Mark, MarkPlace)> {
+    let place = |mark: &'m Mark| {
+        let (at, width) = (x.pixel(mark.x), text_width(&mark.label));
+        let flipped = at + MARK_GAP + width > WIDTH;
+        let left = if flipped { (at - MARK_GAP - width).max(0) } else { at + MARK_GAP };
+        (flipped, mark, MarkPlace { left, right: left + width, row: 0 })
+    };
+    let within = marks.iter().filter(|mark| mark.x >= x.low && mark.x <= x.high);
+    let mut shown: Vec<_> = within.map(place).collect();
+    shown.sort_by(|(flip_a, a, _), (flip_b, b, _)| {
+        let by_x = if *flip_a { a.x.total_cmp(&b.x) } else { b.x.total_cmp(&a.x) };
+        flip_a.cmp(flip_b).then(by_x)
+    });
+    let mut places: Vec<(&Mark, MarkPlace)> = Vec::new();
+    for (_, mark, mut place) in shown {
+        let overlaps = |(_, other): &&(&Mark, MarkPlace)| {
+            other.left < place.right + FONT && place.left < other.right + FONT
+        };
+        let below = places.iter().filter(overlaps).map(|(_, other)| other.row).max();
+        place.row = below.map_or(0, |row| row + 1);
+        places.push((mark, place));
+    }
+    places
+}
+
+/// Height of the labels of the marks.
+pub(crate) fn marks_height(marks: &[Mark], x: &Scale) -> i32 {
+    mark_places(marks, x).iter().map(|(_, place)| (place.row + 1) * LINE).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_marks_that_would_overlap_go_to_different_rows() {
+        let mark = |x, label: &str| Mark { x, label: label.to_owned() };
+        let marks = [
+            mark(20.0, "wifi back"),
+            mark(10.0, "wifi silent"),
+            mark(10.2, "handover"),
+            mark(99.0, "outside"),
+        ];
+        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0) };
+        let rows: Vec<_> = mark_places(&marks, &x)
+            .into_iter()
+            .map(|(mark, place)| (mark.label.as_str(), place.row))
+            .collect();
+        assert_eq!(rows, [("wifi back", 0), ("handover", 0), ("wifi silent", 1)]);
+        assert_eq!(marks_height(&marks, &x), 2 * LINE);
+    }
+
+    #[test]
+    fn a_label_without_room_at_the_right_stands_at_the_left_of_its_line() {
+        let marks = [29.0, 29.9].map(|x| Mark { x, label: "a long label".to_owned() });
+        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0) };
+        for (mark, place) in mark_places(&marks, &x) {
+            assert!(place.right <= x.pixel(mark.x) && place.left >= 0);
+        }
+        assert_eq!(marks_height(&marks, &x), 2 * LINE);
+    }
+
+    #[test]
+    fn a_long_legend_wraps_within_the_figure() {
+        let entry = LegendEntry {
+            name: "a rather long name of a series".to_owned(),
+            colour: INK,
+            sample: Sample::Line,
+        };
+        let entries = vec![entry; 5];
+        let places = legend_places(&entries, 100);
+        assert_eq!(places.iter().map(|(_, row)| *row).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+        assert_eq!(legend_height(&entries, 100), 3 * LINE);
+    }
+}

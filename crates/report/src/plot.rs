@@ -1,0 +1,200 @@
+//! Values over an axis.
+
+use plotters::style::text_anchor::{HPos, VPos};
+
+use crate::canvas::{self, BELOW, Canvas, FONT, LINE, LegendEntry, RIGHT, SHADE, Sample, WIDTH};
+use crate::palette::{GRID, INK, Palette};
+use crate::scale::{Scale, extent, is_drawable, widened};
+use crate::timeline::{Band, Mark};
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Style {
+    /// Points joined by straight lines.
+    #[default]
+    Line,
+    /// A value holds until the next one.
+    Step,
+    /// Points alone.
+    Dots,
+    /// A broken line, for what is expected or imposed.
+    Dashed,
+}
+
+/// Points with a name. A point that is not finite breaks the line.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Series {
+    /// The name in the legend.
+    pub name: String,
+    /// What gives the colour: series with one role have one colour throughout a page.
+    pub role: String,
+    /// x and y.
+    pub points: Vec<(f64, f64)>,
+    /// How it is drawn.
+    pub style: Style,
+}
+
+impl Series {
+    /// A series whose role is its name.
+    #[must_use]
+    pub fn new(name: impl Into<String>, style: Style, points: Vec<(f64, f64)>) -> Series {
+        let name = name.into();
+        Series { role: name.clone(), name, points, style }
+    }
+
+    /// The same series in the colour of `role`.
+    #[must_use]
+    pub fn role(self, role: impl Into<String>) -> Series {
+        Series { role: role.into(), ..self }
+    }
+}
+
+/// A diagram of some series. Fields that do not matter may come from `Default`.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Plot {
+    /// Heading within the figure.
+    pub title: String,
+    /// Quantity and unit of the horizontal axis.
+    pub x_label: String,
+    /// Quantity and unit of the vertical axis.
+    pub y_label: String,
+    /// What is drawn, the last on top.
+    pub series: Vec<Series>,
+    /// Shaded stretches of the horizontal axis, in the colour of their label if it is a role known by
+    /// then, else grey.
+    pub bands: Vec<Band>,
+    /// Events.
+    pub marks: Vec<Mark>,
+    /// Whether the vertical axis begins at zero (or below, if there are such values).
+    pub y_from_zero: bool,
+    /// End of the vertical axis; larger values are drawn at this border.
+    pub y_max: Option<f64>,
+    /// Range of the horizontal axis, by default that of the points.
+    pub x_range: Option<(f64, f64)>,
+}
+
+/// Height of the plotting area.
+const HEIGHT: i32 = 420;
+
+impl Plot {
+    /// The figure as an SVG element, coloured by itself.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        self.svg_with(&mut Palette::default())
+    }
+
+    /// The figure as an SVG element, in the colours of a page.
+    #[must_use]
+    pub fn svg_with(&self, palette: &mut Palette) -> String {
+        let legend = self.legend(palette);
+        let (low, high) = self.y_range();
+        let unplaced = Scale { low, high, pixels: (0.0, 0.0) };
+        let y_ticks = unplaced.ticks(5.0);
+        let widest = y_ticks.iter().map(|(_, label)| canvas::text_width(label)).max().unwrap_or(0);
+        let left = LINE + 28 + widest;
+        let (x_low, x_high) = widened(self.x_range.or_else(|| self.x_extent()));
+        let pixels = (f64::from(left), f64::from(WIDTH - RIGHT));
+        let x = Scale { low: x_low, high: x_high, pixels };
+
+        let head = if self.title.is_empty() { 8 } else { LINE + 16 };
+        let legend_end = head + canvas::legend_height(&legend, left);
+        let top = legend_end + canvas::marks_height(&self.marks, &x) + FONT / 2;
+        let bottom = top + HEIGHT;
+        let y = Scale { low, high, pixels: (f64::from(bottom), f64::from(top)) };
+
+        canvas::draw(bottom + BELOW, |canvas| {
+            canvas.title(&self.title);
+            canvas.legend(&legend, left, head);
+            self.draw_bands(canvas, palette, &x, (top, bottom));
+            canvas.x_axis(&x, &self.x_label, top, bottom);
+            for (value, label) in y_ticks {
+                let at = y.pixel(value);
+                let colour = if value == low { INK } else { GRID };
+                canvas.line(vec![(left, at), (WIDTH - RIGHT, at)], colour, 2);
+                canvas.text(&label, (left - 14, at), (HPos::Right, VPos::Center));
+            }
+            canvas.text_upwards(&self.y_label, (LINE / 2, (top + bottom) / 2));
+            canvas.marks(&self.marks, &x, top, bottom);
+            for series in &self.series {
+                draw_series(canvas, palette, series, &x, &y);
+            }
+        })
+    }
+
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let all = self.series.iter().flat_map(|series| series.points.iter().copied());
+        all.filter(|(x, y)| is_drawable(*x) && is_drawable(*y))
+    }
+
+    fn x_extent(&self) -> Option<(f64, f64)> {
+        let ends = self.bands.iter().flat_map(|band| &band.intervals);
+        extent(self.points().map(|(x, _)| x).chain(ends.flat_map(|(from, to, _)| [*from, *to])))
+    }
+
+    /// Range of the vertical axis, with some room around the values.
+    fn y_range(&self) -> (f64, f64) {
+        let max = self.y_max.filter(|max| is_drawable(*max));
+        let shown = self.points().map(|(_, y)| max.map_or(y, |max| y.min(max)));
+        let (mut low, mut high) = widened(extent(shown));
+        let room = 0.06 * (high - low);
+        if self.y_from_zero {
+            (low, high) = (low.min(0.0), high.max(0.0) + room);
+        } else {
+            (low, high) = (low - room, high + room);
+        }
+        let high = max.unwrap_or(high);
+        if high > low { (low, high) } else { widened(Some((high, high))) }
+    }
+
+    fn legend(&self, palette: &mut Palette) -> Vec<LegendEntry> {
+        let mut entries: Vec<LegendEntry> = Vec::new();
+        for series in &self.series {
+            let sample = match series.style {
+                Style::Line | Style::Step => Sample::Line,
+                Style::Dots => Sample::Dot,
+                Style::Dashed => Sample::Dashed,
+            };
+            let colour = palette.colour(&series.role);
+            entries.push(LegendEntry { name: series.name.clone(), colour, sample });
+        }
+        for (_, _, label) in self.bands.iter().flat_map(|band| &band.intervals) {
+            let colour = palette.known(label);
+            let entry = LegendEntry { name: label.clone(), colour, sample: Sample::Shade };
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+
+    fn draw_bands(&self, canvas: &Canvas, palette: &Palette, x: &Scale, ys: (i32, i32)) {
+        for (from, to, label) in self.bands.iter().flat_map(|band| &band.intervals) {
+            if *from <= x.high && *to >= x.low {
+                let corners = [(x.pixel(*from), ys.0), (x.pixel(*to), ys.1)];
+                canvas.area(corners, palette.known(label), SHADE);
+            }
+        }
+    }
+}
+
+fn draw_series(canvas: &Canvas, palette: &mut Palette, series: &Series, x: &Scale, y: &Scale) {
+    let colour = palette.colour(&series.role);
+    let drawable = |(a, b): &(f64, f64)| is_drawable(*b) && *a >= x.low && *a <= x.high;
+    for run in series.points.split(|point| !drawable(point)).filter(|run| !run.is_empty()) {
+        let pixels: Vec<_> = run.iter().map(|(a, b)| (x.pixel(*a), y.pixel(*b))).collect();
+        match (series.style, &pixels[..]) {
+            (Style::Dots, _) => pixels.iter().for_each(|at| canvas.dot(*at, colour)),
+            // A line of one point would be invisible.
+            (_, [only]) => canvas.dot(*only, colour),
+            (Style::Line, _) => canvas.line(pixels, colour, 4),
+            (Style::Dashed, _) => canvas.dashed(pixels, colour, 4),
+            (Style::Step, _) => canvas.line(stairs(&pixels), colour, 4),
+        }
+    }
+}
+
+/// The corners of a line that keeps each value until the next point.
+fn stairs(points: &[(i32, i32)]) -> Vec<(i32, i32)> {
+    let corners = points.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
+    points.first().copied().into_iter().chain(corners).collect()
+}

@@ -1,0 +1,108 @@
+//! Axis ranges and ticks.
+
+/// A linear map from data to pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scale {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    /// Pixel of `low` and of `high`.
+    pub(crate) pixels: (f64, f64),
+}
+
+/// Values of larger magnitude are left out, so that no difference overflows.
+const LARGEST: f64 = 1e300;
+
+/// Whether a value can be drawn.
+pub(crate) fn is_drawable(x: f64) -> bool {
+    x.abs() <= LARGEST
+}
+
+/// Least and greatest of the values that can be drawn.
+pub(crate) fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|x| is_drawable(*x)).fold(None, |range, x| {
+        let (low, high) = range.unwrap_or((x, x));
+        Some((low.min(x), high.max(x)))
+    })
+}
+
+/// A range with some width, for any input.
+pub(crate) fn widened(range: Option<(f64, f64)>) -> (f64, f64) {
+    let Some((low, high)) = range else { return (0.0, 1.0) };
+    let least = (low.abs().max(high.abs()) * 1e-9).max(1e-12);
+    if high - low > least {
+        (low, high)
+    } else {
+        (low - 0.5 * least.max(1.0), low + 0.5 * least.max(1.0))
+    }
+}
+
+impl Scale {
+    /// The pixel of a value; what lies outside is drawn at the border.
+    pub(crate) fn pixel(&self, value: f64) -> i32 {
+        let share = (value.clamp(self.low, self.high) - self.low) / (self.high - self.low);
+        (self.pixels.0 + share * (self.pixels.1 - self.pixels.0)).round() as i32
+    }
+
+    /// Round values, about `count` of them, with their labels.
+    pub(crate) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
+        let raw = (self.high - self.low) / count;
+        let power = 10f64.powf(raw.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .map(|factor| factor * power)
+            .into_iter()
+            .find(|step| *step >= raw)
+            .unwrap_or(raw);
+        let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+        let first = (self.low / step - 1e-6).ceil();
+        (0..40)
+            .map(|i| (first + f64::from(i)) * step)
+            .take_while(|x| *x <= self.high + 1e-6 * step)
+            .map(|x| (x, label(x, decimals)))
+            .collect()
+    }
+}
+
+fn label(x: f64, decimals: usize) -> String {
+    if x.abs() >= 1e6 {
+        return format!("{x:.2e}");
+    }
+    let text = format!("{x:.decimals$}");
+    // Zero that was reached from below.
+    if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') {
+        return text.trim_start_matches('-').to_owned();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(low: f64, high: f64) -> Vec<String> {
+        let scale = Scale { low, high, pixels: (0.0, 100.0) };
+        scale.ticks(5.0).into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_within_the_range() {
+        assert_eq!(labels(0.0, 30.0), ["0", "10", "20", "30"]);
+        assert_eq!(labels(0.0, 1.0), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(-0.013, 0.029), ["-0.01", "0.00", "0.01", "0.02"]);
+    }
+
+    #[test]
+    fn any_range_has_a_width_and_few_ticks() {
+        for range in [None, Some((5.0, 5.0)), Some((1e18, 1e18)), Some((-1e300, 1e300))] {
+            let (low, high) = widened(range);
+            assert!(low < high, "{range:?}");
+            assert!(labels(low, high).len() <= 40, "{range:?}");
+        }
+        assert_eq!(extent([f64::NAN, f64::INFINITY].into_iter()), None);
+    }
+
+    #[test]
+    fn values_outside_are_drawn_at_the_border() {
+        let scale = Scale { low: 0.0, high: 10.0, pixels: (100.0, 0.0) };
+        assert_eq!([-5.0, 0.0, 5.0, 20.0].map(|x| scale.pixel(x)), [100, 100, 50, 0]);
+    }
+}

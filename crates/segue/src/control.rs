@@ -1,0 +1,321 @@
+//! The control socket of a daemon: one line of JSON asks, one line answers. Everything that looks at
+//! or steers a daemon (command line, demo, later the terminal and web views) reads these types; none
+//! touches protocol state.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+
+/// Longest request in bytes.
+const MAX_REQUEST: u64 = 64 * 1024;
+
+/// What can be asked of a daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// [`Status`], with the events from this number on.
+    Status {
+        /// First event wanted; [`u64::MAX`] for none.
+        events_from: u64,
+    },
+    /// The flows: a list of [`FlowStatus`].
+    Flows,
+    /// Moves flows (host).
+    Handover {
+        /// One flow, as `segue flows` prints it.
+        flow: Option<String>,
+        /// A class by name; all classes if neither is given.
+        class: Option<String>,
+        /// The path; back to automatic if not given.
+        to: Option<String>,
+    },
+    /// Makes credentials for a host (anchor).
+    Enroll {
+        /// The host's name.
+        name: String,
+        /// Where the host shall find the anchor; the anchor's own addresses if empty.
+        addresses: Vec<std::net::SocketAddr>,
+    },
+    /// Ends a host's enrolment (anchor).
+    Unenroll {
+        /// The host's name.
+        name: String,
+    },
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Flows`].
+    Flows(Vec<FlowStatus>),
+    /// Done; for an enrolment the join line.
+    Done(String),
+    /// Refused, and why.
+    Error(String),
+}
+
+/// How a daemon stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// `host` or `anchor`.
+    pub role: String,
+    /// The host's name, empty at an anchor.
+    pub name: String,
+    /// Program version.
+    pub version: String,
+    /// `ebpf`, `ebpf+xdp` or `user`.
+    pub datapath: String,
+    /// The tunnel device.
+    pub device: String,
+    /// The host's registration stands (an anchor: it listens).
+    pub registered: bool,
+    /// The anchor in use (host).
+    pub anchor: Option<String>,
+    /// Own inner addresses.
+    pub inner: Vec<String>,
+    /// The interface that carries signalling (host).
+    pub signalling: Option<String>,
+    /// Monotonic clock in nanoseconds, for relating events.
+    pub now_ns: u64,
+    /// Seconds since the start.
+    pub uptime_s: f64,
+    /// The registered hosts (anchor).
+    pub hosts: Vec<HostStatus>,
+    /// The paths.
+    pub paths: Vec<PathStatus>,
+    /// The path that each class of flows uses (host).
+    pub classes: BTreeMap<String, String>,
+    /// Refused packets by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Events from the number asked for on.
+    pub events: Vec<EventRecord>,
+    /// Number of the next event.
+    pub next_event: u64,
+}
+
+/// A registered host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// Its inner addresses.
+    pub inner: Vec<String>,
+    /// Its signalling connection stands.
+    pub connected: bool,
+}
+
+/// A path. Losses and averages are over the time constants in `tau_s`, in that order; empty before
+/// there is a measurement.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// The host's name (anchor).
+    pub host: String,
+    /// The path's name: the host's interface.
+    pub name: String,
+    /// This end.
+    pub local: Option<String>,
+    /// The other end, as last seen.
+    pub remote: Option<String>,
+    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive (anchor).
+    pub state: String,
+    /// Packets towards the host pass, as far as is known.
+    pub downlink: bool,
+    /// Path that carries this one's packets instead.
+    pub via: Option<String>,
+    /// K.
+    pub k: u8,
+    /// T_KA in milliseconds.
+    pub t_ka_ms: f64,
+    /// T_Rmax (eq. 1) in milliseconds, with the largest RTT seen.
+    pub bound_ms: f64,
+    /// Time constants of the averages in seconds.
+    pub tau_s: Vec<f64>,
+    /// Last round-trip time in milliseconds.
+    pub rtt_last_ms: Option<f64>,
+    /// Smallest.
+    pub rtt_min_ms: Option<f64>,
+    /// Largest.
+    pub rtt_max_ms: Option<f64>,
+    /// Averages.
+    pub rtt_ms: Vec<f64>,
+    /// One-way loss from host to anchor (OWLc), averages.
+    pub owl_up: Vec<f64>,
+    /// One-way loss from anchor to host (OWLs), averages.
+    pub owl_down: Vec<f64>,
+    /// Packets towards the anchor since the first exchange: sent and lost.
+    pub up: Count,
+    /// Packets towards the host since the first exchange: sent and lost.
+    pub down: Count,
+    /// Probes sent.
+    pub probes_sent: u64,
+    /// Probes received.
+    pub probes_received: u64,
+    /// Changes between up and down.
+    pub transitions: u64,
+    /// Packets sent on the path, probes included, modulo 2³².
+    pub tx_packets: u32,
+    /// Packets received on the path, probes included, modulo 2³².
+    pub rx_packets: u32,
+    /// Inner bytes sent.
+    pub tx_bytes: u64,
+    /// Inner bytes received.
+    pub rx_bytes: u64,
+}
+
+/// Packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Sent.
+    pub sent: u64,
+    /// Lost of those.
+    pub lost: u64,
+}
+
+/// A flow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// The flow as this end sends it.
+    pub flow: String,
+    /// Its class (host).
+    pub class: Option<String>,
+    /// The path it is bound to.
+    pub path: String,
+    /// The path that carries it instead, while its own is dead.
+    pub via: Option<String>,
+    /// An operator bound it.
+    pub pinned: bool,
+    /// Packets sent.
+    pub packets: u64,
+    /// Inner bytes sent.
+    pub bytes: u64,
+    /// Milliseconds since its last packet.
+    pub idle_ms: f64,
+    /// Why it is there.
+    pub why: String,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Its number.
+    pub number: u64,
+    /// Monotonic clock in nanoseconds.
+    pub at_ns: u64,
+    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state` or `handover`.
+    pub kind: String,
+    /// The host's name (anchor).
+    pub host: String,
+    /// The path, or the one moved from.
+    pub path: String,
+    /// The path moved to.
+    pub to: Option<String>,
+    /// `path_state`: the state. `handover`: the cause.
+    pub detail: String,
+    /// `path_state`: whether the downlink is heard.
+    pub downlink: Option<bool>,
+    /// `path_state` down: milliseconds since the last sign of life.
+    pub silent_ms: Option<f64>,
+    /// `path_state`: T_Rmax in milliseconds.
+    pub bound_ms: Option<f64>,
+    /// `handover`: bindings rewritten.
+    pub flows: Option<usize>,
+    /// `handover`: the class, if one moved alone.
+    pub class: Option<String>,
+}
+
+/// Where a role's control socket is unless its configuration says otherwise.
+pub fn default_path(role: &str) -> PathBuf {
+    PathBuf::from(format!("/run/segue/{role}.sock"))
+}
+
+/// Asks a daemon.
+pub fn ask(path: &Path, request: &Request) -> anyhow::Result<Response> {
+    let mut stream = UnixStream::connect(path).with_context(|| {
+        format!("no daemon answers at {}; is one running, and may you reach it?", path.display())
+    })?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).context("the daemon did not answer")?;
+    match serde_json::from_str(&answer).context("the daemon's answer makes no sense")? {
+        Response::Error(error) => bail!(error),
+        response => Ok(response),
+    }
+}
+
+/// A request with the way back for its answer.
+pub type Asked = (Request, oneshot::Sender<Response>);
+
+/// The listening control socket; its file goes away with it.
+pub struct Server {
+    path: PathBuf,
+}
+
+impl Server {
+    /// Listens at `path`, readable and writable for the owner alone, and hands requests to `sink`.
+    /// A socket file that nobody listens on is replaced.
+    pub fn start(path: &Path, sink: mpsc::Sender<Asked>) -> anyhow::Result<Server> {
+        if UnixStream::connect(path).is_ok() {
+            bail!("another daemon already listens at {}", path.display());
+        }
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+        }
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot listen at {}", path.display()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, sink.clone()));
+            }
+        });
+        Ok(Server { path: path.to_owned() })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn serve(stream: tokio::net::UnixStream, sink: mpsc::Sender<Asked>) {
+    let (read, mut write) = stream.into_split();
+    let mut lines = tokio::io::BufReader::new(read.take(MAX_REQUEST)).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let response = match serde_json::from_str(&line) {
+            Err(error) => Response::Error(format!("the request makes no sense: {error}")),
+            Ok(request) => {
+                let (back, answer) = oneshot::channel();
+                if sink.send((request, back)).await.is_err() {
+                    return;
+                }
+                match answer.await {
+                    Ok(response) => response,
+                    Err(_) => return,
+                }
+            }
+        };
+        let Ok(mut bytes) = serde_json::to_vec(&response) else { return };
+        bytes.push(b'\n');
+        if write.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The anchor's daemon: drives [`Anchor`] with QUIC, a datapath, the store and the clock.
+
+mod enrolment;
+mod signal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use segue_clock::{Machine, Span, Time};
+use segue_datapath::{Datapath, Event, InnerEntry, ProbeKind, Role, Setup};
+use segue_linux::clock::monotonic;
+use segue_linux::link::Prefix;
+use segue_linux::monitor::{Interface, Monitor};
+use segue_store::{Embedded, StoreExt};
+use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, Known, Pool};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, warn};
+
+pub use self::enrolment::Enrolment;
+use self::signal::{Signal, SignalEvent};
+use super::events::Events;
+use super::packets::{self, Choice, Held, MARK};
+use super::routing::Routing;
+use super::{host::random_seed, status};
+use crate::control::{self, Asked, Request, Response, Status};
+
+/// Everything that an anchor daemon needs to know, validated.
+pub struct Settings {
+    /// Name of the tunnel device.
+    pub device: String,
+    /// MTU of the tunnel device in bytes.
+    pub mtu: u32,
+    /// UDP port of the tunnels.
+    pub port: u16,
+    /// UDP port of the signalling.
+    pub signal_port: u16,
+    /// Which datapath.
+    pub datapath: Choice,
+    /// The interfaces to serve; all that carry packets if empty.
+    pub interfaces: Vec<String>,
+    /// Addresses that join lines name; the anchor's own if empty.
+    pub addresses: Vec<SocketAddr>,
+    /// Inner IPv4 addresses to give away.
+    pub pool_v4: Option<Pool>,
+    /// Inner IPv6 addresses to give away.
+    pub pool_v6: Option<Pool>,
+    /// Most paths of all hosts.
+    pub max_paths: u32,
+    /// How long a silent host keeps its registration.
+    pub expiry: Span,
+    /// File of the store.
+    pub state: PathBuf,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+/// How often the datapath is told that the daemon lives.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Table of what must outlive the anchor, per host.
+const LEASES: &str = "leases";
+
+/// A host's epoch and addresses in the store.
+#[derive(Serialize, Deserialize)]
+struct Lease {
+    epoch: u64,
+    inner: Vec<std::net::IpAddr>,
+}
+
+struct Daemon {
+    settings: Settings,
+    machine: Anchor,
+    datapath: Box<dyn Datapath>,
+    _routing: Routing,
+    held: Held,
+    store: Embedded,
+    enrolment: Enrolment,
+    signal: Signal,
+    events: Events,
+    attached: BTreeSet<u32>,
+    interfaces: Vec<Interface>,
+    started: Time,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    let mut monitor = Monitor::new().await?;
+    let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
+    let _control = control::Server::start(&settings.control, asked_in)?;
+    let store = Embedded::open(&settings.state)?;
+    let enrolment = Enrolment::load(&store)?;
+    let (signal_in, mut signalled) = mpsc::channel(1_024);
+    let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
+    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
+    let mut routing = Routing::new(&settings.device);
+    let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
+    routing.set_anchor(
+        &pools.iter().map(|pool| pool.anchor()).collect::<Vec<_>>(),
+        &pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect::<Vec<_>>(),
+    )?;
+    let mut daemon = Daemon {
+        machine: Anchor::new(machine_config(&settings, &store)?, random_seed()?),
+        _routing: routing,
+        held: Held::default(),
+        events: Events::default(),
+        attached: BTreeSet::new(),
+        interfaces: Vec::new(),
+        started: monotonic(),
+        datapath,
+        store,
+        enrolment,
+        signal,
+        settings,
+    };
+    daemon.on_interfaces(monitor.current());
+    let mut interrupt = super::termination()?;
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    loop {
+        let deadline = daemon.machine.deadline().map(|(at, _)| at);
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => break,
+            () = super::until(deadline) => daemon.feed(AnchorInput::Tick)?,
+            Some(event) = packets.recv() => daemon.on_packet_event(event)?,
+            Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
+            Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
+            changed = monitor.changed() => daemon.on_interfaces(&changed?),
+            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
+        }
+    }
+    daemon.signal.close().await;
+    Ok(())
+}
+
+fn setup(settings: &Settings) -> Setup {
+    Setup {
+        tun_name: settings.device.clone(),
+        tun_mtu: settings.mtu,
+        port: settings.port,
+        role: Role::Anchor,
+        max_paths: settings.max_paths,
+        max_flows: 1 << 20,
+        mark: MARK,
+    }
+}
+
+fn machine_config(settings: &Settings, store: &Embedded) -> anyhow::Result<AnchorConfig> {
+    let leases: Vec<(String, Lease)> =
+        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
+    let known = leases
+        .into_iter()
+        .map(|(name, lease)| Known { name, epoch: lease.epoch, inner: lease.inner })
+        .collect();
+    Ok(AnchorConfig {
+        port: settings.port,
+        pool_v4: settings.pool_v4.clone(),
+        pool_v6: settings.pool_v6.clone(),
+        max_paths: settings.max_paths,
+        expiry: settings.expiry,
+        known,
+    })
+}
+
+impl Daemon {
+    fn feed(&mut self, input: AnchorInput) -> anyhow::Result<()> {
+        let now = monotonic();
+        self.machine.handle(now, input);
+        let mut probes = Vec::new();
+        while let Some(output) = self.machine.poll() {
+            if let AnchorOutput::SendProbe(probe) = output {
+                probes.push(packets::order(&probe, ProbeKind::Unsolicited));
+            } else {
+                self.apply(now, output)?;
+            }
+        }
+        if !probes.is_empty()
+            && let Err(error) = self.datapath.send_probes(&probes)
+        {
+            debug!("responses not sent: {error}");
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, now: Time, output: AnchorOutput) -> anyhow::Result<()> {
+        match output {
+            AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
+            AnchorOutput::Close(conn) => self.signal.close_conn(conn),
+            AnchorOutput::SetPath(slot, path) => {
+                self.datapath.set_path(slot, &packets::path_config(&path))?;
+            }
+            AnchorOutput::RemovePath(slot) => self.datapath.remove_path(slot),
+            AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
+            AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
+            AnchorOutput::SetInner(address, owner) => {
+                self.datapath.set_inner(address, InnerEntry { owner })?;
+            }
+            AnchorOutput::RemoveInner(address) => self.datapath.remove_inner(address),
+            AnchorOutput::SendProbe(_) => {}
+            AnchorOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
+            AnchorOutput::Inject(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.inject(packet);
+                }
+            }
+            AnchorOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            AnchorOutput::Persist(known) => {
+                let lease = Lease { epoch: known.epoch, inner: known.inner };
+                self.store.put_as(LEASES, &known.name, &lease)?;
+            }
+            AnchorOutput::Report(report) => self.events.note(now, &report),
+        }
+        Ok(())
+    }
+
+    fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Probe(probe) => self.feed(AnchorInput::Probe(packets::probe_in(&probe))),
+            Event::Miss(packet) => {
+                let key = packet.key;
+                let ticket = self.held.keep(packet);
+                self.feed(AnchorInput::Miss { key, ticket })
+            }
+        }
+    }
+
+    fn on_signal_event(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match event {
+            SignalEvent::Connected { conn, certificate, established } => {
+                let Some(name) = self.enrolment.name_of(&certificate) else {
+                    warn!("a host that is no longer enrolled was refused");
+                    established.refuse();
+                    return Ok(());
+                };
+                let host = name.to_owned();
+                self.signal.admit(conn, established);
+                self.feed(AnchorInput::Connected { conn, host })
+            }
+            SignalEvent::Message { conn, message } => {
+                self.feed(AnchorInput::Signal { conn, message })
+            }
+            SignalEvent::Closed { conn } => {
+                self.signal.forget(conn);
+                self.feed(AnchorInput::Disconnected { conn })
+            }
+        }
+    }
+
+    fn on_interfaces(&mut self, all: &[Interface]) {
+        self.interfaces = all.to_vec();
+        let wanted = |i: &&Interface| {
+            let listed = &self.settings.interfaces;
+            i.up && !i.loopback
+                && i.ethernet
+                && i.name != self.settings.device
+                && (listed.is_empty() || listed.contains(&i.name))
+        };
+        let present: BTreeMap<u32, String> =
+            all.iter().filter(wanted).map(|i| (i.index, i.name.clone())).collect();
+        for gone in self.attached.iter().filter(|index| !present.contains_key(index)) {
+            self.datapath.detach(*gone);
+        }
+        self.attached.retain(|index| present.contains_key(index));
+        for (index, name) in present {
+            if self.attached.contains(&index) {
+                continue;
+            }
+            match self.datapath.attach(index) {
+                Ok(()) => {
+                    self.attached.insert(index);
+                }
+                Err(error) => warn!("{name} cannot be served: {error}"),
+            }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        request: &Request,
+        back: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
+        let response = match request {
+            Request::Status { events_from } => {
+                Response::Status(Box::new(self.status(*events_from)))
+            }
+            Request::Flows => Response::Flows(status::anchor_flows(
+                &self.machine,
+                self.datapath.as_mut(),
+                monotonic(),
+            )),
+            Request::Handover { .. } => {
+                Response::Error("this is an anchor; handovers are the host's to decide".into())
+            }
+            Request::Enroll { name, addresses } => match self.enroll(name, addresses) {
+                Ok(line) => Response::Done(line),
+                Err(error) => Response::Error(format!("{error:#}")),
+            },
+            Request::Unenroll { name } => match self.enrolment.remove(&self.store, name) {
+                Ok(()) => {
+                    self.feed(AnchorInput::Remove { host: name.clone() })?;
+                    Response::Done(format!("{name} is no longer enrolled"))
+                }
+                Err(error) => Response::Error(format!("{error:#}")),
+            },
+        };
+        let _ = back.send(response);
+        Ok(())
+    }
+
+    fn enroll(&mut self, name: &str, addresses: &[SocketAddr]) -> anyhow::Result<String> {
+        let own = || {
+            let global = self.interfaces.iter().filter(|i| i.name != self.settings.device);
+            let port = self.settings.signal_port;
+            global.flat_map(|i| &i.addresses).map(|a| SocketAddr::new(*a, port)).collect()
+        };
+        let addresses: Vec<SocketAddr> = match (addresses, &self.settings.addresses) {
+            ([], configured) if !configured.is_empty() => configured.clone(),
+            ([], _) => own(),
+            (given, _) => given.to_vec(),
+        };
+        self.enrolment.add(&self.store, name, addresses).map(|join| join.to_string())
+    }
+
+    fn status(&mut self, events_from: u64) -> Status {
+        let now = monotonic();
+        let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
+        let inner = pools.map(|pool| pool.anchor().to_string()).collect();
+        let drops = self.datapath.drops();
+        Status {
+            role: "anchor".into(),
+            name: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            datapath: packets::kind_name(self.datapath.kind()).into(),
+            device: self.settings.device.clone(),
+            registered: true,
+            anchor: None,
+            inner,
+            signalling: None,
+            now_ns: now.0,
+            uptime_s: now.since(self.started).as_secs_f64(),
+            hosts: status::hosts(&self.machine),
+            paths: status::anchor_paths(&self.machine, self.datapath.as_mut()),
+            classes: BTreeMap::new(),
+            drops: drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+            events: self.events.since(events_from),
+            next_event: self.events.next(),
+        }
+    }
+}

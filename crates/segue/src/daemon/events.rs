@@ -1,0 +1,146 @@
+//! What a daemon remembers to tell: the machine's reports, numbered, bounded, and on standard error.
+
+use std::collections::VecDeque;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::State;
+use segue_tunnel::Report;
+use tracing::{info, warn};
+
+use crate::control::EventRecord;
+
+/// Events kept for those who ask; older ones are forgotten.
+const KEPT: usize = 10_000;
+
+/// The events of a daemon.
+#[derive(Default)]
+pub struct Events {
+    kept: VecDeque<EventRecord>,
+    next: u64,
+}
+
+impl Events {
+    /// Notes a report and logs it.
+    pub fn note(&mut self, now: Time, report: &Report) {
+        let mut record = record_of(report);
+        record.number = self.next;
+        record.at_ns = now.0;
+        self.next += 1;
+        let text = sentence(&record);
+        if matches!(report, Report::Refused { .. }) {
+            warn!("{text}")
+        } else {
+            info!("{text}")
+        }
+        self.kept.push_back(record);
+        if self.kept.len() > KEPT {
+            self.kept.pop_front();
+        }
+    }
+
+    /// Number of the next event.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The kept events from `number` on.
+    pub fn since(&self, number: u64) -> Vec<EventRecord> {
+        self.kept.iter().filter(|event| event.number >= number).cloned().collect()
+    }
+}
+
+/// One clear sentence about an event.
+pub fn sentence(event: &EventRecord) -> String {
+    let whose = if event.host.is_empty() { String::new() } else { format!("{}: ", event.host) };
+    let path = &event.path;
+    match event.kind.as_str() {
+        "registered" => format!("{whose}registered, inner addresses {}", event.detail),
+        "refused" => format!("{whose}refused: {}", event.detail),
+        "gone" => format!("{whose}gone"),
+        "path_added" => format!("{whose}path {path} set up"),
+        "path_removed" => format!("{whose}path {path} removed"),
+        "handover" => {
+            let what = match (&event.class, event.flows) {
+                (Some(class), Some(n)) => format!("{n} {class} flows"),
+                (None, Some(n)) if n > 0 => format!("{n} flows"),
+                _ => "all traffic".to_owned(),
+            };
+            let to = event.to.as_deref().unwrap_or("nowhere");
+            format!("{whose}{what} moved from {path} to {to} ({})", event.detail)
+        }
+        _ => {
+            let silent = event.silent_ms.map(|ms| format!(", silent for {ms:.0} ms"));
+            let half = (event.detail == "down" && event.downlink == Some(true))
+                .then_some(", downlink still heard");
+            format!(
+                "{whose}path {path} {}{}{}",
+                event.detail,
+                silent.unwrap_or_default(),
+                half.unwrap_or_default()
+            )
+        }
+    }
+}
+
+/// The name of a state in output.
+pub fn state_name(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Up => "up",
+        State::Down => "down",
+    }
+}
+
+fn record_of(report: &Report) -> EventRecord {
+    let empty = EventRecord {
+        number: 0,
+        at_ns: 0,
+        kind: String::new(),
+        host: String::new(),
+        path: String::new(),
+        to: None,
+        detail: String::new(),
+        downlink: None,
+        silent_ms: None,
+        bound_ms: None,
+        flows: None,
+        class: None,
+    };
+    let ms = Span::as_millis_f64;
+    match report.clone() {
+        Report::Registered { host, inner } => {
+            let inner: Vec<String> = inner.iter().map(ToString::to_string).collect();
+            EventRecord { kind: "registered".into(), host, detail: inner.join(", "), ..empty }
+        }
+        Report::Refused { host, reason } => {
+            EventRecord { kind: "refused".into(), host, detail: reason.to_string(), ..empty }
+        }
+        Report::Gone { host } => EventRecord { kind: "gone".into(), host, ..empty },
+        Report::PathAdded { host, path } => {
+            EventRecord { kind: "path_added".into(), host, path, ..empty }
+        }
+        Report::PathRemoved { host, path } => {
+            EventRecord { kind: "path_removed".into(), host, path, ..empty }
+        }
+        Report::PathState { host, path, state, heard, silent, bound } => EventRecord {
+            kind: "path_state".into(),
+            host,
+            path,
+            detail: state_name(state).into(),
+            downlink: Some(heard),
+            silent_ms: silent.map(ms),
+            bound_ms: Some(ms(bound)),
+            ..empty
+        },
+        Report::Handover { host, class, from, to, cause, flows } => EventRecord {
+            kind: "handover".into(),
+            host,
+            path: from,
+            to: Some(to),
+            detail: cause.name().into(),
+            flows: Some(flows),
+            class: class.map(|class| class.name().to_owned()),
+            ..empty
+        },
+    }
+}

@@ -1,0 +1,392 @@
+//! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
+
+mod signal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use segue_clock::{Machine, Time};
+use segue_datapath::{Datapath, Event, ProbeKind, Role, Setup};
+use segue_linux::clock::{monotonic, realtime_ns};
+use segue_linux::link::{self, Prefix};
+use segue_linux::monitor::{self, Monitor};
+use segue_steering::Class;
+use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
+use segue_wire::TUNNEL_PORT;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, warn};
+
+use self::signal::{Signal, SignalEvent};
+use super::events::Events;
+use super::packets::{self, Choice, Held, MARK};
+use super::routing::Routing;
+use super::status;
+use crate::control::{self, Asked, Request, Response, Status};
+use crate::identity::Join;
+
+/// Everything that a host daemon needs to know, validated.
+pub struct Settings {
+    /// Credentials and the anchor's addresses.
+    pub join: Join,
+    /// Name of the tunnel device.
+    pub device: String,
+    /// MTU of the tunnel device; fitted to the outer families if not given.
+    pub mtu: Option<u32>,
+    /// Local UDP port of the tunnels.
+    pub port: u16,
+    /// Which datapath.
+    pub datapath: Choice,
+    /// What goes through the tunnel.
+    pub routes: Vec<Prefix>,
+    /// The interfaces to use; all that reach the anchor if empty.
+    pub interfaces: Vec<String>,
+    /// Settings of paths.
+    pub path: PathConfig,
+    /// Settings by interface.
+    pub paths: BTreeMap<String, PathConfig>,
+    /// How flows are classed and moved.
+    pub steering: segue_steering::Config,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+/// How often the datapath's flow table is looked at.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How often the datapath is told that the daemon lives.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
+const OVERHEAD: [u32; 2] = [44, 64];
+
+struct Daemon {
+    settings: Settings,
+    machine: Host,
+    datapath: Box<dyn Datapath>,
+    routing: Routing,
+    held: Held,
+    signal: Signal,
+    events: Events,
+    /// Interfaces that the datapath listens on.
+    attached: BTreeSet<u32>,
+    started: Time,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    let mut monitor = Monitor::new().await?;
+    let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
+    let _control = control::Server::start(&settings.control, asked_in)?;
+    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
+    let (signal_in, mut signalled) = mpsc::channel(256);
+    let mut daemon = Daemon {
+        machine: Host::new(machine_config(&settings), random_seed()?),
+        routing: Routing::new(&settings.device),
+        signal: Signal::new(settings.join.clone(), signal_in)?,
+        held: Held::default(),
+        events: Events::default(),
+        attached: BTreeSet::new(),
+        started: monotonic(),
+        datapath,
+        settings,
+    };
+    daemon.on_interfaces(monitor.current())?;
+    let mut interrupt = super::termination()?;
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        let deadline = daemon.machine.deadline().map(|(at, _)| at);
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => break,
+            () = super::until(deadline) => daemon.feed(HostInput::Tick)?,
+            Some(event) = packets.recv() => daemon.on_packet_event(event)?,
+            Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
+            Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
+            changed = monitor.changed() => daemon.on_interfaces(&changed?)?,
+            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
+            _ = sweep.tick() => daemon.sweep()?,
+        }
+    }
+    daemon.feed(HostInput::Stop)?;
+    daemon.signal.close().await;
+    Ok(())
+}
+
+fn setup(settings: &Settings) -> Setup {
+    let v6 = settings.join.anchor.iter().any(std::net::SocketAddr::is_ipv6);
+    Setup {
+        tun_name: settings.device.clone(),
+        tun_mtu: settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]),
+        port: settings.port,
+        role: Role::Host,
+        max_paths: segue_wire::MAX_PATHS as u32,
+        max_flows: 65_536,
+        mark: MARK,
+    }
+}
+
+fn machine_config(settings: &Settings) -> HostConfig {
+    let anchor = settings.join.anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
+    HostConfig {
+        anchor,
+        epoch: realtime_ns(),
+        port: settings.port,
+        path: settings.path.clone(),
+        paths: settings.paths.clone(),
+        steering: settings.steering.clone(),
+    }
+}
+
+/// 32 bytes from the system's generator.
+pub fn random_seed() -> anyhow::Result<[u8; 32]> {
+    use std::io::Read;
+    let mut seed = [0; 32];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut seed))
+        .context("the system gives no random numbers")?;
+    Ok(seed)
+}
+
+impl Daemon {
+    fn feed(&mut self, input: HostInput) -> anyhow::Result<()> {
+        let now = monotonic();
+        self.machine.handle(now, input);
+        let mut probes = Vec::new();
+        while let Some(output) = self.machine.poll() {
+            if let HostOutput::SendProbe(probe) = output {
+                probes.push(packets::order(&probe, ProbeKind::Request));
+            } else {
+                self.apply(now, output)?;
+            }
+        }
+        if !probes.is_empty()
+            && let Err(error) = self.datapath.send_probes(&probes)
+        {
+            debug!("probes not sent: {error}");
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, now: Time, output: HostOutput) -> anyhow::Result<()> {
+        match output {
+            HostOutput::Connect { interfaces } => self.signal.connect(&interfaces),
+            HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
+            HostOutput::Signal(message) => self.signal.send(message),
+            HostOutput::Addresses { inner, .. } => {
+                for address in &inner {
+                    self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
+                }
+                self.routing.set_host(&inner, &self.settings.routes)?;
+            }
+            HostOutput::SetPath(slot, path) => {
+                self.datapath.set_path(slot, &packets::path_config(&path))?;
+            }
+            HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
+            HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
+            HostOutput::SendProbe(_) => {}
+            HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
+            HostOutput::Unbind(key) => self.datapath.unbind_flow(&key),
+            HostOutput::Inject(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.inject(packet);
+                }
+            }
+            HostOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            HostOutput::Report(report) => {
+                self.events.note(now, &report);
+                if let Report::Refused { reason, .. } = report
+                    && self.machine.inner().is_empty()
+                {
+                    bail!("the anchor refused this host: {reason}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Probe(probe) => self.feed(HostInput::Probe(packets::probe_in(&probe))),
+            Event::Miss(packet) => {
+                let (key, dscp) = (packet.key, packet.dscp);
+                let ticket = self.held.keep(packet);
+                self.feed(HostInput::Miss { key, dscp, ticket })
+            }
+        }
+    }
+
+    fn on_signal_event(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match self.signal.filter(event) {
+            Some(input) => self.feed(input),
+            None => Ok(()),
+        }
+    }
+
+    fn on_interfaces(&mut self, all: &[monitor::Interface]) -> anyhow::Result<()> {
+        let usable = self.usable(all);
+        let present: BTreeSet<u32> = usable.iter().map(|interface| interface.index).collect();
+        for gone in self.attached.difference(&present) {
+            self.datapath.detach(*gone);
+        }
+        self.attached.retain(|index| present.contains(index));
+        for interface in &usable {
+            if self.attached.contains(&interface.index) {
+                continue;
+            }
+            loosen_reverse_path_filter(&interface.name);
+            match self.datapath.attach(interface.index) {
+                Ok(()) => {
+                    self.attached.insert(interface.index);
+                }
+                Err(error) => warn!("{} cannot be used: {error}", interface.name),
+            }
+        }
+        let attached = &self.attached;
+        let interfaces = usable
+            .iter()
+            .filter(|interface| attached.contains(&interface.index))
+            .map(|interface| self.as_input(interface))
+            .collect();
+        self.feed(HostInput::Interfaces(interfaces))
+    }
+
+    /// The interfaces that reach the anchor and that the operator wants, best first.
+    fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
+        let mut usable: Vec<monitor::Interface> = Vec::new();
+        for anchor in &self.settings.join.anchor {
+            for candidate in monitor::physical_candidates(all, anchor.ip()) {
+                let wanted = &self.settings.interfaces;
+                let listed = wanted.is_empty() || wanted.contains(&candidate.name);
+                let known = usable.iter().any(|other| other.index == candidate.index);
+                if listed && !known && candidate.ethernet {
+                    usable.push(candidate);
+                }
+            }
+        }
+        usable.sort_by_key(|interface| interface.metric.unwrap_or(u32::MAX));
+        usable
+    }
+
+    fn as_input(&self, interface: &monitor::Interface) -> Interface {
+        let gateways = [false, true].into_iter().filter_map(|v6| {
+            let mut anchors = self.settings.join.anchor.iter().map(std::net::SocketAddr::ip);
+            let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
+            interface.route_to(anchor)?.gateway
+        });
+        Interface {
+            name: interface.name.clone(),
+            index: interface.index,
+            addresses: interface.addresses.clone(),
+            gateways: gateways.collect(),
+        }
+    }
+
+    fn sweep(&mut self) -> anyhow::Result<()> {
+        let seen = self.datapath.flows().iter().map(|flow| (flow.key, flow.last_seen)).collect();
+        self.feed(HostInput::Flows(seen))
+    }
+
+    fn on_request(
+        &mut self,
+        request: &Request,
+        back: oneshot::Sender<Response>,
+    ) -> anyhow::Result<()> {
+        let response = match request {
+            Request::Status { events_from } => {
+                Response::Status(Box::new(self.status(*events_from)))
+            }
+            Request::Flows => Response::Flows(status::host_flows(
+                &self.machine,
+                self.datapath.as_mut(),
+                monotonic(),
+            )),
+            Request::Handover { flow, class, to } => {
+                match self.handover(flow.as_deref(), class.as_deref(), to.clone()) {
+                    Ok(input) => {
+                        self.feed(input)?;
+                        Response::Done("moved".into())
+                    }
+                    Err(error) => Response::Error(error.to_string()),
+                }
+            }
+            Request::Enroll { .. } | Request::Unenroll { .. } => {
+                Response::Error("this is a host; hosts are enrolled at the anchor".into())
+            }
+        };
+        let _ = back.send(response);
+        Ok(())
+    }
+
+    fn handover(
+        &self,
+        flow: Option<&str>,
+        class: Option<&str>,
+        to: Option<String>,
+    ) -> anyhow::Result<HostInput> {
+        if let Some(name) = &to
+            && self.machine.path_named(name).is_none()
+        {
+            let names: Vec<&str> = self.machine.paths().map(|(_, path)| path.name()).collect();
+            bail!("there is no path {name:?}; the paths are {}", names.join(", "));
+        }
+        let class = class
+            .map(|name| {
+                Class::from_name(name)
+                    .with_context(|| format!("{name:?} is no class of flows; see `segue flows`"))
+            })
+            .transpose()?;
+        let flow = flow
+            .map(|text| {
+                let mut known = self.machine.flows().map(|(key, _)| *key);
+                known
+                    .find(|key| key.to_string() == text)
+                    .with_context(|| format!("there is no flow {text:?}; see `segue flows`"))
+            })
+            .transpose()?;
+        Ok(HostInput::Handover { flow, class, to })
+    }
+
+    fn status(&mut self, events_from: u64) -> Status {
+        let now = monotonic();
+        let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
+            let current = self.machine.steering().current(class)?;
+            let path = self.machine.paths().find(|(number, _)| *number == current.0)?.1;
+            Some((class.name().to_owned(), path.name().to_owned()))
+        });
+        let classes = classes.collect();
+        let drops = self.datapath.drops();
+        Status {
+            role: "host".into(),
+            name: self.settings.join.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            datapath: packets::kind_name(self.datapath.kind()).into(),
+            device: self.settings.device.clone(),
+            registered: self.machine.registered(),
+            anchor: self.machine.anchor().map(|anchor| anchor.to_string()),
+            inner: self.machine.inner().iter().map(ToString::to_string).collect(),
+            signalling: self.machine.signal_interface().map(str::to_owned),
+            now_ns: now.0,
+            uptime_s: now.since(self.started).as_secs_f64(),
+            hosts: Vec::new(),
+            paths: status::host_paths(&self.machine, self.datapath.as_mut()),
+            classes,
+            drops: drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+            events: self.events.since(events_from),
+            next_event: self.events.next(),
+        }
+    }
+}
+
+/// A host with several networks receives from one source over any of them, which strict reverse path
+/// filtering forbids. Loose filtering still refuses sources that no route leads to.
+fn loosen_reverse_path_filter(interface: &str) {
+    for scope in ["all", interface] {
+        let key = format!("net.ipv4.conf.{scope}.rp_filter");
+        let path = format!("/proc/sys/net/ipv4/conf/{scope}/rp_filter");
+        let strict = std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
+        if strict && let Err(error) = link::sysctl(&key, "2") {
+            warn!("{error}; packets over {interface} may be refused");
+        }
+    }
+}

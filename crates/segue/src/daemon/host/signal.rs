@@ -1,0 +1,238 @@
+//! The host's signalling connection: attempts over all interfaces at once, one winner, moved when its
+//! interface dies.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use quinn::{Connection, Endpoint};
+use segue_tunnel::HostInput;
+use segue_wire::TUNNEL_PORT;
+use segue_wire::signal::{FromAnchor, FromHost};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tracing::debug;
+
+use crate::daemon::packets::MARK;
+use crate::identity::{ANCHOR_NAME, Join};
+use crate::signalling::{self, Messages};
+
+/// Head start of each interface over the next.
+const STAGGER: Duration = Duration::from_millis(150);
+/// Messages that wait to be written.
+const OUTBOX: usize = 256;
+
+/// What the connection's tasks tell. `round` numbers the calls of [`Signal::connect`]: what an older
+/// round says no longer counts.
+pub enum SignalEvent {
+    /// An attempt succeeded.
+    Connected { round: u64, established: Established },
+    /// A message came.
+    Message { round: u64, message: FromAnchor },
+    /// The connection, or all attempts, failed.
+    Closed { round: u64, why: String },
+}
+
+/// A connection that stands.
+pub struct Established {
+    interface: String,
+    anchor: SocketAddr,
+    endpoint: Endpoint,
+    connection: Connection,
+    outbox: mpsc::Sender<FromHost>,
+}
+
+/// The host's side of signalling.
+pub struct Signal {
+    join: Join,
+    config: quinn::ClientConfig,
+    events: mpsc::Sender<SignalEvent>,
+    round: u64,
+    tasks: Vec<AbortHandle>,
+    current: Option<Established>,
+}
+
+impl Signal {
+    /// Nothing connected.
+    pub fn new(join: Join, events: mpsc::Sender<SignalEvent>) -> anyhow::Result<Signal> {
+        let config = signalling::client_config(&join)?;
+        Ok(Signal { join, config, events, round: 0, tasks: Vec::new(), current: None })
+    }
+
+    /// Tries to connect over all of these interfaces, each a little after the one before.
+    pub fn connect(&mut self, interfaces: &[String]) {
+        self.abandon();
+        self.round += 1;
+        let round = self.round;
+        let mut delay = Duration::ZERO;
+        let attempts: Vec<_> = interfaces
+            .iter()
+            .flat_map(|interface| self.join.anchor.iter().map(move |anchor| (interface, *anchor)))
+            .map(|(interface, anchor)| {
+                let attempt = attempt(interface.clone(), anchor, self.config.clone(), delay);
+                delay += STAGGER;
+                tokio::spawn(attempt)
+            })
+            .collect();
+        self.tasks.extend(attempts.iter().map(tokio::task::JoinHandle::abort_handle));
+        let events = self.events.clone();
+        let race = tokio::spawn(race(round, attempts, events));
+        self.tasks.push(race.abort_handle());
+    }
+
+    /// Moves the connection to another interface; QUIC migrates it. A failure shows as silence and
+    /// ends the connection, after which the machine connects anew.
+    pub fn move_to(&mut self, interface: &str) {
+        let Some(current) = &mut self.current else { return };
+        let moved = signalling::socket(current.anchor.is_ipv6(), interface, MARK)
+            .and_then(|socket| current.endpoint.rebind(socket).context("QUIC does not move"));
+        match moved {
+            Ok(()) => interface.clone_into(&mut current.interface),
+            Err(error) => debug!("signalling stays on {}: {error:#}", current.interface),
+        }
+    }
+
+    /// Queues a message.
+    pub fn send(&mut self, message: FromHost) {
+        if let Some(current) = &self.current
+            && current.outbox.try_send(message).is_err()
+        {
+            current.connection.close(1u8.into(), b"outbox full");
+        }
+    }
+
+    /// Keeps what belongs to the current round and turns it into the machine's input.
+    pub fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
+        match event {
+            SignalEvent::Connected { round, established } if round == self.round => {
+                let interface = established.interface.clone();
+                let anchor = SocketAddr::new(established.anchor.ip(), TUNNEL_PORT);
+                self.current = Some(established);
+                Some(HostInput::SignalUp { interface, anchor })
+            }
+            SignalEvent::Message { round, message } if round == self.round => {
+                Some(HostInput::Signal(message))
+            }
+            SignalEvent::Closed { round, why } if round == self.round => {
+                debug!("signalling: {why}");
+                self.abandon();
+                Some(HostInput::SignalDown)
+            }
+            _ => None,
+        }
+    }
+
+    /// Says goodbye and waits a moment for it to leave.
+    pub async fn close(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        drop(current.outbox);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        current.connection.close(0u8.into(), b"leaving");
+        let idle = current.endpoint.wait_idle();
+        let _ = tokio::time::timeout(Duration::from_millis(500), idle).await;
+    }
+
+    fn abandon(&mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+        if let Some(current) = self.current.take() {
+            current.connection.close(0u8.into(), b"replaced");
+        }
+    }
+}
+
+type Attempt = tokio::task::JoinHandle<anyhow::Result<(String, SocketAddr, Endpoint, Connection)>>;
+
+async fn attempt(
+    interface: String,
+    anchor: SocketAddr,
+    config: quinn::ClientConfig,
+    delay: Duration,
+) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
+    tokio::time::sleep(delay).await;
+    let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
+    let endpoint = signalling::endpoint(socket, None)?;
+    let connection = endpoint
+        .connect_with(config, anchor, ANCHOR_NAME)?
+        .await
+        .with_context(|| format!("no answer from {anchor} over {interface}"))?;
+    Ok((interface, anchor, endpoint, connection))
+}
+
+/// Waits for the first attempt that succeeds, then reads its messages until it ends.
+async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEvent>) {
+    let ended = match first(attempts).await {
+        Ok((interface, anchor, endpoint, connection)) => {
+            converse(round, interface, anchor, endpoint, connection, &events).await
+        }
+        Err(error) => Err(error),
+    };
+    let why = ended.map_or_else(|error| format!("{error:#}"), |()| "the anchor closed".into());
+    let _ = events.send(SignalEvent::Closed { round, why }).await;
+}
+
+async fn first(
+    mut attempts: Vec<Attempt>,
+) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
+    let mut last = anyhow::anyhow!("no interface to connect over");
+    while !attempts.is_empty() {
+        let (result, index) = std::future::poll_fn(|context| {
+            for (index, attempt) in attempts.iter_mut().enumerate() {
+                if let std::task::Poll::Ready(result) =
+                    std::future::Future::poll(std::pin::Pin::new(attempt), context)
+                {
+                    return std::task::Poll::Ready((result, index));
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        drop(attempts.swap_remove(index));
+        match result {
+            Ok(Ok(winner)) => {
+                for loser in attempts {
+                    loser.abort();
+                }
+                return Ok(winner);
+            }
+            Ok(Err(error)) => last = error,
+            Err(_) => bail!("abandoned"),
+        }
+    }
+    Err(last)
+}
+
+async fn converse(
+    round: u64,
+    interface: String,
+    anchor: SocketAddr,
+    endpoint: Endpoint,
+    connection: Connection,
+    events: &mpsc::Sender<SignalEvent>,
+) -> anyhow::Result<()> {
+    let (mut write, read) = connection.open_bi().await?;
+    let (outbox, mut queued) = mpsc::channel::<FromHost>(OUTBOX);
+    let established = Established { interface, anchor, endpoint, connection, outbox };
+    let _ = events.send(SignalEvent::Connected { round, established }).await;
+    let writer = async {
+        while let Some(message) = queued.recv().await {
+            signalling::send(&mut write, &message).await?;
+        }
+        let _ = write.finish();
+        std::future::pending::<anyhow::Result<()>>().await
+    };
+    let reader = async {
+        let mut messages = Messages::new(read);
+        while let Some(message) = messages.next::<FromAnchor>().await? {
+            if events.send(SignalEvent::Message { round, message }).await.is_err() {
+                break;
+            }
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        result = writer => result,
+        result = reader => result,
+    }
+}

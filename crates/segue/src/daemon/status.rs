@@ -1,0 +1,166 @@
+//! From the machines' and the datapath's state to what is shown.
+
+use std::collections::BTreeMap;
+
+use segue_clock::{Span, Time};
+use segue_datapath::{Datapath, FlowEntry};
+use segue_keepalive::{Counted, Estimates};
+use segue_tunnel::host::Path;
+use segue_tunnel::{Anchor, Host};
+
+use super::events::state_name;
+use crate::control::{Count, FlowStatus, HostStatus, PathStatus};
+
+fn ms(span: Span) -> f64 {
+    span.as_millis_f64()
+}
+
+fn count(counted: Counted) -> Count {
+    Count { sent: counted.sent, lost: counted.sent.saturating_sub(counted.received) }
+}
+
+/// Fills what comes from the measurement.
+fn measured(status: &mut PathStatus, e: &Estimates) {
+    status.rtt_last_ms = e.rtt_last.map(ms);
+    status.rtt_min_ms = e.rtt_min.map(ms);
+    status.rtt_max_ms = e.rtt_max.map(ms);
+    status.rtt_ms = e.rtt_ewma.iter().map(|s| s * 1e3).collect();
+    status.owl_up.clone_from(&e.owl_up);
+    status.owl_down.clone_from(&e.owl_down);
+    status.up = count(e.up);
+    status.down = count(e.down);
+    status.probes_sent = e.sent;
+    status.probes_received = e.received;
+    status.transitions = e.transitions;
+}
+
+/// Fills what comes from the datapath.
+fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath) {
+    let counters = datapath.counters(slot);
+    status.tx_packets = counters.tx_packets;
+    status.rx_packets = counters.rx_packets;
+    status.tx_bytes = counters.tx_bytes;
+    status.rx_bytes = counters.rx_bytes;
+    if let Some(remote) = counters.remote {
+        status.remote = Some(remote.to_string());
+    }
+}
+
+/// The host's paths.
+pub fn host_paths(host: &Host, datapath: &mut dyn Datapath) -> Vec<PathStatus> {
+    let names: BTreeMap<u32, String> =
+        host.paths().map(|(n, path)| (u32::from(n), path.name().to_owned())).collect();
+    host.paths()
+        .map(|(number, path)| {
+            let mut status = PathStatus {
+                name: path.name().to_owned(),
+                local: Some(path.local().to_string()),
+                remote: Some(path.remote().to_string()),
+                state: "setup".into(),
+                via: path.via().and_then(|via| names.get(&via.slot).cloned()),
+                bound_ms: ms(path.detection_bound()),
+                ..PathStatus::default()
+            };
+            if let Some(client) = path.client() {
+                state_name(client.state()).clone_into(&mut status.state);
+                status.downlink = client.heard();
+                status.k = client.config().k;
+                status.t_ka_ms = ms(client.config().t_ka);
+                status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();
+                measured(&mut status, client.estimates());
+            }
+            counted(&mut status, u32::from(number), datapath);
+            status
+        })
+        .collect()
+}
+
+/// The anchor's paths.
+pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathStatus> {
+    anchor
+        .paths()
+        .map(|(slot, path)| {
+            let (k, t_ka) = path.keepalive();
+            let server = path.server();
+            let rtt = server.estimates().rtt_max.unwrap_or(Span::ZERO);
+            let mut status = PathStatus {
+                host: anchor.host_name(path.owner).unwrap_or_default().to_owned(),
+                name: path.name.clone(),
+                state: state_name(server.state()).into(),
+                downlink: path.via().is_none(),
+                via: path.via().and_then(|v| anchor.path(v.slot)).map(|path| path.name.clone()),
+                k,
+                t_ka_ms: ms(t_ka),
+                bound_ms: ms(t_ka * (u64::from(k) + 1) + rtt),
+                tau_s: server.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect(),
+                ..PathStatus::default()
+            };
+            measured(&mut status, server.estimates());
+            counted(&mut status, slot, datapath);
+            status
+        })
+        .collect()
+}
+
+/// The anchor's hosts.
+pub fn hosts(anchor: &Anchor) -> Vec<HostStatus> {
+    anchor
+        .hosts()
+        .map(|host| HostStatus {
+            name: host.name.clone(),
+            inner: host.inner.iter().map(ToString::to_string).collect(),
+            connected: host.conn.is_some(),
+        })
+        .collect()
+}
+
+fn flow_status(entry: &FlowEntry, now: Time, path: &str, via: Option<&str>) -> FlowStatus {
+    FlowStatus {
+        flow: entry.key.to_string(),
+        class: None,
+        path: path.to_owned(),
+        via: via.map(str::to_owned),
+        pinned: false,
+        packets: entry.packets,
+        bytes: entry.bytes,
+        idle_ms: ms(now.since(entry.last_seen)),
+        why: String::new(),
+    }
+}
+
+/// The host's flows, with the reason for each one's path.
+pub fn host_flows(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<FlowStatus> {
+    let names: BTreeMap<u32, &Path> = host.paths().map(|(n, p)| (u32::from(n), p)).collect();
+    let known: BTreeMap<_, _> = host.flows().collect();
+    let flows = datapath.flows();
+    let row = |entry: &FlowEntry| {
+        let path = names.get(&entry.slot);
+        let via = path.and_then(|p| p.via()).and_then(|via| names.get(&via.slot));
+        let name = path.map_or("?", |p| p.name());
+        let mut status = flow_status(entry, now, name, via.map(|p| p.name()));
+        if let Some(flow) = known.get(&entry.key) {
+            status.class = Some(flow.class.name().to_owned());
+            status.pinned = flow.pinned.is_some();
+            status.why = if flow.pinned.is_some() {
+                "bound here by an operator".into()
+            } else if via.is_some() {
+                "its path is dead".into()
+            } else {
+                host.why(flow.class)
+            };
+        }
+        status
+    };
+    flows.iter().map(row).collect()
+}
+
+/// The anchor's flows, learned from the hosts' packets.
+pub fn anchor_flows(anchor: &Anchor, datapath: &mut dyn Datapath, now: Time) -> Vec<FlowStatus> {
+    let row = |entry: &FlowEntry| {
+        let path = anchor.path(entry.slot);
+        let via = path.and_then(|p| p.via()).and_then(|via| anchor.path(via.slot));
+        let name = path.map_or("?", |p| p.name.as_str());
+        flow_status(entry, now, name, via.map(|p| p.name.as_str()))
+    };
+    datapath.flows().iter().map(row).collect()
+}

@@ -1,0 +1,138 @@
+//! Signalling over QUIC (quinn, rustls): configurations with mutual authentication, sockets bound to
+//! an interface, and one stream of messages for each connection.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, TransportConfig};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use segue_wire::signal::{self, ALPN};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::identity::{Authority, Credentials, Join};
+
+/// A connection without any packet for this long is dead.
+const IDLE: Duration = Duration::from_secs(10);
+/// How often an idle connection shows life.
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport.keep_alive_interval(Some(KEEP_ALIVE));
+    transport.max_idle_timeout(IDLE.try_into().ok());
+    transport.max_concurrent_bidi_streams(1u8.into());
+    transport.max_concurrent_uni_streams(0u8.into());
+    transport.datagram_receive_buffer_size(None);
+    Arc::new(transport)
+}
+
+fn roots(authority: &[u8]) -> anyhow::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from(authority.to_vec()))
+        .context("the authority's certificate is unreadable")?;
+    Ok(roots)
+}
+
+fn chain(own: &Credentials) -> (Vec<CertificateDer<'static>>, PrivatePkcs8KeyDer<'static>) {
+    (vec![own.certificate.clone().into()], PrivatePkcs8KeyDer::from(own.key.clone()))
+}
+
+/// The anchor's side: its certificate, and only clients whose certificate its authority signed.
+pub fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let roots = Arc::new(roots(&authority.authority.certificate)?);
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+    let (chain, key) = chain(&authority.anchor);
+    let mut tls = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key.into())?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.max_early_data_size = 0;
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+/// The host's side: its certificate, and only an anchor that the join line's authority signed.
+pub fn client_config(join: &Join) -> anyhow::Result<quinn::ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let (chain, key) = chain(&join.host);
+    let mut tls = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots(&join.authority)?)
+        .with_client_auth_cert(chain, key.into())?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+/// A UDP socket for signalling towards an address of this family, bound to an interface and marked
+/// so that the host's own routing rules let it pass outside the tunnel.
+pub fn socket(v6: bool, interface: &str, mark: u32) -> anyhow::Result<UdpSocket> {
+    let (domain, any): (_, IpAddr) = if v6 {
+        (Domain::IPV6, Ipv6Addr::UNSPECIFIED.into())
+    } else {
+        (Domain::IPV4, Ipv4Addr::UNSPECIFIED.into())
+    };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if v6 {
+        socket.set_only_v6(true)?;
+    }
+    socket
+        .bind_device(Some(interface.as_bytes()))
+        .with_context(|| format!("signalling cannot be bound to {interface}"))?;
+    socket.set_mark(mark).context("signalling cannot be marked for the routing rules")?;
+    socket.bind(&SocketAddr::new(any, 0).into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// A QUIC endpoint on a socket.
+pub fn endpoint(
+    socket: UdpSocket,
+    server: Option<quinn::ServerConfig>,
+) -> anyhow::Result<Endpoint> {
+    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
+        .context("no signalling endpoint")
+}
+
+/// Writes one message.
+pub async fn send<M: Serialize>(stream: &mut SendStream, message: &M) -> anyhow::Result<()> {
+    let bytes = signal::encode(message)?;
+    stream.write_all(&bytes).await.context("the signalling connection broke")
+}
+
+/// Reads messages off a stream.
+pub struct Messages {
+    stream: RecvStream,
+    buffer: Vec<u8>,
+}
+
+impl Messages {
+    /// The messages of `stream`.
+    pub fn new(stream: RecvStream) -> Messages {
+        Messages { stream, buffer: Vec::new() }
+    }
+
+    /// The next message; `None` when the other end has finished.
+    pub async fn next<M: for<'a> Deserialize<'a>>(&mut self) -> anyhow::Result<Option<M>> {
+        loop {
+            if let Some(message) = signal::decode(&mut self.buffer)? {
+                return Ok(Some(message));
+            }
+            let chunk = self.stream.read_chunk(signal::MAX_MESSAGE, true).await?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.buffer.extend_from_slice(&chunk.bytes);
+        }
+    }
+}

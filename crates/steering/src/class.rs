@@ -1,0 +1,107 @@
+//! What a flow needs, from what its packets say openly.
+
+use core::fmt;
+
+use segue_wire::FlowKey;
+
+use crate::Config;
+
+/// What a flow needs of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Conversation: delay and loss both hurt, rate does not matter.
+    Voice,
+    /// Somebody waits for each answer: terminals, names, games.
+    Interactive,
+    /// Much data, nobody waits for a single packet.
+    Bulk,
+    /// Unknown, or a mixture such as the web.
+    Default,
+}
+
+impl Class {
+    /// Every class, in order.
+    pub const ALL: [Class; 4] = [Class::Voice, Class::Interactive, Class::Bulk, Class::Default];
+
+    /// The name in output and configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Voice => "voice",
+            Class::Interactive => "interactive",
+            Class::Bulk => "bulk",
+            Class::Default => "default",
+        }
+    }
+
+    /// The class of that name, `None` if there is none.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Class> {
+        Class::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The class of a flow: by its code point if the sender set one that the configuration lists, else by
+/// a port that it lists, the destination's first; else [`Class::Default`].
+///
+/// Both ports are looked at because the same flow is seen from either end. Nothing is guessed from
+/// packet sizes or timing, so that the answer for a flow's first packet is final and can be explained.
+#[must_use]
+pub fn classify(key: &FlowKey, dscp: u8, config: &Config) -> Class {
+    let by_port = || config.ports.get(&key.dport).or_else(|| config.ports.get(&key.sport));
+    config.dscp.get(&dscp).or_else(by_port).copied().unwrap_or(Class::Default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::{IpAddr, Ipv4Addr};
+
+    fn key(sport: u16, dport: u16) -> FlowKey {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        FlowKey { src: address, dst: address, sport, dport, protocol: 17, label: 0 }
+    }
+
+    #[test]
+    fn a_code_point_decides_before_any_port() {
+        let config = Config::default();
+        assert_eq!(classify(&key(40_000, 22), 46, &config), Class::Voice);
+        assert_eq!(classify(&key(40_000, 22), 8, &config), Class::Bulk);
+        assert_eq!(classify(&key(40_000, 22), 0, &config), Class::Interactive);
+    }
+
+    #[test]
+    fn a_flow_has_the_same_class_from_both_ends() {
+        let config = Config::default();
+        for (port, class) in [
+            (5060, Class::Voice),
+            (3478, Class::Voice),
+            (53, Class::Interactive),
+            (873, Class::Bulk),
+            (443, Class::Default),
+        ] {
+            assert_eq!(classify(&key(40_000, port), 0, &config), class, "to {port}");
+            assert_eq!(classify(&key(port, 40_000), 0, &config), class, "from {port}");
+        }
+    }
+
+    #[test]
+    fn what_nothing_is_known_of_is_default() {
+        assert_eq!(classify(&key(0, 0), 0, &Config::default()), Class::Default);
+        assert_eq!(classify(&key(40_000, 40_001), 63, &Config::default()), Class::Default);
+    }
+
+    #[test]
+    fn names_lead_back_to_their_class() {
+        for class in Class::ALL {
+            assert_eq!(Class::from_name(class.name()), Some(class));
+        }
+        assert_eq!(Class::from_name("video"), None);
+    }
+}

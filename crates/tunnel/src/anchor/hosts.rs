@@ -1,0 +1,221 @@
+//! Registration: who a host is, which addresses it has, when it is forgotten.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::Time;
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
+
+use super::Anchor;
+use crate::{AnchorOutput, ConnId, Known, Report};
+
+/// A host with a registration.
+#[derive(Clone, Debug)]
+pub struct RegisteredHost {
+    /// Its enrolled name.
+    pub name: String,
+    /// Its number in tables of the datapath.
+    pub owner: u32,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Its paths: the host's number to the anchor's slot.
+    pub paths: BTreeMap<u8, u32>,
+    /// Its signalling connection, if one stands.
+    pub conn: Option<ConnId>,
+    pub(super) epoch: u64,
+    /// When it is forgotten, unless it shows life before.
+    pub(super) expires: Option<Time>,
+    pub(super) heard_word: u16,
+}
+
+impl Anchor {
+    pub(super) fn on_message(&mut self, now: Time, conn: ConnId, message: FromHost) {
+        let Some(name) = self.conns.get(&conn).cloned() else { return };
+        if let FromHost::Register { version, epoch } = message {
+            match self.register(conn, &name, version, epoch) {
+                Ok(owner) => self.confirm(now, conn, owner),
+                Err(reason) => self.refuse(conn, &name, reason),
+            }
+            return;
+        }
+        let owner = self.owner_of.get(&name).copied();
+        let registered =
+            owner.filter(|owner| self.hosts.get(owner).is_some_and(|h| h.conn == Some(conn)));
+        let Some(owner) = registered else {
+            self.refuse(conn, &name, Refusal::Protocol);
+            return;
+        };
+        match message {
+            FromHost::AddPath(offer) => self.add_path(now, conn, owner, &offer),
+            FromHost::RemovePath { path } => self.remove_path(owner, path),
+            FromHost::Leave => self.forget(owner),
+            FromHost::Register { .. } => {}
+        }
+    }
+
+    fn refuse(&mut self, conn: ConnId, name: &str, reason: Refusal) {
+        self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::Refused { reason }));
+        self.out.push_back(AnchorOutput::Close(conn));
+        self.conns.remove(&conn);
+        let report = Report::Refused { host: name.to_string(), reason };
+        self.out.push_back(AnchorOutput::Report(report));
+    }
+
+    /// The owner number of the host's registration: the standing one where the epoch is the same, a
+    /// new one where it grew.
+    fn register(
+        &mut self,
+        conn: ConnId,
+        name: &str,
+        version: u16,
+        epoch: u64,
+    ) -> Result<u32, Refusal> {
+        if version != SIGNAL_VERSION {
+            return Err(Refusal::Version { speaks: SIGNAL_VERSION });
+        }
+        if self.known.get(name).is_some_and(|known| epoch < known.epoch) {
+            return Err(Refusal::Replay);
+        }
+        let standing = self.owner_of.get(name).copied();
+        if let Some(owner) = standing
+            && let Some(host) = self.hosts.get_mut(&owner)
+            && host.epoch == epoch
+        {
+            if let Some(old) = host.conn.replace(conn)
+                && old != conn
+            {
+                self.conns.remove(&old);
+                self.out.push_back(AnchorOutput::Close(old));
+            }
+            return Ok(owner);
+        }
+        let inner = self.addresses(name).ok_or(Refusal::NoAddress)?;
+        if let Some(owner) = standing {
+            self.forget(owner);
+        }
+        Ok(self.insert(conn, name, epoch, inner))
+    }
+
+    /// The addresses a host had before, as far as the pools still hold them, or new ones.
+    fn addresses(&self, name: &str) -> Option<Vec<IpAddr>> {
+        let had = self.known.get(name).map_or(&[][..], |known| &known.inner);
+        let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
+        pools
+            .map(|pool| {
+                let kept = had.iter().find(|address| pool.contains(**address)).copied();
+                kept.or_else(|| pool.free(&self.taken))
+            })
+            .collect()
+    }
+
+    fn insert(&mut self, conn: ConnId, name: &str, epoch: u64, inner: Vec<IpAddr>) -> u32 {
+        let owner = self.next_owner;
+        self.next_owner = self.next_owner.wrapping_add(1).max(1);
+        if let Some(known) = self.known.get(name) {
+            for address in &known.inner {
+                self.taken.remove(address);
+            }
+        }
+        for address in &inner {
+            self.taken.insert(*address);
+            self.owner_of_address.insert(*address, owner);
+            self.out.push_back(AnchorOutput::SetInner(*address, owner));
+        }
+        let known = Known { name: name.to_string(), epoch, inner: inner.clone() };
+        self.known.insert(name.to_string(), known.clone());
+        self.out.push_back(AnchorOutput::Persist(known));
+        let report = Report::Registered { host: name.to_string(), inner: inner.clone() };
+        self.out.push_back(AnchorOutput::Report(report));
+        self.owner_of.insert(name.to_string(), owner);
+        let host = RegisteredHost {
+            name: name.to_string(),
+            owner,
+            inner,
+            paths: BTreeMap::new(),
+            conn: Some(conn),
+            epoch,
+            expires: None,
+            heard_word: 0,
+        };
+        self.hosts.insert(owner, host);
+        owner
+    }
+
+    fn confirm(&mut self, now: Time, conn: ConnId, owner: u32) {
+        self.review_expiry(now, owner);
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
+        let message = FromAnchor::Registered {
+            inner: host.inner.clone(),
+            anchor: pools.map(crate::Pool::anchor).collect(),
+            tunnel_port: self.config.port,
+        };
+        self.out.push_back(AnchorOutput::Signal(conn, message));
+    }
+
+    pub(super) fn on_disconnected(&mut self, now: Time, conn: ConnId) {
+        let Some(name) = self.conns.remove(&conn) else { return };
+        let Some(owner) = self.owner_of.get(&name).copied() else { return };
+        if let Some(host) = self.hosts.get_mut(&owner)
+            && host.conn == Some(conn)
+        {
+            host.conn = None;
+        }
+        self.review_expiry(now, owner);
+    }
+
+    /// Starts or stops the host's expiry: it runs while neither signalling nor a path lives.
+    pub(super) fn review_expiry(&mut self, now: Time, owner: u32) {
+        let expiry = self.config.expiry;
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let lives = host.conn.is_some()
+            || host.paths.values().any(|slot| self.slots.get(slot).is_some_and(|p| p.is_up()));
+        if let Some(host) = self.hosts.get_mut(&owner) {
+            host.expires = if lives { None } else { host.expires.or(Some(now + expiry)) };
+        }
+    }
+
+    pub(super) fn expire(&mut self, now: Time, owner: u32) {
+        self.review_expiry(now, owner);
+        if self.hosts.get(&owner).is_some_and(|host| host.expires.is_some()) {
+            self.forget(owner);
+        }
+    }
+
+    /// Ends a registration. The addresses stay reserved for the host.
+    fn forget(&mut self, owner: u32) {
+        let Some(host) = self.hosts.remove(&owner) else { return };
+        for slot in host.paths.values() {
+            self.slots.remove(slot);
+            self.out.push_back(AnchorOutput::RemovePath(*slot));
+        }
+        for address in &host.inner {
+            self.owner_of_address.remove(address);
+            self.out.push_back(AnchorOutput::RemoveInner(*address));
+        }
+        self.owner_of.remove(&host.name);
+        if let Some(conn) = host.conn {
+            self.conns.remove(&conn);
+            self.out.push_back(AnchorOutput::Close(conn));
+        }
+        self.out.push_back(AnchorOutput::Report(Report::Gone { host: host.name }));
+    }
+
+    pub(super) fn on_remove(&mut self, name: &str) {
+        if let Some(owner) = self.owner_of.get(name).copied() {
+            self.forget(owner);
+        }
+        if let Some(known) = self.known.remove(name) {
+            for address in &known.inner {
+                self.taken.remove(address);
+            }
+        }
+        let conns: Vec<ConnId> =
+            self.conns.iter().filter(|(_, host)| *host == name).map(|(conn, _)| *conn).collect();
+        for conn in conns {
+            self.refuse(conn, name, Refusal::NotEnrolled);
+        }
+    }
+}

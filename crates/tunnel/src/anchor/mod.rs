@@ -1,0 +1,157 @@
+//! The anchor: registers hosts, gives them addresses and paths, and keeps each downlink on a path
+//! that lives.
+//!
+//! Which path a flow's downlink uses is learned by the datapath from the host's packets. The anchor
+//! itself acts only when a direction dies: a path whose downlink is dead is redirected to the
+//! host's best other path. The downlink of a path counts as dead when
+//!
+//! - the host says over a live path that it does not hear this one, or
+//! - no request has come for K + ½ periods, and the host has not said *since then* that it hears the
+//!   path. In doubt the downlink moves: both paths deliver, so a needless move costs nothing, and it
+//!   goes back when the host says that it hears.
+
+mod hosts;
+mod paths;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::{Machine, Time};
+use segue_wire::FlowKey;
+
+pub use hosts::RegisteredHost;
+pub use paths::AnchorPath;
+
+use crate::secrets::Secrets;
+use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Ticket};
+
+/// The anchor's machine. See the module's text.
+pub struct Anchor {
+    config: AnchorConfig,
+    secrets: Secrets,
+    known: BTreeMap<String, Known>,
+    taken: BTreeSet<IpAddr>,
+    hosts: BTreeMap<u32, RegisteredHost>,
+    owner_of: BTreeMap<String, u32>,
+    owner_of_address: BTreeMap<IpAddr, u32>,
+    conns: BTreeMap<ConnId, String>,
+    slots: BTreeMap<u32, AnchorPath>,
+    next_owner: u32,
+    next_slot: u32,
+    out: VecDeque<AnchorOutput>,
+}
+
+impl Anchor {
+    /// An anchor that knows what `config.known` says. `seed` is secret and unique to this start.
+    #[must_use]
+    pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
+        let known: BTreeMap<String, Known> =
+            config.known.iter().map(|known| (known.name.clone(), known.clone())).collect();
+        let taken = known.values().flat_map(|known| known.inner.iter().copied()).collect();
+        Anchor {
+            config,
+            secrets: Secrets::new(seed),
+            known,
+            taken,
+            hosts: BTreeMap::new(),
+            owner_of: BTreeMap::new(),
+            owner_of_address: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            next_owner: 1,
+            next_slot: 1,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The hosts that are registered.
+    pub fn hosts(&self) -> impl Iterator<Item = &RegisteredHost> {
+        self.hosts.values()
+    }
+
+    /// The paths by slot.
+    pub fn paths(&self) -> impl Iterator<Item = (u32, &AnchorPath)> {
+        self.slots.iter().map(|(slot, path)| (*slot, path))
+    }
+
+    /// The path in a slot.
+    #[must_use]
+    pub fn path(&self, slot: u32) -> Option<&AnchorPath> {
+        self.slots.get(&slot)
+    }
+
+    /// The name of the host that owns `owner`'s paths.
+    #[must_use]
+    pub fn host_name(&self, owner: u32) -> Option<&str> {
+        self.hosts.get(&owner).map(|host| host.name.as_str())
+    }
+
+    fn on_miss(&mut self, key: FlowKey, ticket: Ticket) {
+        let best = self
+            .owner_of_address
+            .get(&key.dst)
+            .and_then(|owner| self.hosts.get(owner))
+            .and_then(|host| self.best_slot(host, None));
+        let Some(slot) = best else {
+            self.out.push_back(AnchorOutput::Discard(ticket));
+            return;
+        };
+        self.out.push_back(AnchorOutput::Bind(key, slot));
+        self.out.push_back(AnchorOutput::Inject(ticket));
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        let due: Vec<u32> = self
+            .slots
+            .iter()
+            .filter(|(_, path)| path.deadline().is_some_and(|(at, _)| at <= now))
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in due {
+            self.feed(now, slot, segue_keepalive::ServerInput::Tick);
+        }
+        let expired: Vec<u32> = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.expires.is_some_and(|at| at <= now))
+            .map(|(owner, _)| *owner)
+            .collect();
+        for owner in expired {
+            self.expire(now, owner);
+        }
+    }
+}
+
+impl Machine for Anchor {
+    type Input = AnchorInput;
+    type Output = AnchorOutput;
+
+    fn handle(&mut self, now: Time, input: AnchorInput) {
+        match input {
+            AnchorInput::Tick => self.on_tick(now),
+            AnchorInput::Connected { conn, host } => {
+                self.conns.insert(conn, host);
+            }
+            AnchorInput::Signal { conn, message } => self.on_message(now, conn, message),
+            AnchorInput::Disconnected { conn } => self.on_disconnected(now, conn),
+            AnchorInput::Remove { host } => self.on_remove(&host),
+            AnchorInput::Probe(probe) => self.on_probe(now, &probe),
+            AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),
+        }
+    }
+
+    fn poll(&mut self) -> Option<AnchorOutput> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Option<(Time, &'static str)> {
+        let expiry = self.hosts.values().filter_map(|host| host.expires);
+        self.slots
+            .values()
+            .filter_map(AnchorPath::deadline)
+            .chain(expiry.map(|at| (at, "a host expires")))
+            .min_by_key(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,68 @@
+//! What the operator sets, validated before a machine sees it.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::Span;
+use segue_keepalive::Config as Keepalive;
+
+use crate::Pool;
+
+/// Settings of a mobile host.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Where the anchor answers, in order of preference; the port is that of the tunnels.
+    pub anchor: Vec<SocketAddr>,
+    /// Grows with every start of the host: time of day in nanoseconds.
+    pub epoch: u64,
+    /// Local UDP port of the tunnels.
+    pub port: u16,
+    /// Settings of paths without settings of their own.
+    pub path: PathConfig,
+    /// Settings by interface name.
+    pub paths: BTreeMap<String, PathConfig>,
+    /// How flows are classed and moved.
+    pub steering: segue_steering::Config,
+}
+
+/// Settings of a path.
+#[derive(Clone, Debug)]
+pub struct PathConfig {
+    /// K, T_KA, averages.
+    pub keepalive: Keepalive,
+    /// Relative price per byte, 0 for free.
+    pub price: f64,
+    /// Added to the path's score.
+    pub preference: f64,
+}
+
+/// Settings of an anchor.
+#[derive(Clone, Debug)]
+pub struct AnchorConfig {
+    /// Port of the tunnels, told to hosts.
+    pub port: u16,
+    /// Inner IPv4 addresses to give away.
+    pub pool_v4: Option<Pool>,
+    /// Inner IPv6 addresses to give away.
+    pub pool_v6: Option<Pool>,
+    /// Most paths of all hosts together.
+    pub max_paths: u32,
+    /// A host without a live path and without signalling for this long is forgotten; its addresses
+    /// stay its own.
+    pub expiry: Span,
+    /// Hosts known from before, with their last epoch and addresses.
+    pub known: Vec<Known>,
+}
+
+/// What outlives a restart of the anchor, per host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The host's enrolled name.
+    pub name: String,
+    /// Its last epoch.
+    pub epoch: u64,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+}

@@ -1,0 +1,364 @@
+//! What the machines take and give.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Arrival, State};
+use segue_steering::Class;
+use segue_wire::signal::{FromAnchor, FromHost, Refusal};
+use segue_wire::{FlowKey, Probe, ProbeKey};
+
+use crate::Known;
+
+/// An interface of the host that can carry a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its addresses of global scope.
+    pub addresses: Vec<IpAddr>,
+    /// Its gateways, at most one of each family.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// A path as the datapath shall have it. See `segue-datapath`'s type of the same fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathSetup {
+    /// Index that the other end wants to see.
+    pub tx_index: u32,
+    /// Cookie that the other end wants to see.
+    pub tx_cookie: u64,
+    /// Cookie that this end wants to see.
+    pub rx_cookie: u64,
+    /// Key of the probes.
+    pub key: ProbeKey,
+    /// Outer source; `None` until learned (anchor).
+    pub local: Option<SocketAddr>,
+    /// Outer destination; `None` until learned (anchor).
+    pub remote: Option<SocketAddr>,
+    /// Interface to send on; 0 until learned (anchor).
+    pub ifindex: u32,
+    /// Next hop; `None` leaves it to the routes.
+    pub gateway: Option<IpAddr>,
+    /// The host it belongs to (anchor); 0 at the host.
+    pub owner: u32,
+}
+
+/// Where packets bound to a path go instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The slot to use.
+    pub slot: u32,
+    /// Only this direction moved; the other end must not learn from it.
+    pub one_way: bool,
+}
+
+/// Kind of an arriving probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// Host to anchor.
+    Request,
+    /// Answer to a request.
+    Response,
+    /// Response without a request.
+    Unsolicited,
+}
+
+/// An authenticated probe that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeIn {
+    /// The path's slot at this end.
+    pub slot: u32,
+    /// What it is.
+    pub kind: ProbeKind,
+    /// K from its header.
+    pub k: u8,
+    /// Its fields, stamp and counter.
+    pub arrival: Arrival,
+}
+
+/// A probe to send: a request (host) or an unsolicited response (anchor). The datapath fills stamps
+/// and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeOut {
+    /// The path's slot at this end.
+    pub slot: u32,
+    /// K for its header.
+    pub k: u8,
+    /// The fields that are not the datapath's.
+    pub probe: Probe,
+    /// t_Rc (request) or t_Rs (unsolicited) in microseconds modulo 2³².
+    pub held_since: u32,
+}
+
+/// Names a packet that the driver keeps until the machine says what to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Names a signalling connection at the anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnId(pub u64);
+
+/// What happens to a host.
+#[derive(Clone, Debug)]
+pub enum HostInput {
+    /// The deadline has come.
+    Tick,
+    /// The interfaces that can carry paths, all of them, best first.
+    Interfaces(Vec<Interface>),
+    /// Signalling stands, over the named interface.
+    SignalUp {
+        /// Interface that carried the handshake.
+        interface: String,
+        /// The anchor's address that answered, with the tunnel port.
+        anchor: SocketAddr,
+    },
+    /// Signalling broke.
+    SignalDown,
+    /// A message of the anchor.
+    Signal(FromAnchor),
+    /// A probe arrived.
+    Probe(ProbeIn),
+    /// A flow has no binding; the driver holds its packet.
+    Miss {
+        /// The flow.
+        key: FlowKey,
+        /// Its code point.
+        dscp: u8,
+        /// The packet held.
+        ticket: Ticket,
+    },
+    /// Which flows were seen when, from the datapath's table.
+    Flows(Vec<(FlowKey, Time)>),
+    /// An order of the operator: move one flow, a class or everything to an interface, or leave it
+    /// to the steering again.
+    Handover {
+        /// One flow; `None` for a class or all.
+        flow: Option<FlowKey>,
+        /// A class; `None` for all, if no flow is given.
+        class: Option<Class>,
+        /// The interface; `None` to end an earlier order.
+        to: Option<String>,
+    },
+    /// The daemon ends.
+    Stop,
+}
+
+/// What a host wants done or known.
+#[derive(Clone, Debug)]
+pub enum HostOutput {
+    /// Set signalling up over any of these interfaces, in this order of preference, at once.
+    Connect {
+        /// Interfaces by name.
+        interfaces: Vec<String>,
+    },
+    /// Move the signalling connection to another interface.
+    MoveSignal {
+        /// Its name.
+        interface: String,
+    },
+    /// Send a message to the anchor.
+    Signal(FromHost),
+    /// The inner addresses are these.
+    Addresses {
+        /// The host's own.
+        inner: Vec<IpAddr>,
+        /// The anchor's.
+        anchor: Vec<IpAddr>,
+    },
+    /// Set a path up or change it.
+    SetPath(u32, PathSetup),
+    /// Take a path down.
+    RemovePath(u32),
+    /// Send what is bound to a path over another one.
+    SetVia(u32, Option<Redirect>),
+    /// Send a request.
+    SendProbe(ProbeOut),
+    /// Bind a flow to a path.
+    Bind(FlowKey, u32),
+    /// Forget a binding.
+    Unbind(FlowKey),
+    /// Send a held packet.
+    Inject(Ticket),
+    /// Drop a held packet.
+    Discard(Ticket),
+    /// Something to tell.
+    Report(Report),
+}
+
+/// What happens to an anchor.
+#[derive(Clone, Debug)]
+pub enum AnchorInput {
+    /// The deadline has come.
+    Tick,
+    /// A host has a connection; its name is authenticated.
+    Connected {
+        /// The connection.
+        conn: ConnId,
+        /// The enrolled name.
+        host: String,
+    },
+    /// A message of a host.
+    Signal {
+        /// The connection.
+        conn: ConnId,
+        /// The message.
+        message: FromHost,
+    },
+    /// A connection ended or is of no use.
+    Disconnected {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// The host's enrolment ended.
+    Remove {
+        /// Its name.
+        host: String,
+    },
+    /// A probe arrived (a request has been answered).
+    Probe(ProbeIn),
+    /// A flow has no binding; the driver holds its packet.
+    Miss {
+        /// The flow.
+        key: FlowKey,
+        /// The packet held.
+        ticket: Ticket,
+    },
+}
+
+/// What an anchor wants done or known.
+#[derive(Clone, Debug)]
+pub enum AnchorOutput {
+    /// Send a message.
+    Signal(ConnId, FromAnchor),
+    /// End a connection after what was sent.
+    Close(ConnId),
+    /// Set a path up or change it.
+    SetPath(u32, PathSetup),
+    /// Take a path down.
+    RemovePath(u32),
+    /// Send what is bound to a path over another one.
+    SetVia(u32, Option<Redirect>),
+    /// The `heard` word of these paths' answers.
+    SetHeard(Vec<u32>, u16),
+    /// An inner address belongs to a host.
+    SetInner(IpAddr, u32),
+    /// An inner address belongs to nobody.
+    RemoveInner(IpAddr),
+    /// Send an unsolicited response.
+    SendProbe(ProbeOut),
+    /// Bind a flow to a path.
+    Bind(FlowKey, u32),
+    /// Send a held packet.
+    Inject(Ticket),
+    /// Drop a held packet: its destination belongs to no reachable host.
+    Discard(Ticket),
+    /// Write this down before anything said after it is sent.
+    Persist(Known),
+    /// Something to tell.
+    Report(Report),
+}
+
+/// Why flows moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Neither direction of the old path lives.
+    Down,
+    /// The old path's uplink is dead.
+    UplinkDown,
+    /// The old path's downlink is dead.
+    DownlinkDown,
+    /// Another path is better.
+    Better,
+    /// The operator said so.
+    Requested,
+    /// The interface is gone.
+    InterfaceGone,
+}
+
+impl Cause {
+    /// The name used in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Down => "down",
+            Cause::UplinkDown => "uplink_down",
+            Cause::DownlinkDown => "downlink_down",
+            Cause::Better => "better",
+            Cause::Requested => "requested",
+            Cause::InterfaceGone => "interface_gone",
+        }
+    }
+}
+
+/// Something a person, a log or a report wants to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The registration stands (host) or a host registered (anchor).
+    Registered {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// Its inner addresses.
+        inner: Vec<IpAddr>,
+    },
+    /// The anchor refused.
+    Refused {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// A host is gone (anchor).
+    Gone {
+        /// Its name.
+        host: String,
+    },
+    /// A path was set up.
+    PathAdded {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
+    /// A path was taken down.
+    PathRemoved {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
+    /// A path's state changed: at the host the round trip, at the anchor the uplink.
+    PathState {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+        /// The new state.
+        state: State,
+        /// Whether the other direction (host: downlink) is heard.
+        heard: bool,
+        /// Time since the last sign of life, for a path that went down.
+        silent: Option<Span>,
+        /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
+        bound: Span,
+    },
+    /// Flows moved.
+    Handover {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The class, `None` for all flows of the path.
+        class: Option<Class>,
+        /// From this path.
+        from: String,
+        /// To this path.
+        to: String,
+        /// Why.
+        cause: Cause,
+        /// How many bindings were rewritten (0 where one redirection moved all).
+        flows: usize,
+    },
+}

@@ -1,0 +1,265 @@
+//! The host's flows: which path each uses, and moving them.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+use segue_steering::{Class, PathId, Reason, classify};
+use segue_wire::FlowKey;
+
+use super::Host;
+use crate::{Cause, HostOutput, Report, Ticket};
+
+/// Most flows remembered; the one seen longest ago gives way.
+pub const MAX_FLOWS: usize = 65_536;
+/// Most packets that wait for a first path; the oldest is dropped.
+pub const MAX_WAITING: usize = 256;
+/// A flow without packets for this long is forgotten.
+const IDLE: Span = Span::from_secs(180);
+
+/// Every class, in the order of their tables.
+pub(super) const CLASSES: [Class; 4] =
+    [Class::Voice, Class::Interactive, Class::Bulk, Class::Default];
+
+/// One flow of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Its class.
+    pub class: Class,
+    /// The path it is bound to, by number.
+    pub path: u8,
+    /// The path the operator wants for it.
+    pub pinned: Option<u8>,
+    /// When it was last seen.
+    pub last_seen: Time,
+}
+
+/// A packet without a path.
+pub(super) struct Waiting {
+    key: FlowKey,
+    dscp: u8,
+    pub(super) ticket: Ticket,
+}
+
+impl Host {
+    pub(super) fn on_miss(&mut self, now: Time, key: FlowKey, dscp: u8, ticket: Ticket) {
+        let class = classify(&key, dscp, &self.config.steering);
+        let pinned = self.flows.get(&key).and_then(|flow| flow.pinned);
+        let Some(path) = self.path_for(class, pinned) else {
+            if self.waiting.len() >= MAX_WAITING
+                && let Some(oldest) = self.waiting.pop_front()
+            {
+                self.out.push_back(HostOutput::Discard(oldest.ticket));
+            }
+            self.waiting.push_back(Waiting { key, dscp, ticket });
+            return;
+        };
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
+            self.forget_oldest();
+        }
+        self.flows.insert(key, Flow { class, path, pinned, last_seen: now });
+        self.out.push_back(HostOutput::Bind(key, u32::from(path)));
+        self.out.push_back(HostOutput::Inject(ticket));
+    }
+
+    /// Where a flow of this class goes: where it was pinned if that lives, else where its class goes,
+    /// else (nothing lives) where the class went last.
+    fn path_for(&self, class: Class, pinned: Option<u8>) -> Option<u8> {
+        let up = |n: &u8| self.paths.get(n).is_some_and(super::Path::is_up);
+        let current = || self.steering.current(class).map(|PathId(n)| n);
+        pinned
+            .filter(up)
+            .or_else(|| current().filter(|n| self.paths.contains_key(n)))
+            .or_else(|| self.paths.iter().find(|(_, path)| path.is_up()).map(|(n, _)| *n))
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.last_seen).map(|(key, _)| *key);
+        if let Some(key) = oldest {
+            self.flows.remove(&key);
+            self.out.push_back(HostOutput::Unbind(key));
+        }
+    }
+
+    pub(super) fn on_flows(&mut self, now: Time, seen: &[(FlowKey, Time)]) {
+        for (key, at) in seen {
+            if let Some(flow) = self.flows.get_mut(key) {
+                flow.last_seen = flow.last_seen.max(*at);
+            }
+        }
+        let idle: Vec<FlowKey> = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| now.since(flow.last_seen) > IDLE)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in idle {
+            self.flows.remove(&key);
+            self.out.push_back(HostOutput::Unbind(key));
+        }
+    }
+
+    /// Asks the steering about every class and moves what it wants moved.
+    pub(super) fn evaluate(&mut self, now: Time) {
+        self.decide(now);
+        for class in CLASSES {
+            for ((from, to), flows) in self.rebind(class) {
+                let cause = self.causes.get(&class).copied().unwrap_or(Cause::Better);
+                self.report_handover(Some(class), from, to, cause, flows);
+            }
+        }
+        self.serve_waiting(now);
+    }
+
+    /// Lets the steering hear the news; remembers why each class moved last.
+    fn decide(&mut self, now: Time) {
+        self.evaluated = now;
+        let views = self.views();
+        for class in CLASSES {
+            let Some(decision) = self.steering.choose(now, class, &views) else { continue };
+            if decision.is_move() {
+                let cause = match decision.reason {
+                    Reason::Requested => Cause::Requested,
+                    Reason::Down => Cause::Down,
+                    Reason::Removed => Cause::InterfaceGone,
+                    Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
+                };
+                self.causes.insert(class, cause);
+                self.decisions.insert(class, decision);
+            }
+        }
+    }
+
+    /// Why a class of flows uses the path it does: the reason of its last move and the scores then.
+    #[must_use]
+    pub fn why(&self, class: Class) -> String {
+        let Some(decision) = self.decisions.get(&class) else { return String::new() };
+        let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
+        let scores: Vec<String> =
+            decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();
+        format!("{}: {}", decision.reason, scores.join("; "))
+    }
+
+    /// Binds the flows of a class to where they belong; how many went from where to where. Flows of
+    /// a path whose uplink alone is dead stay bound to it: its redirection carries them, marked
+    /// one-way.
+    fn rebind(&mut self, class: Class) -> BTreeMap<(u8, u8), usize> {
+        let one_way = |n: &u8| {
+            self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
+        };
+        let moves: Vec<(FlowKey, u8)> = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.class == class && !one_way(&flow.path))
+            .filter_map(|(key, flow)| Some((*key, self.path_for(class, flow.pinned)?)))
+            .collect();
+        let mut counts = BTreeMap::new();
+        for (key, to) in moves {
+            let Some(flow) = self.flows.get_mut(&key).filter(|flow| flow.path != to) else {
+                continue;
+            };
+            *counts.entry((flow.path, to)).or_insert(0) += 1;
+            flow.path = to;
+            self.out.push_back(HostOutput::Bind(key, u32::from(to)));
+        }
+        counts
+    }
+
+    /// Takes all flows off a path at once: first one redirection, then each binding.
+    pub(super) fn move_off(&mut self, now: Time, number: u8, name: &str, cause: Cause) {
+        let bound = self.flows.values().filter(|flow| flow.path == number).count();
+        let Some(target) = self.best_for_all(now).filter(|target| *target != number) else {
+            self.set_via(number, None);
+            return;
+        };
+        self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
+        self.redirect_dead_paths(now);
+        for class in CLASSES {
+            self.rebind(class);
+        }
+        let to = self.paths.get(&target).map_or_else(String::new, |p| p.name().to_string());
+        self.out.push_back(HostOutput::Report(Report::Handover {
+            host: String::new(),
+            class: None,
+            from: name.to_string(),
+            to,
+            cause,
+            flows: bound,
+        }));
+    }
+
+    /// The live path of the default class, after the steering has heard the news.
+    pub(super) fn best_for_all(&mut self, now: Time) -> Option<u8> {
+        self.decide(now);
+        self.steering
+            .current(Class::Default)
+            .map(|PathId(n)| n)
+            .filter(|n| self.paths.get(n).is_some_and(super::Path::is_up))
+    }
+
+    fn serve_waiting(&mut self, now: Time) {
+        if !self.paths.values().any(super::Path::is_up) {
+            return;
+        }
+        for waiting in core::mem::take(&mut self.waiting) {
+            self.on_miss(now, waiting.key, waiting.dscp, waiting.ticket);
+        }
+    }
+
+    pub(super) fn on_handover(
+        &mut self,
+        now: Time,
+        flow: Option<FlowKey>,
+        class: Option<Class>,
+        to: Option<String>,
+    ) {
+        let number = to.as_deref().and_then(|name| self.path_named(name));
+        if to.is_some() && number.is_none() {
+            return;
+        }
+        let Some(key) = flow else {
+            self.steering.pin(class, number.map(PathId));
+            self.evaluate(now);
+            return;
+        };
+        let Some(entry) = self.flows.get_mut(&key) else { return };
+        entry.pinned = number;
+        let (from, class) = (entry.path, entry.class);
+        if let Some(path) = self.path_for(class, number)
+            && path != from
+        {
+            if let Some(entry) = self.flows.get_mut(&key) {
+                entry.path = path;
+            }
+            self.out.push_back(HostOutput::Bind(key, u32::from(path)));
+            self.report_handover(Some(class), from, path, Cause::Requested, 1);
+        }
+    }
+
+    pub(super) fn report_move(&mut self, from: u8, to: u8, cause: Cause) {
+        let flows = self.flows.values().filter(|flow| flow.path == from).count();
+        self.report_handover(None, from, to, cause, flows);
+    }
+
+    fn report_handover(
+        &mut self,
+        class: Option<Class>,
+        from: u8,
+        to: u8,
+        cause: Cause,
+        flows: usize,
+    ) {
+        let name = |n: u8| self.paths.get(&n).map_or_else(String::new, |p| p.name().to_string());
+        let (from, to) = (name(from), name(to));
+        self.out.push_back(HostOutput::Report(Report::Handover {
+            host: String::new(),
+            class,
+            from,
+            to,
+            cause,
+            flows,
+        }));
+    }
+}

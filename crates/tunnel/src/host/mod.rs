@@ -1,0 +1,304 @@
+//! The mobile host: finds its anchor, keeps a path over each interface, decides which flow uses which.
+//!
+//! | state of signalling | on | does |
+//! | --- | --- | --- |
+//! | idle | an interface, or the retry time | connects over all interfaces at once |
+//! | connecting | `SignalUp` | registers |
+//! | up | `Registered` | offers every path; each grant starts that path's probes |
+//! | up | its interface's path dies | moves to the best live path |
+//! | up | `SignalDown` | connects again, after a pause that doubles |
+//!
+//! Moving flows never waits for signalling: bindings and redirections are local, and the anchor
+//! learns from the packets and from the `heard` words of the probes.
+
+mod flows;
+mod paths;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::{Machine, Span, Time};
+use segue_steering::{Class, Decision, Steering};
+use segue_wire::FlowKey;
+use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
+
+pub use flows::Flow;
+use flows::Waiting;
+pub use paths::Path;
+
+use crate::secrets::Secrets;
+use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
+
+/// First pause before signalling is tried again.
+const RETRY_MIN: Span = Span::from_millis(500);
+/// Longest pause before signalling is tried again.
+const RETRY_MAX: Span = Span::from_secs(8);
+/// How long one round of connection attempts may take.
+const CONNECT_TIMEOUT: Span = Span::from_secs(5);
+
+/// The mobile host's machine. See the module's table.
+pub struct Host {
+    config: HostConfig,
+    secrets: Secrets,
+    interfaces: Vec<Interface>,
+    signal: Signal,
+    retry: Span,
+    anchor: Option<SocketAddr>,
+    inner: Vec<IpAddr>,
+    paths: BTreeMap<u8, Path>,
+    steering: Steering,
+    flows: BTreeMap<FlowKey, Flow>,
+    waiting: VecDeque<Waiting>,
+    causes: BTreeMap<Class, Cause>,
+    decisions: BTreeMap<Class, Decision>,
+    evaluated: Time,
+    out: VecDeque<HostOutput>,
+}
+
+/// How signalling stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Signal {
+    /// Nothing to connect over, or pausing until this instant.
+    Idle(Time),
+    /// Attempts are under way; given up at this instant.
+    Connecting(Time),
+    /// The connection stands over this interface; `registered` once the anchor said so.
+    Up { interface: String, registered: bool },
+    /// The daemon ends.
+    Stopped,
+}
+
+impl Host {
+    /// A host that has seen nothing yet. `seed` is secret and unique to this start.
+    #[must_use]
+    pub fn new(config: HostConfig, seed: [u8; 32]) -> Host {
+        Host {
+            steering: Steering::new(config.steering.clone()),
+            config,
+            secrets: Secrets::new(seed),
+            interfaces: Vec::new(),
+            signal: Signal::Idle(Time::ZERO),
+            retry: RETRY_MIN,
+            anchor: None,
+            inner: Vec::new(),
+            paths: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            causes: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            evaluated: Time::ZERO,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Whether the anchor has confirmed the registration on a connection that stands.
+    #[must_use]
+    pub fn registered(&self) -> bool {
+        matches!(self.signal, Signal::Up { registered: true, .. })
+    }
+
+    /// The interface that carries signalling.
+    #[must_use]
+    pub fn signal_interface(&self) -> Option<&str> {
+        match &self.signal {
+            Signal::Up { interface, .. } => Some(interface),
+            _ => None,
+        }
+    }
+
+    /// The inner addresses, empty before the first registration.
+    #[must_use]
+    pub fn inner(&self) -> &[IpAddr] {
+        &self.inner
+    }
+
+    /// The anchor's address in use.
+    #[must_use]
+    pub fn anchor(&self) -> Option<SocketAddr> {
+        self.anchor
+    }
+
+    /// The paths by number.
+    pub fn paths(&self) -> impl Iterator<Item = (u8, &Path)> {
+        self.paths.iter().map(|(number, path)| (*number, path))
+    }
+
+    /// The number of the path over the named interface.
+    #[must_use]
+    pub fn path_named(&self, name: &str) -> Option<u8> {
+        self.paths.iter().find(|(_, path)| path.name() == name).map(|(number, _)| *number)
+    }
+
+    /// The flows and where they go.
+    pub fn flows(&self) -> impl Iterator<Item = (&FlowKey, &Flow)> {
+        self.flows.iter()
+    }
+
+    /// The steering, for its explanations.
+    #[must_use]
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    fn connect(&mut self, now: Time) {
+        if self.interfaces.is_empty() {
+            self.signal = Signal::Idle(now + self.retry);
+            return;
+        }
+        let alive = |name: &str| self.path_named(name).is_some_and(|n| self.paths[&n].is_up());
+        let mut names: Vec<String> = self.interfaces.iter().map(|i| i.name.clone()).collect();
+        names.sort_by_key(|name| !alive(name));
+        self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
+        self.out.push_back(HostOutput::Connect { interfaces: names });
+    }
+
+    fn on_signal_up(&mut self, interface: String, anchor: SocketAddr) {
+        if self.signal == Signal::Stopped {
+            return;
+        }
+        self.signal = Signal::Up { interface, registered: false };
+        self.anchor = Some(anchor);
+        self.out.push_back(HostOutput::Signal(FromHost::Register {
+            version: SIGNAL_VERSION,
+            epoch: self.config.epoch,
+        }));
+    }
+
+    fn on_signal_down(&mut self, now: Time) {
+        if self.signal == Signal::Stopped {
+            return;
+        }
+        self.signal = Signal::Idle(now + self.retry);
+        self.retry = (self.retry * 2).min(RETRY_MAX);
+    }
+
+    fn on_message(&mut self, now: Time, message: FromAnchor) {
+        match message {
+            FromAnchor::Registered { inner, anchor, tunnel_port } => {
+                self.on_registered(inner, anchor, tunnel_port);
+            }
+            FromAnchor::Refused { reason } => {
+                self.out
+                    .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
+                self.retry = RETRY_MAX;
+            }
+            FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
+            FromAnchor::PathRefused { path, reason } => {
+                if self.paths.contains_key(&path) {
+                    self.out.push_back(HostOutput::Report(Report::Refused {
+                        host: String::new(),
+                        reason,
+                    }));
+                }
+            }
+        }
+    }
+
+    fn on_registered(&mut self, inner: Vec<IpAddr>, anchor: Vec<IpAddr>, tunnel_port: u16) {
+        let Signal::Up { registered, .. } = &mut self.signal else { return };
+        *registered = true;
+        self.retry = RETRY_MIN;
+        if let Some(address) = &mut self.anchor {
+            address.set_port(tunnel_port);
+        }
+        for address in &mut self.config.anchor {
+            address.set_port(tunnel_port);
+        }
+        if self.inner != inner {
+            self.inner.clone_from(&inner);
+            let addresses = HostOutput::Addresses { inner: inner.clone(), anchor };
+            self.out.push_back(addresses);
+            let report = Report::Registered { host: String::new(), inner };
+            self.out.push_back(HostOutput::Report(report));
+        }
+        let numbers: Vec<u8> = self.paths.keys().copied().collect();
+        for number in numbers {
+            self.offer(number);
+        }
+    }
+
+    /// Moves signalling off an interface whose path is dead or gone, if another path lives.
+    fn rescue_signal(&mut self) {
+        let Signal::Up { interface, .. } = &self.signal else { return };
+        let alive = self.path_named(interface).is_some_and(|n| !self.paths[&n].is_down());
+        if alive {
+            return;
+        }
+        let best = self.paths.values().find(|path| path.is_up());
+        let fallback = || {
+            let present = self.interfaces.iter().any(|i| i.name == *interface);
+            self.interfaces.first().filter(|_| !present).map(|i| i.name.as_str())
+        };
+        let Some(next) = best.map(Path::name).or_else(fallback).map(String::from) else { return };
+        if let Signal::Up { interface, .. } = &mut self.signal {
+            interface.clone_from(&next);
+            self.out.push_back(HostOutput::MoveSignal { interface: next });
+        }
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        match self.signal {
+            Signal::Idle(at) if at <= now => self.connect(now),
+            Signal::Connecting(until) if until <= now => self.on_signal_down(now),
+            _ => {}
+        }
+        self.tick_paths(now);
+        if self.steering.deadline().is_some_and(|at| at <= now) {
+            self.evaluate(now);
+        }
+    }
+
+    fn on_stop(&mut self) {
+        if matches!(self.signal, Signal::Up { .. }) {
+            self.out.push_back(HostOutput::Signal(FromHost::Leave));
+        }
+        self.signal = Signal::Stopped;
+        for number in core::mem::take(&mut self.paths).into_keys() {
+            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        }
+        for waiting in self.waiting.drain(..) {
+            self.out.push_back(HostOutput::Discard(waiting.ticket));
+        }
+    }
+}
+
+impl Machine for Host {
+    type Input = HostInput;
+    type Output = HostOutput;
+
+    fn handle(&mut self, now: Time, input: HostInput) {
+        match input {
+            HostInput::Tick => self.on_tick(now),
+            HostInput::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
+            HostInput::SignalUp { interface, anchor } => self.on_signal_up(interface, anchor),
+            HostInput::SignalDown => self.on_signal_down(now),
+            HostInput::Signal(message) => self.on_message(now, message),
+            HostInput::Probe(probe) => self.on_probe(now, &probe),
+            HostInput::Miss { key, dscp, ticket } => self.on_miss(now, key, dscp, ticket),
+            HostInput::Flows(seen) => self.on_flows(now, &seen),
+            HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),
+            HostInput::Stop => self.on_stop(),
+        }
+    }
+
+    fn poll(&mut self) -> Option<HostOutput> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Option<(Time, &'static str)> {
+        let signal = match self.signal {
+            Signal::Idle(at) if !self.interfaces.is_empty() => Some((at, "connect")),
+            Signal::Connecting(until) => Some((until, "connection attempts end")),
+            _ => None,
+        };
+        let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
+        self.paths
+            .values()
+            .filter_map(Path::deadline)
+            .chain(signal)
+            .chain(steering)
+            .min_by_key(|(at, _)| *at)
+    }
+}

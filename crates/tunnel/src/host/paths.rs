@@ -1,0 +1,392 @@
+//! The host's paths: from interface to offer, grant, probes and state.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{Client, ClientInput, ClientOutput, State};
+use segue_steering::{PathId, PathView};
+use segue_wire::signal::{FromHost, PathGrant, PathOffer};
+use segue_wire::{MAX_PATHS, ProbeKey};
+
+use super::{Host, Signal};
+use crate::{
+    Cause, HostOutput, Interface, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect,
+    Report,
+};
+
+/// Steering looks at new samples at most this often.
+const EVALUATION: Span = Span::from_millis(50);
+
+/// One interface of the host to one address of the anchor.
+pub struct Path {
+    name: String,
+    ifindex: u32,
+    local: IpAddr,
+    remote: SocketAddr,
+    gateway: Option<IpAddr>,
+    config: PathConfig,
+    rx_cookie: u64,
+    grant: Option<PathGrant>,
+    client: Option<Client>,
+    usable_since: Time,
+    pub(super) via: Option<Redirect>,
+}
+
+impl Path {
+    /// The interface's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Outer source address.
+    #[must_use]
+    pub fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// Outer destination.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The measurement; `None` before the anchor has granted the path.
+    #[must_use]
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
+    /// The path that carries this one's packets instead.
+    #[must_use]
+    pub fn via(&self) -> Option<Redirect> {
+        self.via
+    }
+
+    /// Answers arrive.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.state() == State::Up)
+    }
+
+    /// Answers should arrive and do not.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.state() == State::Down)
+    }
+
+    pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
+        self.client.as_ref().and_then(Client::deadline)
+    }
+
+    /// T_Rmax of eq. 1 with the largest RTT seen.
+    #[must_use]
+    pub fn detection_bound(&self) -> Span {
+        let keepalive = &self.config.keepalive;
+        let rtt = self.client.as_ref().and_then(|c| c.estimates().rtt_max).unwrap_or(Span::ZERO);
+        keepalive.t_ka * (u64::from(keepalive.k) + 1) + rtt
+    }
+
+    fn view(&self, number: u8) -> PathView {
+        let estimates = self.client.as_ref().map(Client::estimates);
+        let first = |v: &[f64]| v.first().copied();
+        PathView {
+            id: PathId(number),
+            usable: self.is_up(),
+            rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
+            loss_up: estimates.and_then(|e| first(&e.owl_up)).unwrap_or(0.0),
+            loss_down: estimates.and_then(|e| first(&e.owl_down)).unwrap_or(0.0),
+            jitter_s: 0.0,
+            price: self.config.price,
+            since: self.usable_since,
+            preference: self.config.preference,
+        }
+    }
+}
+
+impl Host {
+    pub(super) fn views(&self) -> Vec<PathView> {
+        self.paths.iter().map(|(number, path)| path.view(*number)).collect()
+    }
+
+    pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {
+        if self.signal == Signal::Stopped {
+            return;
+        }
+        let gone: Vec<u8> = self
+            .paths
+            .iter()
+            .filter(|(_, path)| !interfaces.iter().any(|i| i.name == path.name))
+            .map(|(number, _)| *number)
+            .collect();
+        self.interfaces = interfaces;
+        for number in gone {
+            self.remove_path(now, number);
+        }
+        for interface in self.interfaces.clone() {
+            match self.path_named(&interface.name) {
+                Some(number) => self.refresh_path(number, &interface),
+                None => self.add_path(&interface),
+            }
+        }
+        if matches!(self.signal, Signal::Idle(_)) {
+            self.connect(now);
+        }
+        self.rescue_signal();
+    }
+
+    /// The first of the anchor's addresses that the interface has an address for.
+    fn ends(&self, interface: &Interface) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
+        let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
+        self.config.anchor.iter().find_map(|remote| {
+            let local = interface.addresses.iter().find(|a| same(a, remote.ip()))?;
+            let gateway = interface.gateways.iter().find(|a| same(a, remote.ip())).copied();
+            Some((*local, *remote, gateway))
+        })
+    }
+
+    fn add_path(&mut self, interface: &Interface) {
+        let Some((local, remote, gateway)) = self.ends(interface) else { return };
+        let free = (0..MAX_PATHS as u8).find(|number| !self.paths.contains_key(number));
+        let Some(number) = free else { return };
+        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path).clone();
+        let path = Path {
+            name: interface.name.clone(),
+            ifindex: interface.index,
+            local,
+            remote,
+            gateway,
+            config,
+            rx_cookie: self.secrets.cookie(),
+            grant: None,
+            client: None,
+            usable_since: Time::ZERO,
+            via: None,
+        };
+        self.paths.insert(number, path);
+        self.offer(number);
+    }
+
+    /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
+    /// and counters: to the anchor this is a NAT rebinding.
+    fn refresh_path(&mut self, number: u8, interface: &Interface) {
+        let Some((local, remote, gateway)) = self.ends(interface) else { return };
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let new = (interface.index, local, remote.ip(), gateway);
+        if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
+            (path.ifindex, path.local, path.remote, path.gateway) =
+                (interface.index, local, remote, gateway);
+            self.configure(number);
+        }
+    }
+
+    fn remove_path(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.remove(&number) else { return };
+        for other in self.paths.values_mut() {
+            if other.via.is_some_and(|via| via.slot == u32::from(number)) {
+                other.via = None;
+            }
+        }
+        self.move_off(now, number, &path.name, Cause::InterfaceGone);
+        self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        if self.registered() {
+            self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
+        }
+        self.redirect_dead_paths(now);
+        let report = Report::PathRemoved { host: String::new(), path: path.name };
+        self.out.push_back(HostOutput::Report(report));
+    }
+
+    /// Offers a path to the anchor, if it listens.
+    pub(super) fn offer(&mut self, number: u8) {
+        if !self.registered() {
+            return;
+        }
+        let Some(path) = self.paths.get(&number) else { return };
+        let keepalive = &path.config.keepalive;
+        let offer = PathOffer {
+            path: number,
+            name: path.name.chars().take(segue_wire::signal::MAX_NAME / 4).collect(),
+            index: u32::from(number),
+            cookie: path.rx_cookie,
+            k: keepalive.k,
+            t_ka_ms: (keepalive.t_ka.0 / 1_000_000).min(u64::from(u16::MAX)) as u16,
+        };
+        self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
+    }
+
+    pub(super) fn on_path_ready(&mut self, now: Time, grant: PathGrant) {
+        let number = grant.path;
+        let seed = self.secrets.seed();
+        let port = self.anchor.map(|anchor| anchor.port());
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if path.grant.as_ref() == Some(&grant) {
+            return;
+        }
+        path.grant = Some(grant);
+        path.via = None;
+        if let Some(port) = port {
+            path.remote.set_port(port);
+        }
+        path.client = Some(Client::new(path.config.keepalive.clone(), now, seed));
+        let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
+        self.configure(number);
+        self.out.push_back(HostOutput::Report(report));
+        self.feed(now, number, ClientInput::Tick);
+    }
+
+    fn configure(&mut self, number: u8) {
+        let Some(path) = self.paths.get(&number) else { return };
+        let Some(grant) = &path.grant else { return };
+        let setup = PathSetup {
+            tx_index: grant.index,
+            tx_cookie: grant.cookie,
+            rx_cookie: path.rx_cookie,
+            key: ProbeKey(grant.key),
+            local: Some(SocketAddr::new(path.local, self.config.port)),
+            remote: Some(path.remote),
+            ifindex: path.ifindex,
+            gateway: path.gateway,
+            owner: 0,
+        };
+        self.out.push_back(HostOutput::SetPath(u32::from(number), setup));
+    }
+
+    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
+        let Ok(number) = u8::try_from(probe.slot) else { return };
+        let input = match probe.kind {
+            ProbeKind::Response => ClientInput::Response(probe.arrival),
+            ProbeKind::Unsolicited => ClientInput::Unsolicited(probe.arrival),
+            ProbeKind::Request => return,
+        };
+        self.feed(now, number, input);
+    }
+
+    pub(super) fn tick_paths(&mut self, now: Time) {
+        let due: Vec<u8> = self
+            .paths
+            .iter()
+            .filter(|(_, path)| path.deadline().is_some_and(|(at, _)| at <= now))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in due {
+            self.feed(now, number, ClientInput::Tick);
+        }
+    }
+
+    /// Gives a path's client an input and does what it says.
+    fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let Some(client) = &mut path.client else { return };
+        let was_up = client.state() == State::Up;
+        client.handle(now, input);
+        let mut outputs = Vec::new();
+        while let Some(output) = client.poll() {
+            outputs.push(output);
+        }
+        if !was_up && client.state() == State::Up {
+            path.usable_since = now;
+        }
+        let mut sampled = false;
+        for output in outputs {
+            match output {
+                ClientOutput::SendRequest(request) => self.send_request(number, request),
+                ClientOutput::State(state) => self.on_path_state(now, number, state),
+                ClientOutput::Heard(heard) => self.on_path_heard(now, number, heard),
+                ClientOutput::Sample(_) => sampled = true,
+            }
+        }
+        if sampled && now.since(self.evaluated) >= EVALUATION {
+            self.evaluate(now);
+        }
+    }
+
+    fn send_request(&mut self, number: u8, request: segue_keepalive::Request) {
+        let heard = self
+            .paths
+            .iter()
+            .filter(|(_, path)| path.client.as_ref().is_some_and(Client::heard))
+            .fold(0u16, |word, (n, _)| word | 1 << n);
+        let Some(path) = self.paths.get(&number) else { return };
+        let mut probe = request.probe;
+        probe.heard = heard;
+        self.out.push_back(HostOutput::SendProbe(ProbeOut {
+            slot: u32::from(number),
+            k: path.config.keepalive.k,
+            probe,
+            held_since: request.held_since,
+        }));
+    }
+
+    fn on_path_state(&mut self, now: Time, number: u8, state: State) {
+        let Some(path) = self.paths.get(&number) else { return };
+        let heard = path.client.as_ref().is_some_and(Client::heard);
+        let name = path.name.to_string();
+        let bound = path.detection_bound();
+        let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
+        match state {
+            State::Down if heard => self.redirect_dead_paths(now),
+            State::Down => self.move_off(now, number, &name, Cause::Down),
+            State::Up => {
+                self.set_via(number, None);
+                self.redirect_dead_paths(now);
+                self.evaluate(now);
+            }
+            State::Starting => {}
+        }
+        self.out.push_back(HostOutput::Report(Report::PathState {
+            host: String::new(),
+            path: name,
+            state,
+            heard,
+            silent: silent.filter(|_| state == State::Down),
+            bound,
+        }));
+        self.rescue_signal();
+    }
+
+    /// The downlink of a path whose uplink was already given up fell silent too, so its flows move
+    /// for good; or it is heard again, which changes nothing until answers come.
+    fn on_path_heard(&mut self, now: Time, number: u8, heard: bool) {
+        let Some(path) = self.paths.get(&number) else { return };
+        if !heard && path.via.is_some_and(|via| via.one_way) {
+            let name = path.name.to_string();
+            self.move_off(now, number, &name, Cause::Down);
+        }
+    }
+
+    /// Redirects every dead path to the best live one, and ends redirections to paths that died.
+    pub(super) fn redirect_dead_paths(&mut self, now: Time) {
+        let target = self.best_for_all(now);
+        let dead: Vec<(u8, bool)> = self
+            .paths
+            .iter()
+            .filter(|(_, path)| path.is_down())
+            .map(|(n, path)| (*n, path.client.as_ref().is_some_and(Client::heard)))
+            .collect();
+        for (number, heard) in dead {
+            let via = target
+                .filter(|target| *target != number)
+                .map(|target| Redirect { slot: u32::from(target), one_way: heard });
+            let before = self.paths.get(&number).and_then(|path| path.via);
+            self.set_via(number, via);
+            if heard
+                && before.is_none()
+                && let Some(target) = target
+            {
+                self.report_move(number, target, Cause::UplinkDown);
+            }
+        }
+    }
+
+    pub(super) fn set_via(&mut self, number: u8, via: Option<Redirect>) {
+        if let Some(path) = self.paths.get_mut(&number)
+            && path.via != via
+        {
+            path.via = via;
+            self.out.push_back(HostOutput::SetVia(u32::from(number), via));
+        }
+    }
+}
