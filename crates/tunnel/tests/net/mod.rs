@@ -59,7 +59,11 @@ enum Event {
     /// `None`: the connection is closed.
     ToHost(usize, ConnId, Option<FromAnchor>),
     Closed(ConnId),
-    Handshake { host: usize, attempt: u64, interface: String },
+    Handshake {
+        host: usize,
+        attempt: u64,
+        interface: String,
+    },
     CheckConns,
     App(usize),
 }
@@ -97,12 +101,7 @@ pub struct Net {
 
 /// K = 3, one average of a second.
 pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
-    Keepalive {
-        k,
-        t_ka: ms(t_ka_ms),
-        taus: vec![Tau::symmetric(secs(1))],
-        ..Keepalive::default()
-    }
+    Keepalive { k, t_ka: ms(t_ka_ms), taus: vec![Tau::symmetric(secs(1))], ..Keepalive::default() }
 }
 
 pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
