@@ -3,5 +3,9 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod interfaces;
+mod one_direction;
+mod planned;
 mod registration;
+mod returns;
 mod silent_outage;
