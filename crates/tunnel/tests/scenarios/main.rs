@@ -4,8 +4,10 @@
 mod net;
 
 mod interfaces;
+mod lifetimes;
 mod one_direction;
 mod planned;
+mod refusals;
 mod registration;
 mod returns;
 mod silent_outage;

@@ -53,7 +53,7 @@ fn when_the_uplink_dies_uplink_flows_move_and_the_downlink_stays() {
             let stream = &net.apps[app];
             assert!(stream.up.gap(stream.interval) <= bound, "seed {seed}: {:?}", stream.up);
             // At worst the downlink made a detour over the slower path, of which nothing is lost.
-            assert!(stream.down.worst <= stream.interval + ms(60), "seed {seed}: {:?}", stream.down);
+            assert!(stream.down.worst <= stream.interval + ms(70), "seed {seed}: {:?}", stream.down);
             assert_eq!(net.routes(app).1.as_deref(), Some("wifi"), "seed {seed}");
             elsewhere += stream.down.count_over("lte");
         }
