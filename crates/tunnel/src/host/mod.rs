@@ -273,8 +273,15 @@ impl Host {
             self.out.push_back(HostOutput::Signal(FromHost::Leave));
         }
         self.signal = Signal::Stopped;
-        for number in core::mem::take(&mut self.paths).into_keys() {
-            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        for key in core::mem::take(&mut self.flows).into_keys() {
+            self.out.push_back(HostOutput::Unbind(key));
+        }
+        let numbers: Vec<u8> = self.paths.keys().copied().collect();
+        for number in numbers {
+            self.leave(number);
+            if self.paths.remove(&number).is_some_and(|path| path.is_set()) {
+                self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+            }
         }
         for waiting in self.waiting.drain(..) {
             self.out.push_back(HostOutput::Discard(waiting.ticket));

@@ -425,7 +425,7 @@ impl Host {
     }
 
     /// Ends the redirections to a path.
-    fn leave(&mut self, number: u8) {
+    pub(super) fn leave(&mut self, number: u8) {
         let over = |path: &Path| path.via.is_some_and(|via| via.slot == u32::from(number));
         let numbers: Vec<u8> =
             self.paths.iter().filter(|(_, path)| over(path)).map(|(n, _)| *n).collect();

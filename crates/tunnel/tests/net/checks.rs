@@ -5,7 +5,7 @@ use segue_tunnel::{Cause, HostInput, Report};
 use segue_wire::FlowKey;
 use segue_wire::signal::FromAnchor;
 
-use super::Net;
+use super::{Data, NO_APP, Net};
 
 pub fn is_registered(message: &FromAnchor) -> bool {
     matches!(message, FromAnchor::Registered { .. })
@@ -21,6 +21,15 @@ impl Net {
     ) {
         let to = to.map(String::from);
         self.to_host(host, HostInput::Handover { flow, class, to });
+    }
+
+    /// A packet of a flow that no application has.
+    pub fn miss_at_host(&mut self, host: usize, key: FlowKey, dscp: u8) {
+        self.send_from_host(host, Data { key, dscp, app: NO_APP, round: 0 });
+    }
+
+    pub fn miss_at_anchor(&mut self, key: FlowKey) {
+        self.send_from_anchor(Data { key, dscp: 0, app: NO_APP, round: 0 });
     }
 
     /// No path of either end sends its packets over another one.

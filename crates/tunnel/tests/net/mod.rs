@@ -30,6 +30,8 @@ use datapath::{Received, Sent};
 
 /// Where the anchor listens.
 pub const ANCHOR: &str = "203.0.113.1:5005";
+/// The application of packets that none has sent.
+pub const NO_APP: usize = usize::MAX;
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 200;
 
@@ -438,7 +440,7 @@ impl Net {
         match self.anchor_datapath.receive(self.now, from, packet) {
             Received::Data(data, slot) => {
                 let name = self.anchor.path(slot).expect("a path of the datapath").name.clone();
-                let app = &mut self.apps[data.app];
+                let Some(app) = self.apps.get_mut(data.app) else { return };
                 app.up.arrived(self.now, &name, data.round == app.round);
             }
             Received::Probe(probe, answer) => {
@@ -458,7 +460,7 @@ impl Net {
             Received::Data(data, slot) => {
                 let path = node.machine.paths().find(|(n, _)| u32::from(*n) == slot);
                 let name = path.expect("a path of the datapath").1.name().to_string();
-                let app = &mut self.apps[data.app];
+                let Some(app) = self.apps.get_mut(data.app) else { return };
                 app.down.arrived(self.now, &name, data.round == app.round);
             }
             Received::Probe(probe, _) => {

@@ -7,6 +7,7 @@ mod interfaces;
 mod lifetimes;
 mod one_direction;
 mod planned;
+mod random_walk;
 mod refusals;
 mod registration;
 mod returns;

@@ -155,6 +155,8 @@ fn a_connection_that_is_refused_does_not_keep_its_host_from_expiring() {
     let answer = say(&mut net, conn, FromHost::Register { version: 0, epoch: 1 });
     assert_eq!(answer.len(), 1);
     assert_eq!(net.anchor.hosts().next().unwrap().conn, None);
+    net.run_for(ms(100));
+    assert!(!net.hosts[host].machine.registered());
     // Its paths live on, and it registers again by itself.
     assert!(net.run_while_not(secs(10), |net| net.hosts[host].machine.registered()));
     expect_undisturbed(&mut net, host);
