@@ -151,6 +151,13 @@ impl Client {
         &self.config
     }
 
+    /// Leaves what is lost until the next response out of the averages of one-way loss; the counts
+    /// have it. For a caller that judges paths by their loss and knows of an outage otherwise: the
+    /// path must not look bad for long after it.
+    pub fn ignore_outage(&mut self) {
+        self.measure.outage();
+    }
+
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
         let probe = &arrival.probe;
         // Never sent: a former client's answer. It shows that the downlink works, nothing else.

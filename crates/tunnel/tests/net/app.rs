@@ -13,6 +13,7 @@ pub struct App {
     pub dscp: u8,
     pub interval: Span,
     pub running: bool,
+    pub round: u32,
     pub up: Stream,
     pub down: Stream,
 }
@@ -36,12 +37,14 @@ impl Stream {
         *self = Stream { silent, last_arrival, ..Stream::default() };
     }
 
-    pub fn arrived(&mut self, now: Time, path: &str) {
-        self.received += 1;
+    pub fn arrived(&mut self, now: Time, path: &str, counts: bool) {
         if let Some(last) = self.last_arrival.replace(now) {
             self.worst = self.worst.max(now.since(last));
         }
-        *self.over.entry(path.into()).or_default() += 1;
+        if counts {
+            self.received += 1;
+            *self.over.entry(path.into()).or_default() += 1;
+        }
     }
 
     /// The gap as a listener notes it: what the largest distance is longer than the pace.

@@ -17,6 +17,8 @@ pub struct Data {
     pub dscp: u8,
     /// Which application.
     pub app: usize,
+    /// Since which reset of the application's counts.
+    pub round: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +161,11 @@ impl Datapath {
     /// The path that a flow's packets take, `via` followed.
     pub fn route(&self, key: &FlowKey) -> Option<u32> {
         self.next_hop(key).map(|(slot, _)| slot)
+    }
+
+    /// Packets received on all paths.
+    pub fn received(&self) -> u32 {
+        self.slots.values().map(|path| path.rx).sum()
     }
 
     pub fn heard(&self, slot: u32) -> Option<u16> {

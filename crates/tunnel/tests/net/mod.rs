@@ -2,6 +2,7 @@
 //! connections, and applications. The same seed gives the same run.
 
 mod app;
+mod checks;
 mod datapath;
 mod link;
 mod outputs;
@@ -20,6 +21,7 @@ use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost};
 
 pub use app::{App, Stream};
+pub use checks::is_registered;
 pub use datapath::{Data, Datapath, Packet};
 pub use link::{Link, Way};
 use signal::Conn;
@@ -28,6 +30,8 @@ use datapath::{Received, Sent};
 
 /// Where the anchor listens.
 pub const ANCHOR: &str = "203.0.113.1:5005";
+/// The application of packets that none has sent.
+pub const NO_APP: usize = usize::MAX;
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 200;
 
@@ -230,7 +234,7 @@ impl Net {
             label: 0,
         };
         let (up, down) = (Stream::default(), Stream::default());
-        self.apps.push(App { host, key, dscp, interval, running: true, up, down });
+        self.apps.push(App { host, key, dscp, interval, running: true, round: 0, up, down });
         let app = self.apps.len() - 1;
         self.schedule(self.now, Event::App(app));
         app
@@ -250,6 +254,7 @@ impl Net {
 
     pub fn reset_streams(&mut self) {
         for app in &mut self.apps {
+            app.round += 1;
             app.up.reset();
             app.down.reset();
         }
@@ -369,13 +374,14 @@ impl Net {
     }
 
     fn run_app(&mut self, app: usize) {
-        let App { host, key, dscp, interval, running, up, down } = &mut self.apps[app];
+        let App { host, key, dscp, interval, running, round, up, down } =
+            &mut self.apps[app];
         if !*running {
             return;
         }
-        let (host, interval) = (*host, *interval);
-        let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app });
-        let downward = (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app });
+        let (host, interval, round) = (*host, *interval, *round);
+        let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app, round });
+        let downward = (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
         up.sent += u64::from(upward.is_some());
         down.sent += u64::from(downward.is_some());
         self.schedule(self.now + interval, Event::App(app));
@@ -433,7 +439,8 @@ impl Net {
         match self.anchor_datapath.receive(self.now, from, packet) {
             Received::Data(data, slot) => {
                 let name = self.anchor.path(slot).expect("a path of the datapath").name.clone();
-                self.apps[data.app].up.arrived(self.now, &name);
+                let Some(app) = self.apps.get_mut(data.app) else { return };
+                app.up.arrived(self.now, &name, data.round == app.round);
             }
             Received::Probe(probe, answer) => {
                 self.count(0, 1);
@@ -452,7 +459,8 @@ impl Net {
             Received::Data(data, slot) => {
                 let path = node.machine.paths().find(|(n, _)| u32::from(*n) == slot);
                 let name = path.expect("a path of the datapath").1.name().to_string();
-                self.apps[data.app].down.arrived(self.now, &name);
+                let Some(app) = self.apps.get_mut(data.app) else { return };
+                app.down.arrived(self.now, &name, data.round == app.round);
             }
             Received::Probe(probe, _) => {
                 self.count(0, 1);

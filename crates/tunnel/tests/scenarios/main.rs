@@ -3,5 +3,12 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod interfaces;
+mod lifetimes;
+mod one_direction;
+mod planned;
+mod random_walk;
+mod refusals;
 mod registration;
+mod returns;
 mod silent_outage;
