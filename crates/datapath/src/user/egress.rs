@@ -1,5 +1,6 @@
 //! From the TUN device to the network: one thread.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -107,6 +108,9 @@ fn classify(
             jobs.push(Job { path, flags, at, cut });
             continue;
         }
+        if is_local(inner.key.src) || is_local(inner.key.dst) {
+            continue;
+        }
         if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
             shared.drops.add(DropReason::NoHost, u64::from(cut.count));
             continue;
@@ -118,6 +122,14 @@ fn classify(
         }
     }
     (jobs, events)
+}
+
+/// Whether packets of an address are of no concern beyond the device: groups and the link itself.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => a.is_multicast() || a.is_link_local() || a.is_broadcast(),
+        IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.is_unspecified(),
+    }
 }
 
 /// Checks a packet with its virtio header.
