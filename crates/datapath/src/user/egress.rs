@@ -140,15 +140,15 @@ fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
 }
 
 impl Core {
-    /// The path that packets of a flow take, and the flags of their header.
+    /// The path that packets of a flow take, one detour followed, and the flags of their header;
+    /// `None` if there is none or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
         let slot = self.flows.slot(key)?;
         let bound = self.path(slot)?;
         let Some(via) = self.vias.get(slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
         };
-        // A detour to a path that is gone ends.
-        let path = self.path(via.slot).unwrap_or(bound);
+        let path = self.path(via.slot)?;
         Some((path.clone(), if via.one_way { DATA_ONE_WAY } else { 0 }))
     }
 }
