@@ -342,7 +342,8 @@ impl Datapath for User {
     /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
     /// nobody decided on is given up here.
     fn heartbeat(&mut self) {
-        lock(&self.shared.core).misses.purge(monotonic());
+        let given_up = lock(&self.shared.core).misses.purge(monotonic());
+        self.shared.drops.add(DropReason::NoRemote, given_up);
     }
 }
 

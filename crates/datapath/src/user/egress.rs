@@ -1,5 +1,6 @@
 //! From the TUN device to the network: one thread.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -107,6 +108,9 @@ fn classify(
             jobs.push(Job { path, flags, at, cut });
             continue;
         }
+        if is_local(inner.key.src) || is_local(inner.key.dst) {
+            continue;
+        }
         if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
             shared.drops.add(DropReason::NoHost, u64::from(cut.count));
             continue;
@@ -120,6 +124,14 @@ fn classify(
     (jobs, events)
 }
 
+/// Whether packets of an address are of no concern beyond the device: groups and the link itself.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => a.is_multicast() || a.is_link_local() || a.is_broadcast(),
+        IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.is_unspecified(),
+    }
+}
+
 /// Checks a packet with its virtio header.
 fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
     let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
@@ -128,15 +140,15 @@ fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
 }
 
 impl Core {
-    /// The path that packets of a flow take, and the flags of their header.
+    /// The path that packets of a flow take, one detour followed, and the flags of their header;
+    /// `None` if there is none or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
         let slot = self.flows.slot(key)?;
         let bound = self.path(slot)?;
         let Some(via) = self.vias.get(slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
         };
-        // A detour to a path that is gone ends.
-        let path = self.path(via.slot).unwrap_or(bound);
+        let path = self.path(via.slot)?;
         Some((path.clone(), if via.one_way { DATA_ONE_WAY } else { 0 }))
     }
 }
