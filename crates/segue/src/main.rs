@@ -11,6 +11,7 @@ mod units;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
@@ -37,7 +38,11 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Host(args) => cmd::host::run(args),
         Verb::Anchor(args) => cmd::anchor::run(args),
@@ -54,4 +59,18 @@ fn main() -> ExitCode {
         eprintln!("segue: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Help and version as clap prints them; anything else in one line that says what is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
+    let said = said.join(" ");
+    eprintln!("segue: {}", said.strip_prefix("error: ").unwrap_or(&said));
+    ExitCode::from(2)
 }

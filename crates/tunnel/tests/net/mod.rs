@@ -374,14 +374,14 @@ impl Net {
     }
 
     fn run_app(&mut self, app: usize) {
-        let App { host, key, dscp, interval, running, round, up, down } =
-            &mut self.apps[app];
+        let App { host, key, dscp, interval, running, round, up, down } = &mut self.apps[app];
         if !*running {
             return;
         }
         let (host, interval, round) = (*host, *interval, *round);
         let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app, round });
-        let downward = (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
+        let downward =
+            (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
         up.sent += u64::from(upward.is_some());
         down.sent += u64::from(downward.is_some());
         self.schedule(self.now + interval, Event::App(app));

@@ -124,7 +124,7 @@ impl Stage {
 
     fn host_config(&self, datapath: Choice, responsiveness: Span) -> String {
         let mut text = format!(
-            "control = {:?}\ndatapath = \"{}\"\n\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\"]\n",
+            "control = {:?}\ndatapath = \"{}\"\n\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\", \"10s\"]\n",
             self.socket("host"),
             choice_name(datapath),
             responsiveness.as_millis_f64(),
