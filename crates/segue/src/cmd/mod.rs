@@ -1,8 +1,10 @@
 //! The verbs.
 
 pub mod anchor;
+pub mod demo;
 pub mod enroll;
 pub mod host;
+pub mod lab;
 pub mod look;
 pub mod plan;
 pub mod probe;

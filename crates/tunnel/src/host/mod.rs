@@ -48,6 +48,9 @@ pub struct Host {
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     paths: BTreeMap<u8, Path>,
+    /// The number of each interface seen, so that one that comes back has its number again, and what
+    /// the operator ordered and the steering remembers of it still holds.
+    numbers: BTreeMap<String, u8>,
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
@@ -84,6 +87,7 @@ impl Host {
             anchor: None,
             inner: Vec::new(),
             paths: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
             causes: BTreeMap::new(),
@@ -186,7 +190,8 @@ impl Host {
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
             FromAnchor::PathRefused { path, reason } => {
-                if self.paths.contains_key(&path) {
+                if let Some(path) = self.paths.get_mut(&path) {
+                    path.offer_at = Some(now + RETRY_MAX);
                     self.out.push_back(HostOutput::Report(Report::Refused {
                         host: String::new(),
                         reason,
@@ -238,6 +243,18 @@ impl Host {
         }
     }
 
+    fn repeat_offers(&mut self, now: Time) {
+        let due = |path: &Path| path.offer_at.is_some_and(|at| at <= now);
+        let numbers: Vec<u8> =
+            self.paths.iter().filter(|(_, path)| due(path)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            if let Some(path) = self.paths.get_mut(&number) {
+                path.offer_at = None;
+            }
+            self.offer(number);
+        }
+    }
+
     fn on_tick(&mut self, now: Time) {
         match self.signal {
             Signal::Idle(at) if at <= now => self.connect(now),
@@ -245,6 +262,7 @@ impl Host {
             _ => {}
         }
         self.tick_paths(now);
+        self.repeat_offers(now);
         if self.steering.deadline().is_some_and(|at| at <= now) {
             self.evaluate(now);
         }
@@ -255,8 +273,15 @@ impl Host {
             self.out.push_back(HostOutput::Signal(FromHost::Leave));
         }
         self.signal = Signal::Stopped;
-        for number in core::mem::take(&mut self.paths).into_keys() {
-            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        for key in core::mem::take(&mut self.flows).into_keys() {
+            self.out.push_back(HostOutput::Unbind(key));
+        }
+        let numbers: Vec<u8> = self.paths.keys().copied().collect();
+        for number in numbers {
+            self.leave(number);
+            if self.paths.remove(&number).is_some_and(|path| path.is_set()) {
+                self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+            }
         }
         for waiting in self.waiting.drain(..) {
             self.out.push_back(HostOutput::Discard(waiting.ticket));

@@ -31,6 +31,8 @@ pub struct Path {
     grant: Option<PathGrant>,
     client: Option<Client>,
     usable_since: Time,
+    /// When to offer it again, after a refusal.
+    pub(super) offer_at: Option<Time>,
     pub(super) via: Option<Redirect>,
 }
 
@@ -78,7 +80,19 @@ impl Path {
     }
 
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
-        self.client.as_ref().and_then(Client::deadline)
+        let client = self.client.as_ref().and_then(Client::deadline);
+        let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
+        client.into_iter().chain(offer).min_by_key(|(at, _)| *at)
+    }
+
+    /// Whether the anchor has granted it, so that the datapath has it.
+    pub(super) fn is_set(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Answers arrive, and have for so long.
+    pub(super) fn is_up_since(&self, now: Time, hold: Span) -> bool {
+        self.is_up() && now.since(self.usable_since) >= hold
     }
 
     /// T_Rmax of eq. 1 with the largest RTT seen.
@@ -92,12 +106,19 @@ impl Path {
     fn view(&self, number: u8) -> PathView {
         let estimates = self.client.as_ref().map(Client::estimates);
         let first = |v: &[f64]| v.first().copied();
+        // An idle path has its probes alone to count: over a short time one lost probe would look
+        // like a bad network, so loss is judged over the longest of the averages.
+        let longest = |v: &[f64]| {
+            let taus = &self.config.keepalive.taus;
+            let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
+            v.get(index).copied()
+        };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.and_then(|e| first(&e.owl_up)).unwrap_or(0.0),
-            loss_down: estimates.and_then(|e| first(&e.owl_down)).unwrap_or(0.0),
+            loss_up: estimates.and_then(|e| longest(&e.owl_up)).unwrap_or(0.0),
+            loss_down: estimates.and_then(|e| longest(&e.owl_down)).unwrap_or(0.0),
             jitter_s: 0.0,
             price: self.config.price,
             since: self.usable_since,
@@ -121,6 +142,8 @@ impl Host {
             .filter(|(_, path)| !interfaces.iter().any(|i| i.name == path.name))
             .map(|(number, _)| *number)
             .collect();
+        let is_new = |i: &Interface| !self.interfaces.iter().any(|old| old.name == i.name);
+        let any_new = interfaces.iter().any(is_new);
         self.interfaces = interfaces;
         for number in gone {
             self.remove_path(now, number);
@@ -131,7 +154,8 @@ impl Host {
                 None => self.add_path(&interface),
             }
         }
-        if matches!(self.signal, Signal::Idle(_)) {
+        // Only a new interface is worth an attempt before its time.
+        if any_new && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
             self.connect(now);
         }
         self.rescue_signal();
@@ -149,8 +173,7 @@ impl Host {
 
     fn add_path(&mut self, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
-        let free = (0..MAX_PATHS as u8).find(|number| !self.paths.contains_key(number));
-        let Some(number) = free else { return };
+        let Some(number) = self.number_for(&interface.name) else { return };
         let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path).clone();
         let path = Path {
             name: interface.name.clone(),
@@ -163,10 +186,29 @@ impl Host {
             grant: None,
             client: None,
             usable_since: Time::ZERO,
+            offer_at: None,
             via: None,
         };
         self.paths.insert(number, path);
         self.offer(number);
+    }
+
+    /// The number that this interface had before, else one that none had, else that of an interface
+    /// that is gone; `None` if all are in use.
+    fn number_for(&mut self, name: &str) -> Option<u8> {
+        if let Some(number) = self.numbers.get(name) {
+            return Some(*number);
+        }
+        let all = || 0..MAX_PATHS as u8;
+        let number = all()
+            .find(|number| !self.numbers.values().any(|known| known == number))
+            .or_else(|| all().find(|number| !self.paths.contains_key(number)))?;
+        if self.numbers.values().any(|known| *known == number) {
+            self.numbers.retain(|_, known| *known != number);
+            self.forget_orders(number);
+        }
+        self.numbers.insert(name.to_string(), number);
+        Some(number)
     }
 
     /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
@@ -184,17 +226,16 @@ impl Host {
 
     fn remove_path(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.remove(&number) else { return };
-        for other in self.paths.values_mut() {
-            if other.via.is_some_and(|via| via.slot == u32::from(number)) {
-                other.via = None;
-            }
+        if path.is_set() {
+            self.leave(number);
+            self.move_off(now, number, &path.name, Cause::InterfaceGone);
+            self.redirect_dead_paths(now);
+            self.unbind_from(number);
+            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
         }
-        self.move_off(now, number, &path.name, Cause::InterfaceGone);
-        self.out.push_back(HostOutput::RemovePath(u32::from(number)));
         if self.registered() {
             self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
         }
-        self.redirect_dead_paths(now);
         let report = Report::PathRemoved { host: String::new(), path: path.name };
         self.out.push_back(HostOutput::Report(report));
     }
@@ -226,13 +267,17 @@ impl Host {
             return;
         }
         path.grant = Some(grant);
-        path.via = None;
+        path.offer_at = None;
         if let Some(port) = port {
             path.remote.set_port(port);
         }
         path.client = Some(Client::new(path.config.keepalive.clone(), now, seed));
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
+        self.set_via(number, None);
+        self.leave(number);
+        self.redirect_dead_paths(now);
+        self.evaluate(now);
         self.out.push_back(HostOutput::Report(report));
         self.feed(now, number, ClientInput::Tick);
     }
@@ -326,6 +371,11 @@ impl Host {
         let name = path.name.to_string();
         let bound = path.detection_bound();
         let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
+        if state == State::Down
+            && let Some(client) = self.paths.get_mut(&number).and_then(|p| p.client.as_mut())
+        {
+            client.ignore_outage();
+        }
         match state {
             State::Down if heard => self.redirect_dead_paths(now),
             State::Down => self.move_off(now, number, &name, Cause::Down),
@@ -378,6 +428,16 @@ impl Host {
             {
                 self.report_move(number, target, Cause::UplinkDown);
             }
+        }
+    }
+
+    /// Ends the redirections to a path.
+    pub(super) fn leave(&mut self, number: u8) {
+        let over = |path: &Path| path.via.is_some_and(|via| via.slot == u32::from(number));
+        let numbers: Vec<u8> =
+            self.paths.iter().filter(|(_, path)| over(path)).map(|(n, _)| *n).collect();
+        for other in numbers {
+            self.set_via(other, None);
         }
     }
 

@@ -76,6 +76,8 @@ struct TargetSummary<'a> {
     owl_up: Option<f64>,
     owl_down: Option<f64>,
     rtl: Option<f64>,
+    packets_up: Packets,
+    packets_down: Packets,
     owl_up_ewma: &'a [f64],
     owl_down_ewma: &'a [f64],
     rtl_ewma: &'a [f64],
@@ -85,6 +87,13 @@ struct TargetSummary<'a> {
     reordered: u64,
     stamp: &'static str,
     drops: BTreeMap<&'static str, u64>,
+}
+
+/// Packets of one direction between the first and the last exchange.
+#[derive(Serialize)]
+struct Packets {
+    sent: u64,
+    received: u64,
 }
 
 impl Screen {
@@ -187,6 +196,8 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         owl_up: loss(estimates.up),
         owl_down: loss(estimates.down),
         rtl: loss(Counted { sent: judged.into(), received: received.into() }),
+        packets_up: packets(estimates.up),
+        packets_down: packets(estimates.down),
         owl_up_ewma: &estimates.owl_up,
         owl_down_ewma: &estimates.owl_down,
         rtl_ewma: &estimates.rtl,
@@ -201,6 +212,10 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         },
         drops: drops(&target.drops),
     }
+}
+
+fn packets(counted: Counted) -> Packets {
+    Packets { sent: counted.sent, received: counted.received }
 }
 
 impl TargetSummary<'_> {

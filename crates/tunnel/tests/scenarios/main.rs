@@ -1,0 +1,14 @@
+//! Host and anchor together on virtual time.
+
+#[path = "../net/mod.rs"]
+mod net;
+
+mod interfaces;
+mod lifetimes;
+mod one_direction;
+mod planned;
+mod random_walk;
+mod refusals;
+mod registration;
+mod returns;
+mod silent_outage;
