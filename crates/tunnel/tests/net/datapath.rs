@@ -255,7 +255,8 @@ impl Datapath {
                 Received::Data(data, packet.index)
             }
             Body::Probe { kind, k, probe, key } => {
-                let newer = path.last_seq.is_none_or(|last| (probe.seq.wrapping_sub(last) as i32) > 0);
+                let newer =
+                    path.last_seq.is_none_or(|last| (probe.seq.wrapping_sub(last) as i32) > 0);
                 let fresh = kind == ProbeKind::Response || newer;
                 if key != path.setup.key || !fresh || is_anchor != (kind == ProbeKind::Request) {
                     self.refused += 1;

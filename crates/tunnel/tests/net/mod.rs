@@ -63,7 +63,11 @@ enum Event {
     /// `None`: the connection is closed.
     ToHost(usize, ConnId, Option<FromAnchor>),
     Closed(ConnId),
-    Handshake { host: usize, attempt: u64, interface: String },
+    Handshake {
+        host: usize,
+        attempt: u64,
+        interface: String,
+    },
     CheckConns,
     App(usize),
 }
@@ -101,12 +105,7 @@ pub struct Net {
 
 /// K = 3, one average of a second.
 pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
-    Keepalive {
-        k,
-        t_ka: ms(t_ka_ms),
-        taus: vec![Tau::symmetric(secs(1))],
-        ..Keepalive::default()
-    }
+    Keepalive { k, t_ka: ms(t_ka_ms), taus: vec![Tau::symmetric(secs(1))], ..Keepalive::default() }
 }
 
 pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
@@ -375,14 +374,14 @@ impl Net {
     }
 
     fn run_app(&mut self, app: usize) {
-        let App { host, key, dscp, interval, running, round, up, down } =
-            &mut self.apps[app];
+        let App { host, key, dscp, interval, running, round, up, down } = &mut self.apps[app];
         if !*running {
             return;
         }
         let (host, interval, round) = (*host, *interval, *round);
         let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app, round });
-        let downward = (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
+        let downward =
+            (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
         up.sent += u64::from(upward.is_some());
         down.sent += u64::from(downward.is_some());
         self.schedule(self.now + interval, Event::App(app));

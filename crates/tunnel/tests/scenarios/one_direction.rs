@@ -53,7 +53,11 @@ fn when_the_uplink_dies_uplink_flows_move_and_the_downlink_stays() {
             let stream = &net.apps[app];
             assert!(stream.up.gap(stream.interval) <= bound, "seed {seed}: {:?}", stream.up);
             // At worst the downlink made a detour over the slower path, of which nothing is lost.
-            assert!(stream.down.worst <= stream.interval + ms(70), "seed {seed}: {:?}", stream.down);
+            assert!(
+                stream.down.worst <= stream.interval + ms(70),
+                "seed {seed}: {:?}",
+                stream.down
+            );
             assert_eq!(net.routes(app).1.as_deref(), Some("wifi"), "seed {seed}");
             elsewhere += stream.down.count_over("lte");
         }
@@ -69,7 +73,10 @@ fn when_the_uplink_dies_uplink_flows_move_and_the_downlink_stays() {
         let stream = &net.apps[bulk];
         assert_eq!(stream.down.sent, stream.down.received, "seed {seed}");
         let causes = net.causes(host);
-        assert!(causes.contains(&Cause::UplinkDown) && !causes.contains(&Cause::Down), "{causes:?}");
+        assert!(
+            causes.contains(&Cause::UplinkDown) && !causes.contains(&Cause::Down),
+            "{causes:?}"
+        );
     }
     println!("downlink packets elsewhere for a moment: {elsewhere} in {SEEDS} runs");
 }

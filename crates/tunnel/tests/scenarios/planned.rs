@@ -19,8 +19,7 @@ fn expect_nothing_lost(net: &mut Net) {
 fn one_flow_a_class_or_all_move_to_an_interface_and_back_without_loss() {
     for seed in 0..50 {
         let (mut net, host) = Net::two_paths(seed, host_config(3, 60));
-        let (voice, other, bulk) =
-            (net.add_voice(host), net.add_voice(host), net.add_bulk(host));
+        let (voice, other, bulk) = (net.add_voice(host), net.add_voice(host), net.add_bulk(host));
         net.run_for(secs(3) + ms(Rng::new(seed).below(1_000)));
         let on = |net: &Net, app, path| assert!(net.flows_use(app, path), "{:?}", net.routes(app));
         let key = Some(net.apps[voice].key);

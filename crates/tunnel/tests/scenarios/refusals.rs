@@ -133,10 +133,14 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     let inner = net.hosts[host].machine.inner().to_vec();
     let conn = net.open(host, "wifi", "alice");
     let answer = say(&mut net, conn, register(2));
-    assert!(matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner));
+    assert!(
+        matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner)
+    );
     // Also over one and the same connection.
     let answer = say(&mut net, conn, register(3));
-    assert!(matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner));
+    assert!(
+        matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner)
+    );
     let alice = net.anchor.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
     net.to_anchor(AnchorInput::Disconnected { conn });
