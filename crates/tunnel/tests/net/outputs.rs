@@ -13,7 +13,7 @@ const MAX_OUTPUTS: usize = 10_000;
 
 impl Net {
     /// Gives a host an input and carries out all that follows.
-    pub fn to_host(&mut self, host: usize, input: HostInput) {
+    pub fn tell_host(&mut self, host: usize, input: HostInput) {
         self.hosts[host].machine.handle(self.now, input);
         for count in 0.. {
             assert!(count < MAX_OUTPUTS, "a host does not come to an end");
@@ -71,7 +71,7 @@ impl Net {
     }
 
     /// Gives the anchor an input and carries out all that follows.
-    pub fn to_anchor(&mut self, input: AnchorInput) {
+    pub fn tell_anchor(&mut self, input: AnchorInput) {
         self.anchor.handle(self.now, input);
         for count in 0.. {
             assert!(count < MAX_OUTPUTS, "the anchor does not come to an end");

@@ -123,11 +123,11 @@ fn an_interface_is_tried_as_soon_as_it_has_an_address() {
     net.add_link(host, "wifi", ms(10));
     let mut interface = net.link(host, "wifi").interface();
     let addresses = std::mem::take(&mut interface.addresses);
-    net.to_host(host, HostInput::Interfaces(vec![interface.clone()]));
+    net.tell_host(host, HostInput::Interfaces(vec![interface.clone()]));
     net.run_for(secs(30));
     assert_eq!(net.load.worst_signals, 0);
     interface.addresses = addresses;
-    net.to_host(host, HostInput::Interfaces(vec![interface]));
+    net.tell_host(host, HostInput::Interfaces(vec![interface]));
     net.run_for(ms(100));
     assert!(net.hosts[host].machine.registered());
 }
