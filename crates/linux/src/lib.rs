@@ -1,15 +1,19 @@
 //! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses
 //! ([`link`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]),
-//! UDP sockets with kernel timestamps ([`udp`]) and the monotonic clock ([`clock`]).
+//! UDP sockets with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection
+//! table ([`conntrack`]), the monotonic clock ([`clock`]) and threads that wake up on time ([`thread`]).
 
 pub mod clock;
+pub mod conntrack;
 pub mod error;
 mod ethtool;
 pub mod link;
 pub mod monitor;
 mod netlink;
 pub mod netns;
+pub mod packet;
 pub mod route;
+pub mod thread;
 pub mod udp;
 
 pub use error::LinuxError;

@@ -73,24 +73,29 @@ impl Message {
 }
 
 /// Sends a request and waits for the kernel's acknowledgement.
-pub(crate) fn request(mut message: Message) -> nix::Result<()> {
+pub(crate) fn request(message: Message) -> nix::Result<()> {
+    request_of(SockProtocol::NetlinkRoute, message)
+}
+
+/// The same for another netlink family.
+pub(crate) fn request_of(family: SockProtocol, mut message: Message) -> nix::Result<()> {
     let flags = u16::from_ne_bytes([message.0[6], message.0[7]]) | libc::NLM_F_ACK as u16;
     message.0[6..8].copy_from_slice(&flags.to_ne_bytes());
-    exchange(message, |_, _| ())
+    exchange(family, message, |_, _| ())
 }
 
 /// Sends a dump request and calls `each` with type and payload of every answer.
 pub(crate) fn dump(message: Message, each: impl FnMut(u16, &[u8])) -> nix::Result<()> {
-    exchange(message, each)
+    exchange(SockProtocol::NetlinkRoute, message, each)
 }
 
-fn exchange(message: Message, mut each: impl FnMut(u16, &[u8])) -> nix::Result<()> {
-    let socket: OwnedFd = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
+fn exchange(
+    family: SockProtocol,
+    message: Message,
+    mut each: impl FnMut(u16, &[u8]),
+) -> nix::Result<()> {
+    let socket: OwnedFd =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, family)?;
     let kernel = NetlinkAddr::new(0, 0);
     sendto(socket.as_raw_fd(), &message.finish(), &kernel, MsgFlags::empty())?;
     let mut buffer = vec![0u8; 64 * 1024];

@@ -17,7 +17,7 @@ use nix::sys::socket::{
     sendmsg, setsockopt,
 };
 use nix::sys::time::TimeSpec;
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock;
@@ -26,6 +26,10 @@ use crate::clock;
 const CONTROL_BYTES: usize = 256;
 /// A stamp older than this when it is collected means that the realtime clock was stepped.
 const STAMP_AGE_MAX_NS: u64 = 60_000_000_000;
+/// Readings of both clocks this close together need no second try, …
+const CLOCK_GAP_MAX: Span = Span::from_micros(1);
+/// … and there are no more tries than these.
+const CLOCK_TRIES_MAX: u32 = 4;
 /// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
@@ -96,6 +100,7 @@ pub struct TimestampedSocket {
     v6: bool,
     /// The kernel takes transmit stamps; without them ids are handed out all the same.
     tx_stamps: bool,
+    want_tx_stamps: bool,
     /// The id of the next datagram, and the id at which the kernel's count was zero.
     next_id: u32,
     kernel_zero: u32,
@@ -126,8 +131,14 @@ impl TimestampedSocket {
             io::ErrorKind::AddrInUse => UdpError::InUse { address: local },
             _ => io(error),
         })?;
-        let mut socket =
-            TimestampedSocket { socket, v6, tx_stamps: false, next_id: 0, kernel_zero: 0 };
+        let mut socket = TimestampedSocket {
+            socket,
+            v6,
+            tx_stamps: false,
+            want_tx_stamps: true,
+            next_id: 0,
+            kernel_zero: 0,
+        };
         socket.start_stamps();
         Ok(socket)
     }
@@ -145,6 +156,13 @@ impl TimestampedSocket {
     #[must_use]
     pub fn has_tx_stamps(&self) -> bool {
         self.tx_stamps
+    }
+
+    /// Takes no transmit stamps. For sockets whose user does not collect them with
+    /// [`TimestampedSocket::tx_stamp`]: uncollected ones fill the receive buffer.
+    pub fn receive_stamps_only(&mut self) {
+        self.want_tx_stamps = false;
+        self.start_stamps();
     }
 
     /// Enlarges the receive buffer, as far as the kernel's limit allows.
@@ -295,7 +313,8 @@ impl TimestampedSocket {
             | TimestampingFlag::SOF_TIMESTAMPING_OPT_TSONLY;
         // The count restarts when the option is turned on, not when it is set again.
         let _ = setsockopt(&self.socket, Timestamping, &receive);
-        self.tx_stamps = setsockopt(&self.socket, Timestamping, &both).is_ok();
+        self.tx_stamps =
+            self.want_tx_stamps && setsockopt(&self.socket, Timestamping, &both).is_ok();
         self.kernel_zero = self.next_id;
     }
 
@@ -357,8 +376,19 @@ struct Clocks {
 }
 
 impl Clocks {
+    /// Reads the realtime clock between two readings of the monotonic one, again if this program was
+    /// interrupted in between.
     fn read() -> Clocks {
-        Clocks { realtime_ns: clock::realtime_ns(), monotonic: clock::monotonic() }
+        let mut tries = 0;
+        loop {
+            let before = clock::monotonic();
+            let realtime_ns = clock::realtime_ns();
+            let gap = clock::monotonic().since(before);
+            tries += 1;
+            if gap < CLOCK_GAP_MAX || tries == CLOCK_TRIES_MAX {
+                return Clocks { monotonic: before + gap.half(), realtime_ns };
+            }
+        }
     }
 
     /// A stamp of the realtime clock on the monotonic one; `None` if there is none (zero), or if the

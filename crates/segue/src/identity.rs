@@ -62,7 +62,11 @@ impl Authority {
 
     /// Credentials for the host `name`.
     pub fn enroll(&self, name: &str) -> anyhow::Result<Credentials> {
-        sign(&self.authority, &format!("{name}.host.segue.invalid"), ExtendedKeyUsagePurpose::ClientAuth)
+        sign(
+            &self.authority,
+            &format!("{name}.host.segue.invalid"),
+            ExtendedKeyUsagePurpose::ClientAuth,
+        )
     }
 }
 
@@ -111,7 +115,7 @@ pub struct Join {
 
 impl fmt::Display for Join {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = postcard::to_stdvec(self).map_err(|_| fmt::Error)?;
+        let bytes = postcard::to_allocvec(self).map_err(|_| fmt::Error)?;
         write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
@@ -122,7 +126,9 @@ impl FromStr for Join {
     fn from_str(line: &str) -> anyhow::Result<Join> {
         let line = line.trim();
         let Some(text) = line.strip_prefix(PREFIX) else {
-            bail!("a join line begins with {PREFIX:?}; get one with `segue enroll NAME` at the anchor");
+            bail!(
+                "a join line begins with {PREFIX:?}; get one with `segue enroll NAME` at the anchor"
+            );
         };
         if line.len() > MAX_LINE {
             bail!("the join line is longer than {MAX_LINE} characters");

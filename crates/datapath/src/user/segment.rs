@@ -124,7 +124,8 @@ impl Cut {
             _ => transport + 8,
         };
         let gso_size = usize::from(vnet.gso_size);
-        let sane = network <= transport && transport % 2 == 0 && header <= MAX_HEADER;
+        let sane =
+            network >= 20 && network <= transport && transport % 2 == 0 && header <= MAX_HEADER;
         if !sane || header >= packet.len() || gso_size == 0 {
             return Err(bad);
         }
@@ -215,4 +216,4 @@ fn finish_segment(
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -23,8 +23,16 @@ pub fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
         .name(setup.tun_name.as_str())
         .mtu(mtu)
         .offload(true)
+        .enable(false)
         .build_sync()
         .map_err(kernel("creating the TUN device"))?;
+    // Without a link-local address the kernel solicits no routers and reports no groups on a device
+    // that leads to hosts, not to a link. A kernel without IPv6 has no such setting.
+    let key = format!("net/ipv6/conf/{}/addr_gen_mode", setup.tun_name);
+    if let Err(error) = segue_linux::link::sysctl(&key, "1") {
+        tracing::debug!(%error, "the TUN device may get a link-local address");
+    }
+    device.enabled(true).map_err(kernel("setting the TUN device up"))?;
     device.set_nonblocking(true).map_err(kernel("creating the TUN device"))?;
     if setup.role == Role::Host
         && let Err(error) = limit_segments(&device, setup.tun_mtu)

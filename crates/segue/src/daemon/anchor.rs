@@ -293,12 +293,10 @@ impl Daemon {
             Request::Handover { .. } => {
                 Response::Error("this is an anchor; handovers are the host's to decide".into())
             }
-            Request::Enroll { name, addresses } => {
-                match self.enroll(name, addresses) {
-                    Ok(line) => Response::Done(line),
-                    Err(error) => Response::Error(format!("{error:#}")),
-                }
-            }
+            Request::Enroll { name, addresses } => match self.enroll(name, addresses) {
+                Ok(line) => Response::Done(line),
+                Err(error) => Response::Error(format!("{error:#}")),
+            },
             Request::Unenroll { name } => match self.enrolment.remove(&self.store, name) {
                 Ok(()) => {
                     self.feed(AnchorInput::Remove { host: name.clone() })?;

@@ -27,7 +27,11 @@ impl Events {
         record.at_ns = now.0;
         self.next += 1;
         let text = sentence(&record);
-        if matches!(report, Report::Refused { .. }) { warn!("{text}") } else { info!("{text}") }
+        if matches!(report, Report::Refused { .. }) {
+            warn!("{text}")
+        } else {
+            info!("{text}")
+        }
         self.kept.push_back(record);
         if self.kept.len() > KEPT {
             self.kept.pop_front();

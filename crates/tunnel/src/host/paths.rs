@@ -106,12 +106,19 @@ impl Path {
     fn view(&self, number: u8) -> PathView {
         let estimates = self.client.as_ref().map(Client::estimates);
         let first = |v: &[f64]| v.first().copied();
+        // An idle path has its probes alone to count: over a short time one lost probe would look
+        // like a bad network, so loss is judged over the longest of the averages.
+        let longest = |v: &[f64]| {
+            let taus = &self.config.keepalive.taus;
+            let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
+            v.get(index).copied()
+        };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.and_then(|e| first(&e.owl_up)).unwrap_or(0.0),
-            loss_down: estimates.and_then(|e| first(&e.owl_down)).unwrap_or(0.0),
+            loss_up: estimates.and_then(|e| longest(&e.owl_up)).unwrap_or(0.0),
+            loss_down: estimates.and_then(|e| longest(&e.owl_down)).unwrap_or(0.0),
             jitter_s: 0.0,
             price: self.config.price,
             since: self.usable_since,

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* TC ingress of an access interface: tunnel packets become inner packets of the TUN device, requests
+ * become responses. Devices that deliver without a frame header have a program of their own. */
+#include "answer.bpf.h"
+#include "parse.bpf.h"
+
+/* Binds the return direction of a flow to the path that it came over. */
+static __always_inline void learn_flow(const struct flow_key *arrived, __u32 slot)
+{
+	struct flow_value fresh = { .slot = slot, .last_seen_ns = bpf_ktime_get_coarse_ns() };
+	struct flow_key key = {};
+	struct flow_value *flow;
+
+	copy_address(key.src, arrived->dst);
+	copy_address(key.dst, arrived->src);
+	key.sport = arrived->dport;
+	key.dport = arrived->sport;
+	key.protocol = arrived->protocol;
+	key.label = arrived->label;
+	flow = bpf_map_lookup_elem(&segue_flows, &key);
+	if (!flow) {
+		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
+		return;
+	}
+	if (flow->slot != slot)
+		flow->slot = slot;
+	flow->last_seen_ns = fresh.last_seen_ns;
+}
+
+/* Counts a packet of a path and decides whether it may enter; -1 if so, else a drop reason. */
+static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struct path_config *path,
+				  struct path_state *state, __u32 at, __u32 len, __u8 flags,
+				  struct inner *inner)
+{
+	struct inner_owner *owner;
+	struct amount amount;
+
+	if (parse_inner(skb, at, len, inner)) {
+		__sync_fetch_and_add(&state->rx_packets, 1);
+		return DROP_INNER_PACKET;
+	}
+	amount = measure(skb, at, len, inner);
+	__sync_fetch_and_add(&state->rx_packets, amount.packets);
+	__sync_fetch_and_add(&state->rx_bytes, amount.bytes);
+	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
+	if (!owner || owner->owner != path->owner)
+		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
+	if (is_anchor && !(flags & FLAG_DATA_ONE_WAY))
+		learn_flow(&inner->key, slot);
+	return -1;
+}
+
+/* RFC 6040, 4.2: congestion seen outside goes inside; false if the packet must be dropped for it. */
+static __always_inline int carry_congestion(struct __sk_buff *skb, __u32 at, const struct inner *inner)
+{
+	__u8 tos = inner->tos | ECN_CE, bytes[2];
+
+	if ((inner->tos & ECN_MASK) == ECN_CE)
+		return 1;
+	if (!(inner->tos & ECN_MASK))
+		return 0;
+	if (inner->version == 4)
+		return !bpf_l3_csum_replace(skb, at + offsetof(struct iphdr, check),
+					    bpf_htons(inner->tos), bpf_htons(tos), 2) &&
+		       !bpf_skb_store_bytes(skb, at + 1, &tos, 1, 0);
+	if (bpf_skb_load_bytes(skb, at, bytes, 2))
+		return 0;
+	bytes[0] = 6 << 4 | tos >> 4;
+	bytes[1] = (bytes[1] & 15) | tos << 4;
+	return !bpf_skb_store_bytes(skb, at, bytes, 2, BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline int decapsulate(struct __sk_buff *skb, const __u32 l2,
+				       const struct outer *outer, const struct inner *inner)
+{
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	int strip = outer->at + sizeof(struct tunnel_header) - l2;
+	__u32 head = l2 + strip + (inner->version == 4 ? sizeof(struct iphdr)
+						       : sizeof(struct ipv6hdr));
+
+	if (bpf_skb_pull_data(skb, head))
+		return drop(DROP_DECAPSULATION);
+	if ((outer->tos & ECN_MASK) == ECN_CE &&
+	    !carry_congestion(skb, outer->at + sizeof(struct tunnel_header), inner))
+		return drop(DROP_DECAPSULATION);
+	if (inner->version != outer->family)
+		flags |= inner->version == 4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6;
+	if (bpf_skb_adjust_room(skb, -strip, BPF_ADJ_ROOM_MAC, flags))
+		return drop(DROP_DECAPSULATION);
+	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
+}
+
+/* A packet that the XDP program has checked and stripped. */
+static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u8 flags)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+	struct inner inner = {};
+	int reason;
+
+	if (!path || !state)
+		return drop(DROP_UNKNOWN_INDEX);
+	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &inner);
+	if (reason >= 0)
+		return drop(reason);
+	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
+}
+
+static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
+{
+	struct outer outer = {};
+	struct inner inner = {};
+	struct path_config *path;
+	struct path_state *state;
+	__u32 slot;
+	int reason;
+
+	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */)
+		return PASS;
+	reason = read_outer(skb, l2, &outer);
+	if (reason == NOT_OURS || daemon_is_gone(bpf_ktime_get_coarse_ns()))
+		return PASS;
+	if (reason == TOO_SHORT)
+		return drop(DROP_TRUNCATED);
+	reason = check_header(&outer.header);
+	if (reason >= 0)
+		return drop(reason);
+	slot = bpf_ntohl(outer.header.index);
+	path = path_of(slot);
+	state = state_of(slot);
+	if (!path || !state)
+		return drop(DROP_UNKNOWN_INDEX);
+	if (outer.header.cookie != path->rx_cookie)
+		return drop(DROP_COOKIE);
+	if (outer.header.version_type & 15)
+		return handle_probe(skb, l2, slot, &outer, path, state);
+	reason = accept(skb, slot, path, state, outer.at + sizeof(outer.header),
+			outer.payload - sizeof(outer.header), outer.header.flags, &inner);
+	if (reason >= 0)
+		return drop(reason);
+	return decapsulate(skb, l2, &outer, &inner);
+}
+
+SEC("tc")
+int segue_ingress(struct __sk_buff *skb)
+{
+	struct xdp_meta *meta = (void *)(long)skb->data_meta;
+
+	if ((void *)(meta + 1) <= (void *)(long)skb->data && meta->magic == meta_magic)
+		return deliver_stripped(skb, meta->slot, meta->flags);
+	return receive(skb, ETH_HLEN);
+}
+
+SEC("tc")
+int segue_ingress_l3(struct __sk_buff *skb)
+{
+	return receive(skb, 0);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/*
+ * XDP on an access interface: strips valid data packets before the device's GRO, so that it merges
+ * the inner segments, and leaves the path in the metadata. All that is not plainly valid data
+ * passes as it is: the TC program refuses, counts and answers. That program must be attached before
+ * this one and outlive it.
+ */
+#include "outer.bpf.h"
+
+struct frame_v4 {
+	struct ethhdr eth;
+	struct iphdr ip;
+	struct udphdr udp;
+	struct tunnel_header header;
+	__u8 inner[20];
+} __attribute__((packed));
+
+struct frame_v6 {
+	struct ethhdr eth;
+	struct ipv6hdr ip;
+	struct udphdr udp;
+	struct tunnel_header header;
+	__u8 inner[20];
+} __attribute__((packed));
+
+/* Cuts `strip` bytes out between frame header and inner packet. */
+static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethertype,
+				       const struct ethhdr *frame, __u32 slot, __u8 flags)
+{
+	struct xdp_meta *meta;
+	struct ethhdr *eth;
+
+	if (bpf_xdp_adjust_head(ctx, strip))
+		return XDP_PASS;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return XDP_DROP;
+	meta = (void *)(long)ctx->data_meta;
+	eth = (void *)(long)ctx->data;
+	if ((void *)(meta + 1) > (void *)eth || (void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	__builtin_memcpy(eth, frame, sizeof(*eth));
+	eth->h_proto = ethertype;
+	meta->magic = meta_magic;
+	meta->slot = slot;
+	meta->flags = flags;
+	return XDP_PASS;
+}
+
+/* The inner packet's EtherType if it is exactly `len` bytes long by its own header, else 0. */
+static __always_inline __u16 inner_ethertype(const __u8 *inner, __u32 len)
+{
+	if (inner[0] >> 4 == 4)
+		return (__u32)(inner[2] << 8 | inner[3]) == len ? bpf_htons(ETH_P_IP) : 0;
+	if (inner[0] >> 4 == 6)
+		return (__u32)(inner[4] << 8 | inner[5]) + sizeof(struct ipv6hdr) == len
+			       ? bpf_htons(ETH_P_IPV6) : 0;
+	return 0;
+}
+
+/* Valid data of one of our paths, with a live daemon. */
+static __always_inline int is_data(const struct tunnel_header *header)
+{
+	struct path_config *path;
+
+	if (header->version_type != HEADER_VERSION << 4 || check_header(header) >= 0)
+		return 0;
+	path = path_of(bpf_ntohl(header->index));
+	return path && path->rx_cookie == header->cookie &&
+	       !daemon_is_gone(bpf_ktime_get_coarse_ns());
+}
+
+static __always_inline int strip_if_data(struct xdp_md *ctx, const struct ethhdr *eth,
+					 const struct udphdr *udp,
+					 const struct tunnel_header *packed, const __u8 *inner,
+					 __u32 available, int strip)
+{
+	struct tunnel_header header;
+	struct ethhdr frame;
+	__u16 ethertype;
+	__u32 len = bpf_ntohs(udp->len);
+
+	__builtin_memcpy(&header, packed, sizeof(header));
+	__builtin_memcpy(&frame, eth, sizeof(frame));
+	if (len != available || len < sizeof(*udp) + sizeof(header))
+		return XDP_PASS;
+	ethertype = inner_ethertype(inner, len - sizeof(*udp) - sizeof(header));
+	if (!ethertype || !is_data(&header))
+		return XDP_PASS;
+	return strip_outer(ctx, strip, ethertype, &frame, bpf_ntohl(header.index), header.flags);
+}
+
+SEC("xdp")
+int segue_xdp(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+
+	if ((void *)(eth + 1) > end)
+		return XDP_PASS;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct frame_v4 *f = (void *)eth;
+
+		if ((void *)(f + 1) > end || f->ip.protocol != IPPROTO_UDP || f->ip.ihl != 5 ||
+		    f->udp.dest != port || f->ip.frag_off & bpf_htons(FRAGMENT_MASK) ||
+		    (f->ip.tos & ECN_MASK) == ECN_CE)
+			return XDP_PASS;
+		return strip_if_data(ctx, &f->eth, &f->udp, &f->header, f->inner,
+				     bpf_ntohs(f->ip.tot_len) - sizeof(f->ip),
+				     offsetof(struct frame_v4, inner) - ETH_HLEN);
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct frame_v6 *f = (void *)eth;
+
+		if ((void *)(f + 1) > end || f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != port ||
+		    (f->ip.flow_lbl[0] >> 4 & ECN_MASK) == ECN_CE)
+			return XDP_PASS;
+		return strip_if_data(ctx, &f->eth, &f->udp, &f->header, f->inner,
+				     bpf_ntohs(f->ip.payload_len),
+				     offsetof(struct frame_v6, inner) - ETH_HLEN);
+	}
+	return XDP_PASS;
+}

@@ -1,0 +1,121 @@
+//! Attaching programs to devices, so that nothing outlives this process where the kernel allows it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+use segue_linux::netns::Netns;
+
+use super::tables::kernel;
+use crate::DatapathError;
+
+/// Which side of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Ingress,
+    Egress,
+}
+
+/// A program attached to a device; detached when dropped.
+#[derive(Debug)]
+pub(super) enum Attached {
+    /// A BPF link: the kernel detaches it when the descriptor closes, also after a crash.
+    Link { _fd: OwnedFd },
+    /// A filter of the clsact queueing discipline, for kernels before 6.6. It outlives a crash; the
+    /// program lets packets pass when the heartbeat stops.
+    Filter { program: OwnedFd, ifindex: u32, side: Side, netns: Netns },
+}
+
+impl Attached {
+    /// Attaches to TC: through tcx where the kernel has it and `tcx` allows it, else as a filter.
+    pub(super) fn tc(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        side: Side,
+        tcx: bool,
+    ) -> Result<Attached, DatapathError> {
+        let kind = match side {
+            Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        };
+        if tcx {
+            match link(program, ifindex, kind, 0) {
+                Ok(fd) => return Ok(Attached::Link { _fd: fd }),
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                Err(source) => {
+                    return Err(DatapathError::Kernel { what: "attach to tcx", source });
+                }
+            }
+        }
+        Attached::filter(program, ifindex, side)
+    }
+
+    /// Attaches to a driver's XDP hook; an error if the driver has none.
+    pub(super) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
+        let fd = link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)?;
+        Ok(Attached::Link { _fd: fd })
+    }
+
+    fn filter(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        side: Side,
+    ) -> Result<Attached, DatapathError> {
+        let netns = Netns::current().map_err(|e| DatapathError::Kernel {
+            what: "remember the network namespace",
+            source: io::Error::other(e.to_string()),
+        })?;
+        let program = program
+            .try_clone_to_owned()
+            .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })?;
+        let mut hook = filter_hook(program.as_fd(), ifindex, side);
+        hook.create().map_err(|e| kernel("add the clsact queueing discipline", &e))?;
+        hook.attach().map_err(|e| kernel("attach a TC filter", &e))?;
+        Ok(Attached::Filter { program, ifindex, side, netns })
+    }
+}
+
+fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
+    let point = match side {
+        Side::Ingress => TC_INGRESS,
+        Side::Egress => TC_EGRESS,
+    };
+    TcHookBuilder::new(program)
+        .ifindex(ifindex as i32)
+        .replace(true)
+        .handle(1)
+        .priority(5005)
+        .hook(point)
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Attached::Filter { program, ifindex, side, netns } = self {
+            // The caller may be in another namespace by now. A device that is gone took its filters
+            // along. The queueing discipline stays: others may use it.
+            let _ = netns.run(|| filter_hook(program.as_fd(), *ifindex, *side).detach());
+        }
+    }
+}
+
+fn link(program: BorrowedFd<'_>, ifindex: u32, kind: u32, flags: u32) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the options outlive the call, and the descriptor is borrowed for it.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_fd().as_raw_fd(),
+            ifindex as i32,
+            kind,
+            &raw const options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

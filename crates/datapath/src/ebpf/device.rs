@@ -1,0 +1,272 @@
+//! The TUN device, the packet sockets that write to it, and what must be known of an access device.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
+    sockopt,
+};
+use segue_linux::link;
+
+use crate::{DatapathError, Setup};
+
+/// Bytes of the virtio network header in front of each packet of the TUN descriptor.
+pub(super) const VNET_LEN: usize = 10;
+/// Bytes of buffer for packets on their way from user space into the programs.
+const SEND_BUFFER: usize = 4 << 20;
+
+/// The TUN device; gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct Tun {
+    file: File,
+    pub(super) ifindex: u32,
+}
+
+impl Tun {
+    /// Makes the device in the calling thread's namespace and brings it up.
+    pub(super) fn create(setup: &Setup) -> Result<Tun, DatapathError> {
+        let failed = |what| move |source| DatapathError::Kernel { what, source };
+        let name = setup.tun_name.as_bytes();
+        if !name.starts_with(b"segue") || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
+            return Err(failed("name the TUN device")(io::ErrorKind::InvalidInput.into()));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(failed("open /dev/net/tun"))?;
+        let mut request = request_for(name);
+        request.ifr_ifru.ifru_flags =
+            (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
+            .map_err(failed("create the TUN device"))?;
+        // UDP segmentation is not among them: such packets must reach the programs' user-space half
+        // segmented, since the kernel cannot segment them behind a tunnel header.
+        let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        // SAFETY: TUNSETOFFLOAD takes its argument by value.
+        let set = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offload) };
+        check(set).map_err(failed("set the TUN device's offloads"))?;
+        let linux = |what| {
+            move |e: segue_linux::error::LinuxError| {
+                failed(what)(e.errno().map_or_else(|| io::Error::other(e.to_string()), Into::into))
+            }
+        };
+        link::set_mtu(&setup.tun_name, setup.tun_mtu).map_err(linux("set the TUN device's MTU"))?;
+        link::set_up(&setup.tun_name, true).map_err(linux("bring the TUN device up"))?;
+        let ifindex = link::index_of(&setup.tun_name).map_err(linux("find the TUN device"))?;
+        limit_super_packets(ifindex).map_err(failed("limit the TUN device's super-packets"))?;
+        Ok(Tun { file, ifindex })
+    }
+
+    /// Reads a packet with its virtio header; `None` if there is none.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        (&self.file).read(buffer).ok()
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Puts packets onto the TUN device as if an application had sent them.
+#[derive(Debug)]
+pub(super) struct Injector {
+    socket: OwnedFd,
+    ifindex: u32,
+}
+
+impl Injector {
+    /// `vnet`: packets come with a virtio network header.
+    pub(super) fn open(ifindex: u32, mark: u32, vnet: bool) -> Result<Injector, DatapathError> {
+        let failed =
+            |e: io::Error| DatapathError::Kernel { what: "open a packet socket", source: e };
+        // Protocol 0: it never receives.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(|e| failed(e.into()))?;
+        setsockopt(&socket, sockopt::Mark, &mark).map_err(|e| failed(e.into()))?;
+        setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER)
+            .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER))
+            .map_err(|e| failed(e.into()))?;
+        let on: libc::c_int = vnet.into();
+        // SAFETY: PACKET_VNET_HDR reads one int, which outlives the call.
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_VNET_HDR,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        check(set).map_err(failed)?;
+        Ok(Injector { socket, ifindex })
+    }
+
+    /// Sends packets, each with its outer or inner family's EtherType. Answers how many found no
+    /// room; those that a program refuses it has counted itself.
+    pub(super) fn send(&self, packets: &[(&[u8], u16)]) -> u64 {
+        let mut full = 0;
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let batch = &rest[..rest.len().min(64)];
+            let sent = match self.send_batch(batch) {
+                Ok(sent) => sent,
+                Err(error) => {
+                    full += u64::from(error.kind() == io::ErrorKind::WouldBlock);
+                    1 // this one is lost; the ones behind it may go
+                }
+            };
+            rest = &rest[sent..];
+        }
+        full
+    }
+
+    fn send_batch(&self, packets: &[(&[u8], u16)]) -> io::Result<usize> {
+        let mut names: Vec<libc::sockaddr_ll> =
+            packets.iter().map(|&(_, ethertype)| self.address(ethertype)).collect();
+        let mut parts: Vec<libc::iovec> = packets
+            .iter()
+            .map(|(bytes, _)| libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            })
+            .collect();
+        let mut messages: Vec<libc::mmsghdr> = names
+            .iter_mut()
+            .zip(&mut parts)
+            .map(|(name, part)| {
+                // SAFETY: mmsghdr is plain data for which all zero is a valid value.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+                message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            })
+            .collect();
+        // SAFETY: every message points to a name and a part in the vectors above, every part to a
+        // packet that the caller lends; sendmmsg only reads them.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                messages.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        check(sent)?;
+        Ok((sent as usize).max(1))
+    }
+
+    fn address(&self, ethertype: u16) -> libc::sockaddr_ll {
+        libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as libc::sa_family_t,
+            sll_protocol: ethertype.to_be(),
+            sll_ifindex: self.ifindex as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        }
+    }
+}
+
+/// What kind of device an access interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceKind {
+    /// Packets arrive with an Ethernet header.
+    pub(super) ethernet: bool,
+    /// A virtual Ethernet pair, which carries super-packets whole unless XDP is attached.
+    pub(super) veth: bool,
+}
+
+impl DeviceKind {
+    /// Asks the kernel about a device of the calling thread's namespace.
+    pub(super) fn of(ifindex: u32) -> io::Result<DeviceKind> {
+        let name = nix::net::if_::if_indextoname(ifindex)?;
+        let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(kind.0, kind.1, kind.2, None)?;
+        let mut request = request_for(name.to_bytes());
+        // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which outlives the call.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
+        // SAFETY: SIOCGIFHWADDR has filled this member.
+        let hardware = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+        Ok(DeviceKind {
+            ethernet: matches!(hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
+            veth: driver(&socket, &name).is_some_and(|d| d.to_bytes() == b"veth"),
+        })
+    }
+}
+
+/// `struct ethtool_drvinfo`, as far as it is read.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+fn driver(socket: &OwnedFd, name: &CStr) -> Option<std::ffi::CString> {
+    const ETHTOOL_GDRVINFO: u32 = 3;
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    let mut request = request_for(name.to_bytes());
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: the kernel writes one ethtool_drvinfo (196 bytes, the size of `info`) behind the pointer.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
+        .ok()?;
+    CStr::from_bytes_until_nul(&info.driver).ok().map(Into::into)
+}
+
+/// An ifreq that names a device. Names that do not fit are cut and then not found.
+fn request_for(name: &[u8]) -> libc::ifreq {
+    // SAFETY: ifreq is plain data for which all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request
+}
+
+/// Bytes of the largest super-packet that the TUN device takes whole. With the outer headers it must
+/// stay below 64 KiB; the kernel cuts larger ones (merged elsewhere and forwarded) to packets.
+const GSO_MAX: u32 = 65_000;
+
+/// Sets `gso_max_size` of a device through rtnetlink.
+fn limit_super_packets(ifindex: u32) -> io::Result<()> {
+    const IFLA_GSO_MAX_SIZE: u16 = 41;
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let mut message = Vec::with_capacity(40);
+    message.extend(40u32.to_ne_bytes()); // struct nlmsghdr
+    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([0; 4]); // struct ifinfomsg
+    message.extend(ifindex.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(8u16.to_ne_bytes()); // struct rtattr
+    message.extend(IFLA_GSO_MAX_SIZE.to_ne_bytes());
+    message.extend(GSO_MAX.to_ne_bytes());
+    let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
+    let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkRoute)?;
+    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    let mut answer = [0; 256];
+    let n = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    // nlmsghdr of NLMSG_ERROR, then the negative error number, 0 for an acknowledgement.
+    match answer[..n].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

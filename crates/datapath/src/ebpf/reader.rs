@@ -1,0 +1,263 @@
+//! The thread behind the TUN device: packets that the programs did not take, and their events.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libbpf_rs::RingBufferBuilder;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use segue_clock::Time;
+use segue_linux::clock::monotonic;
+use segue_wire::flow::Inner;
+use segue_wire::{DropReason, FlowKey, Probe};
+
+use super::device::{Injector, Tun, VNET_LEN};
+use super::skel::{Shared, probe_event};
+use super::tables::{Tables, unmapped};
+use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role};
+
+/// Packets kept for a flow while the daemon decides.
+const HELD_PACKETS: usize = 64;
+/// Flows that wait at a time.
+const HELD_FLOWS: usize = 1024;
+/// Bytes of all waiting packets.
+const HELD_BYTES: usize = 16 << 20;
+/// After this time without an answer the daemon is asked again.
+const ASK_AGAIN_NS: u64 = 100_000_000;
+/// After this time without an answer waiting packets are dropped.
+const GIVE_UP_NS: u64 = 1_000_000_000;
+/// Packets read before the events are looked at again.
+const BATCH: usize = 64;
+const PACKET_MAX: usize = VNET_LEN + 65_536;
+
+/// What the thread and the daemon's side share.
+pub(super) struct Shore {
+    pub(super) tun: Tun,
+    pub(super) tables: Tables,
+    pub(super) role: Role,
+    again: Injector,
+    held: Mutex<Held>,
+    drops: [AtomicU64; DropReason::ALL.len()],
+}
+
+#[derive(Default)]
+struct Held {
+    flows: HashMap<FlowKey, Waiting>,
+    bytes: usize,
+}
+
+struct Waiting {
+    asked: Time,
+    packets: VecDeque<Vec<u8>>,
+}
+
+impl Shore {
+    pub(super) fn new(tun: Tun, tables: Tables, role: Role, again: Injector) -> Shore {
+        let drops = std::array::from_fn(|_| AtomicU64::new(0));
+        Shore { tun, tables, role, again, held: Mutex::default(), drops }
+    }
+
+    pub(super) fn count(&self, reason: DropReason, packets: u64) {
+        self.drops[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    pub(super) fn counted(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sends a packet that had missed, and those of its flow that wait behind it.
+    pub(super) fn inject(&self, packet: MissPacket) {
+        let waiting = {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.take(&packet.key)
+        };
+        let mut packets = vec![packet.bytes];
+        packets.extend(waiting);
+        self.send_again(packets.iter().map(Vec::as_slice));
+    }
+
+    fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
+        let batch: Vec<(&[u8], u16)> = packets.map(|bytes| (bytes, ethertype(bytes))).collect();
+        let full = self.again.send(&batch);
+        self.count(DropReason::QueueFull, full);
+    }
+
+    /// Keeps a packet without a binding, or answers with it if the daemon must be asked.
+    fn hold(&self, key: FlowKey, dscp: u8, bytes: &[u8], now: Time) -> Option<MissPacket> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // Bound since, and what waited is on its way: nobody would come for this one.
+        if self.tables.is_bound(&key) {
+            drop(held);
+            self.send_again(std::iter::once(bytes));
+            return None;
+        }
+        if let Some(waiting) = held.flows.get_mut(&key) {
+            if now.0.saturating_sub(waiting.asked.0) >= ASK_AGAIN_NS {
+                waiting.asked = now;
+                return Some(MissPacket { key, dscp, bytes: bytes.to_vec() });
+            }
+            let room = waiting.packets.len() < HELD_PACKETS;
+            if room && held.bytes + bytes.len() <= HELD_BYTES {
+                held.push(&key, bytes);
+            } else {
+                self.count(DropReason::QueueFull, 1);
+            }
+            return None;
+        }
+        if held.flows.len() >= HELD_FLOWS {
+            self.count(DropReason::QueueFull, 1);
+            return None;
+        }
+        held.flows.insert(key, Waiting { asked: now, packets: VecDeque::new() });
+        Some(MissPacket { key, dscp, bytes: bytes.to_vec() })
+    }
+
+    /// Forgets flows that the daemon never answered.
+    fn give_up(&self, now: Time) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let old: Vec<FlowKey> = held
+            .flows
+            .iter()
+            .filter(|(_, waiting)| now.0.saturating_sub(waiting.asked.0) >= GIVE_UP_NS)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in old {
+            let lost = held.take(&key).len() as u64;
+            self.count(DropReason::NoRemote, lost);
+        }
+    }
+}
+
+impl Held {
+    fn push(&mut self, key: &FlowKey, bytes: &[u8]) {
+        if let Some(waiting) = self.flows.get_mut(key) {
+            waiting.packets.push_back(bytes.to_vec());
+            self.bytes += bytes.len();
+        }
+    }
+
+    fn take(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
+        let packets = self.flows.remove(key).map(|waiting| waiting.packets).unwrap_or_default();
+        self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
+        packets
+    }
+}
+
+/// The thread's body; returns when the other end of `stop` closes.
+pub(super) fn run(
+    shore: &Shore,
+    sink: &EventSink,
+    stop: &UnixStream,
+) -> Result<(), libbpf_rs::Error> {
+    let mut builder = RingBufferBuilder::new();
+    let on_event = Arc::clone(sink);
+    builder.add(&shore.tables.events, move |bytes| {
+        if let Some(event) = probe_event::from_bytes(bytes) {
+            on_event(Event::Probe(read_event(&event)));
+        }
+        0
+    })?;
+    let events = builder.build()?;
+    // SAFETY: the descriptor belongs to `events`, which lives until this function returns.
+    let events_fd = unsafe { BorrowedFd::borrow_raw(events.epoll_fd()) };
+    let mut buffers = vec![vec![0; PACKET_MAX]; BATCH];
+    let mut swept = monotonic();
+    loop {
+        let mut fds = [
+            PollFd::new(shore.tun.as_fd(), PollFlags::POLLIN),
+            PollFd::new(events_fd, PollFlags::POLLIN),
+            PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, PollTimeout::from(1000u16));
+        if fds[2].any() == Some(true) {
+            return Ok(());
+        }
+        events.consume()?;
+        read_packets(shore, sink, &mut buffers);
+        let now = monotonic();
+        if now.0.saturating_sub(swept.0) >= GIVE_UP_NS {
+            swept = now;
+            shore.give_up(now);
+        }
+    }
+}
+
+fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
+    let now = monotonic();
+    let mut again = Vec::new();
+    for buffer in buffers {
+        let Some(n) = shore.tun.read(buffer) else { break };
+        let bytes = &buffer[..n];
+        let Some(inner) = inner_of(shore, bytes) else { continue };
+        if shore.tables.is_bound(&inner.key) {
+            // Of a kind that the kernel does not encapsulate; by now it is segmented and plain.
+            again.push(bytes);
+        } else if shore.role == Role::Anchor && !shore.tables.has_inner(inner.key.dst) {
+            shore.count(DropReason::NoHost, 1);
+        } else if let Some(miss) = shore.hold(inner.key, inner.dscp, bytes, now) {
+            sink(Event::Miss(miss));
+        }
+    }
+    shore.send_again(again.into_iter());
+}
+
+/// The inner packet, unless it is broken or of no concern beyond this device.
+fn inner_of(shore: &Shore, bytes: &[u8]) -> Option<Inner> {
+    let packet = bytes.get(VNET_LEN..)?;
+    match Inner::parse(packet) {
+        Ok(inner) if is_local(inner.key.src) || is_local(inner.key.dst) => None,
+        Ok(inner) => Some(inner),
+        Err(reason) => {
+            shore.count(reason, 1);
+            None
+        }
+    }
+}
+
+/// Neighbour discovery, multicast and the like: not for a tunnel of unicast flows.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_multicast() || v6.is_unicast_link_local() || v6.is_unspecified(),
+    }
+}
+
+fn ethertype(bytes: &[u8]) -> u16 {
+    match bytes.get(VNET_LEN).map(|b| b >> 4) {
+        Some(6) => libc::ETH_P_IPV6 as u16,
+        _ => libc::ETH_P_IP as u16,
+    }
+}
+
+fn read_event(event: &probe_event) -> ProbeEvent {
+    let p = &event.probe;
+    ProbeEvent {
+        slot: event.slot,
+        kind: match event.kind {
+            0 => ProbeKind::Request,
+            1 => ProbeKind::Response,
+            _ => ProbeKind::Unsolicited,
+        },
+        k: event.k,
+        probe: Probe {
+            seq: u32::from_be(p.seq),
+            t_sc: u32::from_be(p.t_sc),
+            t_ss: u32::from_be(p.t_ss),
+            dt: u32::from_be(p.dt),
+            sc: u32::from_be(p.sc),
+            ss: u32::from_be(p.ss),
+            r: u32::from_be(p.r),
+            heard: u16::from_be(p.heard),
+            t_ka_ms: u16::from_be(p.t_ka_ms),
+        },
+        at: Time(event.at_ns),
+        received: event.received,
+        remote: SocketAddr::new(unmapped(event.remote), u16::from_be(event.remote_port)),
+        kernel_stamp: true,
+        sent_at: None,
+    }
+}

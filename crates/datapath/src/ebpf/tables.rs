@@ -1,0 +1,194 @@
+//! The programs' maps with typed keys and values.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use segue_clock::Time;
+use segue_wire::{DropReason, FlowKey};
+
+use super::convert::PATH_USED;
+use super::skel::{Shared, flow_key, flow_value, inner_key, inner_owner, path_config, path_state};
+use crate::{DatapathError, FlowEntry};
+
+/// Handles on the maps; usable from any thread.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) paths: MapHandle,
+    pub(super) state: MapHandle,
+    pub(super) flows: MapHandle,
+    pub(super) inner: MapHandle,
+    pub(super) drops: MapHandle,
+    pub(super) alive: MapHandle,
+    pub(super) events: MapHandle,
+}
+
+impl Tables {
+    pub(super) fn set_path(&self, slot: u32, path: &path_config) -> Result<(), DatapathError> {
+        put(&self.paths, "write a path", &slot, path)
+    }
+
+    pub(super) fn set_state(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
+        put(&self.state, "clear a path's state", &slot, state)
+    }
+
+    pub(super) fn state(&self, slot: u32) -> path_state {
+        get(&self.state, &slot).unwrap_or_default()
+    }
+
+    pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
+        let key = inner_key { address: mapped(address) };
+        put(&self.inner, "write an inner address", &key, &inner_owner { owner })
+    }
+
+    pub(super) fn has_inner(&self, address: IpAddr) -> bool {
+        get::<_, inner_owner>(&self.inner, &inner_key { address: mapped(address) }).is_some()
+    }
+
+    pub(super) fn remove_inner(&self, address: IpAddr) {
+        // An address that is not there is what was wanted.
+        let _ = self.inner.delete(inner_key { address: mapped(address) }.bytes());
+    }
+
+    pub(super) fn bind(&self, key: &FlowKey, slot: u32, now: Time) -> Result<(), DatapathError> {
+        let value = flow_value { slot, last_seen_ns: now.0, ..Default::default() };
+        put(&self.flows, "bind a flow", &kernel_key(key), &value)
+    }
+
+    pub(super) fn unbind(&self, key: &FlowKey) {
+        let _ = self.flows.delete(kernel_key(key).bytes());
+    }
+
+    /// The programs would send a packet of this flow over a path that stands.
+    pub(super) fn is_bound(&self, key: &FlowKey) -> bool {
+        get::<_, flow_value>(&self.flows, &kernel_key(key))
+            .and_then(|flow| get::<_, path_config>(&self.paths, &flow.slot))
+            .is_some_and(|path| path.flags & PATH_USED != 0)
+    }
+
+    pub(super) fn flows(&self) -> Vec<FlowEntry> {
+        let entry = |key: Vec<u8>| {
+            let flow: flow_value =
+                Shared::from_bytes(&self.flows.lookup(&key, MapFlags::ANY).ok()??)?;
+            Some(FlowEntry {
+                key: flow_of(&Shared::from_bytes(&key)?),
+                slot: flow.slot,
+                packets: flow.packets,
+                bytes: flow.bytes,
+                last_seen: Time(flow.last_seen_ns),
+            })
+        };
+        self.flows.keys().filter_map(entry).collect()
+    }
+
+    pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {
+        let mut found = BTreeMap::new();
+        for reason in DropReason::ALL {
+            let key = reason as u32;
+            let Ok(Some(cpus)) = self.drops.lookup_percpu(key.bytes(), MapFlags::ANY) else {
+                continue;
+            };
+            let sum = cpus.iter().filter_map(|v| u64::from_bytes(v)).sum();
+            if sum > 0 {
+                found.insert(reason, sum);
+            }
+        }
+        found
+    }
+
+    pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
+        put(&self.alive, "write the heartbeat", &0u32, &now.0)
+    }
+}
+
+fn put<K: Shared, V: Shared>(
+    map: &MapHandle,
+    what: &'static str,
+    key: &K,
+    value: &V,
+) -> Result<(), DatapathError> {
+    map.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| kernel(what, &e))
+}
+
+fn get<K: Shared, V: Shared>(map: &MapHandle, key: &K) -> Option<V> {
+    Shared::from_bytes(&map.lookup(key.bytes(), MapFlags::ANY).ok()??)
+}
+
+/// A refusal of libbpf as the datapath's error.
+pub(super) fn kernel(what: &'static str, error: &libbpf_rs::Error) -> DatapathError {
+    let kind = match error.kind() {
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::Other,
+    };
+    DatapathError::Kernel { what, source: io::Error::new(kind, format!("{error:#}")) }
+}
+
+/// The address as the programs keep it: v4-mapped, bytes in network order.
+pub(super) fn mapped(address: IpAddr) -> [u32; 4] {
+    let octets = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    std::array::from_fn(|i| {
+        u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]])
+    })
+}
+
+/// The address that [`mapped`] was made from.
+pub(super) fn unmapped(words: [u32; 4]) -> IpAddr {
+    let mut octets = [0; 16];
+    for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    std::net::Ipv6Addr::from(octets).to_canonical()
+}
+
+fn kernel_key(key: &FlowKey) -> flow_key {
+    flow_key {
+        src: mapped(key.src),
+        dst: mapped(key.dst),
+        sport: key.sport.to_be(),
+        dport: key.dport.to_be(),
+        protocol: key.protocol,
+        reserved: [0; 3],
+        label: key.label,
+    }
+}
+
+fn flow_of(key: &flow_key) -> FlowKey {
+    FlowKey {
+        src: unmapped(key.src),
+        dst: unmapped(key.dst),
+        sport: u16::from_be(key.sport),
+        dport: u16::from_be(key.dport),
+        protocol: key.protocol,
+        label: key.label,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flow_keys_survive_the_way_to_the_programs_and_back() {
+        for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "2001:db8::2")] {
+            let key = FlowKey {
+                src: src.parse().unwrap(),
+                dst: dst.parse().unwrap(),
+                sport: 1024,
+                dport: 80,
+                protocol: 6,
+                label: 0xa_bcde,
+            };
+            assert_eq!(flow_of(&kernel_key(&key)), key);
+        }
+        let words = mapped("10.0.0.1".parse().unwrap());
+        assert_eq!(words[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);
+        assert_eq!(words[3].to_ne_bytes(), [10, 0, 0, 1]);
+    }
+}

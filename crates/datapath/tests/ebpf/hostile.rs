@@ -1,0 +1,217 @@
+//! Packets that must not get through, and what may change an anchor's mind.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::{Datapath, InnerEntry, ProbeKind, ProbeOrder};
+use segue_wire::flow::Inner;
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+
+use crate::world::{
+    Family, KEY, OWNER, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
+};
+
+fn request_header() -> Header {
+    Header {
+        packet_type: PacketType::Request,
+        flags: 0,
+        k: 3,
+        index: anchor_slot(0),
+        cookie: 0xa000,
+    }
+}
+
+fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
+    Probe { seq, ..Probe::default() }.seal(&request_header(), &KEY)
+}
+
+/// A socket of the host's namespace that stands for someone on the wire.
+pub fn stranger(world: &World, port: u16) -> UdpSocket {
+    let local = SocketAddr::new(world.outer.outer(0, 1), port);
+    let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
+    socket.connect(SocketAddr::new(world.outer.outer(0, 2), PORT)).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    socket
+}
+
+/// What the wire crate says to a packet that arrives at the anchor for path 0.
+fn verdict(bytes: &[u8]) -> DropReason {
+    let header = match Header::parse(bytes) {
+        Ok(header) => header,
+        Err(error) => return error.into(),
+    };
+    if header.index != anchor_slot(0) {
+        return DropReason::UnknownIndex;
+    }
+    if header.cookie != 0xa000 {
+        return DropReason::Cookie;
+    }
+    match header.packet_type {
+        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
+        PacketType::Response => DropReason::Type,
+        PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
+    }
+}
+
+#[test]
+fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
+    if !may_run() {
+        return;
+    }
+    for outer in Family::BOTH {
+        let world = World::ready(outer, Wire::Whole, 1, EbpfOptions::default());
+        let socket = stranger(&world, 6000);
+        let good = request(9);
+        let mut bad: Vec<Vec<u8>> = (0..good.len()).map(|n| good[..n].to_vec()).collect();
+        bad.push([&good[..], &[0]].concat());
+        bad.push(
+            Probe { seq: 9, ..Probe::default() }.seal(&request_header(), &ProbeKey([1; 16])).into(),
+        );
+        for bit in 0..good.len() * 8 {
+            let mut flipped = good;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            bad.push(flipped.into());
+        }
+        let before = world.anchor.counters(anchor_slot(0));
+        for packet in &bad {
+            socket.send(packet).unwrap();
+        }
+        let mut expected = std::collections::BTreeMap::new();
+        for packet in &bad {
+            *expected.entry(verdict(packet)).or_insert(0) += 1;
+        }
+        let mut found = Default::default();
+        eventually("all drops", || {
+            found = world.anchor.datapath.lock().unwrap().drops();
+            found.values().sum::<u64>() >= bad.len() as u64
+        });
+        assert_eq!(found, expected);
+        let after = world.anchor.counters(anchor_slot(0));
+        assert_eq!(after.remote, before.remote);
+        assert_eq!((after.tx_packets, after.rx_bytes), (before.tx_packets, before.rx_bytes));
+        assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.probe.seq == 1));
+        // The sequence number of the spoilt ones is still good.
+        world.probe(0, 9);
+    }
+}
+
+#[test]
+fn a_replayed_request_is_neither_answered_nor_moves_the_endpoint_but_a_fresh_one_does() {
+    if !may_run() {
+        return;
+    }
+    for outer in Family::BOTH {
+        let world = World::ready(outer, Wire::Whole, 1, EbpfOptions::default());
+        let remote = || world.anchor.counters(anchor_slot(0)).remote.unwrap();
+        let before = remote();
+        let replays = stranger(&world, 6001);
+        for seq in [1, 0, 1u32.wrapping_sub(1 << 30)] {
+            replays.send(&request(seq)).unwrap();
+        }
+        eventually("three replays", || world.anchor.dropped(DropReason::Replay) == 3);
+        let data = stranger(&world, 6002);
+        let header = Header { packet_type: PacketType::Data, k: 0, ..request_header() };
+        data.send(&[&header.emit()[..], &[0x45; 40]].concat()).unwrap();
+        eventually("the data packet", || world.anchor.dropped(DropReason::InnerPacket) == 1);
+        assert_eq!(remote(), before);
+
+        let rebound = stranger(&world, 6003);
+        rebound.send(&request(2)).unwrap();
+        let mut bytes = [0; 100];
+        let n = rebound.recv(&mut bytes).unwrap();
+        let answer = Probe::open(&bytes[..n], &KEY).unwrap();
+        let head = Header::parse(&bytes).unwrap();
+        assert_eq!((answer.seq, head.packet_type), (2, PacketType::Response));
+        assert_eq!((head.index, head.cookie), (host_slot(0), 0xb000));
+        assert_eq!(remote(), rebound.local_addr().unwrap());
+        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 2).remote, remote());
+    }
+}
+
+#[test]
+fn responses_are_right_also_where_checksums_are_complete_on_the_wire() {
+    if !may_run() {
+        return;
+    }
+    for outer in Family::BOTH {
+        let world = World::new(outer, Wire::NoChecksum, 1, EbpfOptions::default());
+        let socket = stranger(&world, 6000);
+        socket.send(&request(1)).unwrap();
+        let mut bytes = [0; 100];
+        let n = socket.recv(&mut bytes).unwrap();
+        assert_eq!(Probe::open(&bytes[..n], &KEY).unwrap().seq, 1);
+    }
+}
+
+#[test]
+fn an_ordinary_socket_accepts_the_probes_and_their_checksum() {
+    if !may_run() {
+        return;
+    }
+    for outer in Family::BOTH {
+        let world = World::new(outer, Wire::NoChecksum, 1, EbpfOptions::default());
+        let ifindex = world.anchor.ifindex(0);
+        let at = SocketAddr::new(outer.outer(0, 2), PORT);
+        let socket = world.anchor.ns.run(|| UdpSocket::bind(at)).unwrap().unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        world.anchor.datapath.lock().unwrap().detach(ifindex);
+        world.order(0, 5);
+        let mut bytes = [0; 100];
+        let (n, from) = socket.recv_from(&mut bytes).unwrap();
+        let probe = Probe::open(&bytes[..n], &KEY).unwrap();
+        assert_eq!((probe.seq, probe.sc, probe.t_ka_ms, probe.heard), (5, 1, 200, 3));
+        assert_eq!(from, world.host_path(0).local.unwrap());
+        assert_eq!(Header::parse(&bytes).unwrap(), request_header());
+    }
+}
+
+#[test]
+fn unsolicited_responses_reach_the_host_once() {
+    if !may_run() {
+        return;
+    }
+    let world = World::ready(Family::V6, Wire::Whole, 1, EbpfOptions::default());
+    let probe = Probe { seq: 77, ..Probe::default() };
+    world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 2);
+    let kind = ProbeKind::Unsolicited;
+    let order = ProbeOrder { slot: anchor_slot(0), kind, k: 4, probe, held_since: 0 };
+    world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
+    let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
+    assert_eq!((seen.probe.seq, seen.probe.ss, seen.probe.r, seen.k), (77, 2, 1, 4));
+    assert_eq!(seen.probe.heard, 2);
+    eventually("refusal of the copy", || world.host.dropped(DropReason::Replay) == 1);
+}
+
+#[test]
+fn inner_addresses_that_are_not_the_hosts_are_refused_at_both_ends() {
+    if !may_run() {
+        return;
+    }
+    let world = World::ready(Family::V4, Wire::Whole, 1, EbpfOptions::default());
+    for (inner, foreign, own) in
+        [(Family::V4, "10.8.0.9", "10.8.0.2"), (Family::V6, "fd08::9", "fd08::2")]
+    {
+        let foreign: std::net::IpAddr = foreign.parse().unwrap();
+        let own: std::net::IpAddr = own.parse().unwrap();
+        let spoof = world.host.ns.run(|| {
+            let len = if inner == Family::V4 { 32 } else { 128 };
+            segue_linux::link::add_address("segue0", segue_linux::link::Prefix::new(foreign, len))
+                .unwrap();
+            UdpSocket::bind((foreign, 0)).unwrap()
+        });
+        let before = world.anchor.dropped(DropReason::InnerSource);
+        spoof.unwrap().send_to(b"spoofed", (own, 9)).unwrap();
+        eventually("refusal", || world.anchor.dropped(DropReason::InnerSource) == before + 1);
+
+        let sender = world.anchor.ns.run(|| UdpSocket::bind((own, 0))).unwrap().unwrap();
+        let before = world.anchor.dropped(DropReason::NoHost);
+        sender.send_to(b"to nobody", (foreign, 9)).unwrap();
+        eventually("no host", || world.anchor.dropped(DropReason::NoHost) == before + 1);
+        let entry = InnerEntry { owner: OWNER };
+        world.anchor.datapath.lock().unwrap().set_inner(foreign, entry).unwrap();
+        let before = world.host.dropped(DropReason::InnerDestination);
+        sender.send_to(b"misled", (foreign, 9)).unwrap();
+        let refused = || world.host.dropped(DropReason::InnerDestination) == before + 1;
+        eventually("refusal at the host", refused);
+    }
+}

@@ -1,0 +1,94 @@
+//! Applications: bulk TCP with every byte compared, datagrams one by one and in super-packets.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use segue_linux::netns::Netns;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends `len` bytes each way over one connection, and checks all of them.
+pub fn bulk_tcp(client: &Netns, server: &Netns, address: IpAddr, len: usize) {
+    let listener = server.run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+    let to = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| both_ways(listener.accept().unwrap().0, len, 1));
+        let stream = client.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
+        both_ways(stream, len, 2);
+    });
+}
+
+fn both_ways(stream: TcpStream, len: usize, seed: u8) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&stream).write_all(&pattern(len, seed)).unwrap());
+        let mut got = vec![0; len];
+        (&stream).read_exact(&mut got).unwrap();
+        assert!(got == pattern(len, 3 - seed), "bytes differ");
+    });
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
+}
+
+/// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and answers which arrived.
+pub fn datagrams(
+    client: &Netns,
+    server: &Netns,
+    address: IpAddr,
+    count: u32,
+    len: usize,
+    batch: u32,
+) -> BTreeSet<u32> {
+    let receiver = server.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let any: SocketAddr = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+    let sender = client.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+    if batch > 1 {
+        segment_by(&sender, len);
+    }
+    let mut arrived = BTreeSet::new();
+    let mut next = 0;
+    let mut buffer = vec![0; 65_536];
+    while next < count {
+        let group: Vec<u32> = (next..count.min(next + batch)).collect();
+        let bytes: Vec<u8> = group.iter().flat_map(|i| numbered(*i, len)).collect();
+        sender.send_to(&bytes, to).unwrap();
+        next += group.len() as u32;
+        // In step, so that no socket's buffer decides what arrives.
+        for _ in &group {
+            let Ok((n, _)) = receiver.recv_from(&mut buffer) else { break };
+            let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+            assert!(buffer[..n] == numbered(number, len), "datagram {number} is spoilt");
+            arrived.insert(number);
+        }
+    }
+    arrived
+}
+
+fn numbered(number: u32, len: usize) -> Vec<u8> {
+    let mut bytes = pattern(len, number as u8);
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+fn segment_by(socket: &UdpSocket, len: usize) {
+    let size = len as libc::c_int;
+    // SAFETY: UDP_SEGMENT reads one int, which outlives the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const size).cast(),
+            size_of_val(&size) as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}

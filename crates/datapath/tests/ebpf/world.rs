@@ -1,0 +1,342 @@
+//! A host and an anchor in namespaces of their own, joined by virtual Ethernet pairs: one path each.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use segue_datapath::ebpf::{Ebpf, EbpfOptions};
+use segue_datapath::{
+    Datapath, Event, InnerEntry, PathConfig, PathCounters, ProbeEvent, ProbeKind, ProbeOrder, Role,
+    Setup,
+};
+use segue_linux::link::{self, Feature, set_feature};
+use segue_linux::netns::Netns;
+use segue_wire::{DropReason, Probe, ProbeKey};
+
+pub const PORT: u16 = 5005;
+pub const OWNER: u32 = 7;
+pub const KEY: ProbeKey = ProbeKey([42; 16]);
+pub const OUTER_MTU: u32 = 1500;
+
+/// How the virtual wire treats packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// Super-packets cross it whole.
+    Whole,
+    /// Cut to size before it.
+    NoGso,
+    /// Cut to size, and with their checksums complete.
+    NoChecksum,
+}
+
+/// Outer or inner family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
+
+    pub fn inner(self, end: u8) -> IpAddr {
+        self.pick(format!("10.8.0.{end}"), format!("fd08::{end}"))
+    }
+
+    pub fn outer(self, path: u32, end: u8) -> IpAddr {
+        self.pick(format!("10.9.{path}.{end}"), format!("fd09:0:0:{path}::{end}"))
+    }
+
+    fn pick(self, v4: String, v6: String) -> IpAddr {
+        match self {
+            Family::V4 => v4.parse().unwrap(),
+            Family::V6 => v6.parse().unwrap(),
+        }
+    }
+}
+
+/// One end with a stand-in for its daemon: it binds every flow that misses to `bind_to`.
+pub struct End {
+    pub ns: Netns,
+    pub datapath: Arc<Mutex<Ebpf>>,
+    pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
+    pub misses: Arc<AtomicUsize>,
+    pub bind_to: Arc<AtomicU32>,
+    stop: Arc<AtomicBool>,
+    daemon: Option<JoinHandle<()>>,
+}
+
+pub struct World {
+    pub host: End,
+    pub anchor: End,
+    pub outer: Family,
+}
+
+pub const fn host_slot(path: u32) -> u32 {
+    3 + path
+}
+
+pub const fn anchor_slot(path: u32) -> u32 {
+    11 + path
+}
+
+pub fn setup(role: Role, outer: Family) -> Setup {
+    let overhead = match outer {
+        Family::V4 => 44,
+        Family::V6 => 64,
+    };
+    Setup {
+        tun_name: "segue0".into(),
+        tun_mtu: OUTER_MTU - overhead,
+        port: PORT,
+        role,
+        max_paths: 32,
+        max_flows: 1024,
+        mark: 0x5e6,
+    }
+}
+
+/// True if the tests may run; says so where they may not.
+pub fn may_run() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: the eBPF datapath needs root");
+    }
+    root
+}
+
+impl World {
+    /// Two ends, `paths` wires, everything set up, no packet sent.
+    pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = |end| format!("segue-e{}-{serial}{end}", std::process::id());
+        let namespaces = [Netns::create(&name('a')).unwrap(), Netns::create(&name('b')).unwrap()];
+        for ns in &namespaces {
+            ns.run(|| {
+                for which in ["all", "default"] {
+                    link::sysctl(&format!("net.ipv6.conf.{which}.accept_dad"), "0").unwrap();
+                    link::sysctl(&format!("net.ipv4.conf.{which}.rp_filter"), "0").unwrap();
+                }
+            })
+            .unwrap();
+        }
+        for path in 0..paths {
+            let device = format!("sg{path}");
+            namespaces[0]
+                .run(|| link::create_veth(&device, &device, Some(&namespaces[1])))
+                .unwrap()
+                .unwrap();
+            for (end, ns) in (1..).zip(&namespaces) {
+                ns.run(|| wire_up(&device, path, end, wire)).unwrap();
+            }
+        }
+        let [a, b] = namespaces;
+        let host = End::start(a, &setup(Role::Host, outer), options);
+        let anchor = End::start(b, &setup(Role::Anchor, outer), options);
+        let world = World { host, anchor, outer };
+        for path in 0..paths {
+            world.set_paths(path);
+        }
+        for family in Family::BOTH {
+            let mut datapath = world.host.datapath.lock().unwrap();
+            datapath.set_inner(family.inner(1), InnerEntry { owner: 0 }).unwrap();
+            drop(datapath);
+            let mut datapath = world.anchor.datapath.lock().unwrap();
+            datapath.set_inner(family.inner(1), InnerEntry { owner: OWNER }).unwrap();
+        }
+        for (end, ns) in [(1, &world.host.ns), (2, &world.anchor.ns)] {
+            ns.run(|| {
+                for family in Family::BOTH {
+                    let len = if family == Family::V4 { 24 } else { 64 };
+                    let prefix = link::Prefix::new(family.inner(end), len);
+                    link::add_address("segue0", prefix).unwrap();
+                }
+            })
+            .unwrap();
+        }
+        world
+    }
+
+    /// As [`World::new`], and the anchor knows where the host is.
+    pub fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
+        let world = World::new(outer, wire, paths, options);
+        for path in 0..paths {
+            world.probe(path, 1);
+        }
+        world
+    }
+
+    pub fn host_path(&self, path: u32) -> PathConfig {
+        PathConfig {
+            tx_index: anchor_slot(path),
+            tx_cookie: 0xa000 + u64::from(path),
+            rx_cookie: 0xb000 + u64::from(path),
+            key: KEY,
+            local: Some(SocketAddr::new(self.outer.outer(path, 1), PORT)),
+            remote: Some(SocketAddr::new(self.outer.outer(path, 2), PORT)),
+            ifindex: self.host.ifindex(path),
+            gateway: None,
+            owner: 0,
+        }
+    }
+
+    fn set_paths(&self, path: u32) {
+        let host = self.host_path(path);
+        let anchor = PathConfig {
+            tx_index: host_slot(path),
+            tx_cookie: host.rx_cookie,
+            rx_cookie: host.tx_cookie,
+            key: KEY,
+            local: None,
+            remote: None,
+            ifindex: 0,
+            gateway: None,
+            owner: OWNER,
+        };
+        for (end, slot, config) in
+            [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
+        {
+            let ifindex = end.ifindex(path);
+            let datapath = &end.datapath;
+            datapath.lock().unwrap().set_path(slot, &config).unwrap();
+            end.ns.run(|| datapath.lock().unwrap().attach(ifindex)).unwrap().unwrap();
+        }
+    }
+
+    /// Sends a request over a path and answers with what came back.
+    pub fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
+        self.order(path, seq);
+        self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.probe.seq == seq)
+    }
+
+    pub fn order(&self, path: u32, seq: u32) {
+        let probe = Probe { seq, t_ka_ms: 200, heard: 3, ..Probe::default() };
+        let order = ProbeOrder {
+            slot: host_slot(path),
+            kind: ProbeKind::Request,
+            k: 3,
+            probe,
+            held_since: 0,
+        };
+        self.host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
+    }
+}
+
+fn wire_up(device: &str, path: u32, end: u8, wire: Wire) {
+    for family in Family::BOTH {
+        let len = if family == Family::V4 { 24 } else { 64 };
+        link::add_address(device, link::Prefix::new(family.outer(path, end), len)).unwrap();
+    }
+    set_feature(device, Feature::Gro, true).unwrap();
+    if wire != Wire::Whole {
+        set_feature(device, Feature::Tso, false).unwrap();
+        set_feature(device, Feature::Gso, false).unwrap();
+    }
+    if wire == Wire::NoChecksum {
+        set_feature(device, Feature::TxChecksum, false).unwrap();
+    }
+    link::set_up(device, true).unwrap();
+}
+
+impl End {
+    fn start(ns: Netns, setup: &Setup, options: EbpfOptions) -> End {
+        let (sender, events) = channel();
+        let sender = Mutex::new(sender);
+        let sink = Arc::new(move |event| {
+            let _ = sender.lock().unwrap().send(event);
+        });
+        let datapath = ns.run(|| Ebpf::with_options(setup, sink, options)).unwrap().unwrap();
+        let slot = if setup.role == Role::Host { host_slot(0) } else { anchor_slot(0) };
+        let mut end = End {
+            ns,
+            datapath: Arc::new(Mutex::new(datapath)),
+            probes: Arc::default(),
+            misses: Arc::default(),
+            bind_to: Arc::new(AtomicU32::new(slot)),
+            stop: Arc::default(),
+            daemon: None,
+        };
+        end.daemon = Some(end.daemon(events));
+        end
+    }
+
+    fn daemon(&self, events: Receiver<Event>) -> JoinHandle<()> {
+        let (datapath, probes) = (Arc::clone(&self.datapath), Arc::clone(&self.probes));
+        let (misses, bind_to) = (Arc::clone(&self.misses), Arc::clone(&self.bind_to));
+        let stop = Arc::clone(&self.stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                match events.recv_timeout(Duration::from_millis(100)) {
+                    Ok(Event::Miss(packet)) => {
+                        misses.fetch_add(1, Ordering::Relaxed);
+                        let mut datapath = datapath.lock().unwrap();
+                        let slot = bind_to.load(Ordering::Relaxed);
+                        if slot != u32::MAX {
+                            datapath.bind_flow(packet.key, slot).unwrap();
+                            datapath.inject(packet);
+                        }
+                    }
+                    Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                datapath.lock().unwrap().heartbeat();
+            }
+        })
+    }
+
+    pub fn ifindex(&self, path: u32) -> u32 {
+        self.ns.run(|| link::index_of(&format!("sg{path}"))).unwrap().unwrap()
+    }
+
+    pub fn counters(&self, slot: u32) -> PathCounters {
+        self.datapath.lock().unwrap().counters(slot)
+    }
+
+    /// Packets that the devices of the wires dropped, in both directions, by the kernel's count.
+    pub fn lost_on_wire(&self) -> u64 {
+        let text = self.ns.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
+        let lost = |line: &str| {
+            let fields = line.trim().strip_prefix("sg")?.split_once(':')?.1.split_whitespace();
+            let numbers: Vec<u64> = fields.map(|f| f.parse().unwrap()).collect();
+            Some(numbers[3] + numbers[11])
+        };
+        text.unwrap().lines().filter_map(lost).sum()
+    }
+
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.datapath.lock().unwrap().drops().get(&reason).copied().unwrap_or(0)
+    }
+
+    /// The first probe event that fits; fails after ten seconds.
+    pub fn wait_for_probe(&self, fits: impl Fn(&ProbeEvent) -> bool) -> ProbeEvent {
+        let mut found = None;
+        eventually("a probe event", || {
+            found = self.probes.lock().unwrap().iter().find(|e| fits(e)).copied();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.join();
+        }
+    }
+}
+
+/// Waits until something holds; a busy machine has ten seconds for it.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

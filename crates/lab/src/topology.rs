@@ -1,0 +1,214 @@
+//! Nodes, links and addresses: the building blocks of a test network.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, bail};
+use segue_linux::link::{self, Prefix, Route};
+use segue_linux::netns::{self, Netns};
+
+use crate::emulator::{self, EmulatorSpec, Handle, wire_like};
+
+/// The node in which the emulators' devices live.
+const EMULATORS: &str = "emu";
+
+/// A network of namespaces `segue-TAGPID-NODE`. Dropping it stops its emulators and deletes its nodes.
+#[derive(Debug)]
+pub struct Lab {
+    prefix: String,
+    // Emulators stop before the devices vanish under them: fields are dropped in this order.
+    emulators: BTreeMap<String, Handle>,
+    nodes: BTreeMap<String, Netns>,
+}
+
+/// One end of a link: a device of this name in this node.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// The node.
+    pub node: &'a str,
+    /// The device's name there.
+    pub device: &'a str,
+    /// Its addresses.
+    pub addresses: &'a [Prefix],
+}
+
+impl Lab {
+    /// An empty network. Leftovers of earlier ones whose process is gone are deleted first.
+    ///
+    /// # Errors
+    /// A tag that is not made of letters, or no permission to make namespaces.
+    pub fn new(tag: &str) -> Result<Lab> {
+        if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_lowercase()) {
+            bail!("the tag of a lab is made of lower-case letters, not {tag:?}");
+        }
+        clean();
+        let prefix = format!("segue-{tag}{}", std::process::id());
+        let mut lab = Lab { prefix, emulators: BTreeMap::new(), nodes: BTreeMap::new() };
+        lab.add_node(EMULATORS, false)?;
+        // A device of the emulator must not speak for itself (router solicitations, MLD).
+        lab.node(EMULATORS)?
+            .run(|| link::sysctl("net.ipv6.conf.default.disable_ipv6", "1"))?
+            .context("keep the emulator's devices quiet")?;
+        Ok(lab)
+    }
+
+    /// What the names of all its namespaces begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Adds a node; a router forwards packets between its links.
+    ///
+    /// # Errors
+    /// A name that is taken, or no permission.
+    pub fn add_node(&mut self, name: &str, router: bool) -> Result<()> {
+        if self.nodes.contains_key(name) {
+            bail!("there are two nodes called {name}");
+        }
+        let node = Netns::create(&format!("{}-{name}", self.prefix))?;
+        node.run(|| -> Result<()> {
+            // Hosts with several ways out are the point of these networks.
+            for which in ["all", "default"] {
+                link::sysctl(&format!("net.ipv4.conf.{which}.rp_filter"), "0")?;
+                link::sysctl(&format!("net.ipv6.conf.{which}.accept_ra"), "0")?;
+                link::sysctl(&format!("net.ipv6.conf.{which}.accept_dad"), "0")?;
+            }
+            if router {
+                link::sysctl("net.ipv4.ip_forward", "1")?;
+                link::sysctl("net.ipv6.conf.all.forwarding", "1")?;
+            }
+            Ok(())
+        })??;
+        self.nodes.insert(name.to_owned(), node);
+        Ok(())
+    }
+
+    /// The namespace of a node.
+    ///
+    /// # Errors
+    /// No such node.
+    pub fn node(&self, name: &str) -> Result<&Netns> {
+        self.nodes.get(name).with_context(|| format!("there is no node called {name}"))
+    }
+
+    /// The names of the nodes, sorted; the one that holds the emulators' devices is not among them.
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str).filter(|name| *name != EMULATORS)
+    }
+
+    /// The emulator of the link called `name`.
+    ///
+    /// # Errors
+    /// No such emulated link.
+    pub fn emulator(&self, name: &str) -> Result<&Handle> {
+        self.emulators.get(name).with_context(|| format!("there is no emulated link called {name}"))
+    }
+
+    /// The emulated links with their names, sorted.
+    pub fn emulators(&self) -> impl Iterator<Item = (&str, &Handle)> {
+        self.emulators.iter().map(|(name, handle)| (name.as_str(), handle))
+    }
+
+    /// Joins two nodes by a perfect link with all offloads.
+    ///
+    /// # Errors
+    /// A device name that is taken, an address that is none, or no permission.
+    pub fn connect(&mut self, a: End, b: End) -> Result<()> {
+        let (node_a, node_b) = (self.node(a.node)?, self.node(b.node)?);
+        node_a.run(|| link::create_veth(a.device, b.device, Some(node_b)))??;
+        node_a.run(|| configure(&a))??;
+        node_b.run(|| configure(&b))?
+    }
+
+    /// Joins two nodes by an emulated link called `name`; `up` is the direction from `a` to `b`. Both
+    /// devices stay up whatever the emulator does, and have no offloads.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), or a spec that makes no link.
+    pub fn emulate(&mut self, name: &str, a: End, b: End, spec: &EmulatorSpec) -> Result<()> {
+        if self.emulators.contains_key(name) {
+            bail!("there are two emulated links called {name}");
+        }
+        let number = self.emulators.len();
+        let inner = [format!("sg{number}a"), format!("sg{number}b")];
+        let middle = self.node(EMULATORS)?;
+        for (end, inner) in [a, b].iter().zip(&inner) {
+            let node = self.node(end.node)?;
+            node.run(|| link::create_veth(end.device, inner, Some(middle)))??;
+            node.run(|| wire_like(end.device).and_then(|()| configure(end)))??;
+            middle.run(|| link::set_up(inner, true))??;
+        }
+        let handle = emulator::start(middle, &inner[0], &inner[1], spec)
+            .with_context(|| format!("emulated link {name}"))?;
+        self.emulators.insert(name.to_owned(), handle);
+        Ok(())
+    }
+
+    /// Adds a route to a node: `destination` by way of `gateway`, with `metric` if given.
+    ///
+    /// # Errors
+    /// No such node, or a gateway that is not on a link.
+    pub fn route(
+        &self,
+        node: &str,
+        destination: Prefix,
+        gateway: IpAddr,
+        metric: Option<u32>,
+    ) -> Result<()> {
+        let route = Route { metric, ..Route::via(destination, gateway) };
+        let added = self.node(node)?.run(|| link::add_route(&route))?;
+        added.with_context(|| format!("node {node}"))
+    }
+}
+
+fn configure(end: &End) -> Result<()> {
+    for address in end.addresses {
+        link::add_address(end.device, *address)?;
+    }
+    Ok(link::set_up(end.device, true)?)
+}
+
+/// Deletes the namespaces of labs whose process is gone, and returns their names.
+pub fn clean() -> Vec<String> {
+    let mut cleaned = netns::list_with_prefix("segue-");
+    cleaned.retain(|name| {
+        let dead = pid_of(name).is_some_and(|pid| !alive(pid));
+        dead && netns::delete(name).is_ok()
+    });
+    cleaned
+}
+
+/// The namespaces of all labs, living and dead: name and process.
+#[must_use]
+pub fn list() -> Vec<(String, i32)> {
+    let all = netns::list_with_prefix("segue-").into_iter();
+    all.filter_map(|name| pid_of(&name).map(|pid| (name, pid))).collect()
+}
+
+/// The process of `segue-TAGPID-NODE`.
+fn pid_of(name: &str) -> Option<i32> {
+    let middle = name.strip_prefix("segue-")?.split('-').next()?;
+    middle.trim_start_matches(|c: char| c.is_ascii_lowercase()).parse().ok()
+}
+
+/// Whether the process exists.
+#[must_use]
+pub fn alive(pid: i32) -> bool {
+    let pid = nix::unistd::Pid::from_raw(pid);
+    nix::sys::signal::kill(pid, None) != Err(nix::errno::Errno::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_of_a_namespace_is_read_from_its_name() {
+        assert_eq!(pid_of("segue-demo1234-host"), Some(1234));
+        assert_eq!(pid_of("segue-t7-a-b"), Some(7));
+        for other in ["segue-demo-host", "segue-host", "other-demo1-host", "segue-"] {
+            assert_eq!(pid_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `segue anchor`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config::{self, AnchorFile};
+use crate::daemon::{self, packets::Choice};
+
+/// Run an anchor: the fixed point that hosts tunnel to.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Configuration file (TOML)
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which datapath
+    #[arg(long, value_enum)]
+    datapath: Option<Choice>,
+    /// File of the anchor's state
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Control socket
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut file: AnchorFile = match &args.config {
+        Some(path) => config::read(path)?,
+        None => AnchorFile::default(),
+    };
+    file.datapath = args.datapath.or(file.datapath);
+    file.state = args.state.or(file.state);
+    file.control = args.control.or(file.control);
+    super::block_on(daemon::anchor::run(file.validate()?))
+}

@@ -1,0 +1,209 @@
+//! `segue status`, `paths`, `flows` and `handover`: look at and steer a running daemon.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use crate::control::{self, FlowStatus, PathStatus, Request, Response, Status};
+use crate::daemon::events::sentence;
+
+/// Which daemon, and how to print.
+#[derive(clap::Args)]
+pub struct Which {
+    /// Control socket (default: the host's, else the anchor's)
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// Show how a running daemon stands.
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show the paths of a running daemon: state, round-trip time, loss.
+#[derive(clap::Args)]
+pub struct PathsArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show the flows of a running daemon and the path of each.
+#[derive(clap::Args)]
+pub struct FlowsArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Say why each flow is where it is
+    #[arg(long)]
+    why: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Move flows to another path, or leave them to the steering again.
+#[derive(clap::Args)]
+pub struct HandoverArgs {
+    #[command(flatten)]
+    which: Which,
+    /// One flow, as `segue flows` prints it
+    #[arg(long, conflicts_with = "class")]
+    flow: Option<String>,
+    /// One class: voice, interactive, bulk or default
+    #[arg(long)]
+    class: Option<String>,
+    /// The path to move to
+    #[arg(long, required_unless_present = "auto")]
+    to: Option<String>,
+    /// End an earlier order
+    #[arg(long, conflicts_with = "to")]
+    auto: bool,
+}
+
+impl Which {
+    fn socket(&self) -> PathBuf {
+        self.control.clone().unwrap_or_else(|| {
+            let host = control::default_path("host");
+            if host.exists() { host } else { control::default_path("anchor") }
+        })
+    }
+
+    fn status(&self, events_from: u64) -> anyhow::Result<Status> {
+        match control::ask(&self.socket(), &Request::Status { events_from })? {
+            Response::Status(status) => Ok(*status),
+            _ => bail!("the daemon's answer makes no sense"),
+        }
+    }
+}
+
+/// Runs `segue status`.
+pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let status = args.which.status(0)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = if status.name.is_empty() { String::new() } else { format!(" {}", status.name) };
+    println!("{}{name}, up {:.0} s, datapath {}", status.role, status.uptime_s, status.datapath);
+    println!("device     {} {}", status.device, status.inner.join(" "));
+    if status.role == "host" {
+        let over = status
+            .signalling
+            .as_deref()
+            .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
+        let anchor = status.anchor.as_deref().unwrap_or("not found yet");
+        let registered = if status.registered { "registered" } else { "not registered" };
+        println!("anchor     {anchor}, {registered}, {over}");
+    }
+    for host in &status.hosts {
+        let how = if host.connected { "connected" } else { "no signalling" };
+        println!("host       {} {} ({how})", host.name, host.inner.join(" "));
+    }
+    print_paths(&status.paths);
+    for (class, path) in &status.classes {
+        println!("class      {class:<12} {path}");
+    }
+    for (reason, n) in &status.drops {
+        println!("refused    {n} {reason}");
+    }
+    for event in status.events.iter().rev().take(10).rev() {
+        let ago = status.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
+        println!("{ago:>8.1} s ago  {}", sentence(event));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `segue paths`.
+pub fn paths(args: PathsArgs) -> anyhow::Result<ExitCode> {
+    let status = args.which.status(u64::MAX)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status.paths)?);
+    } else {
+        print_paths(&status.paths);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Milliseconds of the first average, and losses as percent, for a table.
+pub fn path_figures(path: &PathStatus) -> [String; 3] {
+    let percent =
+        |loss: &[f64]| loss.first().map_or_else(|| "-".into(), |p| format!("{:.2} %", p * 100.0));
+    let rtt = path.rtt_ms.first().map_or_else(|| "-".into(), |ms| format!("{ms:.2} ms"));
+    [rtt, percent(&path.owl_up), percent(&path.owl_down)]
+}
+
+fn print_paths(paths: &[PathStatus]) {
+    println!(
+        "{:<20} {:<9} {:<5} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8}  to",
+        "path", "state", "down", "rtt", "loss up", "loss dn", "K", "T_KA", "T_Rmax"
+    );
+    for path in paths {
+        let name = if path.host.is_empty() {
+            path.name.clone()
+        } else {
+            format!("{}/{}", path.host, path.name)
+        };
+        let [rtt, up, down] = path_figures(path);
+        let heard = if path.downlink { "yes" } else { "no" };
+        let via = path.via.as_ref().map(|via| format!(" (via {via})")).unwrap_or_default();
+        println!(
+            "{name:<20} {:<9} {heard:<5} {rtt:>11} {up:>9} {down:>9} {:>3} {:>4.0} ms {:>5.0} ms  {}{via}",
+            path.state,
+            path.k,
+            path.t_ka_ms,
+            path.bound_ms,
+            path.remote.as_deref().unwrap_or("-"),
+        );
+    }
+}
+
+/// Runs `segue flows`.
+pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
+    let Response::Flows(flows) = control::ask(&args.which.socket(), &Request::Flows)? else {
+        bail!("the daemon's answer makes no sense");
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&flows)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for flow in &flows {
+        println!("{}", flow_line(flow, args.why));
+    }
+    if flows.is_empty() {
+        println!("no flows");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn flow_line(flow: &FlowStatus, why: bool) -> String {
+    let class = flow.class.as_deref().unwrap_or("-");
+    let via = flow.via.as_ref().map(|via| format!(" via {via}")).unwrap_or_default();
+    let pinned = if flow.pinned { " (pinned)" } else { "" };
+    let reason = if why { format!("\n    {}", flow.why) } else { String::new() };
+    format!(
+        "{:<56} {class:<12} {}{via}{pinned}  {} packets, {} bytes, idle {:.1} s{reason}",
+        flow.flow,
+        flow.path,
+        flow.packets,
+        flow.bytes,
+        flow.idle_ms / 1e3
+    )
+}
+
+/// Runs `segue handover`.
+pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
+    let request = Request::Handover { flow: args.flow, class: args.class, to: args.to };
+    match control::ask(&args.which.socket(), &request)? {
+        Response::Done(done) => println!("{done}"),
+        _ => bail!("the daemon's answer makes no sense"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,327 @@
+//! What the client prints: a live line for each target on a terminal, a line for each sample
+//! elsewhere, JSON lines, and the summary.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Counted, Sample, State};
+use segue_wire::DropReason;
+use serde::Serialize;
+
+use super::samples::RttMs;
+use super::shown;
+use super::target::{News, Target};
+
+/// Time between two drawings of the live lines.
+pub const REDRAW: Span = Span::from_millis(250);
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// JSON lines.
+    pub json: bool,
+    /// The summary alone.
+    pub quiet: bool,
+}
+
+/// The client's output.
+pub struct Screen {
+    output: Output,
+    live: bool,
+    /// Live lines that stand on the terminal.
+    lines: usize,
+    drawn: Option<Time>,
+    start: Time,
+}
+
+#[derive(Serialize)]
+struct SampleLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    at_s: f64,
+    seq: u32,
+    rtt_ms: Option<f64>,
+    owl_up: Option<f64>,
+    owl_down: Option<f64>,
+    rtl: Option<f64>,
+    stamp: &'static str,
+}
+
+#[derive(Serialize)]
+struct EventLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    at_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    r#type: &'static str,
+    targets: Vec<TargetSummary<'a>>,
+}
+
+#[derive(Serialize)]
+struct TargetSummary<'a> {
+    target: &'a str,
+    address: String,
+    sent: u32,
+    received: u32,
+    in_flight: u32,
+    rtt_ms: RttMs,
+    owl_up: Option<f64>,
+    owl_down: Option<f64>,
+    rtl: Option<f64>,
+    packets_up: Packets,
+    packets_down: Packets,
+    owl_up_ewma: &'a [f64],
+    owl_down_ewma: &'a [f64],
+    rtl_ewma: &'a [f64],
+    state: &'static str,
+    transitions: u64,
+    duplicates: u64,
+    reordered: u64,
+    stamp: &'static str,
+    drops: BTreeMap<&'static str, u64>,
+}
+
+/// Packets of one direction between the first and the last exchange.
+#[derive(Serialize)]
+struct Packets {
+    sent: u64,
+    received: u64,
+}
+
+impl Screen {
+    /// Nothing printed yet. Live lines only on a terminal.
+    pub fn new(output: Output, start: Time) -> Screen {
+        let live = !output.json && !output.quiet && io::stdout().is_terminal();
+        Screen { output, live, lines: 0, drawn: None, start }
+    }
+
+    /// When the live lines want to be drawn again.
+    pub fn deadline(&self) -> Option<Time> {
+        self.live.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+    }
+
+    /// Tells what `target` has to tell.
+    pub fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
+        if self.output.quiet || self.live {
+            return Ok(());
+        }
+        let at_s = |at: Time| at.since(self.start).as_secs_f64();
+        let name = target.name.as_str();
+        let event = |state, error: Option<String>| EventLine {
+            r#type: if error.is_none() { "state" } else { "error" },
+            target: name,
+            at_s: at_s(now),
+            state,
+            error,
+        };
+        match (news, self.output.json) {
+            (News::Sample(sample, kernel), true) => print_json(&SampleLine {
+                r#type: "sample",
+                target: name,
+                at_s: at_s(sample.at),
+                seq: sample.seq,
+                rtt_ms: sample.rtt.map(Span::as_millis_f64),
+                owl_up: sample.owl_up,
+                owl_down: sample.owl_down,
+                rtl: sample.rtl,
+                stamp: if *kernel { "kernel" } else { "user" },
+            }),
+            (News::Sample(sample, _), false) => print(&sample_text(name, sample)),
+            (News::State(state), true) => print_json(&event(Some(state_name(*state)), None)),
+            (News::State(state), false) => print(&format!("{name}: {}", state_name(*state))),
+            (News::Unsendable(error), true) => print_json(&event(None, Some(error.to_string()))),
+            (News::Unsendable(error), false) => print(&format!("{name}: cannot send: {error}")),
+        }
+    }
+
+    /// Draws the live lines if their time has come.
+    pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
+        if self.deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        self.drawn = Some(now);
+        let mut out = io::stdout().lock();
+        if self.lines > 0 {
+            write!(out, "\x1b[{}A", self.lines)?;
+        }
+        self.lines = targets.len();
+        for target in targets {
+            // Without wrapping, so that a line stays one line on a narrow terminal.
+            writeln!(out, "\r\x1b[K\x1b[?7l{}\x1b[?7h", live_text(target))?;
+        }
+        out.flush()
+    }
+
+    /// Prints the summary. Requests younger than `grace` may still be answered while the path is up, and
+    /// count neither as answered nor as lost.
+    pub fn summary(&mut self, now: Time, grace: Span, targets: &[Target]) -> io::Result<()> {
+        // The live lines stay on the terminal; they should not contradict the summary.
+        self.drawn = None;
+        self.draw(now, targets)?;
+        let all: Vec<_> = targets.iter().map(|target| summary(target, now - grace)).collect();
+        if self.output.json {
+            return print_json(&Summary { r#type: "summary", targets: all });
+        }
+        for target in &all {
+            print(&target.text())?;
+        }
+        Ok(())
+    }
+}
+
+fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
+    let estimates = target.machine().estimates();
+    // On a path that is down nothing is waited for.
+    let in_flight = match target.machine().state() {
+        State::Down => 0,
+        State::Starting | State::Up => target.outstanding(since),
+    };
+    let (sent, received) = (target.sent, target.received);
+    let judged = sent.saturating_sub(in_flight);
+    TargetSummary {
+        target: &target.name,
+        address: shown(target.address),
+        sent,
+        received,
+        in_flight,
+        rtt_ms: target.samples.summary(estimates),
+        owl_up: loss(estimates.up),
+        owl_down: loss(estimates.down),
+        rtl: loss(Counted { sent: judged.into(), received: received.into() }),
+        packets_up: packets(estimates.up),
+        packets_down: packets(estimates.down),
+        owl_up_ewma: &estimates.owl_up,
+        owl_down_ewma: &estimates.owl_down,
+        rtl_ewma: &estimates.rtl,
+        state: state_name(target.machine().state()),
+        transitions: estimates.transitions,
+        duplicates: estimates.duplicates,
+        reordered: estimates.reordered,
+        stamp: match target.kernel_stamps {
+            0 => "user",
+            n if n == u64::from(received) => "kernel",
+            _ => "mixed",
+        },
+        drops: drops(&target.drops),
+    }
+}
+
+fn packets(counted: Counted) -> Packets {
+    Packets { sent: counted.sent, received: counted.received }
+}
+
+impl TargetSummary<'_> {
+    fn text(&self) -> String {
+        let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
+        text += &format!("{} sent, {} received", self.sent, self.received);
+        if self.in_flight > 0 {
+            text += &format!(", {} still out", self.in_flight);
+        }
+        text += &format!(
+            ", loss {} (up {}, down {})\nstate {}, {} transitions, {} duplicates, {} reordered",
+            percent(self.rtl),
+            percent(self.owl_up),
+            percent(self.owl_down),
+            self.state,
+            self.transitions,
+            self.duplicates,
+            self.reordered
+        );
+        for (reason, count) in &self.drops {
+            text += &format!(", {count} refused ({reason})");
+        }
+        let rtt = &self.rtt_ms;
+        if rtt.avg.is_some() {
+            let values = [rtt.min, rtt.avg, rtt.max, rtt.ewma, rtt.p50, rtt.p99];
+            let values: Vec<String> =
+                values.iter().map(|v| v.map_or("-".into(), |ms| format!("{ms:.3}"))).collect();
+            text += &format!(
+                "\nrtt min/avg/max/ewma/p50/p99 = {} ms, {} timestamps",
+                values.join("/"),
+                self.stamp
+            );
+        }
+        text
+    }
+}
+
+fn sample_text(name: &str, sample: &Sample) -> String {
+    let mut text = format!("{name}: seq={}", sample.seq);
+    if let Some(rtt) = sample.rtt {
+        text += &format!(" rtt={:.3} ms", rtt.as_millis_f64());
+    }
+    let losses = [("up", sample.owl_up), ("down", sample.owl_down), ("both ways", sample.rtl)];
+    for (way, loss) in losses {
+        if loss.is_some() {
+            text += &format!(" loss {way}={}", percent(loss));
+        }
+    }
+    text
+}
+
+fn live_text(target: &Target) -> String {
+    let estimates = target.machine().estimates();
+    let ms = |span: Option<Span>| span.map_or("-".into(), |s| format!("{:.1}", s.as_millis_f64()));
+    let averages: Vec<String> =
+        estimates.rtt_ewma.iter().map(|s| format!("{:.1}", s * 1e3)).collect();
+    let mut text = format!(
+        "{}  {}  rtt {} ms (ewma {})  loss up {} down {} both ways {}  {}/{}",
+        target.name,
+        state_name(target.machine().state()),
+        ms(estimates.rtt_last),
+        if averages.is_empty() { "-".into() } else { averages.join(", ") },
+        percent(estimates.owl_up.first().copied()),
+        percent(estimates.owl_down.first().copied()),
+        percent(estimates.rtl.first().copied()),
+        target.received,
+        target.sent
+    );
+    if let Some(error) = &target.error {
+        text += &format!("  cannot send: {}", error.kind());
+    }
+    text
+}
+
+/// What was lost of what was sent; `None` if nothing was.
+pub fn loss(counted: Counted) -> Option<f64> {
+    let lost = 1.0 - counted.received as f64 / counted.sent as f64;
+    (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
+}
+
+/// The reasons that occurred, with how often.
+pub fn drops(counts: &[u64; DropReason::ALL.len()]) -> BTreeMap<&'static str, u64> {
+    let counted = DropReason::ALL.iter().zip(counts);
+    counted.filter(|(_, count)| **count > 0).map(|(reason, n)| (reason.name(), *n)).collect()
+}
+
+/// A share in per cent.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or("-".into(), |share| format!("{:.2} %", share * 100.0))
+}
+
+/// A state's name in output.
+pub fn state_name(state: State) -> &'static str {
+    match state {
+        State::Starting => "starting",
+        State::Up => "up",
+        State::Down => "down",
+    }
+}
+
+/// Prints a line. Unlike `println!` it returns the error when nobody reads any more.
+pub fn print(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints a JSON line.
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(&serde_json::to_string(value)?)
+}

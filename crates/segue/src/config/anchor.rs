@@ -1,0 +1,118 @@
+//! An anchor's configuration file.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use segue_clock::Span;
+use segue_linux::link::Prefix;
+use segue_tunnel::Pool;
+use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
+use serde::Deserialize;
+
+use super::Duration;
+use crate::control;
+use crate::daemon::anchor::Settings;
+use crate::daemon::packets::Choice;
+
+/// What may stand in an anchor's file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnchorFile {
+    /// Tunnel device, `segue0`.
+    pub device: Option<String>,
+    /// MTU of the tunnel device, 1436: fits outer IPv4 and IPv6 in 1500 bytes.
+    pub mtu: Option<u32>,
+    /// UDP port of the tunnels, 5005.
+    pub port: Option<u16>,
+    /// UDP port of the signalling, 5006.
+    pub signal_port: Option<u16>,
+    /// `auto`, `ebpf` or `user`.
+    pub datapath: Option<Choice>,
+    /// Interfaces to serve; all.
+    pub interfaces: Option<Vec<String>>,
+    /// Addresses that join lines name, with or without port; the anchor's own.
+    pub addresses: Option<Vec<String>>,
+    /// Inner IPv4 addresses, `10.77.0.0/16`; empty for none.
+    pub pool_v4: Option<String>,
+    /// Inner IPv6 addresses, `fd5e:67e0::/64`; empty for none.
+    pub pool_v6: Option<String>,
+    /// Most paths of all hosts together, 4096.
+    pub max_paths: Option<u32>,
+    /// How long a host without a sign of life keeps its registration, 60 s.
+    pub expiry: Option<Duration>,
+    /// File of the anchor's state, `/var/lib/segue/anchor.db`.
+    pub state: Option<PathBuf>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+}
+
+/// Reads `ADDRESS` or `ADDRESS:PORT`.
+pub fn address(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    text.parse().with_context(|| format!("{text:?} is no address, with or without port"))
+}
+
+/// Where an anchor keeps its state unless told otherwise.
+pub fn default_state() -> PathBuf {
+    PathBuf::from("/var/lib/segue/anchor.db")
+}
+
+impl AnchorFile {
+    /// The settings of a daemon.
+    pub fn validate(self) -> anyhow::Result<Settings> {
+        let device = self.device.unwrap_or_else(|| "segue0".into());
+        if !device.starts_with("segue") || device.len() > 15 {
+            bail!(
+                "the tunnel device must be called segue…, with at most 15 characters: {device:?}"
+            );
+        }
+        let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
+        let addresses = self.addresses.unwrap_or_default();
+        let addresses: Vec<SocketAddr> = addresses
+            .iter()
+            .map(|text| address(text, signal_port))
+            .collect::<anyhow::Result<_>>()?;
+        let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;
+        let pool_v6 = pool("pool_v6", self.pool_v6.as_deref().unwrap_or("fd5e:67e0::/64"), true)?;
+        if pool_v4.is_none() && pool_v6.is_none() {
+            bail!("an anchor needs pool_v4, pool_v6 or both");
+        }
+        let max_paths = self.max_paths.unwrap_or(4_096);
+        if !(2..=1 << 20).contains(&max_paths) {
+            bail!("max_paths must lie between 2 and {}", 1 << 20);
+        }
+        Ok(Settings {
+            device,
+            mtu: self.mtu.unwrap_or(1_436),
+            port: self.port.unwrap_or(TUNNEL_PORT),
+            signal_port,
+            datapath: self.datapath.unwrap_or(Choice::Auto),
+            interfaces: self.interfaces.unwrap_or_default(),
+            addresses,
+            pool_v4,
+            pool_v6,
+            max_paths,
+            expiry: self.expiry.map_or(Span::from_secs(60), |Duration(span)| span),
+            state: self.state.unwrap_or_else(default_state),
+            control: self.control.unwrap_or_else(|| control::default_path("anchor")),
+        })
+    }
+}
+
+fn pool(key: &str, text: &str, v6: bool) -> anyhow::Result<Option<Pool>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let prefix: Prefix = text.parse().with_context(|| key.to_owned())?;
+    if prefix.addr.is_ipv6() != v6 {
+        bail!("{key}: {text} is of the other address family");
+    }
+    let pool = Pool::new(prefix.addr, prefix.len);
+    pool.map(Some).with_context(|| {
+        format!("{key}: {text} must be a network without host bits that has room for hosts")
+    })
+}
