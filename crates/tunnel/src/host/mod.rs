@@ -147,12 +147,13 @@ impl Host {
     }
 
     fn connect(&mut self, now: Time) {
-        if self.interfaces.is_empty() {
+        let usable = self.interfaces.iter().filter(|interface| self.ends(interface).is_some());
+        let mut names: Vec<String> = usable.map(|interface| interface.name.clone()).collect();
+        if names.is_empty() {
             self.signal = Signal::Idle(now + self.retry);
             return;
         }
         let alive = |name: &str| self.path_named(name).is_some_and(|n| self.paths[&n].is_up());
-        let mut names: Vec<String> = self.interfaces.iter().map(|i| i.name.clone()).collect();
         names.sort_by_key(|name| !alive(name));
         self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
         self.out.push_back(HostOutput::Connect { interfaces: names });
@@ -187,6 +188,9 @@ impl Host {
                 self.out
                     .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
                 self.retry = RETRY_MAX;
+                if let Signal::Up { registered, .. } = &mut self.signal {
+                    *registered = false;
+                }
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
             FromAnchor::PathRefused { path, reason } => {

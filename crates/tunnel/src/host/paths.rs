@@ -142,8 +142,11 @@ impl Host {
             .filter(|(_, path)| !interfaces.iter().any(|i| i.name == path.name))
             .map(|(number, _)| *number)
             .collect();
-        let is_new = |i: &Interface| !self.interfaces.iter().any(|old| old.name == i.name);
-        let any_new = interfaces.iter().any(is_new);
+        let known = |new: &Interface| {
+            let same = |old: &Interface| old.name == new.name && self.ends(old) == self.ends(new);
+            self.ends(new).is_none() || self.interfaces.iter().any(same)
+        };
+        let any_new = interfaces.iter().any(|interface| !known(interface));
         self.interfaces = interfaces;
         for number in gone {
             self.remove_path(now, number);
@@ -154,7 +157,7 @@ impl Host {
                 None => self.add_path(&interface),
             }
         }
-        // Only a new interface is worth an attempt before its time.
+        // Only a new interface or address is worth an attempt before its time.
         if any_new && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
             self.connect(now);
         }
@@ -162,7 +165,10 @@ impl Host {
     }
 
     /// The first of the anchor's addresses that the interface has an address for.
-    fn ends(&self, interface: &Interface) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
+    pub(super) fn ends(
+        &self,
+        interface: &Interface,
+    ) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
         let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
         self.config.anchor.iter().find_map(|remote| {
             let local = interface.addresses.iter().find(|a| same(a, remote.ip()))?;

@@ -20,7 +20,7 @@ impl Net {
         to: Option<&str>,
     ) {
         let to = to.map(String::from);
-        self.to_host(host, HostInput::Handover { flow, class, to });
+        self.tell_host(host, HostInput::Handover { flow, class, to });
     }
 
     /// A packet of a flow that no application has.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::{Config as Keepalive, Tau};
+use segue_keepalive::Config as Keepalive;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostConfig, HostInput, Known, PathConfig,
     Pool, Report,
@@ -103,9 +103,8 @@ pub struct Net {
     seeds: u64,
 }
 
-/// K = 3, one average of a second.
 pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
-    Keepalive { k, t_ka: ms(t_ka_ms), taus: vec![Tau::symmetric(secs(1))], ..Keepalive::default() }
+    Keepalive { k, t_ka: ms(t_ka_ms), ..Keepalive::default() }
 }
 
 pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
@@ -219,7 +218,7 @@ impl Net {
     pub fn announce(&mut self, host: usize) {
         let present = self.hosts[host].links.iter().filter(|link| link.present);
         let interfaces = present.map(Link::interface).collect();
-        self.to_host(host, HostInput::Interfaces(interfaces));
+        self.tell_host(host, HostInput::Interfaces(interfaces));
     }
 
     /// A flow of `interval` with both directions, from now on.
@@ -330,8 +329,8 @@ impl Net {
             self.now = self.now.max(next);
             if tick_first {
                 match node {
-                    Some(host) => self.to_host(host, HostInput::Tick),
-                    None => self.to_anchor(AnchorInput::Tick),
+                    Some(host) => self.tell_host(host, HostInput::Tick),
+                    None => self.tell_anchor(AnchorInput::Tick),
                 }
             } else if let Some((_, event)) = self.queue.pop_first() {
                 self.happen(event);
@@ -361,11 +360,11 @@ impl Net {
             Event::ToAnchor(conn, message) => {
                 self.count(1, 0);
                 if self.conns.get(&conn).is_some_and(|c| !c.orphaned && !c.closed) {
-                    self.to_anchor(AnchorInput::Signal { conn, message });
+                    self.tell_anchor(AnchorInput::Signal { conn, message });
                 }
             }
             Event::ToHost(host, conn, message) => self.message_at_host(host, conn, message),
-            Event::Closed(conn) => self.to_anchor(AnchorInput::Disconnected { conn }),
+            Event::Closed(conn) => self.tell_anchor(AnchorInput::Disconnected { conn }),
             Event::Handshake { host, attempt, interface } => {
                 self.handshake_done(host, attempt, interface);
             }
@@ -398,7 +397,7 @@ impl Net {
             Sent::Out(outer, packet) => self.transmit_up(host, outer, packet),
             Sent::Miss(ticket) => {
                 let (key, dscp) = (data.key, data.dscp);
-                self.to_host(host, HostInput::Miss { key, dscp, ticket });
+                self.tell_host(host, HostInput::Miss { key, dscp, ticket });
             }
             Sent::Nothing => {}
         }
@@ -407,7 +406,7 @@ impl Net {
     fn send_from_anchor(&mut self, data: Data) {
         match self.anchor_datapath.send(self.now, data) {
             Sent::Out(outer, packet) => self.transmit_down(outer.host_end, packet),
-            Sent::Miss(ticket) => self.to_anchor(AnchorInput::Miss { key: data.key, ticket }),
+            Sent::Miss(ticket) => self.tell_anchor(AnchorInput::Miss { key: data.key, ticket }),
             Sent::Nothing => {}
         }
     }
@@ -447,7 +446,7 @@ impl Net {
                 if let Some(answer) = answer {
                     self.transmit_down(from, answer);
                 }
-                self.to_anchor(AnchorInput::Probe(probe));
+                self.tell_anchor(AnchorInput::Probe(probe));
             }
             Received::Nothing => {}
         }
@@ -464,7 +463,7 @@ impl Net {
             }
             Received::Probe(probe, _) => {
                 self.count(0, 1);
-                self.to_host(host, HostInput::Probe(probe));
+                self.tell_host(host, HostInput::Probe(probe));
             }
             Received::Nothing => {}
         }

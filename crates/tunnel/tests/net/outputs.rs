@@ -13,7 +13,7 @@ const MAX_OUTPUTS: usize = 10_000;
 
 impl Net {
     /// Gives a host an input and carries out all that follows.
-    pub fn to_host(&mut self, host: usize, input: HostInput) {
+    pub fn tell_host(&mut self, host: usize, input: HostInput) {
         self.hosts[host].machine.handle(self.now, input);
         for count in 0.. {
             assert!(count < MAX_OUTPUTS, "a host does not come to an end");
@@ -71,7 +71,7 @@ impl Net {
     }
 
     /// Gives the anchor an input and carries out all that follows.
-    pub fn to_anchor(&mut self, input: AnchorInput) {
+    pub fn tell_anchor(&mut self, input: AnchorInput) {
         self.anchor.handle(self.now, input);
         for count in 0.. {
             assert!(count < MAX_OUTPUTS, "the anchor does not come to an end");
@@ -79,6 +79,7 @@ impl Net {
             self.anchor_output(output);
         }
         self.expect_one_owner_per_address();
+        self.expect_heard_words_of_paths();
     }
 
     fn anchor_output(&mut self, output: AnchorOutput) {
@@ -96,8 +97,7 @@ impl Net {
             AnchorOutput::RemovePath(slot) => datapath.remove_path(slot),
             AnchorOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             AnchorOutput::SetHeard(slots, word) => {
-                self.expect_heard_is_of_paths(&slots, word);
-                self.anchor_datapath.set_heard(&slots, word);
+                datapath.set_heard(&slots, word);
             }
             AnchorOutput::SetInner(address, owner) => datapath.set_inner(address, owner),
             AnchorOutput::RemoveInner(address) => datapath.remove_inner(address),
@@ -128,12 +128,15 @@ impl Net {
         }
     }
 
-    fn expect_heard_is_of_paths(&self, slots: &[u32], word: u16) {
-        let known = slots
-            .iter()
-            .map(|slot| 1u16 << self.anchor.path(*slot).expect("a path that exists").number)
-            .fold(0, |word, bit| word | bit);
-        assert_eq!(word & !known, 0, "the anchor hears a path that is gone");
+    /// The answers on a path say of no path that is gone that it is heard.
+    fn expect_heard_words_of_paths(&self) {
+        for host in self.anchor.hosts() {
+            let known = host.paths.keys().fold(0u16, |word, number| word | 1 << number);
+            for slot in host.paths.values() {
+                let word = self.anchor_datapath.heard(*slot).expect("the datapath has the path");
+                assert_eq!(word & !known, 0, "the anchor hears a path that is gone");
+            }
+        }
     }
 
     fn expect_one_owner_per_address(&self) {

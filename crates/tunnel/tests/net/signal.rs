@@ -43,14 +43,14 @@ impl Net {
             return;
         }
         if !self.enrolled.contains(&node.name) {
-            self.to_host(host, HostInput::SignalDown);
+            self.tell_host(host, HostInput::SignalDown);
             return;
         }
         let name = node.name.clone();
         let id = self.open(host, &interface, &name);
         self.hosts[host].conn = Some(id);
         let anchor = ANCHOR.parse().unwrap();
-        self.to_host(host, HostInput::SignalUp { interface, anchor });
+        self.tell_host(host, HostInput::SignalUp { interface, anchor });
     }
 
     /// A connection of `name` at the anchor, without the host's machine.
@@ -67,7 +67,7 @@ impl Net {
             closed: false,
         };
         self.conns.insert(id, conn);
-        self.to_anchor(AnchorInput::Connected { conn: id, host: name.into() });
+        self.tell_anchor(AnchorInput::Connected { conn: id, host: name.into() });
         id
     }
 
@@ -129,7 +129,7 @@ impl Net {
         self.count(1, 0);
         match message {
             Some(message) if self.hosts[host].conn == Some(id) => {
-                self.to_host(host, HostInput::Signal(message));
+                self.tell_host(host, HostInput::Signal(message));
             }
             Some(_) => {}
             None => self.end_at_host(id),
@@ -140,7 +140,7 @@ impl Net {
         let Some(conn) = self.conns.remove(&id) else { return };
         if self.hosts[conn.host].conn == Some(id) {
             self.hosts[conn.host].conn = None;
-            self.to_host(conn.host, HostInput::SignalDown);
+            self.tell_host(conn.host, HostInput::SignalDown);
         }
     }
 
@@ -150,7 +150,7 @@ impl Net {
         let orphaned = self.conns.get(&id).is_none_or(|conn| conn.orphaned || conn.closed);
         self.end_at_host(id);
         if !orphaned {
-            self.to_anchor(AnchorInput::Disconnected { conn: id });
+            self.tell_anchor(AnchorInput::Disconnected { conn: id });
         }
     }
 
@@ -171,7 +171,7 @@ impl Net {
                 let silent = conn.orphaned || conn.closed;
                 self.end_at_host(id);
                 if !silent {
-                    self.to_anchor(AnchorInput::Disconnected { conn: id });
+                    self.tell_anchor(AnchorInput::Disconnected { conn: id });
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use segue_tunnel::Cause;
+use segue_tunnel::{Cause, HostInput};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -114,6 +114,22 @@ fn a_host_without_interfaces_is_quiet_and_one_without_a_live_one_asks_less_and_l
     assert!(net.load.worst_signals <= 2, "{:?}", net.load);
     net.set_alive(host, "wifi", Way::Both, true);
     assert!(net.run_while_not(secs(14), |net| net.hosts[host].machine.registered()));
+}
+
+#[test]
+fn an_interface_is_tried_as_soon_as_it_has_an_address() {
+    let mut net = Net::new(7);
+    let host = net.add_host("alice", host_config(3, 60));
+    net.add_link(host, "wifi", ms(10));
+    let mut interface = net.link(host, "wifi").interface();
+    let addresses = std::mem::take(&mut interface.addresses);
+    net.tell_host(host, HostInput::Interfaces(vec![interface.clone()]));
+    net.run_for(secs(30));
+    assert_eq!(net.load.worst_signals, 0);
+    interface.addresses = addresses;
+    net.tell_host(host, HostInput::Interfaces(vec![interface]));
+    net.run_for(ms(100));
+    assert!(net.hosts[host].machine.registered());
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn a_silent_host_is_forgotten_and_has_its_address_when_it_comes_again() {
 fn a_host_with_a_live_path_does_not_expire_without_signalling() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let conn = net.hosts[host].conn.unwrap();
-    net.to_anchor(AnchorInput::Disconnected { conn });
+    net.tell_anchor(AnchorInput::Disconnected { conn });
     net.run_for(secs(200));
     assert_eq!(net.anchor.hosts().count(), 1);
     net.set_alive(host, "wifi", Way::Up, false);
@@ -85,7 +85,7 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
     net.run_for(secs(1));
     let inner = net.hosts[host].machine.inner().to_vec();
     net.enrolled.remove("alice");
-    net.to_anchor(AnchorInput::Remove { host: "alice".into() });
+    net.tell_anchor(AnchorInput::Remove { host: "alice".into() });
     assert_eq!((net.anchor.hosts().count(), net.anchor.paths().count()), (0, 0));
     net.run_for(ms(100));
     net.reset_streams();
@@ -107,7 +107,7 @@ fn a_host_that_stops_leaves_nothing_behind() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     net.add_voice(host);
     net.run_for(secs(1));
-    net.to_host(host, HostInput::Stop);
+    net.tell_host(host, HostInput::Stop);
     net.run_for(secs(1));
     assert_eq!((net.anchor.hosts().count(), net.anchor.paths().count()), (0, 0));
     assert!(net.hosts[host].datapath.slots().is_empty());

@@ -1,5 +1,7 @@
 //! Host and anchor together on virtual time.
 
+#![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
+
 #[path = "../net/mod.rs"]
 mod net;
 

@@ -137,7 +137,7 @@ fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
             to: rng.chance(0.7).then(|| name.into()),
         },
     };
-    net.to_host(host, input);
+    net.tell_host(host, input);
 }
 
 fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
@@ -152,7 +152,7 @@ fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
         4 => return net.miss_at_anchor(key(rng)),
         _ => AnchorInput::Signal { conn, message: from_host(rng) },
     };
-    net.to_anchor(input);
+    net.tell_anchor(input);
 }
 
 /// One walk; what the ends reported, to compare runs.

@@ -17,7 +17,7 @@ fn offer(path: u8, k: u8, t_ka_ms: u16, cookie: u64) -> FromHost {
 /// Sends a message by hand; what the anchor answers to it.
 fn say(net: &mut Net, conn: ConnId, message: FromHost) -> Vec<FromAnchor> {
     let before = net.said.len();
-    net.to_anchor(AnchorInput::Signal { conn, message });
+    net.tell_anchor(AnchorInput::Signal { conn, message });
     net.said[before..].iter().filter(|(to, _)| *to == conn).map(|(_, m)| m.clone()).collect()
 }
 
@@ -143,7 +143,7 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     );
     let alice = net.anchor.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
-    net.to_anchor(AnchorInput::Disconnected { conn });
+    net.tell_anchor(AnchorInput::Disconnected { conn });
     assert_eq!(net.anchor.hosts().next().unwrap().conn, None);
     net.run_for(secs(1));
     // The host with the old epoch learns that it is refused, and does not insist.

@@ -93,6 +93,27 @@ fn an_outage_at_any_instant_is_seen_within_the_bound_and_voice_moves_within_20_m
 }
 
 #[test]
+fn a_flow_that_only_comes_down_moves_as_well_and_returns() {
+    for seed in 0..200 {
+        let (mut net, host) = Net::two_paths(seed, host_config(4, 30));
+        let voice = net.add_voice(host);
+        net.apps[voice].up.silent = true;
+        net.run_for(secs(2) + Span(Rng::new(seed).below(1_000_000_000)));
+        let path = |net: &Net| net.routes(voice).1;
+        assert_eq!(path(&net).as_deref(), Some("wifi"));
+        net.reset_streams();
+        net.set_alive(host, "wifi", Way::Both, false);
+        net.run_for(secs(1));
+        assert_eq!(path(&net).as_deref(), Some("lte"));
+        let app = &net.apps[voice];
+        assert!(app.down.gap(app.interval) <= ms(30 * 5 + 20 + 20), "{seed}: {:?}", app.down);
+        net.set_alive(host, "wifi", Way::Both, true);
+        net.run_for(ms(300));
+        assert_eq!(path(&net).as_deref(), Some("wifi"));
+    }
+}
+
+#[test]
 fn the_bound_holds_for_any_k_period_delay_and_jitter() {
     let (mut detection, mut mean) = (0.0, 0.0);
     for seed in 0..SEEDS {
