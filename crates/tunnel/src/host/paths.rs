@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Client, ClientInput, ClientOutput, State};
+use segue_keepalive::{Client, ClientInput, ClientOutput, Counted, State};
 use segue_steering::{PathId, PathView};
 use segue_wire::signal::{FromHost, PathGrant, PathOffer};
 use segue_wire::{MAX_PATHS, ProbeKey};
@@ -16,6 +16,8 @@ use crate::{
     Report,
 };
 
+/// Packets that a path is taken to have carried without loss before it was measured.
+const BENEFIT: f64 = 100.0;
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
 
@@ -113,12 +115,19 @@ impl Path {
             let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
             v.get(index).copied()
         };
+        // A young path has lost one packet or none: until it has carried some, it gets the benefit
+        // of the doubt.
+        let loss = |averages: &[f64], counted: Counted| {
+            let lost = counted.sent.saturating_sub(counted.received) as f64;
+            let cautious = lost / (counted.sent as f64 + BENEFIT);
+            longest(averages).map_or(cautious, |average| average.min(cautious))
+        };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.and_then(|e| longest(&e.owl_up)).unwrap_or(0.0),
-            loss_down: estimates.and_then(|e| longest(&e.owl_down)).unwrap_or(0.0),
+            loss_up: estimates.map_or(0.0, |e| loss(&e.owl_up, e.up)),
+            loss_down: estimates.map_or(0.0, |e| loss(&e.owl_down, e.down)),
             jitter_s: 0.0,
             price: self.config.price,
             since: self.usable_since,
