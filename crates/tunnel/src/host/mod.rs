@@ -228,6 +228,17 @@ impl Host {
         }
     }
 
+    /// Sets signalling up again on its own interface, if that is back or has another address: what
+    /// the connection was bound to is gone.
+    fn renew_signal(&mut self, new: &[String]) {
+        if let Signal::Up { interface, .. } = &self.signal
+            && new.contains(interface)
+        {
+            let interface = interface.clone();
+            self.out.push_back(HostOutput::MoveSignal { interface });
+        }
+    }
+
     /// Moves signalling off an interface whose path is dead or gone, if another path lives.
     fn rescue_signal(&mut self) {
         let Signal::Up { interface, .. } = &self.signal else { return };

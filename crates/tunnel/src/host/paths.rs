@@ -143,10 +143,13 @@ impl Host {
             .map(|(number, _)| *number)
             .collect();
         let known = |new: &Interface| {
-            let same = |old: &Interface| old.name == new.name && self.ends(old) == self.ends(new);
+            let same = |old: &Interface| {
+                (&old.name, old.index) == (&new.name, new.index) && self.ends(old) == self.ends(new)
+            };
             self.ends(new).is_none() || self.interfaces.iter().any(same)
         };
-        let any_new = interfaces.iter().any(|interface| !known(interface));
+        let new: Vec<String> =
+            interfaces.iter().filter(|i| !known(i)).map(|i| i.name.clone()).collect();
         self.interfaces = interfaces;
         for number in gone {
             self.remove_path(now, number);
@@ -158,9 +161,10 @@ impl Host {
             }
         }
         // Only a new interface or address is worth an attempt before its time.
-        if any_new && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
+        if !new.is_empty() && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
             self.connect(now);
         }
+        self.renew_signal(&new);
         self.rescue_signal();
     }
 
