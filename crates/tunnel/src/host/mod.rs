@@ -12,6 +12,7 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod flows;
+mod interfaces;
 mod paths;
 
 use alloc::collections::{BTreeMap, VecDeque};
