@@ -24,7 +24,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     parse(&text, &path.display().to_string())
 }
 
-fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
+/// Reads the text of the TOML file `name`; every error is one line with file, line and key.
+pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let offset = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text[..offset].matches('\n').count() + 1;

@@ -1,18 +1,11 @@
-//! `segue`: one binary, verbs by what a person wants to do. Each verb is a module of [`cmd`] with an
+//! `segue`: one binary, verbs by what a person wants to do. Each verb is a module of [`segue::cmd`] with an
 //! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
-
-mod cmd;
-mod config;
-mod control;
-mod daemon;
-mod identity;
-mod signalling;
-mod units;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use segue::cmd;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]

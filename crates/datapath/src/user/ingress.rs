@@ -26,24 +26,24 @@ const QUEUED: Span = Span::from_secs(10);
 
 /// What one batch asks for once the tables are unlocked.
 #[derive(Default)]
-struct Work<'a> {
-    packets: Vec<&'a [u8]>,
-    answers: Vec<Answer>,
-    events: Vec<Event>,
+pub struct Work<'a> {
+    pub packets: Vec<&'a [u8]>,
+    pub answers: Vec<Answer>,
+    pub events: Vec<Event>,
 }
 
 /// A datagram's circumstances.
 #[derive(Clone, Copy)]
-struct Arrival {
-    from: SocketAddr,
-    endpoint: Endpoint,
-    at: Time,
-    kernel_stamp: bool,
+pub struct Arrival {
+    pub from: SocketAddr,
+    pub endpoint: Endpoint,
+    pub at: Time,
+    pub kernel_stamp: bool,
 }
 
 /// The path and the binding that the previous packet of the batch used; most packets repeat them.
 #[derive(Default)]
-struct Last {
+pub struct Last {
     header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, u32)>,
     /// An inner address that was found to be right on a path.
@@ -125,21 +125,33 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let at = stamp.unwrap_or(now);
         let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some() };
         let bytes = batch.bytes(datagram);
-        let size = datagram.received.gro_size.unwrap_or(bytes.len()).max(1);
-        if bytes.is_empty() {
-            shared.drops.add(DropReason::Truncated, 1);
-        }
-        for packet in bytes.chunks(size) {
-            let result = take_packet(shared, &mut core, &arrival, packet, &mut last, &mut work);
-            if let Err(reason) = result {
-                shared.drops.add(reason, 1);
-            }
-        }
+        let size = datagram.received.gro_size;
+        take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
     }
     drop(core);
     work.answers.iter().for_each(|answer| probes::send_answer(answer, &shared.drops));
     deliver(shared, tun_fd, &work.packets);
     work.events.into_iter().for_each(|event| (shared.sink)(event));
+}
+
+/// Takes in what the kernel gave as one datagram: packets of `size` bytes each, the last maybe shorter.
+pub fn take_datagram<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    bytes: &'a [u8],
+    size: Option<usize>,
+    last: &mut Last,
+    work: &mut Work<'a>,
+) {
+    if bytes.is_empty() {
+        shared.drops.add(DropReason::Truncated, 1);
+    }
+    for packet in bytes.chunks(size.unwrap_or(bytes.len()).max(1)) {
+        if let Err(reason) = take_packet(shared, core, arrival, packet, last, work) {
+            shared.drops.add(reason, 1);
+        }
+    }
 }
 
 /// Checks one packet of the tunnel and takes it in.

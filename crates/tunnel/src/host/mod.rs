@@ -12,6 +12,7 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod flows;
+mod interfaces;
 mod paths;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -225,6 +226,17 @@ impl Host {
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
             self.offer(number);
+        }
+    }
+
+    /// Sets signalling up again on its own interface, if that is back or has another address: what
+    /// the connection was bound to is gone.
+    fn renew_signal(&mut self, new: &[String]) {
+        if let Signal::Up { interface, .. } = &self.signal
+            && new.contains(interface)
+        {
+            let interface = interface.clone();
+            self.out.push_back(HostOutput::MoveSignal { interface });
         }
     }
 
