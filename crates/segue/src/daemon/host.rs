@@ -67,6 +67,8 @@ struct Daemon {
     held: Held,
     signal: Signal,
     events: Events,
+    /// The inner addresses that the datapath has.
+    inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
     attached: BTreeSet<u32>,
     started: Time,
@@ -85,6 +87,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         signal: Signal::new(settings.join.clone(), signal_in)?,
         held: Held::default(),
         events: Events::default(),
+        inner: Vec::new(),
         attached: BTreeSet::new(),
         started: monotonic(),
         datapath,
@@ -174,6 +177,10 @@ impl Daemon {
             HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
             HostOutput::Signal(message) => self.signal.send(message),
             HostOutput::Addresses { inner, .. } => {
+                for old in self.inner.iter().filter(|old| !inner.contains(old)) {
+                    self.datapath.remove_inner(*old);
+                }
+                self.inner.clone_from(&inner);
                 for address in &inner {
                     self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
                 }
