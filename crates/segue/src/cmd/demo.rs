@@ -90,7 +90,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if rootless {
         netns::unshare_user().context("without root the demonstration needs a user namespace")?;
     }
-    let datapath = if rootless && args.datapath == Choice::Auto { Choice::User } else { args.datapath };
+    let datapath =
+        if rootless && args.datapath == Choice::Auto { Choice::User } else { args.datapath };
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot write to {}", args.out.display()))?;
     let say = |text: &str| {

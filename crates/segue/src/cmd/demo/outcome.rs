@@ -185,17 +185,13 @@ fn handovers(watch: &Watch, seen: &Seen, course: Course) -> Vec<Handover> {
     moves.iter().map(|(at, event)| handover(*at, event, watch, seen, course)).collect()
 }
 
-fn handover(
-    at: f64,
-    event: &EventRecord,
-    watch: &Watch,
-    seen: &Seen,
-    course: Course,
-) -> Handover {
+fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Course) -> Handover {
     let verdict = watch
         .host_events
         .iter()
-        .filter(|(when, e)| e.kind == "path_state" && e.path == event.path && (at - when).abs() < SAME)
+        .filter(|(when, e)| {
+            e.kind == "path_state" && e.path == event.path && (at - when).abs() < SAME
+        })
         .find(|(_, e)| e.detail == "down");
     let died = verdict.filter(|(when, _)| (course.silent_at..course.back_at).contains(when));
     let from = died.map_or(at - AROUND.0, |_| course.silent_at - AROUND.0);
@@ -262,7 +258,9 @@ pub fn print(outcome: &Outcome) {
         );
     }
     println!("\nHandovers");
-    println!("   at       move           cause     detected   bound     voice gap up/down   TCP stall   lost");
+    println!(
+        "   at       move           cause     detected   bound     voice gap up/down   TCP stall   lost"
+    );
     let ms = |x: Option<f64>| x.map_or_else(|| "-".into(), |x| format!("{x:.0} ms"));
     for h in &outcome.handovers {
         println!(
@@ -303,10 +301,7 @@ mod tests {
 
     #[test]
     fn lost_packets_are_those_sent_in_the_window_and_never_received() {
-        let voice = Voice {
-            sent: vec![0.0, 0.1, 0.2, 0.3],
-            received: vec![(0, 0.05), (2, 0.25)],
-        };
+        let voice = Voice { sent: vec![0.0, 0.1, 0.2, 0.3], received: vec![(0, 0.05), (2, 0.25)] };
         assert_eq!(lost_within(&voice, (0.0, 0.25)), 1);
         assert_eq!(lost_within(&voice, (0.0, 1.0)), 2);
     }

@@ -42,10 +42,16 @@ pub fn render(
         "s",
     );
     for path in &truth.paths {
-        page.push_plot("", &Plot { marks: marks.clone(), x_range: Some(range), ..rtt(watch, path) });
+        page.push_plot(
+            "",
+            &Plot { marks: marks.clone(), x_range: Some(range), ..rtt(watch, path) },
+        );
     }
     for path in &truth.paths {
-        page.push_plot("", &Plot { marks: marks.clone(), x_range: Some(range), ..loss(watch, path) });
+        page.push_plot(
+            "",
+            &Plot { marks: marks.clone(), x_range: Some(range), ..loss(watch, path) },
+        );
     }
     let throughput = Plot {
         title: "TCP download".into(),
@@ -103,8 +109,15 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
             ]
         })
         .collect();
-    let header =
-        ["path", "RTT imposed", "measured", "loss up imposed", "measured", "loss down imposed", "measured"];
+    let header = [
+        "path",
+        "RTT imposed",
+        "measured",
+        "loss up imposed",
+        "measured",
+        "loss down imposed",
+        "measured",
+    ];
     page.push_table("Before the outage", &header, &rows);
     let ms = |x: Option<f64>| x.map_or_else(|| "–".into(), |x| format!("{x:.0} ms"));
     let rows: Vec<Vec<String>> = outcome
@@ -125,7 +138,15 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
         })
         .collect();
     let header = [
-        "at", "move", "cause", "detected in", "bound", "voice gap up", "voice gap down", "TCP stall", "voice lost",
+        "at",
+        "move",
+        "cause",
+        "detected in",
+        "bound",
+        "voice gap up",
+        "voice gap down",
+        "TCP stall",
+        "voice lost",
     ];
     page.push_table("Handovers", &header, &rows);
     page.push_text(&format!(
@@ -186,11 +207,7 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
 }
 
 /// A value at each look at which the path was up; a break where it was not.
-fn known(
-    watch: &Watch,
-    name: &str,
-    pick: impl Fn(&PathStatus) -> Option<f64>,
-) -> Vec<(f64, f64)> {
+fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -> Vec<(f64, f64)> {
     let value = |path: &PathStatus| {
         if path.state == "up" { pick(path).unwrap_or(f64::NAN) } else { f64::NAN }
     };
@@ -223,9 +240,17 @@ fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
         y_label: "%".into(),
         series: vec![
             Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets)),
-            Series::new("up, measured (τ = 1 s)", Style::Line, measured(|p| p.owl_up.first().copied())),
+            Series::new(
+                "up, measured (τ = 1 s)",
+                Style::Line,
+                measured(|p| p.owl_up.first().copied()),
+            ),
             Series::new("down, imposed", Style::Step, imposed_loss(&truth.down_packets)),
-            Series::new("down, measured (τ = 1 s)", Style::Line, measured(|p| p.owl_down.first().copied())),
+            Series::new(
+                "down, measured (τ = 1 s)",
+                Style::Line,
+                measured(|p| p.owl_down.first().copied()),
+            ),
         ],
         y_from_zero: true,
         y_max: Some(5.0),

@@ -82,9 +82,10 @@ impl Traffic {
         let cn = SocketAddr::new(DemoNet::CN.0.into(), VOICE_PORT);
         let host = SocketAddr::new(inner, VOICE_PORT);
         let at_host = Arc::new(net.host().run(|| voice_socket(host))??);
-        let at_cn = Arc::new(net.cn().run(|| {
-            voice_socket(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), VOICE_PORT))
-        })??);
+        let at_cn =
+            Arc::new(net.cn().run(|| {
+                voice_socket(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), VOICE_PORT))
+            })??);
         let s = &traffic.shared;
         let jobs: Vec<Box<dyn FnOnce() + Send>> = vec![
             voice_sender(s, at_host.clone(), cn, |s| &s.up),
@@ -95,7 +96,9 @@ impl Traffic {
             tcp_client(s, net.host())?,
         ];
         for job in jobs {
-            traffic.threads.push(std::thread::Builder::new().name("demo-traffic".into()).spawn(job)?);
+            traffic
+                .threads
+                .push(std::thread::Builder::new().name("demo-traffic".into()).spawn(job)?);
         }
         Ok(traffic)
     }

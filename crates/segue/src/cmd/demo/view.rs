@@ -143,7 +143,8 @@ impl View {
         let column = |at: f64| ((at / self.course.until) * WIDTH as f64) as usize;
         let cells: String = (0..WIDTH)
             .map(|cell| {
-                let silent = (column(self.course.silent_at)..column(self.course.back_at)).contains(&cell);
+                let silent =
+                    (column(self.course.silent_at)..column(self.course.back_at)).contains(&cell);
                 match (cell < column(t), silent) {
                     (true, false) => '█',
                     (true, true) => '▒',
