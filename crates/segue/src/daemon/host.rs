@@ -76,15 +76,19 @@ struct Daemon {
 
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    super::check_permission("run a host")?;
     let mut monitor = Monitor::new().await?;
+    super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
-    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
     let (signal_in, mut signalled) = mpsc::channel(256);
+    let signal = Signal::new(settings.join.clone(), signal_in)?;
+    let opened = packets::open(settings.datapath, &setup(&settings))?;
+    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings), random_seed()?),
         routing: Routing::new(&settings.device),
-        signal: Signal::new(settings.join.clone(), signal_in)?,
+        signal,
         held: Held::default(),
         events: Events::default(),
         inner: Vec::new(),
