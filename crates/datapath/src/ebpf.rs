@@ -26,6 +26,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::{DropReason, FlowKey};
 
+pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::convert::{PATH_USED, kernel_order, kernel_path};
 use self::device::{DeviceKind, Injector, Tun};
