@@ -1,5 +1,6 @@
 //! The eBPF datapath on this kernel: real devices, real packets, namespaces of its own. Needs root.
 
+mod differential;
 mod hostile;
 mod moves;
 mod traffic;
