@@ -198,7 +198,14 @@ fn take_data<'a>(
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
-    let inner = Inner::parse(body)?;
+    let inner = Inner::parse(body);
+    {
+        // Counted also where it is refused below: it was not lost.
+        let mut rx = lock(&path.state.rx);
+        rx.packets = rx.packets.wrapping_add(1);
+        rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
+    }
+    let inner = inner?;
     if shared.role == Role::Host {
         if !core.inner.contains_key(&inner.key.dst) {
             return Err(DropReason::InnerDestination);
@@ -214,9 +221,6 @@ fn take_data<'a>(
             last.learned = Some(back);
         }
     }
-    let mut rx = lock(&path.state.rx);
-    rx.packets = rx.packets.wrapping_add(1);
-    rx.bytes += inner.len as u64;
     work.packets.push(&body[..inner.len]);
     Ok(())
 }
@@ -230,11 +234,7 @@ fn take_request(
 ) -> Result<(), DropReason> {
     let probe = Probe::open(packet, &path.config.key)?;
     let mut rx = lock(&path.state.rx);
-    // RFC 1982, section 3.2: newer means ahead by less than half of the numbers.
-    if rx.last_request.is_some_and(|last| probe.seq.wrapping_sub(last) as i32 <= 0) {
-        return Err(DropReason::Replay);
-    }
-    rx.last_request = Some(probe.seq);
+    rx.expect_newer(probe.seq)?;
     rx.packets = rx.packets.wrapping_add(1);
     *lock(&path.state.endpoint) = arrival.endpoint;
     let event = event(path, arrival, header, probe, ProbeKind::Request, &rx);
@@ -259,6 +259,9 @@ fn take_response(
     let unsolicited = header.flags & RESPONSE_UNSOLICITED != 0;
     let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
     let mut rx = lock(&path.state.rx);
+    if unsolicited {
+        rx.expect_newer(probe.seq)?;
+    }
     rx.packets = rx.packets.wrapping_add(1);
     let mut event = event(path, arrival, header, probe, kind, &rx);
     event.sent_at = if unsolicited { None } else { rx.sent_at(probe.seq) };
