@@ -48,7 +48,7 @@ fn alive() -> (Client, Time, Vec<Probe>) {
     while answers.len() < RECORDED as usize {
         now = client.deadline().unwrap().0;
         for request in idle(&mut client, now) {
-            now = now + Span::from_millis(1);
+            now += Span::from_millis(1);
             let answer = Probe { t_sc: now.micros32(), t_ss: 1 + request.seq, ..request };
             handle(&mut client, now, ClientInput::Response(arrival(answer, now)));
             answers.push(answer);
@@ -62,7 +62,7 @@ fn alive() -> (Client, Time, Vec<Probe>) {
 fn recorded_answers_do_not_keep_a_dead_path_up() {
     let (mut client, mut now, answers) = alive();
     for answer in answers.iter().take(50) {
-        now = now + T_KA;
+        now += T_KA;
         idle(&mut client, now);
         handle(&mut client, now, ClientInput::Response(arrival(*answer, now)));
     }
@@ -76,13 +76,13 @@ fn recorded_unsolicited_responses_do_not_keep_a_dead_downlink_heard() {
     let recorded: Vec<Probe> =
         (1..=RECORDED).map(|seq| Probe { seq, t_ss: seq * 100_000, ..Probe::default() }).collect();
     for probe in &recorded {
-        now = now + T_KA;
+        now += T_KA;
         idle(&mut client, now);
         handle(&mut client, now, ClientInput::Unsolicited(arrival(*probe, now)));
     }
     assert_eq!((client.state(), client.heard()), (State::Down, true));
     for probe in recorded.iter().take(50) {
-        now = now + T_KA;
+        now += T_KA;
         idle(&mut client, now);
         handle(&mut client, now, ClientInput::Unsolicited(arrival(*probe, now)));
     }
@@ -96,7 +96,7 @@ fn a_recording_whose_stamps_have_wrapped_is_no_newer() {
     handle(&mut client, now, ClientInput::Unsolicited(arrival(newest, now)));
     // Modulo 2³² µs a stamp of 40 minutes ago is newer than that of now.
     let old = Probe { seq: 10, t_ss: 5u32.wrapping_sub(40 * 60_000_000), ..Probe::default() };
-    now = now + Span::from_secs(1);
+    now += Span::from_secs(1);
     idle(&mut client, now);
     assert!(!client.heard());
     handle(&mut client, now, ClientInput::Unsolicited(arrival(old, now)));
