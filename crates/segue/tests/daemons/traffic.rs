@@ -171,7 +171,9 @@ impl Voice {
     /// Ends the sending, lets what is under way arrive, and says what was lost.
     pub fn finish(self) -> Heard {
         let ways = [&self.up, &self.down];
-        ways.map(|way| way.halt.store(true, Ordering::Relaxed));
+        for way in ways {
+            way.halt.store(true, Ordering::Relaxed);
+        }
         std::thread::sleep(Duration::from_millis(600));
         let load = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
         Heard {
