@@ -1,5 +1,7 @@
 //! The examples are files that the program takes, and the documentation knows every key.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
