@@ -1,11 +1,14 @@
 //! What the tunnel costs: TCP over the bare wire, over the kernel's VXLAN and over this datapath, in
 //! namespaces of its own. Needs root and `iperf3`.
 //!
-//! `tunnel_bench [--json] [--rounds N] [--seconds N]`
+//! `tunnel_bench [--json] [--rounds N] [--seconds N] [--whole | --wire-like]`
 //!
 //! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a
 //! real one (cut to packets before it, merged by GRO behind it). Sender and receiver are pinned to a
 //! processor each. The order rotates from round to round; medians are shown.
+//!
+//! A virtual pair copies every packet for XDP, which a network card does not: `vxlan+xdp` is VXLAN with
+//! an XDP program attached that only lets it pass, for a fair view of `segue-xdp`.
 //!
 //! Processor time is not sampled in ticks, which softirqs escape. `own` is the scheduler's exact run
 //! time of both iperf3 processes and of all ksoftirqd threads: the packet path runs in their context
@@ -43,10 +46,13 @@ enum Carrier {
     Vxlan,
     Segue,
     SegueXdp,
+    /// VXLAN while the XDP program is attached and lets it pass: what XDP itself costs this device.
+    VxlanBesideXdp,
 }
 
 impl Carrier {
-    const ALL: [Carrier; 4] = [Carrier::Bare, Carrier::Vxlan, Carrier::Segue, Carrier::SegueXdp];
+    const ALL: [Carrier; 5] =
+        [Carrier::Bare, Carrier::Vxlan, Carrier::Segue, Carrier::SegueXdp, Carrier::VxlanBesideXdp];
 
     fn name(self) -> &'static str {
         match self {
@@ -54,13 +60,14 @@ impl Carrier {
             Carrier::Vxlan => "vxlan",
             Carrier::Segue => "segue",
             Carrier::SegueXdp => "segue-xdp",
+            Carrier::VxlanBesideXdp => "vxlan+xdp",
         }
     }
 
     fn receiver(self) -> &'static str {
         match self {
             Carrier::Bare => "10.9.0.2",
-            Carrier::Vxlan => "10.7.0.2",
+            Carrier::Vxlan | Carrier::VxlanBesideXdp => "10.7.0.2",
             Carrier::Segue | Carrier::SegueXdp => "10.8.0.2",
         }
     }
@@ -92,7 +99,11 @@ fn bench() -> Result<(), Error> {
     let (rounds, seconds) = (number("--rounds", 5), number("--seconds", 3));
     let net = Net::new()?;
     let mut samples: BTreeMap<(bool, Carrier), Vec<Sample>> = BTreeMap::new();
+    let only = |name: &str| args.iter().any(|a| a == name);
     for whole in [true, false] {
+        if only(if whole { "--wire-like" } else { "--whole" }) {
+            continue;
+        }
         net.set_offloads(whole)?;
         for round in 0..rounds {
             for i in 0..Carrier::ALL.len() {
@@ -214,7 +225,7 @@ impl Net {
         let tunnel = match carrier {
             Carrier::Bare | Carrier::Vxlan => None,
             Carrier::Segue => Some(Tunnel::new(self, Xdp::Off)?),
-            Carrier::SegueXdp => Some(Tunnel::new(self, Xdp::On)?),
+            Carrier::SegueXdp | Carrier::VxlanBesideXdp => Some(Tunnel::new(self, Xdp::On)?),
         };
         let to = carrier.receiver();
         let mut server = iperf3(&self.b, &["-s", "-1", "-B", to, "-A", "1"])?;

@@ -6,6 +6,7 @@
 //! `detach` must be called in the same one. One thread of its own reads the TUN device and the events.
 
 mod attach;
+mod convert;
 mod device;
 mod reader;
 mod skel;
@@ -25,21 +26,20 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::{DropReason, FlowKey};
 
+pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
+use self::convert::{PATH_USED, kernel_order, kernel_path};
 use self::device::{DeviceKind, Injector, Tun};
 use self::reader::Shore;
-use self::skel::{
-    SegueSkelBuilder, Shared, endpoint, path_config, path_state, probe_data, probe_order,
-};
-use self::tables::{Tables, kernel, mapped, unmapped};
+use self::skel::{SegueSkelBuilder, Shared, endpoint, path_config, path_state};
+use self::tables::{Tables, kernel, unmapped};
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeOrder, Role, Setup, Via,
 };
 
 const MARK_PROBE: u32 = 0x5e60_e001;
 const MARK_AGAIN: u32 = 0x5e60_e002;
-const PATH_USED: u32 = 1;
 const PATH_VIA: u32 = 2;
 const PATH_VIA_ONE_WAY: u32 = 4;
 
@@ -419,73 +419,5 @@ impl Drop for Ebpf {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-fn kernel_path(config: &PathConfig) -> path_config {
-    let (low, high) = config.key.0.split_at(8);
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b));
-    path_config {
-        flags: PATH_USED,
-        owner: config.owner,
-        tx_index: config.tx_index.to_be(),
-        via_slot: 0,
-        tx_cookie: config.tx_cookie.to_be(),
-        rx_cookie: config.rx_cookie.to_be(),
-        key0: word(low),
-        key1: word(high),
-        endpoint: kernel_endpoint(config),
-        gateway: config.gateway.map(mapped).unwrap_or_default(),
-        heard: 0,
-        gateway_family: config.gateway.map_or(0, family),
-        reserved: [0; 5],
-    }
-}
-
-/// Addresses of both ends and of one family, or none.
-fn kernel_endpoint(config: &PathConfig) -> endpoint {
-    match (config.local, config.remote) {
-        (Some(local), Some(remote)) if family(local.ip()) == family(remote.ip()) => endpoint {
-            local: mapped(local.ip()),
-            remote: mapped(remote.ip()),
-            ifindex: config.ifindex,
-            remote_port: remote.port().to_be(),
-            family: family(remote.ip()),
-            reserved: 0,
-        },
-        _ => endpoint::default(),
-    }
-}
-
-fn family(address: IpAddr) -> u8 {
-    match address.to_canonical() {
-        IpAddr::V4(_) => 4,
-        IpAddr::V6(_) => 6,
-    }
-}
-
-fn kernel_order(order: &ProbeOrder) -> probe_order {
-    let p = &order.probe;
-    probe_order {
-        slot: order.slot,
-        held_since: order.held_since,
-        kind: match order.kind {
-            ProbeKind::Request => 0,
-            ProbeKind::Response | ProbeKind::Unsolicited => 2,
-        },
-        k: order.k,
-        reserved: [0; 6],
-        probe: probe_data {
-            seq: p.seq.to_be(),
-            t_sc: p.t_sc.to_be(),
-            t_ss: p.t_ss.to_be(),
-            dt: p.dt.to_be(),
-            sc: p.sc.to_be(),
-            ss: p.ss.to_be(),
-            r: p.r.to_be(),
-            heard: p.heard.to_be(),
-            t_ka_ms: p.t_ka_ms.to_be(),
-        },
-        reserved_mac: 0,
     }
 }

@@ -7,6 +7,8 @@
 //! ([`probes`]) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
 //! that is taken once a batch and never held during a system call; counters have a lock for each path
 //! and direction, so that a probe carries exactly what left before it.
+//!
+//! [`PathConfig::gateway`] is not used: the kernel's routes out of the path's interface decide.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -89,6 +91,10 @@ struct Drops([AtomicU64; DropReason::ALL.len()]);
 impl Drops {
     fn add(&self, reason: DropReason, packets: u64) {
         self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -327,9 +333,8 @@ impl Datapath for User {
     }
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
-        let count = |reason| self.shared.drops.0[reason as usize].load(Ordering::Relaxed);
         DropReason::ALL
-            .map(|reason| (reason, count(reason)))
+            .map(|reason| (reason, self.shared.drops.get(reason)))
             .into_iter()
             .filter(|d| d.1 > 0)
             .collect()
@@ -338,7 +343,8 @@ impl Datapath for User {
     /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
     /// nobody decided on is given up here.
     fn heartbeat(&mut self) {
-        lock(&self.shared.core).misses.purge(monotonic());
+        let given_up = lock(&self.shared.core).misses.purge(monotonic());
+        self.shared.drops.add(DropReason::NoRemote, given_up);
     }
 }
 

@@ -1,9 +1,13 @@
 //! The user-space datapath between two network namespaces. Needs root; says so and passes otherwise.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
 mod user_lab;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -234,6 +238,55 @@ fn a_host_refuses_inner_packets_that_are_not_for_it() {
 }
 
 #[test]
+fn a_tunnel_packet_without_an_outer_checksum_is_taken_over_both_families() {
+    if skipped() {
+        return;
+    }
+    for v6 in [false, true] {
+        let lab = Lab::new(v6, Offloads::Whole);
+        let socket = lab.host.ns.run(|| bind(outer(v6, 1))).unwrap();
+        // UDP_NO_CHECK6_TX of linux/udp.h.
+        let (level, name) =
+            if v6 { (libc::SOL_UDP, 101) } else { (libc::SOL_SOCKET, libc::SO_NO_CHECK) };
+        let one = 1i32;
+        // SAFETY: the value is an int, its size is given.
+        let set = unsafe {
+            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const one).cast(), 4)
+        };
+        assert_eq!(set, 0);
+        let packets = lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets);
+        let mut bytes = header(PacketType::Data, ANCHOR_SLOT, ANCHOR_COOKIE).emit().to_vec();
+        bytes.extend(datagram([10, 9, 0, 1], [10, 9, 0, 2]));
+        socket.send_to(&bytes, SocketAddr::new(outer(v6, 2), PORT)).unwrap();
+        wait_for("the packet", || {
+            lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets) == packets + 1
+        });
+    }
+}
+
+#[test]
+fn probes_under_load_count_with_the_data_and_are_all_answered() {
+    if skipped() {
+        return;
+    }
+    let lab = Lab::new(false, Offloads::Whole);
+    std::thread::scope(|scope| {
+        let bulk = scope.spawn(|| tcp_both_ways(&lab, inner(false, 2), "under probes"));
+        let mut seq = 1;
+        let mut sent = 0;
+        while !bulk.is_finished() || seq < 20 {
+            seq += 1;
+            let (request, response) = lab.probe(seq);
+            assert_eq!((request.probe.seq, response.probe.seq), (seq, seq));
+            assert!(request.probe.sc > sent && response.probe.ss > 0);
+            sent = request.probe.sc;
+        }
+    });
+    let ((up, _), (down, _)) = lab.settled_counters();
+    assert!(up as usize > BULK_BYTES / 1500 && down as usize > BULK_BYTES / 1500);
+}
+
+#[test]
 fn a_new_outer_source_is_learned_from_a_valid_probe_only() {
     if skipped() {
         return;
@@ -321,6 +374,37 @@ fn a_dropped_datapath_leaves_no_device_behind() {
     drop(host);
     assert!(opened.run(|| link::index_of("segue0").is_err()).unwrap());
     assert!(opened.run(|| link::index_of(HOST_DEVICE).is_ok()).unwrap());
+}
+
+#[test]
+fn everything_works_in_an_unprivileged_user_namespace() {
+    if skipped() {
+        return;
+    }
+    // The nobody user may not be able to read the build directory.
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for path in [directory.path(), &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let tests = "every_pair_of_families_carries_tcp_udp_and_udp_gso_with_offloads_whole \
+        a_probe_is_answered_with_stamps_and_counters_of_its_own_instant";
+    let script = format!("mount -t tmpfs none /run && exec \"$0\" --exact {tests}");
+    let user = "--reuid 65534 --regid 65534 --clear-groups unshare -U -r -n -m sh -c";
+    let output = std::process::Command::new("setpriv")
+        .args(user.split(' '))
+        .arg(script)
+        .arg(program)
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if err.contains("unshare failed") {
+        eprintln!("skipped: this kernel has no unprivileged user namespaces: {err}");
+        return;
+    }
+    assert!(out.contains("2 passed"), "{out}{err}");
 }
 
 fn header(packet_type: PacketType, index: u32, cookie: u64) -> Header {

@@ -91,8 +91,8 @@ struct Schedule {
     /// After a change to a longer period: the old one, and how many requests still keep it. They
     /// tell the server about the change before it would miss them.
     announce: Option<(Span, u8)>,
-    /// Taken off the first interval.
-    phase: Span,
+    /// Share of the first interval that is left out, in units of 2⁻¹⁹: less than an eighth.
+    phase: u16,
 }
 
 impl Client {
@@ -101,7 +101,7 @@ impl Client {
     #[must_use]
     pub fn new(config: Config, now: Time, jitter_seed: u64) -> Client {
         let config = config.sane();
-        let phase = Span(Rng::new(jitter_seed).below(config.t_ka.0 / 8));
+        let phase = Rng::new(jitter_seed).below(1 << 16) as u16;
         Client {
             config,
             state: State::Starting,
@@ -149,6 +149,13 @@ impl Client {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Leaves what is lost until the next response out of the averages of one-way loss; the counts
+    /// have it. For a caller that judges paths by their loss and knows of an outage otherwise: the
+    /// path must not look bad for long after it.
+    pub fn ignore_outage(&mut self) {
+        self.measure.outage();
     }
 
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
@@ -239,8 +246,10 @@ impl Client {
 
     fn on_reconfigure(&mut self, now: Time, config: Config) {
         let config = config.sane();
-        let (old_t_ka, old_down_at) = (self.config.t_ka, self.down_at());
-        let slower = config.t_ka > old_t_ka;
+        let old_down_at = self.down_at();
+        // What the server still expects: an announcement may be under way.
+        let told = self.schedule.announce.map_or(self.config.t_ka, |(t_ka, _)| t_ka);
+        let slower = config.t_ka > told;
         self.config = config;
         if let Some(old_down_at) = old_down_at {
             self.rebase(now, old_down_at);
@@ -248,7 +257,7 @@ impl Client {
         if let Some(last) = self.schedule.last {
             self.schedule.next = self.schedule.next.min(last + self.config.t_ka);
         }
-        self.schedule.announce = slower.then_some((old_t_ka, self.config.k));
+        self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
     /// After a change to a shorter time-out: the answers on their way still have the old distance,
@@ -329,7 +338,8 @@ impl Schedule {
             }
         };
         self.next = if self.last.is_none() {
-            now + (period - self.phase)
+            let left_out = (u128::from(period.0) * u128::from(self.phase)) >> 19;
+            now + (period - Span(left_out as u64))
         } else {
             let missed = now.since(self.next).0 / period.0.max(1);
             self.next + period * (missed + 1)

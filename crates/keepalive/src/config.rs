@@ -74,6 +74,12 @@ impl Config {
         self.t_ka * u64::from(self.n)
     }
 
+    /// T_Rmax = (K + 1)·T_KA + RTT_max (eq. 1): the longest that detection of a fault can take.
+    #[must_use]
+    pub fn t_r_max(&self, rtt_max: Span) -> Span {
+        self.t_ka * (u64::from(self.k) + 1) + rtt_max
+    }
+
     /// Replaces values that make no sense by the smallest that do.
     pub(crate) fn sane(mut self) -> Config {
         self.k = self.k.max(1);

@@ -122,6 +122,12 @@ impl Measure {
         Some(rtl)
     }
 
+    /// What is lost until the next probe is an outage, not loss.
+    pub(crate) fn outage(&mut self) {
+        self.up.outage();
+        self.down.outage();
+    }
+
     /// The other end began again: its counters start from new baselines.
     pub(crate) fn restart(&mut self) {
         self.up.reset();

@@ -8,8 +8,8 @@ use crate::Counted;
 /// No interface sends more: 100 Gbit/s of smallest frames are 149 packets in a microsecond. A
 /// counter that grows faster belongs to a peer that began again.
 const MAX_PACKETS_PER_US: u64 = 150;
-/// Allowed on top, since the two ends see the same interval with different delays.
-const COUNTER_SLACK: u64 = 1 << 16;
+/// Allowed on top: probes that a stalled link lets go together carry counters from far apart.
+const COUNTER_SLACK: u64 = 1 << 24;
 
 /// Loss of one direction: sent and received counters of *all* packets, data and probes, as the
 /// probes carry them, modulo 2³².
@@ -22,6 +22,7 @@ pub struct OneWayLoss {
     last: Option<Pair>,
     interval: Counted,
     due: Time,
+    outage: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,12 @@ impl OneWayLoss {
         *self = OneWayLoss::default();
     }
 
+    /// What has been lost in the interval that runs, and will be until the next pair of counters, is
+    /// an outage: it counts in the total, but no interval is evaluated with it.
+    pub fn outage(&mut self) {
+        self.outage = true;
+    }
+
     /// Takes the counters that a probe of the instant `at` brought, adds what is new to `total`, and
     /// evaluates the interval if `t_l` has passed: 1 − ΔR/ΔS, `None` if nothing was sent in it.
     pub fn observe(
@@ -55,13 +62,17 @@ impl OneWayLoss {
     ) -> Option<f64> {
         let pair = Pair { sent, received, at };
         let Some((new_sent, new_received)) = self.last.and_then(|last| last.growth(pair)) else {
-            *self = OneWayLoss { last: Some(pair), interval: Counted::default(), due: at + t_l };
+            *self = OneWayLoss { last: Some(pair), due: at + t_l, ..OneWayLoss::default() };
             return None;
         };
         self.last = Some(pair);
         for counted in [&mut self.interval, total] {
             counted.sent += new_sent;
             counted.received += new_received;
+        }
+        if core::mem::take(&mut self.outage) {
+            self.interval = Counted::default();
+            self.due = at + t_l;
         }
         if at < self.due || self.interval.sent == 0 {
             return None;

@@ -18,9 +18,10 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 
 /// The server of one path. The datapath answers requests; this machine learns from them.
 ///
-/// **Uplink.** The path is down when no request has come for (K + 1)·T_KA, with the K and T_KA that
-/// the last request stated, or those of the configuration where it did not. The client's first request
-/// ever brings it up; after that, `up_after` consecutive requests are needed.
+/// **Uplink.** The path is down when no request has come for (K + ½)·T_KA, with the K and T_KA that
+/// the last request stated, or those of the configuration where it did not: the condition of the
+/// client, K lost probes, with half a period for jitter. The client's first request ever brings it up;
+/// after that, `up_after` consecutive requests are needed.
 ///
 /// **Unsolicited responses.** From 1.5·T_KA after the last request one goes every T_KA, for at most
 /// [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
@@ -204,7 +205,7 @@ impl Server {
     }
 
     fn down_at(&self) -> Option<Time> {
-        let time_out = self.t_ka * (u64::from(self.k) + 1);
+        let time_out = self.t_ka * u64::from(self.k) + self.t_ka.half();
         (self.state != State::Down).then(|| self.alive + time_out)
     }
 
@@ -258,7 +259,7 @@ impl Machine for Server {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
-        let down = self.down_at().map(|at| (at, "no request within (K + 1) T_KA"));
+        let down = self.down_at().map(|at| (at, "no request within (K + 1/2) T_KA"));
         let unsolicited = self.next_unsolicited.map(|at| (at, "unsolicited response due"));
         [down, unsolicited].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

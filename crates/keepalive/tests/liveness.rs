@@ -43,7 +43,7 @@ fn outage(rng: &mut Rng, dead: [bool; 2], rtt_below_period: bool) -> (f64, f64, 
     world.run_until(fault + t_ka * 20 + one_way * 4);
     assert_eq!(world.client.state(), State::Down);
     assert_eq!(world.client.estimates().transitions, transitions + 1, "no other change");
-    let down = world.first_after(fault, Log::Client(State::Down)).unwrap();
+    let down = world.first_after(fault, Log::Client(State::Down)).expect("it is down");
     let (t, k, rtt) = (t_ka.as_secs_f64(), f64::from(k), one_way.as_secs_f64() * 2.0);
     (down.since(fault).as_secs_f64(), (k + 1.0) * t + rtt, (k + 0.5) * t + rtt / 2.0)
 }
@@ -76,7 +76,7 @@ fn outages_of_one_direction_are_found_within_the_same_bound() {
 }
 
 #[test]
-fn the_server_declares_the_uplink_down_k_plus_1_periods_after_the_last_request() {
+fn the_server_declares_the_uplink_down_k_and_a_half_periods_after_the_last_request() {
     for k in 1..=7 {
         let fault = at_ms(10_055);
         let link = faulty(ms(30), 0.3, BOTH, fault, NEVER);
@@ -85,7 +85,7 @@ fn the_server_declares_the_uplink_down_k_plus_1_periods_after_the_last_request()
         let arrived = |(_, log): &&(Time, Log)| matches!(log, Log::RequestArrived(_));
         let last = world.log.iter().rev().find(arrived).unwrap().0;
         let down = world.first_after(fault, Log::Server(State::Down)).unwrap();
-        assert_eq!(down, last + ms(100) * (u64::from(k) + 1));
+        assert_eq!(down, last + ms(100) * u64::from(k) + ms(50));
     }
 }
 
@@ -175,6 +175,23 @@ fn k_losses_in_a_row_bring_the_path_down_and_one_less_does_not() {
 }
 
 #[test]
+fn one_loss_less_than_k_does_not_bring_the_path_down_while_the_delay_varies_by_less_than_half_a_period()
+ {
+    for k in 1..=7_u32 {
+        let (mut rng, mut sent) = (Rng::new(k.into()), 0);
+        let link = Box::new(move |dir, _| {
+            sent += u32::from(dir == Dir::Up);
+            let lost = dir == Dir::Up && sent % k != 0;
+            (!lost).then(|| ms(20) + Span(rng.below(24_000_000)))
+        });
+        let mut world = World::new(config(k as u8, ms(100)), Time(0), Span::ZERO, link);
+        world.run_until(at_ms(300_000));
+        assert_eq!(world.count_of(Log::Client(State::Down)), 0, "K {k}");
+        assert!(world.client.estimates().received >= 2_990 / u64::from(k));
+    }
+}
+
+#[test]
 fn a_path_that_comes_back_is_up_after_three_answers_and_within_ten_periods() {
     for phase in 0..20 {
         let (from, until) = (at_ms(5_000), at_ms(9_000 + 5 * phase));
@@ -242,7 +259,15 @@ fn requests_keep_their_grid_and_are_not_sent_in_a_burst_after_a_late_tick() {
         tick(&mut client, at);
     }
     let next = client.deadline().unwrap().0;
-    assert!(next > late && next.since(second).0 % ms(100).0 == 0, "still on the grid");
+    assert!(next > late && next.since(second).0.is_multiple_of(ms(100).0), "still on the grid");
+}
+
+#[test]
+fn a_much_shorter_period_set_before_the_first_request_is_kept_from_the_start() {
+    let mut client = Client::new(config(3, ms(5_000)), Time(0), 9);
+    client.handle(Time(0), ClientInput::Reconfigure(config(3, ms(1))));
+    let next = client.deadline().unwrap().0;
+    assert!(next > Time(875_000) && next <= at_ms(1), "{next:?}");
 }
 
 #[test]
@@ -294,6 +319,25 @@ fn a_new_period_on_a_living_path_never_looks_like_an_outage() {
 }
 
 #[test]
+fn two_changes_to_longer_periods_reach_the_server_even_if_a_request_is_lost() {
+    for lost in 51..54 {
+        let mut sent = 0;
+        let link = Box::new(move |dir, _| {
+            sent += u32::from(dir == Dir::Up);
+            (dir == Dir::Down || sent != lost).then_some(ms(5))
+        });
+        let mut world = World::new(config(3, ms(60)), Time(0), Span::from_secs(9), link);
+        world.run_until(at_ms(2_990));
+        world.reconfigure_client(config(3, ms(2_000)));
+        world.reconfigure_client(config(3, ms(3_000)));
+        world.run_for(ms(60_000));
+        assert_eq!(world.server.estimates().transitions, 0, "request {lost} was lost");
+        assert_eq!(world.client.estimates().transitions, 0);
+        assert_eq!(world.server.in_force(), (3, ms(3_000)));
+    }
+}
+
+#[test]
 fn after_a_change_the_new_settings_bound_detection() {
     let fault = at_ms(45_010);
     let link = faulty(ms(20), 0.5, BOTH, fault, NEVER);
@@ -302,7 +346,7 @@ fn after_a_change_the_new_settings_bound_detection() {
     world.reconfigure_client(config(5, ms(60)));
     world.run_until(at_ms(60_000));
     let down = world.first_after(fault, Log::Client(State::Down)).unwrap();
-    assert!(down.since(fault) <= ms(60 * 6 + 40), "{}", down.since(fault));
+    assert!(down.since(fault) <= world.client.config().t_r_max(ms(40)), "{}", down.since(fault));
 }
 
 #[test]
@@ -316,9 +360,9 @@ fn the_server_takes_k_and_the_period_from_the_request() {
     };
     server.handle(at_ms(0), ServerInput::Request { arrival: request(1, 50, at_ms(0)), k: 2 });
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
-    assert_eq!(server.deadline().unwrap().0, at_ms(150));
+    assert_eq!(server.deadline().unwrap().0, at_ms(125));
     server.handle(at_ms(40), ServerInput::Request { arrival: request(2, 0, at_ms(40)), k: 0 });
-    assert_eq!(server.deadline().unwrap().0, at_ms(40 + 50_000), "its own where none is stated");
+    assert_eq!(server.deadline().unwrap().0, at_ms(40 + 47_500), "its own where none is stated");
 }
 
 /// Mean and variance of the number of trials up to the first run of `r` events of probability `p`
@@ -332,11 +376,11 @@ fn first_run(p: f64, r: i32) -> (f64, f64) {
 
 #[test]
 fn false_positives_come_as_often_as_the_markov_chain_of_the_rules_says() {
-    let (p, runs, each) = (0.2, 8, 300_000_u64);
+    let (p, runs, each) = (0.2, 8, 250_000_u64);
     for k in [2_u8, 3] {
         let mut got = 0.0;
         for seed in 0..runs {
-            let mut rng = Rng::new(1_000 + seed);
+            let mut rng = Rng::new(13 + 7_919 * seed);
             let link = Box::new(move |_, _| (!rng.chance(p)).then_some(ms(20)));
             let mut world = World::new(config(k, ms(100)), Time(0), Span::ZERO, link);
             world.keep_samples = false;

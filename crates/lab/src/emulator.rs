@@ -7,37 +7,28 @@
 //! way behind the first hop, so that a silent link does not look like a vanished neighbour.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::{TimeSpec, TimeValLike};
 use segue_clock::{Span, Time};
 use segue_linux::clock::monotonic;
 use segue_linux::link::{self, Feature};
 use segue_linux::netns::Netns;
 use segue_linux::packet::PacketSocket;
-use segue_linux::thread::{Precision, prefer_precision};
-use segue_netem::{Counters, LinkModel, LinkSpec, SpecError, Verdict};
+use segue_linux::thread::Precision;
+use segue_netem::{Counters, LinkModel, LinkSpec, SpecError};
 
-use crate::frame::{ETHERNET_BYTES, Ports, ports, stays_on_link};
+use crate::frame::{ETHERNET_BYTES, ports};
 use crate::log::{Fate, Record};
 
-/// Packets under way in one direction; one more is dropped and counted as an overrun.
-const MAX_PENDING: usize = 65_536;
+mod worker;
+
+use worker::Worker;
+
 /// Records kept until they are taken; later ones are counted and not kept.
 const MAX_RECORDS: usize = 4_000_000;
-/// Frames taken from one socket before the other one and the timers have their turn.
-const RECEIVE_BATCH: usize = 64;
-/// Longest frame that passes whole; offloads are off, so that none is longer than an MTU.
-const FRAME_BYTES: usize = 9_216;
-/// A packet due sooner than this is waited for in a loop, since a timer wakes later than that.
-const SPIN: Span = Span::from_micros(50);
-/// How often the thread looks whether it should stop.
-const IDLE: Span = Span::from_millis(50);
 
 /// A direction of an emulated link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,13 +77,17 @@ pub struct Health {
     pub late_sum: Span,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost because the emulator was too slow: no room to receive or to keep them. While
-    /// this is zero, the drop counts of the models are the whole truth.
+    /// Packets lost because the emulator was too slow: no room to receive or to keep them, known a
+    /// moment later ([`Handle::stop`] waits for it). While this is zero, the drop counts of the models
+    /// are the whole truth.
     pub overruns: u64,
     /// Packets that the far device did not take.
     pub send_failures: u64,
     /// Records not kept because the log was full.
     pub records_lost: u64,
+    /// Processor time of the emulator's thread. What the kernel does with a packet beyond the far
+    /// device, up to its delivery to a socket, mostly happens within the send and is part of it.
+    pub cpu: Span,
 }
 
 /// A running emulator. Dropping it stops the thread; packets under way are then gone.
@@ -160,11 +155,13 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
         overruns: 0,
         send_failures: 0,
         records_lost: 0,
+        cpu: Span::ZERO,
     };
     let log = spec.log.then(Vec::new);
     let state = Mutex::new(State { ways, health, log, failure: None });
     let shared = Arc::new(Shared { state, stop: AtomicBool::new(false) });
-    let worker = Worker { shared: Arc::clone(&shared), sockets, spare: VecDeque::new() };
+    let worker =
+        Worker { shared: Arc::clone(&shared), sockets, spare: VecDeque::new(), housekeeping: now };
     let thread = std::thread::Builder::new()
         .name("segue-emulator".to_owned())
         .spawn(move || worker.run())
@@ -306,134 +303,5 @@ fn record(log: &mut Option<Vec<Record>>, health: &mut Health, record: Record) {
         Some(log) if log.len() < MAX_RECORDS => log.push(record),
         Some(_) => health.records_lost += 1,
         None => (),
-    }
-}
-
-/// The thread's own side.
-struct Worker {
-    shared: Arc<Shared>,
-    sockets: [PacketSocket; 2],
-    spare: VecDeque<Vec<u8>>,
-}
-
-impl Worker {
-    fn run(mut self) {
-        let precision = prefer_precision();
-        let shared = Arc::clone(&self.shared);
-        shared.lock().health.precision = precision;
-        let mut buffer = vec![0; FRAME_BYTES];
-        while !shared.stop.load(Ordering::Acquire) {
-            let next = match self.turn(&mut shared.lock(), &mut buffer) {
-                Ok(next) => next,
-                Err(error) => {
-                    tracing::warn!("an emulated link ended: {error:#}");
-                    shared.lock().failure = Some(format!("{error:#}"));
-                    return;
-                }
-            };
-            self.wait_until(next);
-        }
-    }
-
-    /// Takes what has arrived, sends what is due, and returns when there is something to do again.
-    fn turn(&mut self, state: &mut State, buffer: &mut [u8]) -> Result<Time> {
-        let mut more = false;
-        for direction in Direction::ALL {
-            more |= self.receive(state, direction, buffer)?;
-            state.health.overruns += self.sockets[direction as usize].overruns();
-        }
-        for direction in Direction::ALL {
-            self.send_due(state, direction)?;
-        }
-        let now = monotonic();
-        if more {
-            return Ok(now);
-        }
-        let due = state.ways.iter().filter_map(|w| w.pending.keys().next()).map(|(at, _)| *at);
-        Ok(due.min().unwrap_or(Time(u64::MAX)).min(now + IDLE))
-    }
-
-    /// True if there may be more than one batch.
-    fn receive(&mut self, state: &mut State, to: Direction, buffer: &mut [u8]) -> Result<bool> {
-        let State { ways, health, log, .. } = state;
-        let way = &mut ways[to as usize];
-        for _ in 0..RECEIVE_BATCH {
-            let Some(got) = self.sockets[to as usize].receive(buffer)? else { return Ok(false) };
-            let Some(frame) = buffer.get(..got.len).filter(|f| f.len() >= ETHERNET_BYTES) else {
-                health.overruns += 1;
-                continue;
-            };
-            if stays_on_link(frame) {
-                self.sockets[1 - to as usize].send(frame)?;
-                continue;
-            }
-            // Stamps of two processors may differ by a little; a model's time never goes back.
-            let arrival = got.at.max(way.last_arrival);
-            way.last_arrival = arrival;
-            let fate = way.model.offer(arrival, ip_bytes(frame));
-            match fate {
-                Verdict::Deliver { start, at } if way.pending.len() < MAX_PENDING => {
-                    let mut kept = self.spare.pop_front().unwrap_or_default();
-                    kept.clear();
-                    kept.extend_from_slice(frame);
-                    way.accepted += 1;
-                    let pending = Pending { frame: kept, arrival: got.at, start };
-                    way.pending.insert((at, way.accepted), pending);
-                }
-                Verdict::Deliver { .. } => health.overruns += 1,
-                Verdict::Drop(cause) => {
-                    let fate = Fate::Dropped(cause);
-                    let (bytes, ports): (u32, Option<Ports>) = (ip_bytes(frame), ports(frame));
-                    let dropped = Record { direction: to, arrival: got.at, fate, bytes, ports };
-                    record(log, health, dropped);
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn send_due(&mut self, state: &mut State, to: Direction) -> Result<()> {
-        let State { ways, health, log, .. } = state;
-        let way = &mut ways[to as usize];
-        let out = &self.sockets[1 - to as usize];
-        loop {
-            let now = monotonic();
-            let Some(entry) = way.pending.first_entry().filter(|e| e.key().0 <= now) else {
-                return Ok(());
-            };
-            let ((due, _), pending) = entry.remove_entry();
-            let departure = monotonic();
-            let fate = if out.send(&pending.frame)? {
-                let late = departure.since(due);
-                health.late_max = health.late_max.max(late);
-                health.late_sum = health.late_sum + late;
-                health.sent += 1;
-                Fate::Delivered { due, departure }
-            } else {
-                health.send_failures += 1;
-                Fate::SendFailed
-            };
-            record(log, health, pending.record(to, fate));
-            if self.spare.len() < RECEIVE_BATCH {
-                self.spare.push_back(pending.frame);
-            }
-        }
-    }
-
-    fn wait_until(&self, next: Time) {
-        let wait = next.since(monotonic());
-        if wait > SPIN {
-            let timeout = TimeSpec::nanoseconds((wait - SPIN).0 as i64);
-            let mut fds =
-                self.sockets.each_ref().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN));
-            match ppoll(&mut fds, Some(timeout), None) {
-                Ok(0) => (),
-                // Frames wait (or a signal came): they decide what is next.
-                _ => return,
-            }
-        }
-        while monotonic() < next {
-            std::hint::spin_loop();
-        }
     }
 }

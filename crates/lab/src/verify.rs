@@ -105,8 +105,7 @@ pub struct RateReport {
     pub achieved_bps: u64,
     /// Packets dropped at the full queue.
     pub queue_drops: u64,
-    /// Processor time of this process over the measurement, in percent of one processor, with the
-    /// sender and the receiver.
+    /// Processor time of the emulator's thread while it carried this, in percent of one processor.
     pub cpu_percent: f64,
 }
 
@@ -272,20 +271,19 @@ fn measure_rate(seed: u64) -> Result<RateReport> {
     // Five packets a millisecond are 60 Mbit/s.
     let (burst, gap) = (5, Span::from_millis(1));
     let count = (RATE_TIME.0 / gap.0) as u32 * burst;
-    let (begin, cpu) = (monotonic(), cpu_time());
     let arrivals = bench.send(count, LARGE_BYTES, burst, gap)?;
-    let cpu_percent = (cpu_time() - cpu) / monotonic().since(begin).as_secs_f64() * 100.0;
     let time = match (arrivals.first(), arrivals.last()) {
         (Some(first), Some(last)) => last.1.since(first.1).as_secs_f64(),
         _ => 0.0,
     };
     let achieved = arrivals.len().saturating_sub(1) as f64 * bits as f64 / time;
+    let (health, counters) = bench.finish()?;
     Ok(RateReport {
         imposed_bps: RATE_BPS,
         offered_bps: bits * u64::from(burst) * 1_000_000_000 / gap.0,
         achieved_bps: achieved as u64,
-        queue_drops: bench.finish()?.1.queue_full,
-        cpu_percent,
+        queue_drops: counters.queue_full,
+        cpu_percent: health.cpu.as_secs_f64() / time * 100.0,
     })
 }
 
@@ -313,12 +311,6 @@ fn spread(delays: impl Iterator<Item = Span>, imposed: Span) -> Spread {
     let at = |share: f64| errors[((errors.len() - 1) as f64 * share).round() as usize];
     let mean_us = errors.iter().sum::<f64>() / errors.len() as f64;
     Spread { mean_us, p50_us: at(0.5), p99_us: at(0.99), max_us }
-}
-
-/// Processor time of this process in seconds.
-fn cpu_time() -> f64 {
-    let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
-    nix::time::clock_gettime(clock).map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 / 1e9)
 }
 
 #[cfg(test)]

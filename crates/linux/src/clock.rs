@@ -1,7 +1,7 @@
 //! The one place where the system's clocks are read.
 
 use nix::time::{ClockId, clock_gettime};
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 
 /// The instant on `CLOCK_MONOTONIC`, the clock of eBPF's `bpf_ktime_get_ns` too.
 ///
@@ -17,6 +17,12 @@ pub fn monotonic() -> Time {
 #[must_use]
 pub fn realtime_ns() -> u64 {
     read(ClockId::CLOCK_REALTIME).0
+}
+
+/// Processor time that the calling thread has used.
+#[must_use]
+pub fn thread_cpu() -> Span {
+    Span(read(ClockId::CLOCK_THREAD_CPUTIME_ID).0)
 }
 
 fn read(id: ClockId) -> Time {

@@ -17,7 +17,7 @@ use nix::sys::socket::{
     sendmsg, setsockopt,
 };
 use nix::sys::time::TimeSpec;
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock;
@@ -26,6 +26,10 @@ use crate::clock;
 const CONTROL_BYTES: usize = 256;
 /// A stamp older than this when it is collected means that the realtime clock was stepped.
 const STAMP_AGE_MAX_NS: u64 = 60_000_000_000;
+/// Readings of both clocks this close together need no second try, …
+const CLOCK_GAP_MAX: Span = Span::from_micros(1);
+/// … and there are no more tries than these.
+const CLOCK_TRIES_MAX: u32 = 4;
 /// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
@@ -372,8 +376,19 @@ struct Clocks {
 }
 
 impl Clocks {
+    /// Reads the realtime clock between two readings of the monotonic one, again if this program was
+    /// interrupted in between.
     fn read() -> Clocks {
-        Clocks { realtime_ns: clock::realtime_ns(), monotonic: clock::monotonic() }
+        let mut tries = 0;
+        loop {
+            let before = clock::monotonic();
+            let realtime_ns = clock::realtime_ns();
+            let gap = clock::monotonic().since(before);
+            tries += 1;
+            if gap < CLOCK_GAP_MAX || tries == CLOCK_TRIES_MAX {
+                return Clocks { monotonic: before + gap.half(), realtime_ns };
+            }
+        }
     }
 
     /// A stamp of the realtime clock on the monotonic one; `None` if there is none (zero), or if the

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use segue::cmd;
 
@@ -16,6 +17,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Demo(cmd::demo::Args),
     Host(cmd::host::Args),
     Anchor(cmd::anchor::Args),
     Enroll(cmd::enroll::Args),
@@ -23,12 +25,19 @@ enum Verb {
     Paths(cmd::look::PathsArgs),
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
+    Clean(cmd::clean::Args),
+    Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
     Probe(cmd::probe::Args),
 }
 
 fn main() -> ExitCode {
-    let result: anyhow::Result<ExitCode> = match Cli::parse().verb {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result: anyhow::Result<ExitCode> = match cli.verb {
+        Verb::Demo(args) => cmd::demo::run(args),
         Verb::Host(args) => cmd::host::run(args),
         Verb::Anchor(args) => cmd::anchor::run(args),
         Verb::Enroll(args) => cmd::enroll::run(args),
@@ -36,6 +45,8 @@ fn main() -> ExitCode {
         Verb::Paths(args) => cmd::look::paths(args),
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
+        Verb::Clean(args) => cmd::clean::run(args),
+        Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => cmd::probe::run(args),
     };
@@ -43,4 +54,18 @@ fn main() -> ExitCode {
         eprintln!("segue: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Help and version as clap prints them; anything else in one line that says what is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
+    let said = said.join(" ");
+    eprintln!("segue: {}", said.strip_prefix("error: ").unwrap_or(&said));
+    ExitCode::from(2)
 }

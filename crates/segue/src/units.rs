@@ -58,7 +58,6 @@ pub fn ratio(s: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// What is wrong, for the user.
-#[allow(dead_code, reason = "for the verbs that shape links")]
 pub fn rate(s: &str) -> Result<u64, String> {
     let lower = s.to_ascii_lowercase();
     let (number, unit) = split(lower.strip_suffix("/s").unwrap_or(&lower));

@@ -11,18 +11,18 @@ fn plan(options: &str) -> Output {
         .arg("plan")
         .args(options.split_whitespace())
         .output()
-        .unwrap()
+        .expect("the binary runs")
 }
 
 /// Standard output of a run that must succeed.
 fn ok(options: &str) -> String {
     let output = plan(options);
     assert!(output.status.success(), "{options}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).expect("text")
 }
 
 fn json(options: &str) -> Value {
-    serde_json::from_str(&ok(&format!("{options} --json"))).unwrap()
+    serde_json::from_str(&ok(&format!("{options} --json"))).expect("JSON")
 }
 
 /// Standard error of a run that must end with status 2 and print nothing else.
@@ -30,11 +30,11 @@ fn refused(options: &str) -> String {
     let output = plan(options);
     assert_eq!(output.status.code(), Some(2), "{options}");
     assert!(output.stdout.is_empty(), "{options}");
-    String::from_utf8(output.stderr).unwrap()
+    String::from_utf8(output.stderr).expect("text")
 }
 
 fn near(value: &Value, want: f64) {
-    let got = value.as_f64().unwrap();
+    let got = value.as_f64().expect("a number");
     assert!((got - want).abs() <= want.abs() * 1e-9, "{got}, wanted {want}");
 }
 

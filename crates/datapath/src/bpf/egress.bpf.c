@@ -79,7 +79,8 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 {
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };
 	struct inner inner = {};
-	__u32 len = skb->len, packets, slot;
+	__u32 len = skb->len, slot;
+	struct amount amount;
 	struct path_config *path;
 	struct path_state *state;
 	struct flow_value *flow;
@@ -101,7 +102,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		return drop(DROP_NO_REMOTE);
 	if (skb->gso_size && inner.key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
-	packets = segments(skb, 0, &inner); /* adjust_room zeroes gso_segs */
+	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
 	header.index = path->tx_index;
 	header.cookie = path->tx_cookie;
 	result = to->family == 4 ? encapsulate_v4(skb, to, &header, inner.tos)
@@ -110,10 +111,10 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		return PASS;
 	if (result)
 		return drop(DROP_ENCAPSULATION);
-	__sync_fetch_and_add(&state->tx_packets, packets);
-	__sync_fetch_and_add(&state->tx_bytes, len);
-	__sync_fetch_and_add(&flow->packets, packets);
-	__sync_fetch_and_add(&flow->bytes, len);
+	__sync_fetch_and_add(&state->tx_packets, amount.packets);
+	__sync_fetch_and_add(&state->tx_bytes, amount.bytes);
+	__sync_fetch_and_add(&flow->packets, amount.packets);
+	__sync_fetch_and_add(&flow->bytes, amount.bytes);
 	flow->last_seen_ns = now_ns;
 	skb->mark = mark;
 	return send_to(path, to->ifindex);
@@ -143,6 +144,7 @@ static __always_inline void complete(struct probe_packet *packet, const struct p
 		packet->probe.t_ss = bpf_htonl(now);
 		packet->probe.ss = bpf_htonl(sent);
 		packet->probe.r = bpf_htonl(state->rx_packets);
+		packet->probe.heard = bpf_htons(path->heard);
 	}
 	packet->mac = probe_mac(packet, path->key0, path->key1);
 }

@@ -33,13 +33,15 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struc
 				  struct inner *inner)
 {
 	struct inner_owner *owner;
+	struct amount amount;
 
 	if (parse_inner(skb, at, len, inner)) {
 		__sync_fetch_and_add(&state->rx_packets, 1);
 		return DROP_INNER_PACKET;
 	}
-	__sync_fetch_and_add(&state->rx_packets, segments(skb, at, inner));
-	__sync_fetch_and_add(&state->rx_bytes, len);
+	amount = measure(skb, at, len, inner);
+	__sync_fetch_and_add(&state->rx_packets, amount.packets);
+	__sync_fetch_and_add(&state->rx_bytes, amount.bytes);
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;

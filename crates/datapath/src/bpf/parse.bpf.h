@@ -123,20 +123,35 @@ static __always_inline int parse_inner(struct __sk_buff *skb, __u32 at, __u32 le
 	return -1;
 }
 
-/* How many packets a packet is on the wire. A super-packet from the daemon comes without the number. */
-static __always_inline __u32 segments(struct __sk_buff *skb, __u32 at, const struct inner *inner)
+/* A packet as it is on the wire. */
+struct amount {
+	__u32 packets;
+	__u32 bytes;
+};
+
+/*
+ * How many packets and inner bytes a packet is on the wire: a super-packet is cut to `gso_segs`, each
+ * with its own copy of the headers. Where the kernel gives no number (super-packets that came
+ * through user space), it follows from the lengths.
+ */
+static __always_inline struct amount measure(struct __sk_buff *skb, __u32 at, __u32 len,
+					     const struct inner *inner)
 {
-	__u32 size = skb->gso_size, head = at + inner->transport;
+	struct amount one = { 1, len };
+	__u32 size = skb->gso_size, packets = skb->gso_segs, head;
 	__u8 offset;
 
-	if (!size)
-		return 1;
-	if (skb->gso_segs)
-		return skb->gso_segs;
-	if (inner->key.protocol != PROTO_TCP || bpf_skb_load_bytes(skb, head + 12, &offset, 1))
-		return 1;
-	head += (offset >> 4) * 4;
-	return skb->len > head ? (skb->len - head + size - 1) / size : 1;
+	if (!size || inner->key.protocol != PROTO_TCP ||
+	    bpf_skb_load_bytes(skb, at + inner->transport + 12, &offset, 1))
+		return one;
+	head = inner->transport + (offset >> 4) * 4;
+	if (len <= head)
+		return one;
+	if (!packets)
+		packets = (len - head + size - 1) / size;
+	one.packets = packets;
+	one.bytes = len + (packets - 1) * head;
+	return one;
 }
 
 #endif

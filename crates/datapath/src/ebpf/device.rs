@@ -6,7 +6,10 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
+    sockopt,
+};
 use segue_linux::link;
 
 use crate::{DatapathError, Setup};
@@ -57,6 +60,7 @@ impl Tun {
         link::set_mtu(&setup.tun_name, setup.tun_mtu).map_err(linux("set the TUN device's MTU"))?;
         link::set_up(&setup.tun_name, true).map_err(linux("bring the TUN device up"))?;
         let ifindex = link::index_of(&setup.tun_name).map_err(linux("find the TUN device"))?;
+        limit_super_packets(ifindex).map_err(failed("limit the TUN device's super-packets"))?;
         Ok(Tun { file, ifindex })
     }
 
@@ -229,6 +233,38 @@ fn request_for(name: &[u8]) -> libc::ifreq {
         *to = *from as libc::c_char;
     }
     request
+}
+
+/// Bytes of the largest super-packet that the TUN device takes whole. With the outer headers it must
+/// stay below 64 KiB; the kernel cuts larger ones (merged elsewhere and forwarded) to packets.
+const GSO_MAX: u32 = 65_000;
+
+/// Sets `gso_max_size` of a device through rtnetlink.
+fn limit_super_packets(ifindex: u32) -> io::Result<()> {
+    const IFLA_GSO_MAX_SIZE: u16 = 41;
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+    let mut message = Vec::with_capacity(40);
+    message.extend(40u32.to_ne_bytes()); // struct nlmsghdr
+    message.extend(libc::RTM_NEWLINK.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([0; 4]); // struct ifinfomsg
+    message.extend(ifindex.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(8u16.to_ne_bytes()); // struct rtattr
+    message.extend(IFLA_GSO_MAX_SIZE.to_ne_bytes());
+    message.extend(GSO_MAX.to_ne_bytes());
+    let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
+    let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkRoute)?;
+    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    let mut answer = [0; 256];
+    let n = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    // nlmsghdr of NLMSG_ERROR, then the negative error number, 0 for an acknowledgement.
+    match answer[..n].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(error) => Err(io::Error::from_raw_os_error(-error)),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 fn check(result: i32) -> io::Result<()> {

@@ -8,10 +8,9 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
 use segue_wire::{DropReason, FlowKey};
 
+use super::convert::PATH_USED;
 use super::skel::{Shared, flow_key, flow_value, inner_key, inner_owner, path_config, path_state};
 use crate::{DatapathError, FlowEntry};
-
-const USED: u32 = 1;
 
 /// Handles on the maps; usable from any thread.
 #[derive(Debug)]
@@ -65,7 +64,7 @@ impl Tables {
     pub(super) fn is_bound(&self, key: &FlowKey) -> bool {
         get::<_, flow_value>(&self.flows, &kernel_key(key))
             .and_then(|flow| get::<_, path_config>(&self.paths, &flow.slot))
-            .is_some_and(|path| path.flags & USED != 0)
+            .is_some_and(|path| path.flags & PATH_USED != 0)
     }
 
     pub(super) fn flows(&self) -> Vec<FlowEntry> {

@@ -36,7 +36,7 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
         }
     }
 
-    /// Takes a packet (an IP packet whose own length is that of the slice).
+    /// Takes a packet.
     pub fn push(&mut self, packet: &'a [u8]) {
         let Some(segment) = Segment::read(packet) else {
             self.flush();
@@ -102,7 +102,9 @@ impl<'a> Segment<'a> {
             first if first >> 4 == 6 && packet.len() >= 60 => (40, packet[6], 8..40),
             _ => return None,
         };
-        if protocol != TCP {
+        let (at, rest) = if network == 20 { (2, 0) } else { (4, 40) };
+        let len = rest + usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+        if protocol != TCP || len != packet.len() {
             return None;
         }
         if network == 20 {

@@ -128,6 +128,7 @@ pub fn read(message: &libc::msghdr) -> Received {
 /// # Safety
 /// `cmsg` must lie in a buffer in which `cmsg_len` bytes follow its start, and any bytes must be a
 /// valid `T`.
+#[allow(clippy::unnecessary_cast, reason = "the length's type differs between C libraries")]
 unsafe fn value<T: Copy>(cmsg: &libc::cmsghdr) -> Option<T> {
     // SAFETY: CMSG_LEN computes a length; CMSG_DATA points behind the header, where the length says
     // that at least a `T` lies.

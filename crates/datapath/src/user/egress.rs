@@ -1,5 +1,6 @@
 //! From the TUN device to the network: one thread.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use segue_wire::{DropReason, FlowKey, Header};
 use super::flows::Missed;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
+use super::socket::wait;
 use super::{Core, Shared, tun};
 use crate::{Event, MissPacket, Role};
 
@@ -25,10 +27,14 @@ const BURST_SEGMENTS: usize = 64;
 /// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
 const BURST_BYTES: usize = 65_507;
 
+/// Pause between looks at a device that is gone, in milliseconds.
+const GONE_WAIT_MS: i32 = 1000;
+
 /// A packet that has a path.
 struct Job {
     path: Arc<Path>,
     flags: u8,
+    /// Where its virtio header and the packet lie.
     at: Range<usize>,
     cut: Cut,
 }
@@ -50,6 +56,10 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
             let mut fds = [poll_in(tun_fd), poll_in(shared.wake_egress.fd())];
             // SAFETY: two valid pollfds.
             unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+            if fds[0].revents & libc::POLLERR != 0 {
+                // Somebody removed the device: there is nothing to read until the datapath ends.
+                wait(shared.wake_egress.fd(), libc::POLLIN, GONE_WAIT_MS);
+            }
         }
     }
 }
@@ -94,7 +104,11 @@ fn classify(
         };
         if let Some((path, flags)) = core.lookup(&inner.key) {
             core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
-            jobs.push(Job { path, flags, at: span.clone(), cut });
+            let at = span.start..span.start + VnetHeader::LEN + inner.len;
+            jobs.push(Job { path, flags, at, cut });
+            continue;
+        }
+        if is_local(inner.key.src) || is_local(inner.key.dst) {
             continue;
         }
         if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
@@ -110,6 +124,14 @@ fn classify(
     (jobs, events)
 }
 
+/// Whether packets of an address are of no concern beyond the device: groups and the link itself.
+fn is_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => a.is_multicast() || a.is_link_local() || a.is_broadcast(),
+        IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.is_unspecified(),
+    }
+}
+
 /// Checks a packet with its virtio header.
 fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
     let (vnet, packet) = VnetHeader::split(bytes).ok_or(DropReason::InnerPacket)?;
@@ -118,15 +140,15 @@ fn read_packet(bytes: &[u8]) -> Result<(Inner, Cut), DropReason> {
 }
 
 impl Core {
-    /// The path that packets of a flow take, and the flags of their header.
+    /// The path that packets of a flow take, one detour followed, and the flags of their header;
+    /// `None` if there is none or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
         let slot = self.flows.slot(key)?;
         let bound = self.path(slot)?;
         let Some(via) = self.vias.get(slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
         };
-        // A detour to a path that is gone ends.
-        let path = self.path(via.slot).unwrap_or(bound);
+        let path = self.path(via.slot)?;
         Some((path.clone(), if via.one_way { DATA_ONE_WAY } else { 0 }))
     }
 }
@@ -140,13 +162,14 @@ pub fn inject(shared: &Shared, first: MissPacket) {
     let target = core.lookup(&first.key);
     let now = monotonic();
     for bytes in std::iter::once(first.bytes).chain(held) {
-        let Ok((_, cut)) = read_packet(&bytes) else { continue };
+        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
         let Some((path, flags)) = target.clone() else {
             shared.drops.add(DropReason::NoRemote, u64::from(cut.count));
             continue;
         };
         core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
-        jobs.push(Job { path, flags, at: arena.len()..arena.len() + bytes.len(), cut });
+        let at = arena.len()..arena.len() + VnetHeader::LEN + inner.len;
+        jobs.push(Job { path, flags, at, cut });
         arena.extend(bytes);
     }
     drop(core);
@@ -182,9 +205,7 @@ impl Sender {
         for job in group {
             let tunnel = job.path.data_header(job.flags).emit();
             let start = job.at.start + VnetHeader::LEN;
-            let len = Inner::parse(&arena[start..job.at.end]).map_or(0, |inner| inner.len);
-            let packet = &mut arena[start..start + len];
-            job.cut.apply(packet, |inner, body| {
+            job.cut.apply(&mut arena[start..job.at.end], |inner, body| {
                 let from = self.headers.len();
                 self.headers.extend_from_slice(&tunnel);
                 self.headers.extend_from_slice(inner);

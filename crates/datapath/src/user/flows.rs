@@ -9,6 +9,8 @@ use crate::{FlowEntry, MissPacket};
 
 /// Packets held for a flow while its first is with the daemon.
 pub const HELD_PER_FLOW: usize = 64;
+/// Bytes held for all flows together.
+pub const HELD_BYTES: usize = 16 << 20;
 /// Flows for which packets are held; a further one is refused until an older one is settled.
 pub const HELD_FLOWS: usize = 1024;
 /// After this time without a decision a flow is reported again.
@@ -104,7 +106,10 @@ impl FlowTable {
 
 /// Packets of flows without a binding.
 #[derive(Default)]
-pub struct Misses(HashMap<FlowKey, Held>);
+pub struct Misses {
+    flows: HashMap<FlowKey, Held>,
+    bytes: usize,
+}
 
 struct Held {
     reported: Time,
@@ -124,21 +129,20 @@ pub enum Missed {
 impl Misses {
     /// Takes a packet without a binding, with its virtio header.
     pub fn take(&mut self, key: FlowKey, dscp: u8, bytes: &[u8], now: Time) -> Missed {
-        if !self.0.contains_key(&key) {
-            if self.0.len() >= HELD_FLOWS {
-                self.purge(now);
-            }
-            if self.0.len() >= HELD_FLOWS {
+        if !self.flows.contains_key(&key) {
+            if self.flows.len() >= HELD_FLOWS {
                 return Missed::Full;
             }
-            self.0.insert(key, Held { reported: now, packets: VecDeque::new() });
+            self.flows.insert(key, Held { reported: now, packets: VecDeque::new() });
             return Missed::Report(MissPacket { key, dscp, bytes: bytes.to_vec() });
         }
-        let Some(held) = self.0.get_mut(&key) else { return Missed::Full };
+        let room = self.bytes + bytes.len() <= HELD_BYTES;
+        let Some(held) = self.flows.get_mut(&key) else { return Missed::Full };
         let again = now.since(held.reported) >= REPORT_AGAIN;
-        if held.packets.len() >= HELD_PER_FLOW && !again {
+        if !again && (held.packets.len() >= HELD_PER_FLOW || !room) {
             return Missed::Full;
         }
+        self.bytes += bytes.len();
         held.packets.push_back(bytes.to_vec());
         if !again {
             return Missed::Held;
@@ -146,17 +150,23 @@ impl Misses {
         // The oldest goes first, so that the flow's packets stay in order.
         held.reported = now;
         let bytes = held.packets.pop_front().unwrap_or_default();
+        self.bytes -= bytes.len();
         Missed::Report(MissPacket { key, dscp, bytes })
     }
 
     /// Ends the wait of a flow and returns what was held for it, in order.
     pub fn settle(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
-        self.0.remove(key).map(|held| held.packets).unwrap_or_default()
+        let packets = self.flows.remove(key).map(|held| held.packets).unwrap_or_default();
+        self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
+        packets
     }
 
-    /// Gives up what nobody decided on in time.
-    pub fn purge(&mut self, now: Time) {
-        self.0.retain(|_, held| now.since(held.reported) < GIVE_UP);
+    /// Gives up what nobody decided on in time, and says how many packets that were.
+    pub fn purge(&mut self, now: Time) -> u64 {
+        let old = |held: &Held| now.since(held.reported) >= GIVE_UP;
+        let flows = self.flows.iter().filter(|(_, held)| old(held));
+        let keys: Vec<FlowKey> = flows.map(|(key, _)| *key).collect();
+        keys.iter().map(|key| self.settle(key).len() as u64).sum()
     }
 }
 
@@ -222,6 +232,11 @@ mod tests {
         let last = key(HELD_FLOWS as u16);
         assert!(matches!(misses.take(last, 0, &[0], Time(0)), Missed::Full));
         let later = Time(2_000_000_000);
+        assert_eq!(misses.purge(later), HELD_PER_FLOW as u64);
         assert!(matches!(misses.take(last, 0, &[0], later), Missed::Report(_)));
+        let big = vec![0; HELD_BYTES / 10];
+        let held = (0..20).filter(|_| matches!(misses.take(last, 0, &big, later), Missed::Held));
+        assert_eq!(held.count(), 10);
+        assert_eq!((misses.settle(&last).len(), misses.bytes), (10, 0));
     }
 }

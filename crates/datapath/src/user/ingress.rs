@@ -1,10 +1,10 @@
 //! From the network to the TUN device: one thread for all sockets.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
@@ -15,9 +15,14 @@ use super::egress::poll_in;
 use super::path::{Path, Rx, lock};
 use super::probes::{self, Answer};
 use super::segment::VnetHeader;
-use super::socket::{Batch, Datagram, Endpoint, Socket};
+use super::socket::{Batch, Endpoint, Socket};
 use super::{Core, Shared, tun};
 use crate::{Event, ProbeEvent, ProbeKind, Role};
+
+/// Error of the conversion between clocks, generously.
+const SKEW: Span = Span::from_millis(1);
+/// Longest time that a datagram is believed to have waited in a socket.
+const QUEUED: Span = Span::from_secs(10);
 
 /// What one batch asks for once the tables are unlocked.
 #[derive(Default)]
@@ -41,6 +46,8 @@ pub struct Arrival {
 pub struct Last {
     header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, u32)>,
+    /// An inner address that was found to be right on a path.
+    admitted: Option<(IpAddr, u32)>,
 }
 
 /// Carries packets until the datapath ends.
@@ -60,10 +67,13 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
         for (socket, fd) in sockets.iter().zip(&fds) {
             if fd.revents & libc::POLLERR != 0 {
                 take_stamps(shared, socket);
+                socket.clear_error();
             }
             if fd.revents & libc::POLLIN != 0 && batch.receive(socket).is_ok() {
-                // The stamp of a request may have come while its response did.
-                take_stamps_for_responses(shared, socket, &batch);
+                if shared.role == Role::Host {
+                    // The stamp of a request may have come just before its response.
+                    take_stamps(shared, socket);
+                }
                 handle(shared, tun_fd, &batch);
             }
         }
@@ -74,13 +84,6 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
 fn clock_offset_ns() -> u64 {
     let (before, real, after) = (monotonic(), realtime_ns(), monotonic());
     real.wrapping_sub(before.0 + after.since(before).0 / 2)
-}
-
-fn take_stamps_for_responses(shared: &Shared, socket: &Socket, batch: &Batch) {
-    let probe_sized = |d: &Datagram| batch.bytes(d).len() % 1500 == Probe::PACKET_LEN;
-    if shared.role == Role::Host && batch.datagrams.iter().any(probe_sized) {
-        take_stamps(shared, socket);
-    }
 }
 
 /// Notes when requests left.
@@ -112,10 +115,11 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
     let mut core = lock(&shared.core);
     for datagram in &batch.datagrams {
         let stamp = datagram.received.stamp_ns.map(|ns| Time(ns.wrapping_sub(offset)));
+        // The time of day may have been set between the stamp and its conversion.
+        let stamp = stamp.filter(|at| *at <= now + SKEW && now.since(*at) <= QUEUED);
         let from = datagram.from;
         let local = datagram.received.local;
-        let link_local =
-            matches!(local, Some(std::net::IpAddr::V6(a)) if a.is_unicast_link_local());
+        let link_local = matches!(local, Some(IpAddr::V6(a)) if a.is_unicast_link_local());
         let ifindex = if link_local { datagram.received.ifindex } else { 0 };
         let endpoint = Endpoint { remote: Some(from), local, ifindex };
         let at = stamp.unwrap_or(now);
@@ -206,20 +210,20 @@ fn take_data<'a>(
         rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
     }
     let inner = inner?;
-    if shared.role == Role::Host {
-        if !core.inner.contains_key(&inner.key.dst) {
-            return Err(DropReason::InnerDestination);
-        }
-    } else {
-        match core.inner.get(&inner.key.src) {
-            Some(entry) if entry.owner == path.config.owner => {}
+    let host = shared.role == Role::Host;
+    let address = if host { inner.key.dst } else { inner.key.src };
+    if last.admitted != Some((address, path.slot)) {
+        match core.inner.get(&address) {
+            Some(entry) if host || entry.owner == path.config.owner => {}
+            _ if host => return Err(DropReason::InnerDestination),
             _ => return Err(DropReason::InnerSource),
         }
-        let back = (inner.key.reversed(), path.slot);
-        if !one_way && last.learned != Some(back) {
-            core.flows.bind(back.0, back.1, now);
-            last.learned = Some(back);
-        }
+        last.admitted = Some((address, path.slot));
+    }
+    let back = (inner.key.reversed(), path.slot);
+    if !host && !one_way && last.learned != Some(back) {
+        core.flows.bind(back.0, back.1, now);
+        last.learned = Some(back);
     }
     work.packets.push(&body[..inner.len]);
     Ok(())

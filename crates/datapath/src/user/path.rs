@@ -124,10 +124,12 @@ impl Path {
                 }
                 Err(error) if gso_refused(&error) => {
                     // Refused for its size alone, or is there no segmentation here at all?
-                    let alone = send_one(socket, &endpoint, left[0], &mut tx, drops);
-                    left = &left[1..];
-                    if alone {
+                    if send_one(socket, &endpoint, left[0], &mut tx, drops) {
                         socket.refuse_gso();
+                        left = &left[1..];
+                    } else {
+                        drops.add(DropReason::Encapsulation, count - 1);
+                        left = &[];
                     }
                 }
                 Err(error) => {
@@ -205,4 +207,103 @@ pub fn reason(error: &io::Error) -> DropReason {
 /// Takes a lock. A thread that panicked left plain numbers behind, which stay usable.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn path(socket: Socket, remote: SocketAddr) -> Path {
+        let config = PathConfig {
+            tx_index: 1,
+            tx_cookie: 2,
+            rx_cookie: 3,
+            key: segue_wire::ProbeKey([0; 16]),
+            local: None,
+            remote: Some(remote),
+            ifindex: 0,
+            gateway: None,
+            owner: 0,
+        };
+        let state = State::default();
+        *lock(&state.endpoint) = Endpoint { remote: Some(remote), ..Endpoint::default() };
+        Path { slot: 0, config, sockets: vec![Arc::new(socket)], state: Arc::new(state) }
+    }
+
+    fn sockets() -> (Socket, UdpSocket) {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let receiver = UdpSocket::bind(any).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (Socket::open(any, 0, 0).unwrap(), receiver)
+    }
+
+    fn total(drops: &Drops) -> u64 {
+        DropReason::ALL.iter().map(|reason| drops.get(*reason)).sum()
+    }
+
+    #[test]
+    fn where_the_kernel_refuses_to_segment_each_datagram_is_sent_by_itself() {
+        let (socket, receiver) = sockets();
+        // The kernel does not segment what it must not checksum.
+        let one = 1i32;
+        // SAFETY: the value is an int, its size is given.
+        let set = unsafe {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_NO_CHECK);
+            libc::setsockopt(socket.fd(), level, name, (&raw const one).cast(), 4)
+        };
+        assert_eq!(set, 0);
+        let path = path(socket, receiver.local_addr().unwrap());
+        let drops = Drops::default();
+        let bytes = [[1u8; 116], [2; 116], [3; 116]];
+        let pieces = [
+            (&bytes[0][..16], &bytes[0][16..]),
+            (&bytes[1][..16], &bytes[1][16..]),
+            (&bytes[2][..16], &bytes[2][16..50]),
+        ];
+        path.send_data(&Burst { pieces: &pieces, size: 116 }, &drops);
+        let mut buffer = [0; 2000];
+        for (header, body) in pieces {
+            let len = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(buffer[..len], [header, body].concat());
+        }
+        assert!(!path.sockets[0].gso());
+        let counters = path.counters();
+        assert_eq!((counters.tx_packets, counters.tx_bytes), (3, 234));
+        assert_eq!(total(&drops), 0);
+    }
+
+    #[test]
+    fn what_is_longer_than_the_path_allows_is_counted_and_does_not_end_segmentation() {
+        let (socket, receiver) = sockets();
+        let path = path(socket, receiver.local_addr().unwrap());
+        let drops = Drops::default();
+        let long = vec![0u8; 65_536];
+        let pieces = [(&long[..16], &long[16..]), (&long[..16], &long[16..])];
+        path.send_data(&Burst { pieces: &pieces, size: 65_536 }, &drops);
+        assert_eq!((path.counters().tx_packets, total(&drops)), (0, 2));
+        assert!(path.sockets[0].gso());
+    }
+
+    #[test]
+    fn a_path_without_a_remote_end_counts_what_it_refuses() {
+        let (socket, receiver) = sockets();
+        let path = path(socket, receiver.local_addr().unwrap());
+        *lock(&path.state.endpoint) = Endpoint::default();
+        let drops = Drops::default();
+        path.send_data(&Burst { pieces: &[(&[0; 16], &[0; 20])], size: 36 }, &drops);
+        assert_eq!((path.counters().tx_packets, total(&drops)), (0, 1));
+    }
+
+    #[test]
+    fn transmit_stamps_are_found_by_sequence_and_bounded() {
+        let mut rx = Rx::default();
+        for n in 0..STAMPS as u32 + 1 {
+            rx.stamped(n, Time(u64::from(n)));
+        }
+        assert_eq!((rx.sent_at(0), rx.sent_at(1)), (None, Some(Time(1))));
+        assert_eq!(rx.stamps.len(), STAMPS);
+    }
 }

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 use super::control::{self, Received, Writer};
 
 /// Datagrams (of which each may stand for many) taken from the kernel in one call.
-pub const BATCH: usize = 16;
+pub const BATCH: usize = 32;
 /// Longest datagram.
 const MAX_DATAGRAM: usize = 65_536;
 /// Receive buffer in bytes: some milliseconds at 10 Gbit/s.
@@ -150,6 +150,13 @@ impl Socket {
         }
     }
 
+    /// Forgets an error that waits to be reported, which would end every poll(2).
+    pub fn clear_error(&self) {
+        if let Ok(Some(error)) = self.inner.take_error() {
+            tracing::debug!(bound = %self.bound, %error, "socket error");
+        }
+    }
+
     /// The descriptor, for poll(2).
     pub fn fd(&self) -> RawFd {
         self.inner.as_raw_fd()
@@ -237,7 +244,7 @@ impl Batch {
         // SAFETY: every pointer in `messages` is to a buffer of the stated length that lives until
         // the call returns; no timeout is given.
         let n = unsafe {
-            libc::recvmmsg(socket.fd(), messages_ptr, BATCH as u32, flags, std::ptr::null_mut())
+            libc::recvmmsg(socket.fd(), messages_ptr, BATCH as _, flags as _, std::ptr::null_mut())
         };
         let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
         for (index, message) in messages.iter().take(n).enumerate() {

@@ -26,7 +26,7 @@ fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
 }
 
 /// A socket of the host's namespace that stands for someone on the wire.
-fn stranger(world: &World, port: u16) -> UdpSocket {
+pub fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 2), PORT)).unwrap();
@@ -47,9 +47,9 @@ fn verdict(bytes: &[u8]) -> DropReason {
         return DropReason::Cookie;
     }
     match header.packet_type {
-        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).unwrap_err(),
+        PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
         PacketType::Response => DropReason::Type,
-        PacketType::Request => Probe::open(bytes, &KEY).unwrap_err().into(),
+        PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
     }
 }
 
@@ -171,12 +171,14 @@ fn unsolicited_responses_reach_the_host_once() {
         return;
     }
     let world = World::ready(Family::V6, Wire::Whole, 1, EbpfOptions::default());
-    let probe = Probe { seq: 77, heard: 2, ..Probe::default() };
+    let probe = Probe { seq: 77, ..Probe::default() };
+    world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 2);
     let kind = ProbeKind::Unsolicited;
     let order = ProbeOrder { slot: anchor_slot(0), kind, k: 4, probe, held_since: 0 };
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
     assert_eq!((seen.probe.seq, seen.probe.ss, seen.probe.r, seen.k), (77, 2, 1, 4));
+    assert_eq!(seen.probe.heard, 2);
     eventually("refusal of the copy", || world.host.dropped(DropReason::Replay) == 1);
 }
 

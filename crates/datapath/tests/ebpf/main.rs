@@ -1,6 +1,9 @@
 //! The eBPF datapath on this kernel: real devices, real packets, namespaces of its own. Needs root.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
+
 mod differential;
+mod forward;
 mod hostile;
 mod moves;
 mod traffic;
@@ -52,11 +55,19 @@ fn carries_everything(outer: Family, wire: Wire, xdp: Xdp) {
         assert_eq!(datagrams(host, anchor, to, 200, 700, 1).len(), 200, "{inner:?} datagrams");
         assert_eq!(datagrams(host, anchor, to, 200, 700, 20).len(), 200, "{inner:?} UDP GSO");
     }
-    // All is acknowledged, so what was sent has arrived; counters of both ends must agree.
+    // All is acknowledged, so what was sent has arrived, but for copies that a full ring between the
+    // two devices lost on a busy machine; TCP has sent those again.
+    let mut seen = String::new();
     eventually("agreement of the counters", || {
         let (a, b) = (world.host.counters(host_slot(0)), world.anchor.counters(anchor_slot(0)));
-        (a.tx_packets, b.tx_packets) == (b.rx_packets, a.rx_packets)
+        let lost = world.host.lost_on_wire() + world.anchor.lost_on_wire();
+        seen = format!("{outer:?} {wire:?}: {a:?} {b:?}, {lost} lost on the wire");
+        let missing = |sent: u32, received| sent.checked_sub(received).map(u64::from);
+        let both = missing(a.tx_packets, b.rx_packets).zip(missing(b.tx_packets, a.rx_packets));
+        let bytes = (a.tx_bytes, b.tx_bytes) == (b.rx_bytes, a.rx_bytes) || lost > 0;
+        bytes && both.is_some_and(|(up, down)| up + down <= lost)
     });
+    println!("{seen}");
 }
 
 #[test]

@@ -297,6 +297,17 @@ impl End {
         self.datapath.lock().unwrap().counters(slot)
     }
 
+    /// Packets that the devices of the wires dropped, in both directions, by the kernel's count.
+    pub fn lost_on_wire(&self) -> u64 {
+        let text = self.ns.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
+        let lost = |line: &str| {
+            let fields = line.trim().strip_prefix("sg")?.split_once(':')?.1.split_whitespace();
+            let numbers: Vec<u64> = fields.map(|f| f.parse().unwrap()).collect();
+            Some(numbers[3] + numbers[11])
+        };
+        text.unwrap().lines().filter_map(lost).sum()
+    }
+
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.datapath.lock().unwrap().drops().get(&reason).copied().unwrap_or(0)
     }

@@ -2,6 +2,7 @@
 //! Everything is gone when a [`Lab`] is dropped.
 
 #![allow(dead_code, reason = "each user of this module needs a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test network that cannot be set up ends the run")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,8 +1,11 @@
 //! The verbs.
 
 pub mod anchor;
+pub mod clean;
+pub mod demo;
 pub mod enroll;
 pub mod host;
+pub mod lab;
 pub mod look;
 pub mod plan;
 pub mod probe;

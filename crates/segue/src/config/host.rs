@@ -65,7 +65,7 @@ pub struct KeepaliveKeys {
     k: Option<u8>,
     /// T_KA, in place of a plan; needs `k`.
     period: Option<Duration>,
-    /// Time constants of the averages, `["1s", "30s"]`.
+    /// Time constants of the averages, `["1s", "10s"]`.
     tau: Option<Vec<Duration>>,
     /// Probes of a loss interval (N), 10.
     loss_interval: Option<u32>,
@@ -126,6 +126,7 @@ impl KeepaliveKeys {
             }
             keepalive.n = n;
         }
+        keepalive.taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
         if let Some(taus) = &self.tau {
             if taus.is_empty() || taus.iter().any(|tau| tau.0 == Span::ZERO) {
                 bail!("tau needs at least one time constant, each above zero");

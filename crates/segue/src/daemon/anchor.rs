@@ -87,14 +87,17 @@ struct Daemon {
 
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    super::check_permission("run an anchor")?;
     let mut monitor = Monitor::new().await?;
+    super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
     let store = Embedded::open(&settings.state)?;
     let enrolment = Enrolment::load(&store)?;
     let (signal_in, mut signalled) = mpsc::channel(1_024);
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
-    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
+    let opened = packets::open(settings.datapath, &setup(&settings))?;
+    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut routing = Routing::new(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
     routing.set_anchor(

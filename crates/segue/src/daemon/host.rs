@@ -67,6 +67,8 @@ struct Daemon {
     held: Held,
     signal: Signal,
     events: Events,
+    /// The inner addresses that the datapath has.
+    inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
     attached: BTreeSet<u32>,
     started: Time,
@@ -74,17 +76,22 @@ struct Daemon {
 
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    super::check_permission("run a host")?;
     let mut monitor = Monitor::new().await?;
+    super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
-    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
     let (signal_in, mut signalled) = mpsc::channel(256);
+    let signal = Signal::new(settings.join.clone(), signal_in)?;
+    let opened = packets::open(settings.datapath, &setup(&settings))?;
+    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings), random_seed()?),
         routing: Routing::new(&settings.device),
-        signal: Signal::new(settings.join.clone(), signal_in)?,
+        signal,
         held: Held::default(),
         events: Events::default(),
+        inner: Vec::new(),
         attached: BTreeSet::new(),
         started: monotonic(),
         datapath,
@@ -174,6 +181,10 @@ impl Daemon {
             HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
             HostOutput::Signal(message) => self.signal.send(message),
             HostOutput::Addresses { inner, .. } => {
+                for old in self.inner.iter().filter(|old| !inner.contains(old)) {
+                    self.datapath.remove_inner(*old);
+                }
+                self.inner.clone_from(&inner);
                 for address in &inner {
                     self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
                 }

@@ -28,15 +28,30 @@ pub struct RegisteredHost {
     /// When it is forgotten, unless it shows life before.
     pub(super) expires: Option<Time>,
     pub(super) heard_word: u16,
+    /// What the host said last about what it hears.
+    pub(super) word: Option<Word>,
+}
+
+/// The `heard` word of a host's request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    /// When the host sent it, its clock: requests over different paths overtake each other.
+    pub(super) stamp: u32,
+    /// When it came.
+    pub(super) at: Time,
+    /// The host sent it after this instant, as far as this end can tell.
+    pub(super) sent_after: Time,
+    /// A bit for each path.
+    pub(super) bits: u16,
 }
 
 impl Anchor {
     pub(super) fn on_message(&mut self, now: Time, conn: ConnId, message: FromHost) {
         let Some(name) = self.conns.get(&conn).cloned() else { return };
         if let FromHost::Register { version, epoch } = message {
-            match self.register(conn, &name, version, epoch) {
+            match self.register(now, conn, &name, version, epoch) {
                 Ok(owner) => self.confirm(now, conn, owner),
-                Err(reason) => self.refuse(conn, &name, reason),
+                Err(reason) => self.refuse(now, conn, &name, reason),
             }
             return;
         }
@@ -44,7 +59,7 @@ impl Anchor {
         let registered =
             owner.filter(|owner| self.hosts.get(owner).is_some_and(|h| h.conn == Some(conn)));
         let Some(owner) = registered else {
-            self.refuse(conn, &name, Refusal::Protocol);
+            self.refuse(now, conn, &name, Refusal::Protocol);
             return;
         };
         match message {
@@ -55,10 +70,10 @@ impl Anchor {
         }
     }
 
-    fn refuse(&mut self, conn: ConnId, name: &str, reason: Refusal) {
+    fn refuse(&mut self, now: Time, conn: ConnId, name: &str, reason: Refusal) {
         self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::Refused { reason }));
         self.out.push_back(AnchorOutput::Close(conn));
-        self.conns.remove(&conn);
+        self.on_disconnected(now, conn);
         let report = Report::Refused { host: name.to_string(), reason };
         self.out.push_back(AnchorOutput::Report(report));
     }
@@ -67,6 +82,7 @@ impl Anchor {
     /// new one where it grew.
     fn register(
         &mut self,
+        now: Time,
         conn: ConnId,
         name: &str,
         version: u16,
@@ -93,6 +109,8 @@ impl Anchor {
         }
         let inner = self.addresses(name).ok_or(Refusal::NoAddress)?;
         if let Some(owner) = standing {
+            // This connection carries the new registration and must not end with the old one.
+            self.release(now, owner, conn);
             self.forget(owner);
         }
         Ok(self.insert(conn, name, epoch, inner))
@@ -138,6 +156,7 @@ impl Anchor {
             epoch,
             expires: None,
             heard_word: 0,
+            word: None,
         };
         self.hosts.insert(owner, host);
         owner
@@ -157,7 +176,13 @@ impl Anchor {
 
     pub(super) fn on_disconnected(&mut self, now: Time, conn: ConnId) {
         let Some(name) = self.conns.remove(&conn) else { return };
-        let Some(owner) = self.owner_of.get(&name).copied() else { return };
+        if let Some(owner) = self.owner_of.get(&name).copied() {
+            self.release(now, owner, conn);
+        }
+    }
+
+    /// A connection is no longer that of a host's registration.
+    fn release(&mut self, now: Time, owner: u32, conn: ConnId) {
         if let Some(host) = self.hosts.get_mut(&owner)
             && host.conn == Some(conn)
         {
@@ -187,9 +212,15 @@ impl Anchor {
     /// Ends a registration. The addresses stay reserved for the host.
     fn forget(&mut self, owner: u32) {
         let Some(host) = self.hosts.remove(&owner) else { return };
-        for slot in host.paths.values() {
-            self.slots.remove(slot);
-            self.out.push_back(AnchorOutput::RemovePath(*slot));
+        let mut paths: Vec<(u32, bool)> = host
+            .paths
+            .values()
+            .filter_map(|slot| Some((*slot, self.slots.remove(slot)?.via().is_none())))
+            .collect();
+        // Redirected ones first: none is ever redirected to a path that is gone.
+        paths.sort_by_key(|(_, direct)| *direct);
+        for (slot, _) in paths {
+            self.out.push_back(AnchorOutput::RemovePath(slot));
         }
         for address in &host.inner {
             self.owner_of_address.remove(address);
@@ -203,7 +234,12 @@ impl Anchor {
         self.out.push_back(AnchorOutput::Report(Report::Gone { host: host.name }));
     }
 
-    pub(super) fn on_remove(&mut self, name: &str) {
+    pub(super) fn on_remove(&mut self, now: Time, name: &str) {
+        let conns: Vec<ConnId> =
+            self.conns.iter().filter(|(_, host)| *host == name).map(|(conn, _)| *conn).collect();
+        for conn in conns {
+            self.refuse(now, conn, name, Refusal::NotEnrolled);
+        }
         if let Some(owner) = self.owner_of.get(name).copied() {
             self.forget(owner);
         }
@@ -211,11 +247,6 @@ impl Anchor {
             for address in &known.inner {
                 self.taken.remove(address);
             }
-        }
-        let conns: Vec<ConnId> =
-            self.conns.iter().filter(|(_, host)| *host == name).map(|(conn, _)| *conn).collect();
-        for conn in conns {
-            self.refuse(conn, name, Refusal::NotEnrolled);
         }
     }
 }

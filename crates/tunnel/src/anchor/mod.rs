@@ -5,7 +5,7 @@
 //! itself acts only when a direction dies: a path whose downlink is dead is redirected to the
 //! host's best other path. The downlink of a path counts as dead when
 //!
-//! - the host says over a live path that it does not hear this one, or
+//! - the host said last, over whatever path, that it does not hear this one, or
 //! - no request has come for K + ½ periods, and the host has not said *since then* that it hears the
 //!   path. In doubt the downlink moves: both paths deliver, so a needless move costs nothing, and it
 //!   goes back when the host says that it hears.
@@ -136,7 +136,7 @@ impl Machine for Anchor {
             }
             AnchorInput::Signal { conn, message } => self.on_message(now, conn, message),
             AnchorInput::Disconnected { conn } => self.on_disconnected(now, conn),
-            AnchorInput::Remove { host } => self.on_remove(&host),
+            AnchorInput::Remove { host } => self.on_remove(now, &host),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),
         }

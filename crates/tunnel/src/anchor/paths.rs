@@ -8,6 +8,7 @@ use segue_keepalive::{Config as Keepalive, Server, ServerInput, ServerOutput, St
 use segue_wire::signal::{FromAnchor, PathGrant, PathOffer, Refusal};
 use segue_wire::{MAX_PATHS, ProbeKey};
 
+use super::hosts::Word;
 use super::{Anchor, RegisteredHost};
 use crate::{
     AnchorOutput, Cause, ConnId, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
@@ -20,6 +21,8 @@ const TAUS: [Tau; 2] = [
 ];
 /// Probes of a loss interval at the anchor.
 const LOSS_INTERVAL: u32 = 10;
+/// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
+const WORD_LIFE: Span = Span::from_secs(600);
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
 const MIN_T_KA_MS: u16 = 5;
 
@@ -34,8 +37,6 @@ pub struct AnchorPath {
     offer: PathOffer,
     grant: PathGrant,
     server: Server,
-    /// The last word of the host that came over this path, and when.
-    word: Option<(Time, u16)>,
     down_at: Option<Time>,
     /// The host has said at least once that it hears this path.
     heard_once: bool,
@@ -58,7 +59,7 @@ impl AnchorPath {
     /// K and T_KA in force.
     #[must_use]
     pub fn keepalive(&self) -> (u8, Span) {
-        (self.offer.k, Span::from_millis(u64::from(self.offer.t_ka_ms)))
+        self.server.in_force()
     }
 
     /// Requests arrive.
@@ -71,11 +72,16 @@ impl AnchorPath {
         self.server.deadline()
     }
 
-    /// How long after this path fell silent a report of the host may still be older than the
-    /// host's own verdict.
+    /// The largest RTT, or a guess at one.
+    fn rtt_max(&self) -> Span {
+        self.server.estimates().rtt_max.unwrap_or(Span::from_millis(200))
+    }
+
+    /// For how long after this end has missed the requests the host may still hold the path for
+    /// heard though both directions died at once: it heard the last answer a little later than this
+    /// end the request, and its time-out is never more than half a period longer.
     fn doubt(&self) -> Span {
-        let rtt = self.server.estimates().rtt_max.unwrap_or(Span::from_millis(200));
-        self.keepalive().1 * 2 + rtt * 2
+        self.keepalive().1 + self.rtt_max()
     }
 }
 
@@ -104,6 +110,7 @@ impl Anchor {
             && (path.offer.index, path.offer.cookie) == (offer.index, offer.cookie)
         {
             path.offer = offer.clone();
+            path.name = printable(&offer.name);
             return Ok(path.grant.clone());
         }
         if standing.is_some() {
@@ -145,11 +152,10 @@ impl Anchor {
         let path = AnchorPath {
             owner,
             number: offer.path,
-            name: offer.name.chars().filter(|c| !c.is_control()).collect(),
+            name: printable(&offer.name),
             offer: offer.clone(),
             grant: grant.clone(),
             server: Server::new(keepalive, now, true),
-            word: None,
             down_at: None,
             heard_once: false,
             via: None,
@@ -178,10 +184,12 @@ impl Anchor {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let Some(slot) = host.paths.remove(&number) else { return };
         let name = self.slots.remove(&slot).map(|path| path.name).unwrap_or_default();
+        // First the rest lets go of it.
+        self.reroute(owner);
         self.out.push_back(AnchorOutput::RemovePath(slot));
         let report = Report::PathRemoved { host: self.name_of(owner), path: name };
         self.out.push_back(AnchorOutput::Report(report));
-        self.reroute(owner);
+        self.say_heard(owner);
     }
 
     fn name_of(&self, owner: u32) -> String {
@@ -192,19 +200,36 @@ impl Anchor {
         if probe.kind != ProbeKind::Request {
             return;
         }
-        let Some(path) = self.slots.get_mut(&probe.slot) else { return };
-        path.word = Some((now, probe.arrival.probe.heard));
+        let Some(path) = self.slots.get(&probe.slot) else { return };
         let owner = path.owner;
-        self.note_heard(owner, probe.arrival.probe.heard);
-        let input = ServerInput::Request { arrival: probe.arrival, k: probe.k };
-        self.feed(now, probe.slot, input);
+        let mut arrival = probe.arrival;
+        let word = Word {
+            stamp: arrival.probe.t_sc,
+            at: now,
+            sent_after: now - path.rtt_max(),
+            bits: arrival.probe.heard,
+        };
+        self.note_word(owner, word);
+        if arrival.probe.t_ka_ms != 0 {
+            arrival.probe.t_ka_ms = arrival.probe.t_ka_ms.max(MIN_T_KA_MS);
+        }
+        self.feed(now, probe.slot, ServerInput::Request { arrival, k: probe.k });
         self.reroute(owner);
     }
 
-    fn note_heard(&mut self, owner: u32, word: u16) {
-        let Some(host) = self.hosts.get(&owner) else { return };
+    /// Takes what the host says that it hears, unless a newer word has overtaken it.
+    fn note_word(&mut self, owner: u32, word: Word) {
+        let Some(host) = self.hosts.get_mut(&owner) else { return };
+        let overtaken = host.word.is_some_and(|last| {
+            let older = word.stamp.wrapping_sub(last.stamp) >= 1 << 31;
+            older && word.at.since(last.at) < WORD_LIFE
+        });
+        if overtaken {
+            return;
+        }
+        host.word = Some(word);
         for (number, slot) in &host.paths {
-            if word >> number & 1 == 1
+            if word.bits >> number & 1 == 1
                 && let Some(path) = self.slots.get_mut(slot)
             {
                 path.heard_once = true;
@@ -282,31 +307,23 @@ impl Anchor {
 
     /// Whether the host hears this path, by the rule in the module's text.
     fn downlink_lives(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
-        let words: Vec<(Time, bool)> = host
-            .paths
-            .values()
-            .filter_map(|slot| self.slots.get(slot))
-            .filter(|other| other.is_up())
-            .filter_map(|other| other.word)
-            .map(|(at, word)| (at, word >> path.number & 1 == 1))
-            .collect();
-        if words.iter().any(|(_, hears)| !hears) {
-            return false;
-        }
-        match path.down_at {
-            None => true,
-            Some(down_at) => words.iter().any(|(at, _)| *at > down_at + path.doubt()),
-        }
+        let Some(word) = host.word else { return path.is_up() };
+        let hears = word.bits >> path.number & 1 == 1;
+        hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
     }
 
-    /// The host's live path with the lowest RTT, other than `except`.
+    /// The host's live path with the lowest RTT, other than `except`. One of which the host has not
+    /// said anything yet comes last.
     pub(super) fn best_slot(&self, host: &RegisteredHost, except: Option<u32>) -> Option<u32> {
         host.paths
             .values()
             .filter(|slot| Some(**slot) != except)
             .filter_map(|slot| self.slots.get(slot).map(|path| (*slot, path)))
-            .filter(|(_, path)| path.is_up() && self.downlink_lives(host, path))
-            .min_by(|(_, a), (_, b)| rtt_of(a).total_cmp(&rtt_of(b)))
+            .filter(|(_, path)| path.is_up())
+            .filter(|(_, path)| self.downlink_lives(host, path) || !path.heard_once)
+            .min_by(|(_, a), (_, b)| {
+                b.heard_once.cmp(&a.heard_once).then(rtt_of(a).total_cmp(&rtt_of(b)))
+            })
             .map(|(slot, _)| slot)
     }
 
@@ -351,6 +368,10 @@ impl Anchor {
             self.out.push_back(AnchorOutput::Report(report));
         }
     }
+}
+
+fn printable(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).collect()
 }
 
 fn rtt_of(path: &AnchorPath) -> f64 {

@@ -6,10 +6,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
+use segue_keepalive::Client;
 use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
-use super::Host;
+use super::{Host, Path, Signal};
 use crate::{Cause, HostOutput, Report, Ticket};
 
 /// Most flows remembered; the one seen longest ago gives way.
@@ -47,6 +48,10 @@ impl Host {
     pub(super) fn on_miss(&mut self, now: Time, key: FlowKey, dscp: u8, ticket: Ticket) {
         let class = classify(&key, dscp, &self.config.steering);
         let pinned = self.flows.get(&key).and_then(|flow| flow.pinned);
+        if self.signal == Signal::Stopped {
+            self.out.push_back(HostOutput::Discard(ticket));
+            return;
+        }
         let Some(path) = self.path_for(class, pinned) else {
             if self.waiting.len() >= MAX_WAITING
                 && let Some(oldest) = self.waiting.pop_front()
@@ -65,14 +70,29 @@ impl Host {
     }
 
     /// Where a flow of this class goes: where it was pinned if that lives, else where its class goes,
-    /// else (nothing lives) where the class went last.
+    /// else (nothing lives) where the class went last, else any path that there is.
     fn path_for(&self, class: Class, pinned: Option<u8>) -> Option<u8> {
-        let up = |n: &u8| self.paths.get(n).is_some_and(super::Path::is_up);
+        let up = |n: &u8| self.paths.get(n).is_some_and(Path::is_up);
+        let is_set = |n: &u8| self.paths.get(n).is_some_and(Path::is_set);
+        let any = |has: &dyn Fn(&Path) -> bool| {
+            self.paths.iter().find(|(_, path)| has(path)).map(|(n, _)| *n)
+        };
         let current = || self.steering.current(class).map(|PathId(n)| n);
         pinned
             .filter(up)
-            .or_else(|| current().filter(|n| self.paths.contains_key(n)))
-            .or_else(|| self.paths.iter().find(|(_, path)| path.is_up()).map(|(n, _)| *n))
+            .or_else(|| current().filter(is_set))
+            .or_else(|| any(&Path::is_up))
+            .or_else(|| any(&Path::is_set))
+    }
+
+    /// As [`Host::path_for`] for a flow that has a path: its pinned path takes it back only after a
+    /// while, so that one that flaps does not drag it along.
+    fn path_for_bound(&self, now: Time, flow: &Flow) -> Option<u8> {
+        let hold = self.config.steering.hold;
+        let steady = |n: &u8| {
+            *n == flow.path || self.paths.get(n).is_some_and(|path| path.is_up_since(now, hold))
+        };
+        self.path_for(flow.class, flow.pinned.filter(steady))
     }
 
     fn forget_oldest(&mut self) {
@@ -105,7 +125,7 @@ impl Host {
     pub(super) fn evaluate(&mut self, now: Time) {
         self.decide(now);
         for class in CLASSES {
-            for ((from, to), flows) in self.rebind(class) {
+            for ((from, to), flows) in self.rebind(now, class, false) {
                 let cause = self.causes.get(&class).copied().unwrap_or(Cause::Better);
                 self.report_handover(Some(class), from, to, cause, flows);
             }
@@ -120,8 +140,12 @@ impl Host {
         for class in CLASSES {
             let Some(decision) = self.steering.choose(now, class, &views) else { continue };
             if decision.is_move() {
+                let heard = |PathId(n): PathId| {
+                    self.paths.get(&n).and_then(Path::client).is_some_and(Client::heard)
+                };
                 let cause = match decision.reason {
                     Reason::Requested => Cause::Requested,
+                    Reason::Down if decision.previous.is_some_and(heard) => Cause::UplinkDown,
                     Reason::Down => Cause::Down,
                     Reason::Removed => Cause::InterfaceGone,
                     Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
@@ -144,16 +168,16 @@ impl Host {
 
     /// Binds the flows of a class to where they belong; how many went from where to where. Flows of
     /// a path whose uplink alone is dead stay bound to it: its redirection carries them, marked
-    /// one-way.
-    fn rebind(&mut self, class: Class) -> BTreeMap<(u8, u8), usize> {
+    /// one-way; unless `whole` says that they move in both directions.
+    fn rebind(&mut self, now: Time, class: Class, whole: bool) -> BTreeMap<(u8, u8), usize> {
         let one_way = |n: &u8| {
             self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
         };
         let moves: Vec<(FlowKey, u8)> = self
             .flows
             .iter()
-            .filter(|(_, flow)| flow.class == class && !one_way(&flow.path))
-            .filter_map(|(key, flow)| Some((*key, self.path_for(class, flow.pinned)?)))
+            .filter(|(_, flow)| flow.class == class && (whole || !one_way(&flow.path)))
+            .filter_map(|(key, flow)| Some((*key, self.path_for_bound(now, flow)?)))
             .collect();
         let mut counts = BTreeMap::new();
         for (key, to) in moves {
@@ -177,7 +201,7 @@ impl Host {
         self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
         self.redirect_dead_paths(now);
         for class in CLASSES {
-            self.rebind(class);
+            self.rebind(now, class, false);
         }
         let to = self.paths.get(&target).map_or_else(String::new, |p| p.name().to_string());
         self.out.push_back(HostOutput::Report(Report::Handover {
@@ -221,7 +245,7 @@ impl Host {
         }
         let Some(key) = flow else {
             self.steering.pin(class, number.map(PathId));
-            self.evaluate(now);
+            self.on_order(now, class);
             return;
         };
         let Some(entry) = self.flows.get_mut(&key) else { return };
@@ -235,6 +259,43 @@ impl Host {
             }
             self.out.push_back(HostOutput::Bind(key, u32::from(path)));
             self.report_handover(Some(class), from, path, Cause::Requested, 1);
+        }
+    }
+
+    /// An order for a class or all of them replaces those for single flows, and moves both
+    /// directions.
+    fn on_order(&mut self, now: Time, class: Option<Class>) {
+        for flow in self.flows.values_mut().filter(|flow| class.is_none_or(|c| c == flow.class)) {
+            flow.pinned = None;
+        }
+        self.decide(now);
+        for class in CLASSES.into_iter().filter(|each| class.is_none_or(|class| class == *each)) {
+            for ((from, to), flows) in self.rebind(now, class, true) {
+                self.report_handover(Some(class), from, to, Cause::Requested, flows);
+            }
+        }
+        self.evaluate(now);
+    }
+
+    /// A path's number goes to another interface: what was ordered of it no longer holds.
+    pub(super) fn forget_orders(&mut self, number: u8) {
+        for class in CLASSES {
+            if self.steering.pinned(class) == Some(PathId(number)) {
+                self.steering.pin(Some(class), None);
+            }
+        }
+        for flow in self.flows.values_mut().filter(|flow| flow.pinned == Some(number)) {
+            flow.pinned = None;
+        }
+    }
+
+    /// Forgets the flows that nothing has taken off a path.
+    pub(super) fn unbind_from(&mut self, number: u8) {
+        let left: Vec<FlowKey> =
+            self.flows.iter().filter(|(_, f)| f.path == number).map(|(key, _)| *key).collect();
+        for key in left {
+            self.flows.remove(&key);
+            self.out.push_back(HostOutput::Unbind(key));
         }
     }
 

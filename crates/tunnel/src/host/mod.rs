@@ -12,6 +12,7 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod flows;
+mod interfaces;
 mod paths;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -48,6 +49,9 @@ pub struct Host {
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     paths: BTreeMap<u8, Path>,
+    /// The number of each interface seen, so that one that comes back has its number again, and what
+    /// the operator ordered and the steering remembers of it still holds.
+    numbers: BTreeMap<String, u8>,
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
@@ -84,6 +88,7 @@ impl Host {
             anchor: None,
             inner: Vec::new(),
             paths: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
             causes: BTreeMap::new(),
@@ -143,12 +148,13 @@ impl Host {
     }
 
     fn connect(&mut self, now: Time) {
-        if self.interfaces.is_empty() {
+        let usable = self.interfaces.iter().filter(|interface| self.ends(interface).is_some());
+        let mut names: Vec<String> = usable.map(|interface| interface.name.clone()).collect();
+        if names.is_empty() {
             self.signal = Signal::Idle(now + self.retry);
             return;
         }
         let alive = |name: &str| self.path_named(name).is_some_and(|n| self.paths[&n].is_up());
-        let mut names: Vec<String> = self.interfaces.iter().map(|i| i.name.clone()).collect();
         names.sort_by_key(|name| !alive(name));
         self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
         self.out.push_back(HostOutput::Connect { interfaces: names });
@@ -183,10 +189,14 @@ impl Host {
                 self.out
                     .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
                 self.retry = RETRY_MAX;
+                if let Signal::Up { registered, .. } = &mut self.signal {
+                    *registered = false;
+                }
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
             FromAnchor::PathRefused { path, reason } => {
-                if self.paths.contains_key(&path) {
+                if let Some(path) = self.paths.get_mut(&path) {
+                    path.offer_at = Some(now + RETRY_MAX);
                     self.out.push_back(HostOutput::Report(Report::Refused {
                         host: String::new(),
                         reason,
@@ -219,6 +229,17 @@ impl Host {
         }
     }
 
+    /// Sets signalling up again on its own interface, if that is back or has another address: what
+    /// the connection was bound to is gone.
+    fn renew_signal(&mut self, new: &[String]) {
+        if let Signal::Up { interface, .. } = &self.signal
+            && new.contains(interface)
+        {
+            let interface = interface.clone();
+            self.out.push_back(HostOutput::MoveSignal { interface });
+        }
+    }
+
     /// Moves signalling off an interface whose path is dead or gone, if another path lives.
     fn rescue_signal(&mut self) {
         let Signal::Up { interface, .. } = &self.signal else { return };
@@ -238,6 +259,18 @@ impl Host {
         }
     }
 
+    fn repeat_offers(&mut self, now: Time) {
+        let due = |path: &Path| path.offer_at.is_some_and(|at| at <= now);
+        let numbers: Vec<u8> =
+            self.paths.iter().filter(|(_, path)| due(path)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            if let Some(path) = self.paths.get_mut(&number) {
+                path.offer_at = None;
+            }
+            self.offer(number);
+        }
+    }
+
     fn on_tick(&mut self, now: Time) {
         match self.signal {
             Signal::Idle(at) if at <= now => self.connect(now),
@@ -245,6 +278,7 @@ impl Host {
             _ => {}
         }
         self.tick_paths(now);
+        self.repeat_offers(now);
         if self.steering.deadline().is_some_and(|at| at <= now) {
             self.evaluate(now);
         }
@@ -255,8 +289,15 @@ impl Host {
             self.out.push_back(HostOutput::Signal(FromHost::Leave));
         }
         self.signal = Signal::Stopped;
-        for number in core::mem::take(&mut self.paths).into_keys() {
-            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        for key in core::mem::take(&mut self.flows).into_keys() {
+            self.out.push_back(HostOutput::Unbind(key));
+        }
+        let numbers: Vec<u8> = self.paths.keys().copied().collect();
+        for number in numbers {
+            self.leave(number);
+            if self.paths.remove(&number).is_some_and(|path| path.is_set()) {
+                self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+            }
         }
         for waiting in self.waiting.drain(..) {
             self.out.push_back(HostOutput::Discard(waiting.ticket));

@@ -42,6 +42,8 @@ struct SampleLine<'a> {
     at_s: f64,
     seq: u32,
     rtt_ms: Option<f64>,
+    /// The averages after this sample, the main one first.
+    rtt_ewma_ms: Vec<f64>,
     owl_up: Option<f64>,
     owl_down: Option<f64>,
     rtl: Option<f64>,
@@ -76,6 +78,8 @@ struct TargetSummary<'a> {
     owl_up: Option<f64>,
     owl_down: Option<f64>,
     rtl: Option<f64>,
+    packets_up: Packets,
+    packets_down: Packets,
     owl_up_ewma: &'a [f64],
     owl_down_ewma: &'a [f64],
     rtl_ewma: &'a [f64],
@@ -85,6 +89,13 @@ struct TargetSummary<'a> {
     reordered: u64,
     stamp: &'static str,
     drops: BTreeMap<&'static str, u64>,
+}
+
+/// Packets of one direction between the first and the last exchange.
+#[derive(Serialize)]
+struct Packets {
+    sent: u64,
+    received: u64,
 }
 
 impl Screen {
@@ -120,6 +131,13 @@ impl Screen {
                 at_s: at_s(sample.at),
                 seq: sample.seq,
                 rtt_ms: sample.rtt.map(Span::as_millis_f64),
+                rtt_ewma_ms: target
+                    .machine()
+                    .estimates()
+                    .rtt_ewma
+                    .iter()
+                    .map(|s| s * 1e3)
+                    .collect(),
                 owl_up: sample.owl_up,
                 owl_down: sample.owl_down,
                 rtl: sample.rtl,
@@ -187,6 +205,8 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         owl_up: loss(estimates.up),
         owl_down: loss(estimates.down),
         rtl: loss(Counted { sent: judged.into(), received: received.into() }),
+        packets_up: packets(estimates.up),
+        packets_down: packets(estimates.down),
         owl_up_ewma: &estimates.owl_up,
         owl_down_ewma: &estimates.owl_down,
         rtl_ewma: &estimates.rtl,
@@ -201,6 +221,10 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         },
         drops: drops(&target.drops),
     }
+}
+
+fn packets(counted: Counted) -> Packets {
+    Packets { sent: counted.sent, received: counted.received }
 }
 
 impl TargetSummary<'_> {

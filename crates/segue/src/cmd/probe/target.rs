@@ -166,15 +166,18 @@ impl Target {
     /// # Errors
     /// If the socket is broken.
     pub fn receive(&mut self) -> io::Result<Vec<News>> {
-        // A transmit stamp is queued before the answer can be, so it is here if it comes at all.
-        while let Some(stamp) = self.socket.tx_stamp()? {
-            let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
-            if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                sent.left = Some(stamp.at);
-            }
-        }
         let mut buffer = [0; 2048];
-        while let Some(datagram) = self.socket.recv(&mut buffer)? {
+        loop {
+            let datagram = self.socket.recv(&mut buffer)?;
+            // A request's stamp is queued before its answer can be: for this answer it is here, if it
+            // comes at all. An answer may have set off the next request, so each one asks again.
+            while let Some(stamp) = self.socket.tx_stamp()? {
+                let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
+                if let Some(sent) = self.requests.iter_mut().rev().find(find) {
+                    sent.left = Some(stamp.at);
+                }
+            }
+            let Some(datagram) = datagram else { break };
             if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len]) {
                 self.drops[reason as usize] += 1;
             }

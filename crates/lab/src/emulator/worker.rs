@@ -1,0 +1,176 @@
+//! The emulator's thread: it owns both sockets and does all receiving, sending and waiting.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::{TimeSpec, TimeValLike};
+use segue_clock::{Span, Time};
+use segue_linux::clock::{monotonic, thread_cpu};
+use segue_linux::packet::PacketSocket;
+use segue_linux::thread::prefer_precision;
+use segue_netem::Verdict;
+
+use super::{Direction, Pending, Shared, State, ip_bytes, record};
+use crate::frame::{ETHERNET_BYTES, ports, stays_on_link};
+use crate::log::{Fate, Record};
+
+/// Frames taken from one socket before the other one and the timers have their turn.
+const RECEIVE_BATCH: usize = 64;
+/// Longest frame that passes whole; offloads are off, so that none is longer than an MTU.
+const FRAME_BYTES: usize = 9_216;
+/// A packet due sooner than this is waited for in a loop, since a timer wakes about that much late.
+const SPIN: Span = Span::from_micros(15);
+/// How often the thread looks whether it should stop.
+const IDLE: Span = Span::from_millis(50);
+/// How often the thread asks the kernel for figures about itself.
+const HOUSEKEEPING: Span = Span::from_millis(10);
+/// Packets under way in one direction; one more is dropped and counted as an overrun.
+const MAX_PENDING: usize = 65_536;
+
+/// The thread's own side.
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sockets: [PacketSocket; 2],
+    /// Buffers to use again.
+    pub(super) spare: VecDeque<Vec<u8>>,
+    /// When figures are due again.
+    pub(super) housekeeping: Time,
+}
+
+impl Worker {
+    pub(super) fn run(mut self) {
+        let precision = prefer_precision();
+        let shared = Arc::clone(&self.shared);
+        shared.lock().health.precision = precision;
+        let mut buffer = vec![0; FRAME_BYTES];
+        let mut ready = [true; 2];
+        while !shared.stop.load(Ordering::Acquire) {
+            let next = match self.turn(&mut shared.lock(), ready, &mut buffer) {
+                Ok(next) => next,
+                Err(error) => {
+                    tracing::warn!("an emulated link ended: {error:#}");
+                    shared.lock().failure = Some(format!("{error:#}"));
+                    return;
+                }
+            };
+            ready = self.wait_until(next);
+        }
+        let overruns: u64 = self.sockets.iter().map(PacketSocket::overruns).sum();
+        shared.lock().health.overruns += overruns;
+    }
+
+    /// Takes what has arrived at the sockets that are ready, sends what is due, and returns when there
+    /// is something to do again.
+    fn turn(&mut self, state: &mut State, ready: [bool; 2], buffer: &mut [u8]) -> Result<Time> {
+        let mut more = false;
+        for direction in Direction::ALL.into_iter().filter(|d| ready[*d as usize]) {
+            more |= self.receive(state, direction, buffer)?;
+        }
+        for direction in Direction::ALL {
+            self.send_due(state, direction)?;
+        }
+        let now = monotonic();
+        if now >= self.housekeeping {
+            state.health.overruns += self.sockets.iter().map(PacketSocket::overruns).sum::<u64>();
+            state.health.cpu = thread_cpu();
+            self.housekeeping = now + HOUSEKEEPING;
+        }
+        if more {
+            return Ok(now);
+        }
+        let due = state.ways.iter().filter_map(|w| w.pending.keys().next()).map(|(at, _)| *at);
+        Ok(due.min().unwrap_or(Time(u64::MAX)).min(now + IDLE))
+    }
+
+    /// True if there may be more than one batch.
+    fn receive(&mut self, state: &mut State, to: Direction, buffer: &mut [u8]) -> Result<bool> {
+        let State { ways, health, log, .. } = state;
+        let way = &mut ways[to as usize];
+        for _ in 0..RECEIVE_BATCH {
+            let Some(got) = self.sockets[to as usize].receive(buffer)? else { return Ok(false) };
+            let Some(frame) = buffer.get(..got.len).filter(|f| f.len() >= ETHERNET_BYTES) else {
+                health.overruns += 1;
+                continue;
+            };
+            if stays_on_link(frame) {
+                self.sockets[1 - to as usize].send(frame)?;
+                continue;
+            }
+            // Stamps of two processors may differ by a little; a model's time never goes back.
+            let arrival = got.at.max(way.last_arrival);
+            way.last_arrival = arrival;
+            let fate = way.model.offer(arrival, ip_bytes(frame));
+            match fate {
+                Verdict::Deliver { start, at } if way.pending.len() < MAX_PENDING => {
+                    let mut kept = self.spare.pop_front().unwrap_or_default();
+                    kept.clear();
+                    kept.extend_from_slice(frame);
+                    way.accepted += 1;
+                    let pending = Pending { frame: kept, arrival: got.at, start };
+                    way.pending.insert((at, way.accepted), pending);
+                }
+                Verdict::Deliver { .. } => health.overruns += 1,
+                Verdict::Drop(cause) => {
+                    let fate = Fate::Dropped(cause);
+                    let (bytes, ports) = (ip_bytes(frame), ports(frame));
+                    let dropped = Record { direction: to, arrival: got.at, fate, bytes, ports };
+                    record(log, health, dropped);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_due(&mut self, state: &mut State, to: Direction) -> Result<()> {
+        let State { ways, health, log, .. } = state;
+        let way = &mut ways[to as usize];
+        let out = &self.sockets[1 - to as usize];
+        loop {
+            let now = monotonic();
+            let Some(entry) = way.pending.first_entry().filter(|e| e.key().0 <= now) else {
+                return Ok(());
+            };
+            let ((due, _), pending) = entry.remove_entry();
+            let departure = monotonic();
+            let fate = if out.send(&pending.frame)? {
+                let late = departure.since(due);
+                health.late_max = health.late_max.max(late);
+                health.late_sum = health.late_sum + late;
+                health.sent += 1;
+                Fate::Delivered { due, departure }
+            } else {
+                health.send_failures += 1;
+                Fate::SendFailed
+            };
+            record(log, health, pending.record(to, fate));
+            if self.spare.len() < RECEIVE_BATCH {
+                self.spare.push_back(pending.frame);
+            }
+        }
+    }
+
+    /// Waits until `next` or until a frame arrives, and tells which sockets to read.
+    fn wait_until(&self, next: Time) -> [bool; 2] {
+        let wait = next.since(monotonic());
+        let mut ready = [true; 2];
+        if wait > SPIN {
+            let timeout = TimeSpec::nanoseconds((wait - SPIN).0 as i64);
+            let mut fds =
+                self.sockets.each_ref().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN));
+            match ppoll(&mut fds, Some(timeout), None) {
+                Ok(0) => ready = [false; 2],
+                Ok(_) => return fds.map(|fd| fd.any() == Some(true)),
+                // Interrupted by a signal: look at everything again.
+                Err(_) => return ready,
+            }
+        }
+        while monotonic() < next {
+            std::hint::spin_loop();
+        }
+        ready
+    }
+}

@@ -1,0 +1,173 @@
+//! `segue demo`: the main job on this machine. Real daemons in network namespaces, live traffic, a
+//! Wi-Fi whose backhaul goes silent, and the figures of what happened.
+
+mod interrupt;
+mod outcome;
+mod page;
+mod stage;
+mod traffic;
+mod view;
+mod watch;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use segue_lab::emulator::Direction;
+use segue_linux::clock::monotonic;
+use segue_linux::netns;
+
+use crate::daemon::packets::Choice;
+use crate::units;
+
+use self::stage::Stage;
+use self::traffic::Traffic;
+use self::watch::Watch;
+
+/// Watch a device lose its Wi-Fi's uplink silently and no session die (about 35 seconds).
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which datapath
+    #[arg(long, value_enum, default_value = "auto")]
+    datapath: Choice,
+    /// Mean time to notice a silent outage (T_Ravg)
+    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = units::duration)]
+    responsiveness: segue_clock::Span,
+    /// When the Wi-Fi falls silent
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    silent_at: segue_clock::Span,
+    /// When it comes back
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
+    back_at: segue_clock::Span,
+    /// When the demonstration ends
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration)]
+    until: segue_clock::Span,
+    /// Translate addresses (NAT) in both access networks
+    #[arg(long)]
+    nat: bool,
+    /// Where the report goes
+    #[arg(long, value_name = "DIR", default_value = "segue-demo")]
+    out: PathBuf,
+    /// Print the result as JSON, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// The course of a demonstration, in seconds from its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// The Wi-Fi falls silent.
+    pub silent_at: f64,
+    /// It comes back.
+    pub back_at: f64,
+    /// The end.
+    pub until: f64,
+}
+
+/// The voice-like flow: 50 packets a second.
+pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);
+/// How often the daemons are asked.
+const POLL: Duration = Duration::from_millis(40);
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let course = Course {
+        silent_at: args.silent_at.as_secs_f64(),
+        back_at: args.back_at.as_secs_f64(),
+        until: args.until.as_secs_f64(),
+    };
+    if !(2.0 <= course.silent_at
+        && course.silent_at + 1.0 <= course.back_at
+        && course.back_at + 1.0 <= course.until
+        && course.until <= 3_600.0)
+    {
+        anyhow::bail!(
+            "the times must be in order and a second apart: --silent-at (at least 2s) < --back-at < --until (at most 1h)"
+        );
+    }
+    let rootless = !nix::unistd::geteuid().is_root();
+    if rootless {
+        netns::unshare_user().context("without root the demonstration needs a user namespace")?;
+    }
+    let datapath =
+        if rootless && args.datapath == Choice::Auto { Choice::User } else { args.datapath };
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot write to {}", args.out.display()))?;
+    let say = |text: &str| {
+        if !args.json {
+            eprintln!("{text}");
+        }
+    };
+    if rootless {
+        say("No root here: running in an unprivileged user namespace, on the user-space datapath.");
+    }
+    say("Building the network: host (wifi, lte), router, anchor, correspondent node.");
+    let interrupted = interrupt::interrupts()?;
+    let stage = Stage::build(datapath, args.responsiveness, args.nat, &args.out)?;
+    say("Starting the anchor, enrolling the host, starting the host.");
+    stage.wait_ready(&interrupted)?;
+    let (result, page) = perform(&stage, course, &args, &interrupted)?;
+    drop(stage);
+    let report = args.out.join("report.html");
+    std::fs::write(&report, page).with_context(|| format!("cannot write {}", report.display()))?;
+    let text = serde_json::to_string_pretty(&result)?;
+    std::fs::write(args.out.join("result.json"), &text)?;
+    if args.json {
+        println!("{text}");
+    } else {
+        outcome::print(&result);
+        println!("\nThe whole story with plots: {}", report.display());
+    }
+    Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Lets the play run and judges it.
+fn perform(
+    stage: &Stage,
+    course: Course,
+    args: &Args,
+    interrupted: &interrupt::Interrupts,
+) -> anyhow::Result<(outcome::Outcome, String)> {
+    let start = monotonic();
+    let traffic = Traffic::start(stage.net(), stage.inner()?, start)?;
+    let mut watch = Watch::new(start);
+    let live = !args.json && std::io::stderr().is_terminal();
+    let mut view = view::View::new(live, args.json, course);
+    let (mut silent, mut back) = (None, None);
+    loop {
+        let now = monotonic();
+        let t = now.since(start).as_secs_f64();
+        let wifi = stage.net().wifi();
+        if t >= course.silent_at && silent.is_none() {
+            silent = Some(wifi.set_silent(Direction::Up, true).since(start).as_secs_f64());
+            wifi.set_silent(Direction::Down, true);
+        }
+        if t >= course.back_at && back.is_none() {
+            back = Some(wifi.set_silent(Direction::Up, false).since(start).as_secs_f64());
+            wifi.set_silent(Direction::Down, false);
+        }
+        watch.poll(stage)?;
+        view.show(t, &watch, &traffic);
+        if t >= course.until {
+            break;
+        }
+        if interrupted.happened() {
+            anyhow::bail!("interrupted; everything has been taken down");
+        }
+        stage.check_alive()?;
+        std::thread::sleep(POLL);
+    }
+    view.end();
+    let traffic = traffic.stop();
+    let course = Course {
+        silent_at: silent.unwrap_or(course.silent_at),
+        back_at: back.unwrap_or(course.back_at),
+        until: course.until,
+    };
+    let truth = stage.truth(start);
+    let outcome = outcome::judge(&watch, &traffic, &truth, course);
+    let page = page::render(&outcome, &watch, &traffic, &truth, course);
+    Ok((outcome, page))
+}

@@ -1,0 +1,296 @@
+//! The report: one HTML page with plots.
+
+use segue_report::{Band, Mark, Page, Plot, Series, Style};
+
+use super::outcome::Outcome;
+use super::stage::{PathTruth, Truth};
+use super::traffic::{Seen, Voice};
+use super::watch::Watch;
+use super::{Course, VOICE_INTERVAL};
+use crate::control::PathStatus;
+
+/// Width of a bin of throughput and imposed loss, in seconds.
+const BIN: f64 = 0.25;
+const LOSS_BIN: f64 = 1.0;
+
+/// The page.
+pub fn render(
+    outcome: &Outcome,
+    watch: &Watch,
+    seen: &Seen,
+    truth: &Truth,
+    course: Course,
+) -> String {
+    let marks = marks(outcome, course);
+    let mut page = Page::new(
+        "Segue demonstration",
+        format!(
+            "A mobile host with Wi-Fi and cellular access, an anchor and a correspondent node, on this \
+             machine. At {:.1} s the Wi-Fi's backhaul falls silent while its link stays up; at {:.1} s \
+             it comes back. Datapath: {}. Imposed values are what the link emulator did to each packet, \
+             measured values are what the host knew at that moment.",
+            course.silent_at, course.back_at, outcome.datapath
+        ),
+    );
+    push_tables(&mut page, outcome);
+    let range = (0.0, course.until);
+    page.push_timeline(
+        "Which path each class of flows used. The download is in the default class.",
+        &usage(watch, course),
+        &marks,
+        range,
+        "s",
+    );
+    for path in &truth.paths {
+        page.push_plot(
+            "",
+            &Plot { marks: marks.clone(), x_range: Some(range), ..rtt(watch, path) },
+        );
+    }
+    for path in &truth.paths {
+        page.push_plot(
+            "",
+            &Plot { marks: marks.clone(), x_range: Some(range), ..loss(watch, path) },
+        );
+    }
+    let throughput = Plot {
+        title: "TCP download".into(),
+        x_label: "s".into(),
+        y_label: "Mbit/s".into(),
+        series: vec![Series::new("received", Style::Step, rate(seen, course))],
+        marks: marks.clone(),
+        y_from_zero: true,
+        x_range: Some(range),
+        ..Plot::default()
+    };
+    page.push_plot("", &throughput);
+    let gaps = Plot {
+        title: "Voice: time since the packet before, beyond its 20 ms".into(),
+        x_label: "s".into(),
+        y_label: "ms".into(),
+        series: vec![
+            Series::new("at the correspondent node (up)", Style::Dots, silences(&seen.up)),
+            Series::new("at the host (down)", Style::Dots, silences(&seen.down)),
+        ],
+        marks,
+        y_from_zero: true,
+        x_range: Some(range),
+        ..Plot::default()
+    };
+    page.push_plot("", &gaps);
+    page.html()
+}
+
+fn marks(outcome: &Outcome, course: Course) -> Vec<Mark> {
+    let mut marks = vec![
+        Mark { x: course.silent_at, label: "Wi-Fi silent".into() },
+        Mark { x: course.back_at, label: "Wi-Fi back".into() },
+    ];
+    for h in &outcome.handovers {
+        marks.push(Mark { x: h.at_s, label: format!("to {}", h.to) });
+    }
+    marks
+}
+
+fn push_tables(page: &mut Page, outcome: &Outcome) {
+    let percent = |x: f64| format!("{:.2} %", x * 100.0);
+    let rows: Vec<Vec<String>> = outcome
+        .paths
+        .iter()
+        .map(|p| {
+            vec![
+                p.name.clone(),
+                format!("{:.2} ms", p.rtt_ms.imposed),
+                format!("{:.2} ms", p.rtt_ms.measured),
+                percent(p.owl_up.imposed),
+                percent(p.owl_up.measured),
+                percent(p.owl_down.imposed),
+                percent(p.owl_down.measured),
+            ]
+        })
+        .collect();
+    let header = [
+        "path",
+        "RTT imposed",
+        "measured",
+        "loss up imposed",
+        "measured",
+        "loss down imposed",
+        "measured",
+    ];
+    page.push_table("Before the outage", &header, &rows);
+    let ms = |x: Option<f64>| x.map_or_else(|| "–".into(), |x| format!("{x:.0} ms"));
+    let rows: Vec<Vec<String>> = outcome
+        .handovers
+        .iter()
+        .map(|h| {
+            vec![
+                format!("{:.2} s", h.at_s),
+                format!("{} to {}", h.from, h.to),
+                h.cause.clone(),
+                ms(h.detection_ms),
+                ms(h.bound_ms),
+                format!("{:.0} ms", h.udp_gap_up_ms),
+                format!("{:.0} ms", h.udp_gap_down_ms),
+                format!("{:.0} ms", h.tcp_stall_ms),
+                h.packets_lost.to_string(),
+            ]
+        })
+        .collect();
+    let header = [
+        "at",
+        "move",
+        "cause",
+        "detected in",
+        "bound",
+        "voice gap up",
+        "voice gap down",
+        "TCP stall",
+        "voice lost",
+    ];
+    page.push_table("Handovers", &header, &rows);
+    page.push_text(&format!(
+        "Download: {:.1} MB, {} connections broken. Voice: {} of {} packets lost up, {} of {} down.",
+        outcome.tcp.bytes as f64 / 1e6,
+        outcome.tcp.connections_broken,
+        outcome.voice.up.lost,
+        outcome.voice.up.sent,
+        outcome.voice.down.lost,
+        outcome.voice.down.sent,
+    ));
+}
+
+/// Intervals of the path of each class.
+fn usage(watch: &Watch, course: Course) -> Vec<Band> {
+    let mut bands: Vec<Band> = Vec::new();
+    for look in &watch.looks {
+        for (class, path) in &look.classes {
+            let index = bands.iter().position(|band| band.name == *class).unwrap_or_else(|| {
+                bands.push(Band { name: class.clone(), intervals: Vec::new() });
+                bands.len() - 1
+            });
+            let intervals = &mut bands[index].intervals;
+            match intervals.last_mut() {
+                Some((_, end, label)) if label == path => *end = look.at,
+                last => {
+                    let from = last.map_or(0.0, |(_, end, _)| *end);
+                    intervals.push((from, look.at, path.clone()));
+                }
+            }
+        }
+    }
+    for (_, end, _) in bands.iter_mut().filter_map(|band| band.intervals.last_mut()) {
+        *end = course.until;
+    }
+    bands
+}
+
+fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
+    let average = |index: usize| {
+        let pick = move |path: &PathStatus| path.rtt_ms.get(index).copied();
+        known(watch, truth.name, pick)
+    };
+    let smallest = truth.down.iter().chain(&truth.up).map(|(_, d)| *d).fold(f64::NAN, f64::max);
+    Plot {
+        title: format!("Round-trip time of {}", truth.name),
+        x_label: "s".into(),
+        y_label: "ms".into(),
+        series: vec![
+            Series::new("imposed (stamps of the emulator)", Style::Dots, imposed_rtt(truth)),
+            Series::new("measured, τ = 1 s", Style::Line, average(0)),
+            Series::new("measured, τ = 0.2 s", Style::Line, average(1)),
+        ],
+        y_from_zero: true,
+        y_max: smallest.is_finite().then_some(smallest * 2.0 * 1.2e3),
+        ..Plot::default()
+    }
+}
+
+/// A value at each look at which the path was up; a break where it was not.
+fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -> Vec<(f64, f64)> {
+    let value = |path: &PathStatus| {
+        if path.state == "up" { pick(path).unwrap_or(f64::NAN) } else { f64::NAN }
+    };
+    watch.path(name).map(|(at, path)| (at, value(path))).collect()
+}
+
+/// The delay of each probe up plus that of the first one down after it.
+fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
+    let mut down = truth.down.iter().peekable();
+    let mut points = Vec::new();
+    for (at, delay) in &truth.up {
+        while down.next_if(|(arrival, back)| arrival - back < *at).is_some() {}
+        if let Some((arrival, back)) = down.peek()
+            && arrival - back - at < 0.01
+        {
+            points.push((*arrival, (delay + back) * 1e3));
+        }
+    }
+    points
+}
+
+fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
+    let measured = |pick: fn(&PathStatus) -> Option<f64>| {
+        let percent = move |path: &PathStatus| pick(path).map(|loss| loss * 100.0);
+        known(watch, truth.name, percent)
+    };
+    Plot {
+        title: format!("One-way loss of {}", truth.name),
+        x_label: "s".into(),
+        y_label: "%".into(),
+        series: vec![
+            Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets)),
+            Series::new(
+                "up, measured (τ = 1 s)",
+                Style::Line,
+                measured(|p| p.owl_up.first().copied()),
+            ),
+            Series::new("down, imposed", Style::Step, imposed_loss(&truth.down_packets)),
+            Series::new(
+                "down, measured (τ = 1 s)",
+                Style::Line,
+                measured(|p| p.owl_down.first().copied()),
+            ),
+        ],
+        y_from_zero: true,
+        y_max: Some(5.0),
+        ..Plot::default()
+    }
+}
+
+/// Share of dropped packets in each bin; silence is shown by the marks and left out.
+fn imposed_loss(packets: &[(f64, bool, bool)]) -> Vec<(f64, f64)> {
+    let mut bins: Vec<(u32, u32)> = Vec::new();
+    for (at, dropped, silent) in packets {
+        let bin = (at / LOSS_BIN) as usize;
+        bins.resize(bins.len().max(bin + 1), (0, 0));
+        if !silent {
+            bins[bin].0 += 1;
+            bins[bin].1 += u32::from(*dropped);
+        }
+    }
+    let share = |(n, lost): &(u32, u32)| {
+        if *n < 20 { f64::NAN } else { f64::from(*lost) / f64::from(*n) * 100.0 }
+    };
+    bins.iter().enumerate().map(|(bin, counts)| (bin as f64 * LOSS_BIN, share(counts))).collect()
+}
+
+fn rate(seen: &Seen, course: Course) -> Vec<(f64, f64)> {
+    let mut bins = vec![0usize; (course.until / BIN).ceil() as usize + 1];
+    for (at, n) in &seen.tcp.reads {
+        if let Some(bin) = bins.get_mut((at.max(0.0) / BIN) as usize) {
+            *bin += n;
+        }
+    }
+    let mbit = |bytes: &usize| *bytes as f64 * 8e-6 / BIN;
+    bins.iter().enumerate().map(|(bin, bytes)| (bin as f64 * BIN, mbit(bytes))).collect()
+}
+
+fn silences(voice: &Voice) -> Vec<(f64, f64)> {
+    let interval = VOICE_INTERVAL.as_secs_f64();
+    voice
+        .received
+        .windows(2)
+        .map(|pair| (pair[1].1, ((pair[1].1 - pair[0].1 - interval).max(0.0)) * 1e3))
+        .collect()
+}

@@ -1,0 +1,257 @@
+//! The demonstration's traffic: a TCP download and a voice-like UDP flow in each direction, between
+//! the host's inner address and the correspondent node.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context;
+use segue_clock::{Span, Time};
+use segue_lab::demo::DemoNet;
+use segue_linux::clock::monotonic;
+use segue_linux::netns::Netns;
+use socket2::{Domain, Socket, Type};
+
+use super::VOICE_INTERVAL;
+
+const TCP_PORT: u16 = 8080;
+const VOICE_PORT: u16 = 40_000;
+/// Payload of a voice packet: 20 ms of G.711.
+const VOICE_BYTES: usize = 160;
+/// Expedited forwarding in the type-of-service byte.
+const EF: u32 = 46 << 2;
+/// How long a receiver waits before it looks whether it should stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Traffic under way.
+pub struct Traffic {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    start_ns: AtomicU64,
+    tcp: Mutex<Tcp>,
+    up: Mutex<Voice>,
+    down: Mutex<Voice>,
+}
+
+/// One direction of the voice flow, in seconds from the start.
+#[derive(Clone, Debug, Default)]
+pub struct Voice {
+    /// When each packet was sent, by number.
+    pub sent: Vec<f64>,
+    /// Number and arrival of each packet received.
+    pub received: Vec<(u32, f64)>,
+}
+
+/// The download, in seconds from the start.
+#[derive(Clone, Debug, Default)]
+pub struct Tcp {
+    /// Bytes received.
+    pub bytes: u64,
+    /// Arrival and size of what was read.
+    pub reads: Vec<(f64, usize)>,
+    /// Connections that were opened.
+    pub connections: u32,
+    /// Connections that broke before the end.
+    pub broken: u32,
+}
+
+/// What the traffic saw.
+pub struct Seen {
+    /// From host to correspondent node.
+    pub up: Voice,
+    /// From correspondent node to host.
+    pub down: Voice,
+    /// The download.
+    pub tcp: Tcp,
+}
+
+impl Traffic {
+    /// Starts it all.
+    pub fn start(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
+        let shared = Arc::new(Shared::default());
+        shared.start_ns.store(start.0, Ordering::Relaxed);
+        let mut traffic = Traffic { shared, threads: Vec::new() };
+        let cn = SocketAddr::new(DemoNet::CN.0.into(), VOICE_PORT);
+        let host = SocketAddr::new(inner, VOICE_PORT);
+        let at_host = Arc::new(net.host().run(|| voice_socket(host))??);
+        let at_cn =
+            Arc::new(net.cn().run(|| {
+                voice_socket(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), VOICE_PORT))
+            })??);
+        let s = &traffic.shared;
+        let jobs: Vec<Box<dyn FnOnce() + Send>> = vec![
+            voice_sender(s, at_host.clone(), cn, |s| &s.up),
+            voice_sender(s, at_cn.clone(), host, |s| &s.down),
+            voice_receiver(s, at_cn, |s| &s.up),
+            voice_receiver(s, at_host, |s| &s.down),
+            tcp_server(s, net.cn())?,
+            tcp_client(s, net.host())?,
+        ];
+        for job in jobs {
+            traffic
+                .threads
+                .push(std::thread::Builder::new().name("demo-traffic".into()).spawn(job)?);
+        }
+        Ok(traffic)
+    }
+
+    /// Bytes downloaded so far.
+    pub fn tcp_bytes(&self) -> u64 {
+        lock(&self.shared.tcp).bytes
+    }
+
+    /// Voice packets so far: sent and received, up and down.
+    pub fn voice(&self) -> [(usize, usize); 2] {
+        [&self.shared.up, &self.shared.down].map(|voice| {
+            let voice = lock(voice);
+            (voice.sent.len(), voice.received.len())
+        })
+    }
+
+    /// Stops it all and returns what was seen.
+    pub fn stop(self) -> Seen {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        Seen {
+            up: lock(&self.shared.up).clone(),
+            down: lock(&self.shared.down).clone(),
+            tcp: lock(&self.shared.tcp).clone(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Shared {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn now(&self) -> f64 {
+        monotonic().as_secs_f64() - Time(self.start_ns.load(Ordering::Relaxed)).as_secs_f64()
+    }
+}
+
+fn voice_socket(at: SocketAddr) -> anyhow::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.set_tos_v4(EF)?;
+    socket.bind(&at.into()).with_context(|| format!("the voice flow cannot use {at}"))?;
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(LOOK))?;
+    Ok(socket)
+}
+
+fn voice_sender(
+    shared: &Arc<Shared>,
+    socket: Arc<UdpSocket>,
+    to: SocketAddr,
+    side: fn(&Shared) -> &Mutex<Voice>,
+) -> Box<dyn FnOnce() + Send> {
+    let shared = Arc::clone(shared);
+    Box::new(move || {
+        let interval = Span(VOICE_INTERVAL.as_nanos() as u64);
+        let mut next = monotonic();
+        let mut number = 0u32;
+        while !shared.stopped() {
+            let mut packet = [0; VOICE_BYTES];
+            packet[..4].copy_from_slice(&number.to_be_bytes());
+            lock(side(&shared)).sent.push(shared.now());
+            // A refusal (no route for a moment) is a lost packet, and shows as one.
+            let _ = socket.send_to(&packet, to);
+            number += 1;
+            next += interval;
+            std::thread::sleep(Duration::from_nanos(next.since(monotonic()).0));
+        }
+    })
+}
+
+fn voice_receiver(
+    shared: &Arc<Shared>,
+    socket: Arc<UdpSocket>,
+    side: fn(&Shared) -> &Mutex<Voice>,
+) -> Box<dyn FnOnce() + Send> {
+    let shared = Arc::clone(shared);
+    Box::new(move || {
+        let mut packet = [0; 2048];
+        while !shared.stopped() {
+            if let Ok((VOICE_BYTES, _)) = socket.recv_from(&mut packet) {
+                let number = u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]);
+                lock(side(&shared)).received.push((number, shared.now()));
+            }
+        }
+    })
+}
+
+/// Sends without end to whoever connects.
+fn tcp_server(shared: &Arc<Shared>, cn: &Netns) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
+    let listener = cn.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, TCP_PORT)))??;
+    listener.set_nonblocking(true)?;
+    let shared = Arc::clone(shared);
+    Ok(Box::new(move || {
+        let block = [0x5e; 16 * 1024];
+        while !shared.stopped() {
+            let Ok((mut stream, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let _ = stream.set_nonblocking(false);
+            let _ = stream.set_write_timeout(Some(LOOK));
+            while !shared.stopped() {
+                match stream.write(&block) {
+                    Ok(_) => {}
+                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }))
+}
+
+/// Downloads over one connection; opens another only if that breaks, and counts it.
+fn tcp_client(shared: &Arc<Shared>, host: &Netns) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
+    let server = SocketAddr::new(DemoNet::CN.0.into(), TCP_PORT);
+    let socket = || host.run(|| Socket::new(Domain::IPV4, Type::STREAM, None));
+    let mut spare = vec![socket()??, socket()??, socket()??, socket()??];
+    let shared = Arc::clone(shared);
+    Ok(Box::new(move || {
+        let mut buffer = vec![0; 256 * 1024];
+        while let (false, Some(socket)) = (shared.stopped(), spare.pop()) {
+            if socket.connect_timeout(&server.into(), Duration::from_secs(5)).is_err() {
+                lock(&shared.tcp).broken += 1;
+                continue;
+            }
+            lock(&shared.tcp).connections += 1;
+            let mut stream = std::net::TcpStream::from(socket);
+            let _ = stream.set_read_timeout(Some(LOOK));
+            while !shared.stopped() {
+                match stream.read(&mut buffer) {
+                    Ok(n) if n > 0 => {
+                        let at = shared.now();
+                        let mut tcp = lock(&shared.tcp);
+                        tcp.bytes += n as u64;
+                        tcp.reads.push((at, n));
+                    }
+                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Ok(_) | Err(_) => {
+                        if !shared.stopped() {
+                            lock(&shared.tcp).broken += 1;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }))
+}

@@ -1,0 +1,341 @@
+//! `segue lab`: test networks in namespaces.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
+use segue_lab::topology::{self, alive};
+use segue_lab::verify::{self, Report, Spread};
+use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
+use segue_linux::netns::{self, Netns};
+use serde_json::json;
+use std::os::fd::AsFd;
+
+mod file;
+
+/// Test networks in namespaces, with emulated links.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Bring a network up and keep it until Ctrl-C: the one of a file, or the demonstration's.
+    Up {
+        /// Description of the network in TOML.
+        file: Option<PathBuf>,
+        /// Translate addresses in the demonstration's access router.
+        #[arg(long, conflicts_with = "file")]
+        nat: bool,
+    },
+    /// List the networks that are up and what dead processes left.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a shell (or a command) in a node of a network that is up.
+    Shell {
+        /// The node, `host`, or the namespace's full name.
+        node: String,
+        /// The command, $SHELL if there is none.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// End the networks that `segue lab up` keeps and remove what dead processes left.
+    Down,
+    /// Measure the emulator itself: delay error, achieved loss, achieved rate.
+    Verify {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Seed of the losses.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+/// The tag of the networks that `segue lab up` makes.
+const TAG: &str = "lab";
+
+/// Runs the verb.
+///
+/// # Errors
+/// Bad input or no permission, in one line.
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.verb {
+        Verb::Up { file, nat } => up(file, nat),
+        Verb::List { json } => Ok(list(json)),
+        Verb::Shell { node, command } => shell(&node, &command),
+        Verb::Down => down(),
+        Verb::Verify { json, seed } => {
+            own_namespace_without_root()?;
+            let report = verify::run(seed)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+            } else {
+                show(&report);
+            }
+            Ok(ExitCode::from(u8::from(!report.complaints.is_empty())))
+        }
+    }
+}
+
+/// Without root everything happens in a user namespace of this process: nobody else sees it.
+fn own_namespace_without_root() -> Result<bool> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(false);
+    }
+    netns::unshare_user()?;
+    Ok(true)
+}
+
+fn up(path: Option<PathBuf>, nat: bool) -> Result<ExitCode> {
+    let plan = path.as_deref().map(file::read).transpose()?;
+    // Before any thread starts, so that all inherit it and the descriptor below gets the signal.
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    signals.thread_block().context("block signals")?;
+    let private = own_namespace_without_root()?;
+    match plan {
+        Some(plan) => keep(&plan.build(TAG)?, &signals, private),
+        None => {
+            let options = DemoOptions { tag: TAG.to_owned(), nat, ..DemoOptions::default() };
+            keep(DemoNet::start(&options)?.lab(), &signals, private)
+        }
+    }
+}
+
+const COMMANDS: &str = "silent LINK up|down|both on|off; counters; end (or Ctrl-C)";
+
+/// Keeps the network until a signal comes, and takes commands from standard input.
+fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
+    println!(
+        "{} is up with nodes {}",
+        lab.prefix(),
+        lab.node_names().collect::<Vec<_>>().join(", ")
+    );
+    if private {
+        let pid = std::process::id();
+        println!(
+            "without root it is this process's own: nsenter -U -m --preserve-credentials -t {pid}"
+        );
+    } else if let Some(node) = lab.node_names().next() {
+        println!(
+            "enter a node: segue lab shell {node}, or: ip netns exec {}-{node} bash",
+            lab.prefix()
+        );
+    }
+    println!("commands: {COMMANDS}");
+    let signal = SignalFd::new(signals).context("wait for signals")?;
+    let stdin = std::io::stdin();
+    let (mut listening, mut input) = (true, Input::default());
+    loop {
+        let mut fds = vec![PollFd::new(signal.as_fd(), PollFlags::POLLIN)];
+        if listening {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            other => other.context("wait for a signal or a command")?,
+        };
+        if fds[0].any() == Some(true) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if fds.get(1).and_then(PollFd::any) == Some(true) {
+            // A closed input is no reason to end: it is /dev/null under a service manager.
+            listening = input.take(&stdin)?;
+            while let Some(line) = input.line() {
+                if line.trim() == "end" {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                obey(lab, &line);
+            }
+        }
+    }
+}
+
+/// Bytes from standard input until they make lines. The standard library's own buffer would hide
+/// lines from `poll`.
+#[derive(Default)]
+struct Input(Vec<u8>);
+
+impl Input {
+    /// Takes what is there; false at the end of the input.
+    fn take(&mut self, from: &impl AsFd) -> Result<bool> {
+        let mut chunk = [0; 1_024];
+        let len = nix::unistd::read(from, &mut chunk).context("read commands")?;
+        self.0.extend_from_slice(&chunk[..len]);
+        // A line is short: what has grown beyond this is none.
+        self.0.truncate(chunk.len() * 4);
+        Ok(len > 0)
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let end = self.0.iter().position(|b| *b == b'\n')?;
+        let line: Vec<u8> = self.0.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+fn obey(lab: &Lab, line: &str) {
+    match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [] => (),
+        ["counters"] => print_counters(lab),
+        ["silent", link, way, state] => match silence(lab, link, way, state) {
+            Ok(()) => println!("{link} {way}: silent {state}"),
+            Err(e) => println!("{e:#}"),
+        },
+        _ => println!("commands: {COMMANDS}"),
+    }
+}
+
+fn silence(lab: &Lab, link: &str, way: &str, state: &str) -> Result<()> {
+    let emulator = lab.emulator(link)?;
+    let silent = match state {
+        "on" => true,
+        "off" => false,
+        _ => bail!("silence is on or off, not {state}"),
+    };
+    let ways = match way {
+        "up" => &[Direction::Up][..],
+        "down" => &[Direction::Down],
+        "both" => &Direction::ALL,
+        _ => bail!("a direction is up, down or both, not {way}"),
+    };
+    for way in ways {
+        emulator.set_silent(*way, silent);
+    }
+    Ok(())
+}
+
+fn print_counters(lab: &Lab) {
+    for (name, handle) in lab.emulators() {
+        for way in Direction::ALL {
+            let c = handle.counters(way);
+            println!(
+                "{name} {:4}  offered {}  delivered {}  lost {}  queue full {}  silenced {}",
+                way.name(),
+                c.offered,
+                c.delivered,
+                c.lost,
+                c.queue_full,
+                c.silenced
+            );
+        }
+    }
+}
+
+fn list(as_json: bool) -> ExitCode {
+    let all = topology::list();
+    if as_json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|(name, pid)| json!({ "namespace": name, "pid": pid, "alive": alive(*pid) }))
+            .collect();
+        println!("{}", json!(rows));
+    } else if all.is_empty() {
+        println!("no network is up");
+    } else {
+        for (name, pid) in all {
+            let state = if alive(pid) { "" } else { "  (left by a dead process: segue lab down)" };
+            println!("{name}  pid {pid}{state}");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn shell(node: &str, command: &[String]) -> Result<ExitCode> {
+    let suffix = format!("-{node}");
+    let mut names: Vec<String> = topology::list()
+        .into_iter()
+        .filter(|(name, pid)| alive(*pid) && (name == node || name.ends_with(&suffix)))
+        .map(|(name, _)| name)
+        .collect();
+    let name = match names.len() {
+        0 => bail!("no network that is up has a node {node} (see: segue lab list)"),
+        1 => names.remove(0),
+        _ => bail!("several networks have a node {node}: name one of {}", names.join(", ")),
+    };
+    let default = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+    let (program, arguments) = command.split_first().unwrap_or((&default, &[]));
+    let status = Netns::open(&name)?
+        .command(program)
+        .args(arguments)
+        .status()
+        .with_context(|| format!("run {program}"))?;
+    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+}
+
+fn down() -> Result<ExitCode> {
+    let ours = format!("segue-{TAG}");
+    let mut pids: Vec<i32> = topology::list()
+        .into_iter()
+        .filter(|(name, pid)| name == &format!("{ours}{pid}-emu") && is_segue(*pid))
+        .map(|(_, pid)| pid)
+        .collect();
+    pids.dedup();
+    for pid in pids {
+        kill(Pid::from_raw(pid), Signal::SIGTERM)
+            .with_context(|| format!("end the network of process {pid}"))?;
+        println!("ended {ours}{pid}");
+    }
+    for name in topology::clean() {
+        println!("removed {name}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A process number may have passed to somebody else.
+fn is_segue(pid: i32) -> bool {
+    let own = std::fs::read_to_string("/proc/self/comm").ok();
+    own.is_some() && std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() == own
+}
+
+fn show(r: &Report) {
+    let spread = |name: &str, s: &Spread| {
+        println!(
+            "  {name:<28} mean {:7.1}  p50 {:7.1}  p99 {:7.1}  max {:7.1} µs",
+            s.mean_us, s.p50_us, s.p99_us, s.max_us
+        );
+    };
+    println!("delay error, {} packets, {} ms imposed", r.delay.packets, r.delay.imposed_ms);
+    spread("arrival to departure", &r.delay.stamped);
+    spread("end to end", &r.delay.end_to_end);
+    match &r.netem {
+        Some(s) => spread("end to end, kernel's netem", s),
+        None => println!("  this kernel has no netem to compare with"),
+    }
+    let l = &r.loss;
+    println!("loss, {} packets, {:.1} % imposed", l.sent, l.imposed * 100.0);
+    println!(
+        "  dropped {}, missing {}: {:.2} %, 99.9 % interval {:.2} to {:.2} %",
+        l.dropped,
+        l.missing,
+        l.achieved * 100.0,
+        l.interval[0] * 100.0,
+        l.interval[1] * 100.0
+    );
+    let mbit = |bps: u64| bps as f64 / 1e6;
+    let rate = &r.rate;
+    println!(
+        "rate, {:.1} Mbit/s imposed, {:.1} offered",
+        mbit(rate.imposed_bps),
+        mbit(rate.offered_bps)
+    );
+    println!(
+        "  achieved {:.2} Mbit/s, {} dropped at the queue, {:.1} % of a processor",
+        mbit(rate.achieved_bps),
+        rate.queue_drops,
+        rate.cpu_percent
+    );
+    println!("the emulator's thread is scheduled as {}", r.scheduling);
+    for complaint in &r.complaints {
+        println!("out of bounds: {complaint}");
+    }
+}

@@ -1,0 +1,442 @@
+//! The description of a test network in TOML.
+//!
+//! ```toml
+//! [[node]]
+//! name = "host"
+//! routes = ["default via 10.0.1.1 metric 100"]
+//!
+//! [[node]]
+//! name = "router"
+//! router = true
+//!
+//! [[link]]
+//! name = "wifi"
+//! ends = ["host:wifi0", "router:lan"]
+//! addresses = [["10.0.1.2/24"], ["10.0.1.1/24"]]
+//! delay = "10ms"                          # both directions
+//! jitter = "1ms"                          # uniform, or { normal = "1ms" }
+//! rate = "50mbit"
+//! queue = 100                             # packets, or { bytes = 150000 }
+//! loss = "0.5%"                           # or [3, 4, 5], or { p = "1%", r = "25%" }
+//! up = { loss = "1%" }                    # what differs from the first end to the second
+//! profile = [{ at = "3s", delay = "200ms" }, { at = "9s", silent = true }]
+//! period = "20s"
+//! ```
+//!
+//! A link with none of the keys from `delay` on is a plain one, without an emulator.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use segue_clock::Span;
+use segue_lab::topology::End;
+use segue_lab::{EmulatorSpec, Lab};
+use segue_linux::link::Prefix;
+use segue_netem::{Change, Jitter, LinkSpec, Loss, Profile, Queue};
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use crate::units;
+
+/// A network as described, checked as far as that goes without building it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    #[serde(default, rename = "node")]
+    nodes: Vec<Node>,
+    #[serde(default, rename = "link")]
+    links: Vec<Link>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    name: Spanned<String>,
+    #[serde(default)]
+    router: bool,
+    #[serde(default)]
+    routes: Vec<RouteText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    name: Spanned<String>,
+    ends: [Spanned<EndText>; 2],
+    #[serde(default)]
+    addresses: [Vec<PrefixText>; 2],
+    #[serde(default)]
+    seed: u64,
+    up: Option<Way>,
+    down: Option<Way>,
+    delay: Option<Duration>,
+    jitter: Option<JitterText>,
+    reordering: Option<bool>,
+    rate: Option<Rate>,
+    queue: Option<QueueText>,
+    loss: Option<LossText>,
+    silent: Option<bool>,
+    profile: Option<Vec<Step>>,
+    period: Option<Duration>,
+}
+
+/// What a link may say of itself, and again for one direction.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Way {
+    delay: Option<Duration>,
+    jitter: Option<JitterText>,
+    reordering: Option<bool>,
+    rate: Option<Rate>,
+    queue: Option<QueueText>,
+    loss: Option<LossText>,
+    silent: Option<bool>,
+    profile: Option<Vec<Step>>,
+    period: Option<Duration>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at: Duration,
+    delay: Option<Duration>,
+    rate: Option<Rate>,
+    loss: Option<LossText>,
+    silent: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields, expecting = "a time, or { normal = time }")]
+enum JitterText {
+    Uniform(Duration),
+    Normal { normal: Duration },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a number of packets, or { bytes = number }")]
+enum QueueText {
+    Packets(u32),
+    Bytes { bytes: u64 },
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a ratio, a list of packet numbers, or { p, r, good, bad }")]
+enum LossText {
+    Ratio(Ratio),
+    List(Vec<u64>),
+    Burst { p: Ratio, r: Ratio, good: Option<Ratio>, bad: Option<Ratio> },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Duration(Span);
+#[derive(Clone, Copy, Debug)]
+struct Rate(Option<u64>);
+#[derive(Clone, Copy, Debug)]
+struct Ratio(f64);
+#[derive(Clone, Copy, Debug)]
+struct PrefixText(Prefix);
+#[derive(Clone, Debug)]
+struct EndText {
+    node: String,
+    device: String,
+}
+#[derive(Clone, Copy, Debug)]
+struct RouteText {
+    destination: Prefix,
+    gateway: IpAddr,
+    metric: Option<u32>,
+}
+
+/// Reads a value from a TOML string by `parse`, with its error in the file's terms.
+macro_rules! from_text {
+    ($type:ty, $parse:expr) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                $parse(&text).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+from_text!(Duration, |s: &str| units::duration(s).map(Duration));
+from_text!(Ratio, |s: &str| units::ratio(s).map(Ratio));
+from_text!(Rate, |s: &str| match s {
+    "unlimited" => Ok(Rate(None)),
+    _ => units::rate(s).map(|r| Rate(Some(r))),
+});
+from_text!(PrefixText, |s: &str| s.parse().map(PrefixText));
+from_text!(EndText, end);
+from_text!(RouteText, route);
+
+/// Reads the description of a network.
+///
+/// # Errors
+/// One line with file, line, key and what is wrong.
+pub fn read(path: &Path) -> Result<Plan> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {name}"))?;
+    parse(&text).map_err(|e| anyhow!("{name}:{e}"))
+}
+
+fn parse(text: &str) -> Result<Plan, String> {
+    let plan: Plan = toml::from_str(text).map_err(|e| {
+        let message = e.message().replace('\n', " ");
+        at(text, e.span().map_or(0, |s| s.start), &message)
+    })?;
+    for link in &plan.links {
+        for end in &link.ends {
+            let node = &end.get_ref().node;
+            if !plan.nodes.iter().any(|n| n.name.get_ref() == node) {
+                return Err(at(text, end.span().start, &format!("there is no node {node}")));
+            }
+        }
+        let spec = link.emulator();
+        for (way, spec) in spec.iter().flat_map(|s| [("up", &s.up), ("down", &s.down)]) {
+            spec.check().map_err(|e| at(text, link.name.span().start, &format!("{way}: {e}")))?;
+        }
+    }
+    Ok(plan)
+}
+
+/// `LINE: KEY: message`, the key being what stands before the equals sign of that line.
+fn at(text: &str, offset: usize, message: &str) -> String {
+    let before = text.get(..offset).unwrap_or(text);
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    match line.split_once('=') {
+        Some((key, _)) => format!("{number}: {}: {message}", key.trim()),
+        None => format!("{number}: {message}"),
+    }
+}
+
+fn end(text: &str) -> Result<EndText, String> {
+    match text.split_once(':') {
+        Some((node, device)) if !node.is_empty() && !device.is_empty() => {
+            Ok(EndText { node: node.to_owned(), device: device.to_owned() })
+        }
+        _ => Err(format!("{text:?} is no end of a link: write node:device")),
+    }
+}
+
+fn route(text: &str) -> Result<RouteText, String> {
+    let bad = || format!("{text:?} is no route: write PREFIX|default via GATEWAY [metric N]");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (destination, gateway, metric) = match words[..] {
+        [destination, "via", gateway] => (destination, gateway, None),
+        [destination, "via", gateway, "metric", n] => {
+            (destination, gateway, Some(n.parse().map_err(|_| bad())?))
+        }
+        _ => return Err(bad()),
+    };
+    let gateway: IpAddr = gateway.parse().map_err(|_| bad())?;
+    let destination = match destination {
+        "default" => Prefix::default_of(gateway.is_ipv6()),
+        other => other.parse().map_err(|_| bad())?,
+    };
+    Ok(RouteText { destination, gateway, metric })
+}
+
+impl Plan {
+    /// Builds the network.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn build(&self, tag: &str) -> Result<Lab> {
+        let mut lab = Lab::new(tag)?;
+        for node in &self.nodes {
+            lab.add_node(node.name.get_ref(), node.router)?;
+        }
+        for link in &self.links {
+            let addresses =
+                link.addresses.each_ref().map(|a| a.iter().map(|p| p.0).collect::<Vec<_>>());
+            let [a, b] = [0, 1].map(|i| {
+                let EndText { node, device } = link.ends[i].get_ref();
+                End { node, device, addresses: &addresses[i] }
+            });
+            match link.emulator() {
+                Some(spec) => lab.emulate(link.name.get_ref(), a, b, &spec)?,
+                None => lab.connect(a, b)?,
+            }
+        }
+        for node in &self.nodes {
+            for r in &node.routes {
+                lab.route(node.name.get_ref(), r.destination, r.gateway, r.metric)?;
+            }
+        }
+        Ok(lab)
+    }
+}
+
+impl Link {
+    /// `None` if nothing is to be emulated.
+    fn emulator(&self) -> Option<EmulatorSpec> {
+        let both = Way {
+            delay: self.delay,
+            jitter: self.jitter.clone(),
+            reordering: self.reordering,
+            rate: self.rate,
+            queue: self.queue.clone(),
+            loss: self.loss.clone(),
+            silent: self.silent,
+            profile: self.profile.clone(),
+            period: self.period,
+        };
+        let plain = both.is_empty() && self.up.is_none() && self.down.is_none();
+        let way = |own: &Option<Way>| own.clone().unwrap_or_default().over(&both).spec();
+        let (up, down) = (way(&self.up), way(&self.down));
+        (!plain).then_some(EmulatorSpec { up, down, seed: self.seed, log: false })
+    }
+}
+
+impl Way {
+    fn is_empty(&self) -> bool {
+        let Way { delay, jitter, reordering, rate, queue, loss, silent, profile, period } = self;
+        delay.is_none()
+            && jitter.is_none()
+            && reordering.is_none()
+            && rate.is_none()
+            && queue.is_none()
+            && loss.is_none()
+            && silent.is_none()
+            && profile.is_none()
+            && period.is_none()
+    }
+
+    /// These values, and those of `other` where there are none.
+    fn over(self, other: &Way) -> Way {
+        Way {
+            delay: self.delay.or(other.delay),
+            jitter: self.jitter.or_else(|| other.jitter.clone()),
+            reordering: self.reordering.or(other.reordering),
+            rate: self.rate.or(other.rate),
+            queue: self.queue.or_else(|| other.queue.clone()),
+            loss: self.loss.or_else(|| other.loss.clone()),
+            silent: self.silent.or(other.silent),
+            profile: self.profile.or_else(|| other.profile.clone()),
+            period: self.period.or(other.period),
+        }
+    }
+
+    fn spec(self) -> LinkSpec {
+        let steps = self.profile.unwrap_or_default().into_iter();
+        LinkSpec {
+            rate_bps: self.rate.and_then(|r| r.0),
+            delay: self.delay.map_or(Span::ZERO, |d| d.0),
+            jitter: match self.jitter {
+                None => Jitter::None,
+                Some(JitterText::Uniform(span)) => Jitter::Uniform(span.0),
+                Some(JitterText::Normal { normal }) => Jitter::Normal(normal.0),
+            },
+            reordering: self.reordering.unwrap_or(false),
+            queue: match self.queue {
+                None => Queue::Packets(100),
+                Some(QueueText::Packets(n)) => Queue::Packets(n),
+                Some(QueueText::Bytes { bytes }) => Queue::Bytes(bytes),
+            },
+            loss: self.loss.map_or(Loss::None, LossText::loss),
+            silent: self.silent.unwrap_or(false),
+            profile: Profile {
+                steps: steps.map(|s| (s.at.0, s.change())).collect(),
+                period: self.period.map(|p| p.0),
+            },
+        }
+    }
+}
+
+impl Step {
+    fn change(self) -> Change {
+        Change {
+            delay: self.delay.map(|d| d.0),
+            loss: self.loss.map(LossText::loss),
+            rate_bps: self.rate.map(|r| r.0),
+            silent: self.silent,
+        }
+    }
+}
+
+impl LossText {
+    fn loss(self) -> Loss {
+        match self {
+            LossText::Ratio(p) => Loss::Bernoulli(p.0),
+            LossText::List(list) => Loss::Exact(list),
+            LossText::Burst { p, r, good, bad } => Loss::GilbertElliott {
+                p: p.0,
+                r: r.0,
+                loss_good: good.map_or(0.0, |g| g.0),
+                loss_bad: bad.map_or(1.0, |b| b.0),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: &str = "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
+
+    fn link(rest: &str) -> Result<Plan, String> {
+        parse(&format!("{NODES}[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n{rest}\n"))
+    }
+
+    #[test]
+    fn every_key_reaches_the_link_and_a_direction_overrides_both() {
+        let plan = link(
+            "delay = \"10ms\"\njitter = { normal = \"1ms\" }\nrate = \"50mbit\"\nreordering = true\n\
+             queue = { bytes = 9000 }\nloss = \"0.5%\"\nsilent = false\nperiod = \"20s\"\nseed = 4\n\
+             up = { loss = { p = \"1%\", r = \"25%\" }, queue = 7 }\n\
+             down = { loss = [1, 5], rate = \"unlimited\", jitter = \"2ms\" }\n\
+             profile = [{ at = \"3s\", delay = \"200ms\" }, { at = \"9s\", silent = true }]",
+        );
+        let spec = plan.unwrap().links[0].emulator().unwrap();
+        let EmulatorSpec { up, down, seed, .. } = spec;
+        assert_eq!((seed, up.rate_bps, down.rate_bps), (4, Some(50_000_000), None));
+        assert_eq!((up.delay, down.delay), (Span::from_millis(10), Span::from_millis(10)));
+        assert_eq!((up.queue, down.queue), (Queue::Packets(7), Queue::Bytes(9000)));
+        assert_eq!(up.jitter, Jitter::Normal(Span::from_millis(1)));
+        assert_eq!(down.jitter, Jitter::Uniform(Span::from_millis(2)));
+        let burst = Loss::GilbertElliott { p: 0.01, r: 0.25, loss_good: 0.0, loss_bad: 1.0 };
+        assert_eq!((up.loss, down.loss), (burst, Loss::Exact(vec![1, 5])));
+        assert!(up.reordering && !up.silent);
+        assert_eq!(up.profile.steps[0].1.delay, Some(Span::from_millis(200)));
+        assert_eq!(up.profile.steps[1].1.silent, Some(true));
+        assert_eq!(up.profile.period, Some(Span::from_secs(20)));
+    }
+
+    #[test]
+    fn a_link_that_says_nothing_is_not_emulated() {
+        assert!(link("").unwrap().links[0].emulator().is_none());
+        assert!(link("loss = \"0%\"").unwrap().links[0].emulator().is_some());
+    }
+
+    #[test]
+    fn routes_are_read_with_and_without_a_metric() {
+        let r = route("default via fd00::1 metric 7").unwrap();
+        assert_eq!((r.destination, r.metric), (Prefix::default_of(true), Some(7)));
+        assert_eq!(route("10.9.0.0/16 via 10.0.0.1").unwrap().destination.len, 16);
+        for bad in ["default", "default via x", "1.2.3.4 via 1.2.3.4", "default via ::1 metric x"] {
+            assert!(route(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_one_line_with_its_line_and_key() {
+        for (rest, expected) in [
+            ("delay = \"10\"", "8: delay: \"10\" has no unit"),
+            ("dely = \"10ms\"", "8: dely: unknown field"),
+            ("loss = \"120%\"", "8: loss: "),
+            ("rate = 5", "8: rate: "),
+            ("delay = \"1ms\"\nperiod = \"0s\"", "6: name: up: the profile's period is 0"),
+            ("delay = ", "8: delay: "),
+            ("up = { loss = [2, 1] }", "6: name: up: entry 2 of the loss list"),
+        ] {
+            let error = link(rest).unwrap_err();
+            assert!(error.starts_with(expected), "{rest}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        let error = parse("[[link]]\nname = \"l\"\nends = [\"a:x\", \"b:y\"]\n").unwrap_err();
+        assert_eq!(error, "3: ends: there is no node a");
+    }
+}

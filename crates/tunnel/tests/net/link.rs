@@ -1,0 +1,81 @@
+//! Access links: one for each interface of a host, each direction by itself.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use segue_clock::{Rng, Span, Time};
+use segue_tunnel::Interface;
+
+/// Which directions of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Up,
+    Down,
+    Both,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+pub struct Direction {
+    pub delay: Span,
+    pub jitter: Span,
+    pub loss: f64,
+    pub alive: bool,
+    last_arrival: Time,
+}
+
+impl Direction {
+    fn new(delay: Span) -> Direction {
+        Direction { delay, jitter: Span::ZERO, loss: 0.0, alive: true, last_arrival: Time::ZERO }
+    }
+
+    /// When a packet sent now arrives, in the order of sending; `None` if it is lost.
+    pub fn transmit(&mut self, now: Time, rng: &mut Rng) -> Option<Time> {
+        let lost = rng.chance(self.loss);
+        let jitter = Span(rng.below(self.jitter.0.saturating_add(1)));
+        if lost || !self.alive {
+            return None;
+        }
+        self.last_arrival = self.last_arrival.max(now + self.delay + jitter);
+        Some(self.last_arrival)
+    }
+}
+
+/// An interface of a host and the network behind it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub name: String,
+    pub ifindex: u32,
+    pub address: IpAddr,
+    pub gateway: Option<IpAddr>,
+    /// The interface exists.
+    pub present: bool,
+    pub up: Direction,
+    pub down: Direction,
+}
+
+impl Link {
+    pub fn new(name: &str, ifindex: u32, address: IpAddr, one_way: Span) -> Link {
+        Link {
+            name: name.into(),
+            ifindex,
+            address,
+            gateway: Some(Ipv4Addr::new(192, 0, 2, 1).into()),
+            present: true,
+            up: Direction::new(one_way),
+            down: Direction::new(one_way),
+        }
+    }
+
+    pub fn works(&self) -> bool {
+        self.present && self.up.alive && self.down.alive
+    }
+
+    pub fn interface(&self) -> Interface {
+        Interface {
+            name: self.name.clone(),
+            index: self.ifindex,
+            addresses: vec![self.address],
+            gateways: self.gateway.into_iter().collect(),
+        }
+    }
+}

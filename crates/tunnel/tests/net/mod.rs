@@ -1,0 +1,483 @@
+//! A network on virtual time: one anchor, any number of hosts, links with two directions, signalling
+//! connections, and applications. The same seed gives the same run.
+
+mod app;
+mod checks;
+mod datapath;
+mod link;
+mod outputs;
+mod signal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use segue_clock::{Machine, Rng, Span, Time};
+use segue_keepalive::Config as Keepalive;
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostConfig, HostInput, Known, PathConfig,
+    Pool, Report,
+};
+use segue_wire::FlowKey;
+use segue_wire::signal::{FromAnchor, FromHost};
+
+pub use app::{App, Stream};
+pub use checks::is_registered;
+pub use datapath::{Data, Datapath, Packet};
+pub use link::{Link, Way};
+use signal::Conn;
+
+use datapath::{Received, Sent};
+
+/// Where the anchor listens.
+pub const ANCHOR: &str = "203.0.113.1:5005";
+/// The application of packets that none has sent.
+pub const NO_APP: usize = usize::MAX;
+/// A machine that wants more ticks than this at one instant never comes to rest.
+const MAX_TICKS: u32 = 200;
+
+pub fn ms(ms: u64) -> Span {
+    Span::from_millis(ms)
+}
+
+pub fn secs(s: u64) -> Span {
+    Span::from_secs(s)
+}
+
+/// A host with what its driver has.
+pub struct HostNode {
+    pub name: String,
+    pub machine: Host,
+    pub datapath: Datapath,
+    pub links: Vec<Link>,
+    pub reports: Vec<(Time, Report)>,
+    pub conn: Option<ConnId>,
+    /// Number of the last round of connection attempts.
+    attempt: u64,
+    pub config: HostConfig,
+}
+
+enum Event {
+    AtAnchor(IpAddr, Packet),
+    AtHost(usize, Packet),
+    ToAnchor(ConnId, FromHost),
+    /// `None`: the connection is closed.
+    ToHost(usize, ConnId, Option<FromAnchor>),
+    Closed(ConnId),
+    Handshake {
+        host: usize,
+        attempt: u64,
+        interface: String,
+    },
+    CheckConns,
+    App(usize),
+}
+
+/// Signalling messages and probes, in the current second and in the worst one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    second: u64,
+    pub signals: u64,
+    pub probes: u64,
+    pub worst_signals: u64,
+    pub worst_probes: u64,
+}
+
+pub struct Net {
+    pub now: Time,
+    pub anchor: Anchor,
+    pub anchor_datapath: Datapath,
+    pub anchor_reports: Vec<(Time, Report)>,
+    pub anchor_config: AnchorConfig,
+    pub hosts: Vec<HostNode>,
+    pub apps: Vec<App>,
+    pub enrolled: BTreeSet<String>,
+    pub persisted: BTreeMap<String, Known>,
+    pub load: Load,
+    /// Everything that the anchor said, in order.
+    pub said: Vec<(ConnId, FromAnchor)>,
+    conns: BTreeMap<ConnId, Conn>,
+    next_conn: u64,
+    queue: BTreeMap<(Time, u64), Event>,
+    serial: u64,
+    rng: Rng,
+    seeds: u64,
+}
+
+pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
+    Keepalive { k, t_ka: ms(t_ka_ms), ..Keepalive::default() }
+}
+
+pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
+    HostConfig {
+        anchor: vec![ANCHOR.parse().unwrap()],
+        epoch: 1,
+        port: 5005,
+        path: PathConfig { keepalive: keepalive(k, t_ka_ms), price: 0.0, preference: 0.0 },
+        paths: BTreeMap::new(),
+        steering: segue_steering::Config::default(),
+    }
+}
+
+pub fn anchor_config() -> AnchorConfig {
+    AnchorConfig {
+        port: 5005,
+        pool_v4: Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 24),
+        pool_v6: None,
+        max_paths: 64,
+        expiry: secs(60),
+        known: Vec::new(),
+    }
+}
+
+impl Net {
+    pub fn new(seed: u64) -> Net {
+        Net::with_anchor(seed, anchor_config())
+    }
+
+    pub fn with_anchor(seed: u64, config: AnchorConfig) -> Net {
+        let mut net = Net {
+            now: Time(1_000_000_000),
+            anchor: Anchor::new(config.clone(), [1; 32]),
+            anchor_datapath: Datapath::of_anchor(),
+            anchor_reports: Vec::new(),
+            anchor_config: config,
+            hosts: Vec::new(),
+            apps: Vec::new(),
+            enrolled: BTreeSet::new(),
+            persisted: BTreeMap::new(),
+            load: Load::default(),
+            said: Vec::new(),
+            conns: BTreeMap::new(),
+            next_conn: 1,
+            queue: BTreeMap::new(),
+            serial: 0,
+            rng: Rng::new(seed),
+            seeds: seed,
+        };
+        net.schedule(net.now + ms(100), Event::CheckConns);
+        net
+    }
+
+    pub fn add_host(&mut self, name: &str, config: HostConfig) -> usize {
+        self.enrolled.insert(name.into());
+        let seed = self.next_seed();
+        self.hosts.push(HostNode {
+            name: name.into(),
+            machine: Host::new(config.clone(), seed),
+            datapath: Datapath::default(),
+            links: Vec::new(),
+            reports: Vec::new(),
+            conn: None,
+            attempt: 0,
+            config,
+        });
+        self.hosts.len() - 1
+    }
+
+    fn next_seed(&mut self) -> [u8; 32] {
+        self.seeds += 1;
+        let mut seed = [7; 32];
+        seed[..8].copy_from_slice(&self.seeds.to_le_bytes());
+        seed
+    }
+
+    pub fn add_link(&mut self, host: usize, name: &str, one_way: Span) {
+        let ifindex = self.hosts[host].links.len() as u32 + 1;
+        let address = Ipv4Addr::new(198, 51, host as u8, ifindex as u8);
+        self.hosts[host].links.push(Link::new(name, ifindex, address.into(), one_way));
+    }
+
+    /// A registered host with Wi-Fi (20 ms RTT) and LTE (60 ms RTT), two seconds after its start.
+    pub fn two_paths(seed: u64, config: HostConfig) -> (Net, usize) {
+        let mut net = Net::new(seed);
+        let host = net.add_host("alice", config);
+        net.add_link(host, "wifi", ms(10));
+        net.add_link(host, "lte", ms(30));
+        net.announce(host);
+        net.run_for(secs(2));
+        assert!(net.hosts[host].machine.registered());
+        (net, host)
+    }
+
+    pub fn link(&mut self, host: usize, name: &str) -> &mut Link {
+        self.hosts[host].links.iter_mut().find(|link| link.name == name).unwrap()
+    }
+
+    /// Kills or revives directions of a link.
+    pub fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
+        let link = self.link(host, name);
+        if way != Way::Down {
+            link.up.alive = alive;
+        }
+        if way != Way::Up {
+            link.down.alive = alive;
+        }
+    }
+
+    /// Tells the host which interfaces there are.
+    pub fn announce(&mut self, host: usize) {
+        let present = self.hosts[host].links.iter().filter(|link| link.present);
+        let interfaces = present.map(Link::interface).collect();
+        self.tell_host(host, HostInput::Interfaces(interfaces));
+    }
+
+    /// A flow of `interval` with both directions, from now on.
+    pub fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
+        let src = *self.hosts[host].machine.inner().first().expect("registered before");
+        let key = FlowKey {
+            src,
+            dst: Ipv4Addr::new(192, 0, 2, 99).into(),
+            sport,
+            dport: 7000,
+            protocol: 17,
+            label: 0,
+        };
+        let (up, down) = (Stream::default(), Stream::default());
+        self.apps.push(App { host, key, dscp, interval, running: true, round: 0, up, down });
+        let app = self.apps.len() - 1;
+        self.schedule(self.now, Event::App(app));
+        app
+    }
+
+    /// 50 packets a second both ways, marked EF.
+    pub fn add_voice(&mut self, host: usize) -> usize {
+        let sport = 40_000 + self.apps.len() as u16;
+        self.add_app(host, sport, 46, ms(20))
+    }
+
+    /// 200 packets a second both ways, marked CS1.
+    pub fn add_bulk(&mut self, host: usize) -> usize {
+        let sport = 40_000 + self.apps.len() as u16;
+        self.add_app(host, sport, 8, ms(5))
+    }
+
+    pub fn reset_streams(&mut self) {
+        for app in &mut self.apps {
+            app.round += 1;
+            app.up.reset();
+            app.down.reset();
+        }
+    }
+
+    /// Ends the applications and lets everything in flight arrive.
+    pub fn stop_apps(&mut self) {
+        for app in &mut self.apps {
+            app.running = false;
+        }
+        self.run_for(ms(500));
+    }
+
+    /// The interface over which a flow's packets go up, and down, by the two flow tables.
+    pub fn routes(&self, app: usize) -> (Option<String>, Option<String>) {
+        let App { host, key, .. } = &self.apps[app];
+        let host = &self.hosts[*host];
+        let up = host.datapath.route(key).and_then(|slot| {
+            host.machine.paths().find(|(n, _)| u32::from(*n) == slot).map(|(_, p)| p.name().into())
+        });
+        let down = self.anchor_datapath.route(&key.reversed());
+        (up, down.and_then(|slot| self.anchor.path(slot)).map(|path| path.name.clone()))
+    }
+
+    /// Both directions of the flow use this interface.
+    pub fn flows_use(&self, app: usize, interface: &str) -> bool {
+        self.routes(app) == (Some(interface.into()), Some(interface.into()))
+    }
+
+    /// A new anchor in the place of the old one, with what that wrote down.
+    pub fn restart_anchor(&mut self) {
+        let known = self.persisted.values().cloned().collect();
+        let seed = self.next_seed();
+        self.anchor = Anchor::new(AnchorConfig { known, ..self.anchor_config.clone() }, seed);
+        self.anchor_datapath = Datapath::of_anchor();
+        for conn in self.conns.values_mut() {
+            conn.orphaned = true;
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.serial += 1;
+        self.queue.insert((at, self.serial), event);
+    }
+
+    pub fn run_for(&mut self, span: Span) {
+        self.run_until(self.now + span);
+    }
+
+    /// Runs in small steps until `done` or for at most `span`; whether it is done.
+    pub fn run_while_not(&mut self, span: Span, done: impl Fn(&Net) -> bool) -> bool {
+        let end = self.now + span;
+        while !done(self) {
+            if self.now >= end {
+                return false;
+            }
+            self.run_for(ms(1));
+        }
+        true
+    }
+
+    pub fn run_until(&mut self, end: Time) {
+        let mut ticks = 0;
+        loop {
+            let event = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let (due, node) = self.next_deadline();
+            let tick_first = due.is_some_and(|due| event.is_none_or(|at| due <= at));
+            let Some(next) = (if tick_first { due } else { event }).filter(|at| *at <= end) else {
+                break;
+            };
+            ticks = if next > self.now { 0 } else { ticks + u32::from(tick_first) };
+            assert!(ticks < MAX_TICKS, "node {node:?} never comes to rest");
+            self.now = self.now.max(next);
+            if tick_first {
+                match node {
+                    Some(host) => self.tell_host(host, HostInput::Tick),
+                    None => self.tell_anchor(AnchorInput::Tick),
+                }
+            } else if let Some((_, event)) = self.queue.pop_first() {
+                self.happen(event);
+            }
+        }
+        self.now = end;
+    }
+
+    /// The earliest deadline and whose it is; `None` for the anchor.
+    fn next_deadline(&self) -> (Option<Time>, Option<usize>) {
+        let mut best = (self.anchor.deadline().map(|(at, _)| at), None);
+        for (i, host) in self.hosts.iter().enumerate() {
+            if let Some((at, _)) = host.machine.deadline()
+                && best.0.is_none_or(|known| at < known)
+            {
+                best = (Some(at), Some(i));
+            }
+        }
+        best
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::AtAnchor(from, packet) => self.arrive_at_anchor(from, packet),
+            Event::AtHost(host, packet) => self.arrive_at_host(host, packet),
+            Event::App(app) => self.run_app(app),
+            Event::ToAnchor(conn, message) => {
+                self.count(1, 0);
+                if self.conns.get(&conn).is_some_and(|c| !c.orphaned && !c.closed) {
+                    self.tell_anchor(AnchorInput::Signal { conn, message });
+                }
+            }
+            Event::ToHost(host, conn, message) => self.message_at_host(host, conn, message),
+            Event::Closed(conn) => self.tell_anchor(AnchorInput::Disconnected { conn }),
+            Event::Handshake { host, attempt, interface } => {
+                self.handshake_done(host, attempt, interface);
+            }
+            Event::CheckConns => self.check_conns(),
+        }
+    }
+
+    fn run_app(&mut self, app: usize) {
+        let App { host, key, dscp, interval, running, round, up, down } = &mut self.apps[app];
+        if !*running {
+            return;
+        }
+        let (host, interval, round) = (*host, *interval, *round);
+        let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app, round });
+        let downward =
+            (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
+        up.sent += u64::from(upward.is_some());
+        down.sent += u64::from(downward.is_some());
+        self.schedule(self.now + interval, Event::App(app));
+        if let Some(data) = upward {
+            self.send_from_host(host, data);
+        }
+        if let Some(data) = downward {
+            self.send_from_anchor(data);
+        }
+    }
+
+    fn send_from_host(&mut self, host: usize, data: Data) {
+        match self.hosts[host].datapath.send(self.now, data) {
+            Sent::Out(outer, packet) => self.transmit_up(host, outer, packet),
+            Sent::Miss(ticket) => {
+                let (key, dscp) = (data.key, data.dscp);
+                self.tell_host(host, HostInput::Miss { key, dscp, ticket });
+            }
+            Sent::Nothing => {}
+        }
+    }
+
+    fn send_from_anchor(&mut self, data: Data) {
+        match self.anchor_datapath.send(self.now, data) {
+            Sent::Out(outer, packet) => self.transmit_down(outer.host_end, packet),
+            Sent::Miss(ticket) => self.tell_anchor(AnchorInput::Miss { key: data.key, ticket }),
+            Sent::Nothing => {}
+        }
+    }
+
+    fn transmit_up(&mut self, host: usize, outer: datapath::Outer, packet: Packet) {
+        let links = &mut self.hosts[host].links;
+        let Some(link) = links.iter_mut().find(|link| {
+            link.present && link.ifindex == outer.ifindex && link.address == outer.host_end
+        }) else {
+            return;
+        };
+        if let Some(at) = link.up.transmit(self.now, &mut self.rng) {
+            self.schedule(at, Event::AtAnchor(outer.host_end, packet));
+        }
+    }
+
+    fn transmit_down(&mut self, host_end: IpAddr, packet: Packet) {
+        let (now, rng) = (self.now, &mut self.rng);
+        let arrival = self.hosts.iter_mut().enumerate().find_map(|(host, node)| {
+            let link = node.links.iter_mut().find(|l| l.present && l.address == host_end)?;
+            Some((host, link.down.transmit(now, rng)?))
+        });
+        if let Some((host, at)) = arrival {
+            self.schedule(at, Event::AtHost(host, packet));
+        }
+    }
+
+    fn arrive_at_anchor(&mut self, from: IpAddr, packet: Packet) {
+        match self.anchor_datapath.receive(self.now, from, packet) {
+            Received::Data(data, slot) => {
+                let name = self.anchor.path(slot).expect("a path of the datapath").name.clone();
+                let Some(app) = self.apps.get_mut(data.app) else { return };
+                app.up.arrived(self.now, &name, data.round == app.round);
+            }
+            Received::Probe(probe, answer) => {
+                self.count(0, 1);
+                if let Some(answer) = answer {
+                    self.transmit_down(from, answer);
+                }
+                self.tell_anchor(AnchorInput::Probe(probe));
+            }
+            Received::Nothing => {}
+        }
+    }
+
+    fn arrive_at_host(&mut self, host: usize, packet: Packet) {
+        let node = &mut self.hosts[host];
+        match node.datapath.receive(self.now, IpAddr::from([0, 0, 0, 0]), packet) {
+            Received::Data(data, slot) => {
+                let path = node.machine.paths().find(|(n, _)| u32::from(*n) == slot);
+                let name = path.expect("a path of the datapath").1.name().to_string();
+                let Some(app) = self.apps.get_mut(data.app) else { return };
+                app.down.arrived(self.now, &name, data.round == app.round);
+            }
+            Received::Probe(probe, _) => {
+                self.count(0, 1);
+                self.tell_host(host, HostInput::Probe(probe));
+            }
+            Received::Nothing => {}
+        }
+    }
+
+    pub(crate) fn count(&mut self, signals: u64, probes: u64) {
+        let load = &mut self.load;
+        let second = self.now.0 / 1_000_000_000;
+        if second != load.second {
+            (load.second, load.signals, load.probes) = (second, 0, 0);
+        }
+        load.signals += signals;
+        load.probes += probes;
+        load.worst_signals = load.worst_signals.max(load.signals);
+        load.worst_probes = load.worst_probes.max(load.probes);
+    }
+}

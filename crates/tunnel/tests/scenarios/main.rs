@@ -1,0 +1,16 @@
+//! Host and anchor together on virtual time.
+
+#![expect(clippy::unwrap_used, reason = "the network of the tests may panic")]
+
+#[path = "../net/mod.rs"]
+mod net;
+
+mod interfaces;
+mod lifetimes;
+mod one_direction;
+mod planned;
+mod random_walk;
+mod refusals;
+mod registration;
+mod returns;
+mod silent_outage;

@@ -1,0 +1,123 @@
+//! A path dies in one direction only: both ends move the flows of that direction.
+
+use segue_clock::{Rng, Span};
+use segue_tunnel::{Cause, Report};
+
+use crate::net::{Net, Way, host_config, ms, secs};
+
+const SEEDS: u64 = 300;
+
+struct Setting {
+    net: Net,
+    host: usize,
+    voice: usize,
+    bulk: usize,
+    /// T_Rmax of the dying path, one period, and the other path's delay.
+    bound: Span,
+}
+
+/// A voice and a bulk flow on the Wi-Fi path, at some instant.
+fn settled(seed: u64) -> Setting {
+    let mut rng = Rng::new(seed);
+    let (k, t_ka) = (1 + rng.below(5) as u8, 20 + rng.below(100));
+    let mut net = Net::new(seed);
+    let host = net.add_host("alice", host_config(k, t_ka));
+    let other = ms(20 + rng.below(60));
+    net.add_link(host, "wifi", ms(10));
+    net.add_link(host, "lte", other);
+    net.announce(host);
+    net.run_for(secs(2));
+    net.handover(host, None, None, Some("wifi"));
+    net.handover(host, None, None, None);
+    let (voice, bulk) = (net.add_voice(host), net.add_bulk(host));
+    net.run_for(secs(3) + Span(rng.below(1_000_000_000)));
+    assert!(net.flows_use(voice, "wifi") && net.flows_use(bulk, "wifi"), "seed {seed}");
+    net.reset_streams();
+    let bound = ms(t_ka) * (u64::from(k) + 2) + ms(20) + other;
+    Setting { net, host, voice, bulk, bound }
+}
+
+#[test]
+fn when_the_uplink_dies_uplink_flows_move_and_the_downlink_stays() {
+    let mut elsewhere = 0;
+    for seed in 0..SEEDS {
+        let Setting { mut net, host, voice, bulk, bound } = settled(seed);
+        net.set_alive(host, "wifi", Way::Up, false);
+        net.run_for(bound + ms(20));
+        for app in [voice, bulk] {
+            assert_eq!(net.routes(app).0.as_deref(), Some("lte"), "seed {seed}");
+            assert!(net.apps[app].up.count_over("lte") > 0, "seed {seed}");
+        }
+        net.run_for(secs(4));
+        for app in [voice, bulk] {
+            let stream = &net.apps[app];
+            assert!(stream.up.gap(stream.interval) <= bound, "seed {seed}: {:?}", stream.up);
+            // At worst the downlink made a detour over the slower path, of which nothing is lost.
+            assert!(
+                stream.down.worst <= stream.interval + ms(70),
+                "seed {seed}: {:?}",
+                stream.down
+            );
+            assert_eq!(net.routes(app).1.as_deref(), Some("wifi"), "seed {seed}");
+            elsewhere += stream.down.count_over("lte");
+        }
+        let before = net.apps[bulk].down.count_not_over("wifi");
+        net.run_for(secs(3));
+        assert_eq!(net.apps[bulk].down.count_not_over("wifi"), before, "seed {seed}: it stays");
+
+        net.set_alive(host, "wifi", Way::Up, true);
+        net.run_for(secs(5));
+        net.expect_no_redirections();
+        assert!(net.flows_use(bulk, "wifi"), "seed {seed}: {:?}", net.routes(bulk));
+        net.stop_apps();
+        let stream = &net.apps[bulk];
+        assert_eq!(stream.down.sent, stream.down.received, "seed {seed}");
+        let causes = net.causes(host);
+        assert!(
+            causes.contains(&Cause::UplinkDown) && !causes.contains(&Cause::Down),
+            "{causes:?}"
+        );
+    }
+    println!("downlink packets elsewhere for a moment: {elsewhere} in {SEEDS} runs");
+}
+
+#[test]
+fn when_the_downlink_dies_flows_of_the_downlink_move_within_the_bound() {
+    for seed in 0..SEEDS {
+        let Setting { mut net, host, voice, bulk, bound } = settled(seed);
+        net.set_alive(host, "wifi", Way::Down, false);
+        net.run_for(bound + ms(20));
+        for app in [voice, bulk] {
+            assert_eq!(net.routes(app).1.as_deref(), Some("lte"), "seed {seed}");
+            assert!(net.apps[app].down.count_over("lte") > 0, "seed {seed}");
+        }
+        net.run_for(secs(4));
+        for app in [voice, bulk] {
+            let stream = &net.apps[app];
+            assert!(stream.down.gap(stream.interval) <= bound, "seed {seed}: {:?}", stream.down);
+        }
+        net.set_alive(host, "wifi", Way::Down, true);
+        net.run_for(secs(5));
+        net.expect_no_redirections();
+        assert!(net.flows_use(bulk, "wifi"), "seed {seed}: {:?}", net.routes(bulk));
+        net.stop_apps();
+        let stream = &net.apps[bulk].up;
+        assert_eq!(stream.sent, stream.received, "seed {seed}: the uplink never broke");
+        let told = net.anchor_reports.iter().any(|(_, report)| {
+            matches!(report, Report::Handover { cause: Cause::DownlinkDown, .. })
+        });
+        assert!(told || net.causes(host).contains(&Cause::Down), "seed {seed}");
+    }
+}
+
+#[test]
+fn unsolicited_responses_end_with_a_host_that_stays_silent() {
+    let Setting { mut net, host, .. } = settled(0);
+    net.stop_apps();
+    net.set_alive(host, "wifi", Way::Up, false);
+    net.set_alive(host, "lte", Way::Up, false);
+    net.run_for(secs(40));
+    let before = net.probes_heard(host);
+    net.run_for(secs(10));
+    assert_eq!(net.probes_heard(host), before);
+}

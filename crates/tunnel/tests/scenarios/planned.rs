@@ -1,0 +1,118 @@
+//! The operator moves flows, and nothing is lost.
+
+use segue_clock::Rng;
+use segue_steering::Class;
+
+use crate::net::{Net, Way, host_config, ms, secs};
+
+/// Nothing was lost, sent twice or late.
+fn expect_nothing_lost(net: &mut Net) {
+    net.stop_apps();
+    for app in &net.apps {
+        assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
+        // Over the longer path a packet takes 20 ms more.
+        assert!(app.up.gap(app.interval) <= ms(20) && app.down.gap(app.interval) <= ms(20));
+    }
+}
+
+#[test]
+fn one_flow_a_class_or_all_move_to_an_interface_and_back_without_loss() {
+    for seed in 0..50 {
+        let (mut net, host) = Net::two_paths(seed, host_config(3, 60));
+        let (voice, other, bulk) = (net.add_voice(host), net.add_voice(host), net.add_bulk(host));
+        net.run_for(secs(3) + ms(Rng::new(seed).below(1_000)));
+        let on = |net: &Net, app, path| assert!(net.flows_use(app, path), "{:?}", net.routes(app));
+        let key = Some(net.apps[voice].key);
+
+        net.handover(host, key, None, Some("lte"));
+        net.run_for(ms(150));
+        on(&net, voice, "lte");
+        on(&net, other, "wifi");
+        net.handover(host, None, Some(Class::Voice), Some("wifi"));
+        net.run_for(ms(150));
+        on(&net, voice, "wifi");
+        net.handover(host, None, Some(Class::Bulk), Some("lte"));
+        net.run_for(ms(150));
+        on(&net, bulk, "lte");
+        on(&net, voice, "wifi");
+        net.handover(host, None, None, Some("lte"));
+        net.run_for(ms(150));
+        for app in [voice, other, bulk] {
+            on(&net, app, "lte");
+        }
+        net.run_for(secs(3));
+        on(&net, bulk, "lte");
+        net.handover(host, None, None, None);
+        net.run_for(secs(3));
+        on(&net, bulk, "wifi");
+        net.handover(host, key, None, Some("lte"));
+        net.run_for(secs(3));
+        on(&net, voice, "lte");
+        net.handover(host, key, None, None);
+        net.run_for(secs(3));
+        assert_eq!(net.routes(voice), net.routes(other));
+        expect_nothing_lost(&mut net);
+    }
+}
+
+#[test]
+fn unknown_names_change_nothing() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let voice = net.add_voice(host);
+    net.run_for(secs(3));
+    let (before, reports) = (net.routes(voice), net.hosts[host].reports.len());
+    let mut key = net.apps[voice].key;
+    net.handover(host, Some(key), None, Some("wlan7"));
+    net.handover(host, None, Some(Class::Voice), Some(""));
+    net.handover(host, None, None, Some("wifi2"));
+    key.sport += 1;
+    net.handover(host, Some(key), None, Some("lte"));
+    net.run_for(secs(3));
+    assert_eq!((net.routes(voice), net.hosts[host].reports.len()), (before, reports));
+    expect_nothing_lost(&mut net);
+}
+
+#[test]
+fn an_order_outlives_an_outage_of_its_path_and_the_interface_itself() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let (bulk, voice) = (net.add_bulk(host), net.add_voice(host));
+    net.run_for(secs(3));
+    let key = Some(net.apps[voice].key);
+    net.handover(host, None, Some(Class::Bulk), Some("lte"));
+    net.handover(host, key, None, Some("lte"));
+    let both = |net: &Net, path| net.flows_use(bulk, path) && net.flows_use(voice, path);
+    net.run_for(secs(1));
+    assert!(both(&net, "lte"));
+
+    net.set_alive(host, "lte", Way::Both, false);
+    assert!(net.run_while_not(secs(1), |net| both(net, "wifi")));
+    net.set_alive(host, "lte", Way::Both, true);
+    assert!(net.run_while_not(secs(3), |net| both(net, "lte")), "{:?}", net.routes(voice));
+
+    net.link(host, "lte").present = false;
+    net.announce(host);
+    assert!(net.run_while_not(secs(1), |net| both(net, "wifi")));
+    // Another interface does not inherit the order.
+    net.add_link(host, "usb", ms(40));
+    net.announce(host);
+    net.run_for(secs(5));
+    assert!(both(&net, "wifi"), "{:?}", net.routes(bulk));
+    net.link(host, "lte").present = true;
+    net.announce(host);
+    assert!(net.run_while_not(secs(5), |net| both(net, "lte")), "{:?}", net.routes(voice));
+}
+
+#[test]
+fn an_order_for_a_path_whose_uplink_is_dead_moves_both_directions() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    net.add_link(host, "usb", ms(40));
+    net.announce(host);
+    let bulk = net.add_bulk(host);
+    net.run_for(secs(3));
+    net.set_alive(host, "wifi", Way::Up, false);
+    net.run_for(secs(2));
+    assert_eq!(net.routes(bulk), (Some("lte".into()), Some("wifi".into())));
+    net.handover(host, None, None, Some("usb"));
+    net.run_for(ms(200));
+    assert!(net.flows_use(bulk, "usb"), "{:?}", net.routes(bulk));
+}

@@ -1,0 +1,204 @@
+//! Any input in any order, nonsense included, to both machines. The network checks every output:
+//! only existing paths are named, no flow is bound to a path that is gone, `heard` words have bits
+//! of existing paths only, no address has two owners.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use segue_clock::{Rng, Time};
+use segue_keepalive::Arrival;
+use segue_steering::Class;
+use segue_tunnel::{AnchorInput, ConnId, HostInput, Interface, ProbeIn, ProbeKind};
+use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION};
+use segue_wire::{FlowKey, Probe};
+
+use crate::net::{ANCHOR, Net, Way, host_config, ms};
+
+const SEEDS: u64 = 400;
+const STEPS: usize = 250;
+const NAMES: [&str; 3] = ["alice", "bob", "eve"];
+const LINKS: [&str; 3] = ["wifi", "lte", "usb"];
+
+fn number(rng: &mut Rng) -> u32 {
+    match rng.below(4) {
+        0 => rng.below(4) as u32,
+        1 => rng.below(20) as u32,
+        2 => u32::MAX - rng.below(3) as u32,
+        _ => rng.next_u64() as u32,
+    }
+}
+
+fn pick<'a>(rng: &mut Rng, names: &[&'a str]) -> &'a str {
+    names[rng.below(names.len() as u64) as usize]
+}
+
+fn address(rng: &mut Rng) -> IpAddr {
+    if rng.chance(0.8) {
+        Ipv4Addr::new(10, 7, 0, rng.below(6) as u8).into()
+    } else {
+        IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, rng.below(4) as u16])
+    }
+}
+
+fn key(rng: &mut Rng) -> FlowKey {
+    let (sport, dport) = (rng.below(30) as u16, [22, 5060, 873, 443][rng.below(4) as usize]);
+    FlowKey { src: address(rng), dst: address(rng), sport, dport, protocol: 17, label: 0 }
+}
+
+fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
+    let mut field = || number(rng);
+    let probe = Probe {
+        seq: field(),
+        t_sc: field(),
+        t_ss: field(),
+        dt: field(),
+        sc: field(),
+        ss: field(),
+        r: field(),
+        heard: field() as u16,
+        t_ka_ms: field() as u16,
+    };
+    let kinds = [ProbeKind::Request, ProbeKind::Response, ProbeKind::Unsolicited];
+    let sent_at = rng.chance(0.3).then(|| Time(rng.below(now.0 * 2)));
+    ProbeIn {
+        slot: number(rng),
+        kind: kinds[rng.below(3) as usize],
+        k: rng.next_u64() as u8,
+        arrival: Arrival { probe, at: now, received: number(rng), sent_at },
+    }
+}
+
+fn interfaces(rng: &mut Rng) -> Vec<Interface> {
+    let mut some = Vec::new();
+    for _ in 0..rng.below(22) {
+        some.push(Interface {
+            name: format!("if{}", rng.below(30)),
+            index: 1 + rng.below(30) as u32,
+            addresses: (0..rng.below(3)).map(|_| address(rng)).collect(),
+            gateways: (0..rng.below(2)).map(|_| address(rng)).collect(),
+        });
+    }
+    some
+}
+
+fn from_anchor(rng: &mut Rng) -> FromAnchor {
+    let path = rng.below(20) as u8;
+    match rng.below(4) {
+        0 => FromAnchor::Registered {
+            inner: (0..rng.below(3)).map(|_| address(rng)).collect(),
+            anchor: Vec::new(),
+            tunnel_port: rng.next_u64() as u16,
+        },
+        1 => FromAnchor::Refused { reason: Refusal::Protocol },
+        2 => FromAnchor::PathRefused { path, reason: Refusal::NoPath },
+        _ => FromAnchor::PathReady(PathGrant {
+            path,
+            index: number(rng),
+            cookie: rng.below(3),
+            key: [rng.below(3) as u8; 16],
+        }),
+    }
+}
+
+fn from_host(rng: &mut Rng) -> FromHost {
+    match rng.below(8) {
+        0..3 => FromHost::Register {
+            version: if rng.chance(0.9) { SIGNAL_VERSION } else { rng.next_u64() as u16 },
+            epoch: rng.below(4),
+        },
+        3 => FromHost::RemovePath { path: rng.below(20) as u8 },
+        4 => FromHost::Leave,
+        _ => FromHost::AddPath(PathOffer {
+            path: rng.below(18) as u8,
+            name: pick(rng, &["wlan0", "", "\u{1b}[2J", "ß"]).into(),
+            index: number(rng),
+            cookie: rng.below(3),
+            k: rng.below(5) as u8,
+            t_ka_ms: number(rng) as u16,
+        }),
+    }
+}
+
+fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
+    let name = pick(rng, &LINKS);
+    let input = match rng.below(10) {
+        0 => HostInput::Tick,
+        1 => HostInput::Interfaces(interfaces(rng)),
+        2 => return net.announce(host),
+        3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR.parse().unwrap() },
+        4 => HostInput::SignalDown,
+        5 => HostInput::Signal(from_anchor(rng)),
+        6 => HostInput::Probe(probe(rng, net.now)),
+        7 => HostInput::Flows((0..9).map(|_| (key(rng), Time(rng.below(1 << 40)))).collect()),
+        8 if rng.chance(0.02) => HostInput::Stop,
+        8 => return net.miss_at_host(host, key(rng), rng.below(64) as u8),
+        _ => HostInput::Handover {
+            flow: rng.chance(0.3).then(|| key(rng)),
+            class: rng.chance(0.3).then(|| Class::ALL[rng.below(4) as usize]),
+            to: rng.chance(0.7).then(|| name.into()),
+        },
+    };
+    net.tell_host(host, input);
+}
+
+fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
+    let conn = ConnId(rng.below(12));
+    let name = pick(rng, &NAMES).to_string();
+    let input = match rng.below(8) {
+        0 => AnchorInput::Tick,
+        1 => AnchorInput::Connected { conn, host: name },
+        2 => AnchorInput::Disconnected { conn },
+        3 if rng.chance(0.2) => AnchorInput::Remove { host: name },
+        3 => AnchorInput::Probe(probe(rng, net.now)),
+        4 => return net.miss_at_anchor(key(rng)),
+        _ => AnchorInput::Signal { conn, message: from_host(rng) },
+    };
+    net.tell_anchor(input);
+}
+
+/// One walk; what the ends reported, to compare runs.
+fn walk(seed: u64) -> String {
+    let mut rng = Rng::new(seed);
+    let mut net = Net::new(seed);
+    net.anchor_config.max_paths = 10;
+    net.anchor_config.pool_v6 = segue_tunnel::Pool::new("fd00::".parse().unwrap(), 64);
+    net.restart_anchor();
+    for name in &NAMES[..2] {
+        let host = net.add_host(name, host_config(1 + rng.below(4) as u8, 20 + rng.below(200)));
+        for link in LINKS {
+            net.add_link(host, link, ms(1 + rng.below(100)));
+        }
+        net.announce(host);
+    }
+    for _ in 0..STEPS {
+        let host = rng.below(2) as usize;
+        match rng.below(4) {
+            0 => disturb_host(&mut net, host, &mut rng),
+            1 => disturb_anchor(&mut net, &mut rng),
+            2 => {
+                let way = [Way::Up, Way::Down, Way::Both][rng.below(3) as usize];
+                net.set_alive(host, pick(&mut rng, &LINKS), way, rng.chance(0.6));
+            }
+            _ if rng.chance(0.01) => net.restart_anchor(),
+            _ => net.run_for(ms(rng.below(400))),
+        }
+    }
+    net.run_for(ms(5_000));
+    let hosts: Vec<_> = net.hosts.iter().map(|host| &host.reports).collect();
+    format!("{hosts:?} {:?} {:?}", net.anchor_reports, net.load)
+}
+
+#[test]
+fn no_input_in_no_order_breaks_an_invariant() {
+    for seed in 0..SEEDS {
+        let outcome = std::panic::catch_unwind(|| walk(seed));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..5 {
+        assert_eq!(walk(seed), walk(seed), "seed {seed}");
+    }
+    assert_ne!(walk(0), walk(1));
+}

@@ -1,0 +1,141 @@
+//! Both directions of a path die without a word.
+
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::State;
+use segue_tunnel::{HostConfig, Report};
+
+use crate::net::{Net, Way, host_config, ms, secs};
+
+const SEEDS: u64 = 1_000;
+
+/// What one outage did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    detection: Span,
+    bound: Span,
+    mean: Span,
+    gap_up: Span,
+    gap_down: Span,
+    /// Of the dead path, the smallest.
+    rtt: Span,
+    half_period: Span,
+    /// Of the other path, the largest.
+    other_delay: Span,
+}
+
+/// Kills the path that a voice flow uses, `after` the host settled.
+fn outage(seed: u64, config: HostConfig, one_way: [Span; 2], jitter: Span, after: Span) -> Outcome {
+    let keepalive = config.path.keepalive.clone();
+    let mut net = Net::new(seed);
+    let host = net.add_host("alice", config);
+    for (name, delay) in ["wifi", "lte"].into_iter().zip(one_way) {
+        net.add_link(host, name, delay);
+        net.link(host, name).up.jitter = jitter;
+        net.link(host, name).down.jitter = jitter;
+    }
+    net.announce(host);
+    net.run_for(secs(2));
+    let voice = net.add_voice(host);
+    net.run_for(secs(2) + keepalive.t_ka * 4 + after);
+    let (Some(dead), Some(down)) = net.routes(voice) else { panic!("{seed}: no route") };
+    assert_eq!(dead, down, "seed {seed}: both directions use one path");
+    let other = if dead == "wifi" { "lte" } else { "wifi" };
+
+    net.reset_streams();
+    net.set_alive(host, &dead, Way::Both, false);
+    let fault = net.now;
+    net.run_for(keepalive.t_ka * (u64::from(keepalive.k) + 2) + secs(2));
+
+    assert!(net.flows_use(voice, other), "seed {seed}: {:?}", net.routes(voice));
+    let link = net.link(host, &dead).clone();
+    let rtt = link.up.delay + link.down.delay + jitter * 2;
+    let k = u64::from(keepalive.k);
+    let other_delay = net.link(host, other).up.delay + jitter;
+    let app = &net.apps[voice];
+    assert!(app.up.last_arrival.is_some_and(|at| net.now.since(at) < ms(40)), "seed {seed}");
+    Outcome {
+        detection: down_at(&net, host, &dead).since(fault),
+        bound: keepalive.t_ka * (k + 1) + rtt,
+        mean: keepalive.t_ka * k + keepalive.t_ka.half() + (rtt - jitter).half(),
+        gap_up: app.up.gap(app.interval),
+        gap_down: app.down.gap(app.interval),
+        rtt: link.up.delay + link.down.delay,
+        half_period: keepalive.t_ka.half(),
+        other_delay,
+    }
+}
+
+fn down_at(net: &Net, host: usize, name: &str) -> Time {
+    let reports = net.hosts[host].reports.iter().rev();
+    let mut downs = reports.filter_map(|(at, report)| match report {
+        Report::PathState { path, state: State::Down, .. } if path == name => Some(*at),
+        _ => None,
+    });
+    downs.next().expect("the outage was seen")
+}
+
+#[test]
+fn an_outage_at_any_instant_is_seen_within_the_bound_and_voice_moves_within_20_ms_more() {
+    let config = host_config(4, 30);
+    let mut worst = Outcome::default();
+    for seed in 0..SEEDS {
+        let after = Span(Rng::new(seed).below(1_000_000_000));
+        let o = outage(seed, config.clone(), [ms(10), ms(30)], Span::ZERO, after);
+        assert!(o.detection <= o.bound, "seed {seed}: {o:?}");
+        worst.detection = worst.detection.max(o.detection);
+        worst.bound = o.bound;
+        worst.gap_up = worst.gap_up.max(o.gap_up);
+        worst.gap_down = worst.gap_down.max(o.gap_down);
+    }
+    println!(
+        "of {SEEDS}: worst detection {} (T_Rmax {}), worst gap up {}, down {}",
+        worst.detection, worst.bound, worst.gap_up, worst.gap_down
+    );
+    assert!(worst.gap_up <= worst.bound + ms(20), "{worst:?}");
+    assert!(worst.gap_down <= worst.bound + ms(20), "{worst:?}");
+}
+
+#[test]
+fn a_flow_that_only_comes_down_moves_as_well_and_returns() {
+    for seed in 0..200 {
+        let (mut net, host) = Net::two_paths(seed, host_config(4, 30));
+        let voice = net.add_voice(host);
+        net.apps[voice].up.silent = true;
+        net.run_for(secs(2) + Span(Rng::new(seed).below(1_000_000_000)));
+        let path = |net: &Net| net.routes(voice).1;
+        assert_eq!(path(&net).as_deref(), Some("wifi"));
+        net.reset_streams();
+        net.set_alive(host, "wifi", Way::Both, false);
+        net.run_for(secs(1));
+        assert_eq!(path(&net).as_deref(), Some("lte"));
+        let app = &net.apps[voice];
+        assert!(app.down.gap(app.interval) <= ms(30 * 5 + 20 + 20), "{seed}: {:?}", app.down);
+        net.set_alive(host, "wifi", Way::Both, true);
+        net.run_for(ms(300));
+        assert_eq!(path(&net).as_deref(), Some("wifi"));
+    }
+}
+
+#[test]
+fn the_bound_holds_for_any_k_period_delay_and_jitter() {
+    let (mut detection, mut mean) = (0.0, 0.0);
+    for seed in 0..SEEDS {
+        let mut rng = Rng::new(seed);
+        let k = 1 + rng.below(6) as u8;
+        let config = host_config(k, 20 + rng.below(180));
+        let one_way = [ms(2 + rng.below(150)), ms(2 + rng.below(150))];
+        let jitter = ms(rng.below(5));
+        let after = Span(rng.below(1_000_000_000));
+        let o = outage(seed, config, one_way, jitter, after);
+        assert!(o.detection <= o.bound, "seed {seed}: {o:?}");
+        detection += o.detection.as_secs_f64();
+        mean += o.mean.as_secs_f64();
+        // Where the other path's delay is more than half a period and the dead path's round trip,
+        // the first packet over it takes the difference longer.
+        let slower = o.other_delay.0.saturating_sub((o.rtt + o.half_period).0);
+        let allowed = o.bound + ms(20) + Span(slower);
+        assert!(o.gap_up <= allowed && o.gap_down <= allowed, "seed {seed}: {allowed} {o:?}");
+    }
+    println!("mean detection {:.3} of eq. 2", detection / mean);
+    assert!(detection <= 1.05 * mean);
+}
