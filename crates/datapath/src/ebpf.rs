@@ -118,6 +118,7 @@ impl Ebpf {
         sink: EventSink,
         options: EbpfOptions,
     ) -> Result<Ebpf, DatapathError> {
+        attach::messages_to_log();
         let tun = Tun::create(setup)?;
         let (programs, tables) = load(setup, tun.ifindex)?;
         tables.set_alive(monotonic())?;
