@@ -139,11 +139,12 @@ impl FromStr for Join {
         if !rest.is_empty() || join.anchor.is_empty() {
             bail!(damaged);
         }
+        check_name(&join.name)?;
         Ok(join)
     }
 }
 
-/// Whether `name` may name a host: letters, digits, `-`, `_` and `.`, at most 63 characters.
+/// Whether `name` may name a host: letters, digits, `-` and `_`, at most 40 characters.
 pub fn check_name(name: &str) -> anyhow::Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {
@@ -182,6 +183,13 @@ mod tests {
         }
         let error = "hello".parse::<Join>().unwrap_err().to_string();
         assert!(error.contains("segue enroll"), "{error}");
+    }
+
+    #[test]
+    fn a_line_whose_name_would_write_on_the_terminal_is_refused() {
+        let line = Join { name: "\u{1b}[2J".into(), ..join() }.to_string();
+        let error = line.parse::<Join>().unwrap_err().to_string();
+        assert!(!error.contains('\u{1b}'), "{error:?}");
     }
 
     #[test]
