@@ -9,6 +9,8 @@ mod attach;
 mod convert;
 mod device;
 mod locals;
+#[cfg(test)]
+mod packets;
 mod reader;
 mod skel;
 mod tables;
