@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use segue_lab::DemoNet;
 use segue_linux::packet::PacketSocket;
 use serde_json::Value;
 
@@ -34,7 +35,8 @@ impl Tap {
         Tap { socket }
     }
 
-    /// The next UDP packet over IPv4 from or to a port whose payload is as wanted.
+    /// The next UDP packet over IPv4, of the host's first path, from or to a port, whose payload is
+    /// as wanted.
     fn catch(&mut self, port: u16, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = vec![0; 9_216];
         let start = Instant::now();
@@ -47,7 +49,8 @@ impl Tap {
             let udp = frame.len() > ETHERNET + IP + UDP
                 && frame[12..15] == [8, 0, 0x45]
                 && frame[ETHERNET + 9] == 17;
-            if !udp {
+            let ends = [12, 16].map(|at| frame.get(ETHERNET + at..ETHERNET + at + 4));
+            if !udp || !ends.contains(&Some(&DemoNet::HOST_WIFI.0.octets()[..])) {
                 continue;
             }
             let ports = [0, 2].map(|at| {

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use segue_linux::netns::Netns;
 
 use crate::over_both;
 use crate::traffic::{Stream, UdpEcho, correspondents, one_datagram};
-use crate::world::{Daemon, World, inner, inventory, registered, wait_for};
+use crate::world::{Daemon, World, inner, inventory, registered, settled};
 
 over_both! { among_others:
     an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families
@@ -65,19 +64,6 @@ fn a_signal_leaves_nothing_behind(datapath: &'static str) {
         }
         assert!(!host.socket().exists() && !anchor.socket().exists(), "after {signal}");
     }
-}
-
-/// The inventory once it has stopped to change by itself.
-fn settled(node: &Netns) -> Vec<String> {
-    let mut last = inventory(node);
-    wait_for("a quiet network", || {
-        std::thread::sleep(Duration::from_millis(300));
-        let next = inventory(node);
-        let quiet = next == last;
-        last = next;
-        quiet
-    });
-    last
 }
 
 fn a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up(datapath: &'static str) {

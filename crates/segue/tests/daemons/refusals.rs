@@ -5,7 +5,7 @@ use std::process::Output;
 use segue_lab::Lab;
 use segue_lab::topology::End;
 
-use crate::world::{SEGUE, inventory, possible, tag, text};
+use crate::world::{SEGUE, inventory, possible, settled, tag, text};
 
 pub fn expect_one_line(output: &Output, part: &str) {
     let said = text(&output.stderr);
@@ -89,7 +89,7 @@ impl Place {
 fn a_bad_configuration_file_is_refused_by_file_and_line() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
-    let before = inventory(place.lab.node("a").unwrap());
+    let before = settled(place.lab.node("a").unwrap());
     place.host("\nprot = 5005\n", "host.toml:2: ");
     place.host("port = \"many\"\n", "host.toml:1: ");
     place.host("port = 70000\n", "host.toml:1: ");
@@ -119,7 +119,7 @@ fn a_bad_configuration_file_is_refused_by_file_and_line() {
 fn a_missing_or_damaged_join_line_is_refused() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
-    let before = inventory(place.lab.node("a").unwrap());
+    let before = settled(place.lab.node("a").unwrap());
     let control = place.path("host.sock");
     let run = |args: &[&str]| place.run(&[&["host", "--control", &control], args].concat());
     expect_one_line(&run(&[]), "segue enroll NAME");
@@ -141,7 +141,7 @@ fn a_missing_or_damaged_join_line_is_refused() {
 fn an_interface_that_is_not_there_is_refused() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
-    let before = inventory(place.lab.node("a").unwrap());
+    let before = settled(place.lab.node("a").unwrap());
     place.host("interfaces = [\"wlan7\"]\n", "wlan7");
     place.host("interfaces = [\"up0\", \"wlan7\"]\n", "wlan7");
     place.anchor("interfaces = [\"wlan7\"]\n", "wlan7");
@@ -153,7 +153,7 @@ fn a_port_in_use_is_refused_on_either_datapath() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
     let node = place.lab.node("a").unwrap();
-    let before = inventory(node);
+    let before = settled(node);
     let bound = |port: u16| node.run(|| std::net::UdpSocket::bind(("::", port)).unwrap()).unwrap();
     let tunnel = bound(5005);
     for datapath in ["ebpf", "user"] {
@@ -173,7 +173,7 @@ fn without_permission_there_is_one_line_and_no_trace() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
     let node = place.lab.node("a").unwrap();
-    let before = inventory(node);
+    let before = settled(node);
     // The binary's own directory may be closed to others: a copy beside the test's files is not.
     let binary = place.path("segue");
     std::fs::copy(SEGUE, &binary).unwrap();

@@ -130,7 +130,7 @@ fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    let before = crate::world::inventory(two.node("a"));
+    let before = crate::world::settled(two.node("a"));
     let anchor = two.anchor();
     let mut host = two.host(&anchor, 1, "a");
     let running = crate::world::inventory(two.node("a"));

