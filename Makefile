@@ -18,6 +18,7 @@ test: lint unit
 lint:
 	scripts/deps.sh test
 	$(CARGO) fmt --check
+	scripts/check-style.sh
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 

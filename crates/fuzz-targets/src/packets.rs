@@ -21,7 +21,8 @@ fn own() -> [IpAddr; 2] {
     [[10, 8, 0, 1].into(), [0xfd08, 0, 0, 0, 0, 0, 0, 1].into()]
 }
 
-/// What the rules say about one packet; `last_seq` is that of the last request taken.
+/// What the rules say about one packet; `last_seq` is that of the last request or
+/// unsolicited response taken.
 enum Expected<'a> {
     Packet(&'a [u8]),
     Probe,
@@ -54,7 +55,7 @@ fn expected<'a>(role: Role, packet: &'a [u8], last_seq: &mut Option<u32>) -> Exp
         (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
             match Probe::open(packet, &KEY) {
                 Err(error) => refused(error.into()),
-                Ok(probe) if role == Role::Anchor => {
+                Ok(probe) if role == Role::Anchor || header.flags != 0 => {
                     let newer = |last: u32| (probe.seq.wrapping_sub(last) as i32) > 0;
                     if last_seq.is_some_and(|last| !newer(last)) {
                         return refused(DropReason::Replay);

@@ -111,7 +111,7 @@ pub struct Address {
     pub index: u32,
     /// Address and prefix length.
     pub prefix: Prefix,
-    /// Link-local or host scope: of no use beyond the link.
+    /// Of link or host scope, or an IPv4 link-local address: of no use beyond the link.
     pub link_local: bool,
     /// Usable as a source: neither tentative, nor a failed duplicate, nor deprecated.
     pub usable: bool,
@@ -314,12 +314,20 @@ fn read_address(message: &AddressMessage) -> Option<Address> {
     let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
     // Optimistic addresses are tentative and usable all the same (RFC 4429, 3.3).
     let optimistic = flags.contains(AddressFlags::Optimistic) && !failed;
+    let addr = local.or(other)?;
+    let scope = u8::from(message.header.scope);
     Some(Address {
         index: message.header.index,
-        prefix: Prefix { addr: local.or(other)?, len: message.header.prefix_len },
-        link_local: u8::from(message.header.scope) >= u8::from(AddressScope::Link),
+        prefix: Prefix { addr, len: message.header.prefix_len },
+        link_local: scope >= u8::from(AddressScope::Link) || is_ipv4_link_local(addr),
         usable: !flags.intersects(unusable) || optimistic,
     })
+}
+
+/// 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel knows that of IPv6 only: the scope
+/// of an IPv4 address is what whoever added it said, often nothing.
+pub(crate) fn is_ipv4_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V4(a) if a.is_link_local())
 }
 
 /// True for the errors that mean "it is gone already" when something is removed.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use segue_linux::link;
+use segue_linux::link::{self, Link};
 
 use crate::control;
 use crate::daemon::{check_permission, routing};
@@ -25,7 +25,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_permission("clean up")?;
     let mut removed = Vec::new();
     let links = link::links()?;
-    let ours = links.iter().filter(|link| is_tunnel(&link.name));
+    let ours = links.iter().filter(|link| is_tunnel(link));
     // A tunnel device has a carrier while a process holds it.
     let (living, dead): (Vec<_>, Vec<_>) = ours.partition(|link| link.running);
     for link in dead {
@@ -61,9 +61,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name that only a daemon of ours gives, on a device that is a TUN device.
-fn is_tunnel(name: &str) -> bool {
-    name.starts_with("segue") && Path::new("/sys/class/net").join(name).join("tun_flags").exists()
+/// A name that only a daemon of ours gives, on a device without a link layer.
+fn is_tunnel(link: &Link) -> bool {
+    link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
 }
 
 /// A socket that nobody listens on.

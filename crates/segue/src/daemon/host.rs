@@ -14,7 +14,7 @@ use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
 use segue_steering::Class;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
-use segue_wire::TUNNEL_PORT;
+use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
@@ -375,6 +375,14 @@ impl Daemon {
         });
         let classes = classes.collect();
         let drops = self.datapath.drops();
+        let mut drops: BTreeMap<String, u64> =
+            drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect();
+        // Whether an answer was seen before, the measurement knows.
+        let clients = self.machine.paths().filter_map(|(_, path)| path.client());
+        let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
+        if repeated > 0 {
+            *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
+        }
         Status {
             role: "host".into(),
             name: self.settings.join.name.clone(),
@@ -390,7 +398,7 @@ impl Daemon {
             hosts: Vec::new(),
             paths: status::host_paths(&self.machine, self.datapath.as_mut()),
             classes,
-            drops: drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+            drops,
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

@@ -63,6 +63,7 @@ fn an_interface_that_is_deleted_and_made_again_becomes_a_path_again(datapath: &'
     host.wait("one path", |status| path(status, "wifi").is_null() && registered(status));
     voice.flows_on(20);
     let router = world.net.router();
+    router.run(|| link::delete("wifi").unwrap()).unwrap();
     node.run(|| link::create_veth("wifi", "wifi", Some(router)).unwrap()).unwrap();
     for (end, address) in [(node, "10.61.1.2/24"), (router, "10.61.1.1/24")] {
         end.run(|| {

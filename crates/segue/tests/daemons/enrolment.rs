@@ -93,7 +93,7 @@ fn second_anchor_is_refused(world: &World) {
     };
     for (control, state, part) in [
         ("anchor.sock", "second.db", "another daemon already listens"),
-        ("second.sock", "anchor.db", "in use"),
+        ("second.sock", "anchor.db", "another segue uses"),
         ("second.sock", "second.db", "in use"),
     ] {
         let mut command = world.net.anchor().command(crate::world::SEGUE);

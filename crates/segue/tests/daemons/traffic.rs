@@ -92,7 +92,6 @@ pub fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duratio
 /// Fifty numbered datagrams a second in each direction on one flow, opened by the host.
 pub struct Voice {
     pub host: SocketAddr,
-    pub cn: SocketAddr,
     up: Way,
     down: Way,
     _workers: Vec<Worker>,
@@ -109,7 +108,6 @@ struct Way {
 }
 
 /// What became of a voice flow, per direction.
-#[derive(Debug)]
 pub struct Heard {
     pub sent: [u64; 2],
     pub lost: [u64; 2],
@@ -137,7 +135,7 @@ impl Voice {
             sender(far, down.clone()),
             receiver(near, down.clone()),
         ];
-        let voice = Voice { host: near_address, cn: far_address, up, down, _workers: workers };
+        let voice = Voice { host: near_address, up, down, _workers: workers };
         crate::world::wait_for("voice flows", || {
             [&voice.up, &voice.down].iter().all(|way| way.received.load(Ordering::Relaxed) > 3)
         });
@@ -171,7 +169,9 @@ impl Voice {
     /// Ends the sending, lets what is under way arrive, and says what was lost.
     pub fn finish(self) -> Heard {
         let ways = [&self.up, &self.down];
-        ways.map(|way| way.halt.store(true, Ordering::Relaxed));
+        for way in ways {
+            way.halt.store(true, Ordering::Relaxed);
+        }
         std::thread::sleep(Duration::from_millis(600));
         let load = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
         Heard {
@@ -222,7 +222,6 @@ fn receiver(socket: UdpSocket, way: Way) -> Worker {
 /// A TCP connection on which the correspondent sends everything back.
 pub struct Stream {
     pub host: SocketAddr,
-    pub cn: SocketAddr,
     echoed: Arc<AtomicU64>,
     broken: Arc<AtomicBool>,
     _workers: Vec<Worker>,
@@ -236,7 +235,7 @@ impl Stream {
         let (near, far) = connect(host, cn, ip);
         let echoed = Arc::new(AtomicU64::new(0));
         let broken = Arc::new(AtomicBool::new(false));
-        let (host, cn) = (near.local_addr().unwrap(), near.peer_addr().unwrap());
+        let host = near.local_addr().unwrap();
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -247,7 +246,7 @@ impl Stream {
         let back = Worker::start(move |stop| send_back(far, stop, &flag));
         let (count, flag) = (Arc::clone(&echoed), Arc::clone(&broken));
         let reader = Worker::start(move |stop| check_numbers(near, stop, &count, &flag));
-        Stream { host, cn, echoed, broken, _workers: vec![writer, back, reader] }
+        Stream { host, echoed, broken, _workers: vec![writer, back, reader] }
     }
 
     /// Bytes that came back, all of them right.

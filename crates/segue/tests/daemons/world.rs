@@ -19,9 +19,6 @@ use serde_json::Value;
 pub const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 /// How long anything may take on a machine that does other work; nothing waits so long in vain.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// The host's first inner addresses, from the anchor's default pools.
-pub const ANCHOR_INNER: (Ipv4Addr, Ipv6Addr) =
-    (Ipv4Addr::new(10, 77, 0, 1), Ipv6Addr::new(0xfd5e, 0x67e0, 0, 0, 0, 0, 0, 1));
 /// Probing in these tests: K, and T_KA in milliseconds.
 pub const K: u64 = 6;
 pub const PERIOD_MS: u64 = 50;
@@ -198,10 +195,6 @@ impl Daemon {
             .spawn()
             .unwrap();
         Daemon { child, base }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     pub fn socket(&self) -> PathBuf {

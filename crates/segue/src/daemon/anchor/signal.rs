@@ -75,8 +75,7 @@ impl Signal {
         enrolment: &Enrolment,
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
-        let config = signalling::server_config(enrolment.authority())?;
-        let endpoint = signalling::endpoint(listener(port)?, Some(config))?;
+        let endpoint = signalling::server_endpoint(listener(port)?, enrolment.authority())?;
         tokio::spawn(accept(endpoint.clone(), events));
         Ok(Signal { endpoint, connections: BTreeMap::new() })
     }

@@ -152,7 +152,7 @@ async fn attempt(
 ) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
     tokio::time::sleep(delay).await;
     let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
-    let endpoint = signalling::endpoint(socket, None)?;
+    let endpoint = signalling::client_endpoint(socket)?;
     let connection = endpoint
         .connect_with(config, anchor, ANCHOR_NAME)?
         .await
