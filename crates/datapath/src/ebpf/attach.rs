@@ -80,6 +80,8 @@ impl Attached {
 /// their programs' names. Filters of other owners with the same priority and handle stay.
 #[must_use]
 pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
+    // The library would tell on standard error of every device that has none.
+    let print = libbpf_rs::set_print(None);
     // A hook that is only asked or detached needs no program.
     let nothing = io::stdin();
     let mut removed = Vec::new();
@@ -95,6 +97,7 @@ pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
             removed.push(name);
         }
     }
+    libbpf_rs::set_print(print);
     removed
 }
 
