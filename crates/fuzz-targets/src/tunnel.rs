@@ -61,9 +61,17 @@ pub fn probe(data: &[u8]) {
 /// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
 /// reverses twice to itself, and agrees with another parser where that one accepts the packet.
 pub fn inner(data: &[u8]) {
-    let other = SlicedPacket::from_ip(data);
+    // A length of zero means "as long as it is" to the other parser; ours reads it as it stands.
+    let stated = match data.first().map(|first| first >> 4) {
+        Some(4) => data.get(2..4),
+        _ => data.get(4..6),
+    };
+    let other = match stated {
+        Some(length) if length != [0, 0] => SlicedPacket::from_ip(data).ok(),
+        _ => None,
+    };
     let Ok(inner) = Inner::parse(data) else {
-        let transport = other.ok().and_then(|packet| packet.transport);
+        let transport = other.and_then(|packet| packet.transport);
         assert!(transport.is_none(), "refused what another parser reads: {transport:?}");
         return;
     };
@@ -75,7 +83,7 @@ pub fn inner(data: &[u8]) {
         assert!(matches!(inner.key.protocol, 6 | 17 | 33 | 132 | 136) && inner.key.label == 0);
     }
     assert!(!inner.key.to_string().contains(char::is_control));
-    let Ok(SlicedPacket { net: Some(net), transport, .. }) = other else { return };
+    let Some(SlicedPacket { net: Some(net), transport, .. }) = other else { return };
     let (src, dst, plain) = match &net {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();

@@ -144,6 +144,7 @@ impl FromStr for Join {
         if !rest.is_empty() || join.anchor.is_empty() {
             bail!(damaged);
         }
+        check_name(&join.name)?;
         Ok(join)
     }
 }
@@ -155,7 +156,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, byte)
 }
 
-/// Whether `name` may name a host: letters, digits, `-`, `_` and `.`, at most 63 characters.
+/// Whether `name` may name a host: letters, digits, `-` and `_`, at most 40 characters.
 pub fn check_name(name: &str) -> anyhow::Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {
@@ -207,6 +208,13 @@ mod tests {
             let error = wrong.parse::<Join>().unwrap_err().to_string();
             assert!(error.contains("damaged"), "at {at}: {error}");
         }
+    }
+
+    #[test]
+    fn a_line_whose_name_would_write_on_the_terminal_is_refused() {
+        let line = Join { name: "\u{1b}[2J".into(), ..join() }.to_string();
+        let error = line.parse::<Join>().unwrap_err().to_string();
+        assert!(!error.contains('\u{1b}'), "{error:?}");
     }
 
     #[test]

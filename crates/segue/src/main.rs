@@ -36,6 +36,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if !matches!(cli.verb, Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_)) {
+        segue_linux::process::end_on_broken_pipe();
+    }
     let result: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Host(args) => cmd::host::run(args),

@@ -71,6 +71,28 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
     }
 }
 
+#[test]
+fn every_link_between_the_documents_leads_to_a_file() {
+    let mut links = 0;
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/configuration.md",
+        "docs/measuring.md",
+        "docs/operation.md",
+    ] {
+        let text = read(document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let inside = !link.is_empty() && !link.contains("://");
+            let target = root().join(document).with_file_name(link);
+            assert!(!inside || target.exists(), "{document}: {link}");
+            links += usize::from(inside);
+        }
+    }
+    assert!(links > 5, "{links} links found");
+}
+
 /// A line with its default in force: `#key = value` without the mark.
 fn uncommented(line: &str) -> String {
     let key =
@@ -120,6 +142,10 @@ fn example(role: &str) -> String {
 }
 
 fn read(path: &str) -> String {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../..", path].iter().collect();
+    let path = root().join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect()
 }

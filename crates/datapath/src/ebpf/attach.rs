@@ -76,12 +76,19 @@ impl Attached {
     }
 }
 
+/// The library's messages, a verifier's log of hundreds of lines among them, go to the log and not to
+/// standard error: what a person needs to know is in the error that is returned.
+pub(super) fn messages_to_log() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end());
+    })));
+}
+
 /// Removes the filters that a crashed daemon left on a device of the calling thread's namespace;
 /// their programs' names. Filters of other owners with the same priority and handle stay.
 #[must_use]
 pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
-    // The library would tell on standard error of every device that has none.
-    let print = libbpf_rs::set_print(None);
+    messages_to_log();
     // A hook that is only asked or detached needs no program.
     let nothing = io::stdin();
     let mut removed = Vec::new();
@@ -97,7 +104,6 @@ pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
             removed.push(name);
         }
     }
-    libbpf_rs::set_print(print);
     removed
 }
 

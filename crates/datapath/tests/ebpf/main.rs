@@ -7,6 +7,7 @@ mod forward;
 mod hostile;
 mod moves;
 mod traffic;
+mod wire;
 mod world;
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};

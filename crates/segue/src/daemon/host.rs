@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use segue_clock::{Machine, Time};
-use segue_datapath::{Datapath, Event, ProbeKind, Role, Setup};
+use segue_datapath::{Datapath, DatapathError, Event, ProbeKind, Role, Setup};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use self::signal::{Signal, SignalEvent};
-use super::events::Events;
+use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK};
 use super::routing::Routing;
 use super::status;
@@ -67,6 +67,7 @@ struct Daemon {
     held: Held,
     signal: Signal,
     events: Events,
+    trouble: Trouble,
     /// The inner addresses that the datapath has.
     inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
@@ -91,6 +92,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         signal,
         held: Held::default(),
         events: Events::default(),
+        trouble: Trouble::default(),
         inner: Vec::new(),
         attached: BTreeSet::new(),
         started: monotonic(),
@@ -156,6 +158,8 @@ pub fn random_seed() -> anyhow::Result<[u8; 32]> {
 }
 
 impl Daemon {
+    /// Gives the machine an input and does what it says. What the datapath cannot do is told and left
+    /// undone; an error is what leaves the host without a tunnel.
     fn feed(&mut self, input: HostInput) -> anyhow::Result<()> {
         let now = monotonic();
         self.machine.handle(now, input);
@@ -163,8 +167,12 @@ impl Daemon {
         while let Some(output) = self.machine.poll() {
             if let HostOutput::SendProbe(probe) = output {
                 probes.push(packets::order(&probe, ProbeKind::Request));
-            } else {
-                self.apply(now, output)?;
+            } else if let Err(error) = self.apply(now, output) {
+                if error.is::<DatapathError>() {
+                    self.trouble.tell(now, &error);
+                } else {
+                    return Err(error);
+                }
             }
         }
         if !probes.is_empty()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_lab::{Direction, Record};
+use segue_linux::clock::monotonic;
 use segue_wire::TUNNEL_PORT;
 
 use super::stage::{Plan, Stage, path};
@@ -11,6 +12,8 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
+/// Tries on a machine that stands still at times.
+const ATTEMPTS: usize = 5;
 /// Delay of the other path in one direction.
 const OTHER: f64 = 30.0;
 
@@ -25,8 +28,8 @@ fn flows_of_a_dead_direction_move_within_the_bound_and_the_other_direction_goes_
             let stage = Stage::running(plan);
             let voice = Voice::start(&stage, 7_200, INTERVAL);
             for dead in Direction::ALL {
-                settle(&stage);
-                dies(&stage, &voice, dead, t_ka, datapath);
+                let valid = (0..ATTEMPTS).any(|_| dies(&stage, &voice, dead, t_ka, datapath));
+                assert!(valid, "this machine stands still all the time");
             }
         }
     });
@@ -43,18 +46,29 @@ fn data(log: &[Record], way: Direction) -> Vec<Time> {
     packets.iter().filter(|p| !truth::is_probe(p)).map(|p| p.arrival).collect()
 }
 
-fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str) {
+/// One direction of wifi dies for three seconds. False if that measured nothing.
+fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str) -> bool {
+    settle(stage);
+    let settled = monotonic();
     stage.forget();
     std::thread::sleep(Duration::from_millis(200));
     let bound = path(&stage.status("host").unwrap(), "wifi")["bound_ms"].as_f64().unwrap();
+    if stage.stood_still(settled, &["wifi", "lte"]) {
+        return false;
+    }
     let silent = stage.net.wifi().set_silent(dead, true);
     std::thread::sleep(Duration::from_secs(3));
     let (wifi, lte) = (stage.net.wifi().take_log(), stage.net.lte().take_log());
+    let disturbed = stage.stood_still(settled, &["lte"]);
     stage.net.wifi().set_silent(dead, false);
+    if disturbed {
+        return false;
+    }
 
     let before = |log: &[Record], way| data(log, way).iter().filter(|at| **at < silent).count();
     for way in Direction::ALL {
-        assert!(before(&wifi, way) > 0 && before(&lte, way) == 0, "the flow is on wifi at first");
+        let here = (before(&wifi, way), before(&lte, way));
+        assert!(here.0 > 0 && here.1 == 0, "{} at first: {here:?}", way.name());
     }
     let moved = data(&lte, dead).into_iter().find(|at| *at >= silent).expect("it moves");
     let moved_ms = moved.since(silent).as_millis_f64();
@@ -73,9 +87,10 @@ fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str
         dead.name(),
         other.name(),
     );
-    assert!(moved_ms <= most + INTERVAL.as_millis_f64() + scheduling);
+    assert!(moved_ms <= most + INTERVAL.as_millis_f64() + scheduling, "{}", stage.story(silent));
     assert_eq!(lost, 0, "the other direction never broke");
     if dead == Direction::Up {
-        assert!(stays > 0 && elsewhere == 0, "the downlink is where it was");
+        assert!(stays > 0 && elsewhere == 0, "{}", stage.story(silent));
     }
+    true
 }

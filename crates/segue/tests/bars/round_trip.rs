@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
@@ -9,7 +10,7 @@ use segue_lab::DemoNet;
 use segue_wire::TUNNEL_PORT;
 use serde_json::Value;
 
-use super::stage::{Plan, Stage, path};
+use super::stage::{PATIENCE, Plan, Stage, path};
 use super::{DATAPATHS, shared, together, truth};
 
 /// Where our `segue probe --listen` listens, beside the tunnels.
@@ -31,10 +32,16 @@ impl Probe {
         Probe(command.spawn().unwrap())
     }
 
-    /// All its lines, when it has ended.
+    /// All its lines, when it has ended, which it must do by itself.
     pub fn finish(mut self) -> Vec<Value> {
-        let mut text = String::new();
-        self.0.stdout.as_mut().unwrap().read_to_string(&mut text).unwrap();
+        let mut output = self.0.stdout.take().unwrap();
+        let (sink, text) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            output.read_to_string(&mut text).unwrap();
+            sink.send(text)
+        });
+        let text = text.recv_timeout(PATIENCE).expect("the probe ends");
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }

@@ -19,7 +19,7 @@ use segue_netem::{LinkSpec, Loss};
 use serde_json::{Value, json};
 
 /// How long anything may take that is not measured.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What differs between stages.
 pub struct Plan {
@@ -117,12 +117,12 @@ impl Stage {
         Stage { host: None, _anchor: anchor, join, plan, net, files }
     }
 
-    /// Starts the host and returns when.
-    pub fn start_host(&mut self) -> Time {
+    /// Starts the host with further lines in its file, and returns when.
+    pub fn start_host(&mut self, lines: &str) -> Time {
         self.host = None;
         let (k, period) = self.plan.keepalive;
         let mut text = format!(
-            "control = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n[keepalive]\nk = {k}\n",
+            "{lines}\ncontrol = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n[keepalive]\nk = {k}\n",
             self.files.path().join("host"),
             self.plan.datapath,
             self.plan.steering,
@@ -137,7 +137,7 @@ impl Stage {
     /// As [`new`](Stage::new), with the host running and both paths up at both ends.
     pub fn running(plan: Plan) -> Stage {
         let mut stage = Stage::new(plan);
-        stage.start_host();
+        stage.start_host("");
         stage.both_up();
         stage
     }
@@ -195,6 +195,47 @@ impl Stage {
             let mut later = events.filter(|event| instant(event) >= from);
             later.find(|event| wanted(event)).map(|event| (instant(event), event.clone()))
         })
+    }
+
+    /// Whether a daemon changed its mind about a path since an instant: a machine that stands still
+    /// looks like a network that does. What is measured after such a moment is measured again.
+    pub fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
+        let changed = |role: &str| {
+            let status = self.status(role).unwrap();
+            let mut events = status["events"].as_array().unwrap().iter();
+            events.any(|event| {
+                event["kind"] == "path_state"
+                    && instant(event) >= from
+                    && paths.iter().any(|path| event["path"] == *path)
+            })
+        };
+        let changed = changed("host") || changed("anchor");
+        if changed {
+            println!("again: the machine stood still for a moment");
+        }
+        changed
+    }
+
+    /// What both daemons reported from an instant on, for a message of failure.
+    pub fn story(&self, from: Time) -> String {
+        let mut lines = Vec::new();
+        for role in ["host", "anchor"] {
+            let status = self.status(role).unwrap_or_default();
+            for event in status["events"].as_array().into_iter().flatten() {
+                let [kind, path, to, detail] = ["kind", "path", "to", "detail"].map(|k| &event[k]);
+                let at = instant(event);
+                if at >= from {
+                    let line = format!(
+                        "{:8.1} ms {role} {kind} {path} {to} {detail} downlink {}",
+                        at.since(from).as_millis_f64(),
+                        event["downlink"]
+                    );
+                    lines.push((at, line));
+                }
+            }
+        }
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line + "\n").collect()
     }
 
     /// An emulated access by its name.
