@@ -1,7 +1,7 @@
 //! What the tunnel costs: TCP over the bare wire, over the kernel's VXLAN and over this datapath, in
 //! namespaces of its own. Needs root and `iperf3`.
 //!
-//! `tunnel_bench [--json] [--rounds N] [--seconds N]`
+//! `tunnel_bench [--json] [--rounds N] [--seconds N] [--whole | --wire-like]`
 //!
 //! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a
 //! real one (cut to packets before it, merged by GRO behind it). Sender and receiver are pinned to a
@@ -99,7 +99,11 @@ fn bench() -> Result<(), Error> {
     let (rounds, seconds) = (number("--rounds", 5), number("--seconds", 3));
     let net = Net::new()?;
     let mut samples: BTreeMap<(bool, Carrier), Vec<Sample>> = BTreeMap::new();
+    let only = |name: &str| args.iter().any(|a| a == name);
     for whole in [true, false] {
+        if only(if whole { "--wire-like" } else { "--whole" }) {
+            continue;
+        }
         net.set_offloads(whole)?;
         for round in 0..rounds {
             for i in 0..Carrier::ALL.len() {

@@ -8,6 +8,9 @@
 mod attach;
 mod convert;
 mod device;
+mod locals;
+#[cfg(test)]
+mod packets;
 mod reader;
 mod skel;
 mod tables;
@@ -26,9 +29,11 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::{DropReason, FlowKey};
 
+pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::convert::{PATH_USED, kernel_order, kernel_path};
 use self::device::{DeviceKind, Injector, Tun};
+use self::locals::Watch;
 use self::reader::Shore;
 use self::skel::{SegueSkelBuilder, Shared, endpoint, path_config, path_state};
 use self::tables::{Tables, kernel, unmapped};
@@ -117,9 +122,12 @@ impl Ebpf {
         sink: EventSink,
         options: EbpfOptions,
     ) -> Result<Ebpf, DatapathError> {
+        attach::messages_to_log();
         let tun = Tun::create(setup)?;
         let (programs, tables) = load(setup, tun.ifindex)?;
         tables.set_alive(monotonic())?;
+        let watch = Watch::open()?;
+        locals::refresh(&tables)?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
         let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
@@ -132,7 +140,7 @@ impl Ebpf {
             .spawn({
                 let shore = Arc::clone(&shore);
                 move || {
-                    if let Err(error) = reader::run(&shore, &sink, &stopped) {
+                    if let Err(error) = reader::run(&shore, &sink, &watch, &stopped) {
                         tracing::error!(%error, "the thread of the packet path ends");
                     }
                 }
@@ -207,17 +215,19 @@ fn load(setup: &Setup, tun_ifindex: u32) -> Result<(Programs, Tables), DatapathE
         MapHandle::try_from(&maps.segue_state),
         MapHandle::try_from(&maps.segue_flows),
         MapHandle::try_from(&maps.segue_inner),
+        MapHandle::try_from(&maps.segue_locals),
         MapHandle::try_from(&maps.segue_drops),
         MapHandle::try_from(&maps.segue_alive),
         MapHandle::try_from(&maps.segue_events),
     ]
     .map(|map| map.map_err(|e| kernel("keep an eBPF table", &e)));
-    let [paths, state, flows, inner, drops, alive, events] = all;
+    let [paths, state, flows, inner, locals, drops, alive, events] = all;
     let tables = Tables {
         paths: paths?,
         state: state?,
         flows: flows?,
         inner: inner?,
+        locals: locals?,
         drops: drops?,
         alive: alive?,
         events: events?,
@@ -268,6 +278,10 @@ impl Datapath for Ebpf {
     fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         let mut path = kernel_path(config);
+        if let Some(local) = config.local {
+            // The daemon may know of a new address before this half has heard of it.
+            self.shore.tables.add_local(local.ip())?;
+        }
         match self.paths.get(&slot) {
             Some(old) if (old.tx_cookie, old.rx_cookie) == (path.tx_cookie, path.rx_cookie) => {
                 path.flags = old.flags;

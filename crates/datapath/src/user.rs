@@ -30,14 +30,15 @@ use path::{Path, State, lock};
 use socket::{Endpoint, Socket};
 
 mod checksum;
-mod coalesce;
+pub mod coalesce;
 mod control;
+pub mod dry_run;
 mod egress;
 mod flows;
 mod ingress;
 mod path;
 mod probes;
-mod segment;
+pub mod segment;
 mod socket;
 mod tun;
 

@@ -192,6 +192,20 @@ fn a_lost_interval_is_made_up_for_by_the_next() {
 }
 
 #[test]
+fn an_outage_that_the_caller_knows_of_counts_but_is_in_no_value() {
+    let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
+    let t_l = ms(1_000);
+    loss.observe(at_ms(0), 100, 100, t_l, &mut total);
+    loss.observe(at_ms(500), 150, 150, t_l, &mut total);
+    loss.outage();
+    // The first pair after it ends the outage; a new interval begins there.
+    assert_eq!(loss.observe(at_ms(9_000), 1_000, 150, t_l, &mut total), None);
+    assert_eq!(loss.observe(at_ms(9_900), 1_090, 195, t_l, &mut total), None);
+    assert_eq!(loss.observe(at_ms(10_000), 1_100, 200, t_l, &mut total), Some(0.5));
+    assert_eq!(total, Counted { sent: 1_000, received: 100 });
+}
+
+#[test]
 fn an_interval_in_which_nothing_was_sent_has_no_value() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
     loss.observe(at_ms(0), 7, 7, ms(100), &mut total);

@@ -11,9 +11,13 @@ use crate::Class;
 pub struct Config {
     /// A path is better if its score is higher by more than this, in points of score.
     pub margin: f64,
-    /// A better path must stay better so long before flows move to it. Doubled for each failure of
-    /// that path beyond the first that is not yet forgiven.
+    /// A better path that came up after the one in use, and less than `settle` ago, must stay better
+    /// so long before flows move to it: a path that returns is used again promptly. Doubled for each
+    /// failure of that path beyond the first that is not yet forgiven.
     pub hold: Span,
+    /// Between paths that both have been up for a while, the better one must stay better so long: a
+    /// passing queue or a few losses move nothing.
+    pub settle: Span,
     /// The longest that `hold` grows to for a path that keeps failing.
     pub max_hold: Span,
     /// One failure of a path is forgiven per this span since its last one.
@@ -28,7 +32,7 @@ pub struct Config {
 
 impl Default for Config {
     /// Margin 5 points, which is two thirds of a doubling of TCP's rate in the bulk score and under a
-    /// quarter of a quality class in the E-model; hold 0.5 s, growing to at most 30 s; a failure is
+    /// quarter of a quality class in the E-model; hold 0.5 s, growing to at most 30 s; settle 2 s; a failure is
     /// forgiven in 60 s; 2 s between two moves by choice.
     ///
     /// Code points by RFC 4594 (service classes) and RFC 8622 (lower effort). Streaming (CS3, AF3x)
@@ -51,6 +55,7 @@ impl Default for Config {
         Config {
             margin: 5.0,
             hold: Span::from_millis(500),
+            settle: Span::from_secs(2),
             max_hold: Span::from_secs(30),
             forgive: Span::from_secs(60),
             min_stay: Span::from_secs(2),

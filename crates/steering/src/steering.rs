@@ -60,7 +60,7 @@ impl Steering {
         flaps.observe(now, paths, config);
         let ranking = Ranking::new(now, class, paths, flaps, config);
         let state = classes.entry(class).or_default();
-        state.update_leads(now, &ranking, flaps, config);
+        state.update_leads(now, paths, &ranking, flaps, config);
         let (path, reason) = state.pick(now, paths, &ranking, flaps, config)?;
         let previous = state.current.replace(path);
         if previous != Some(path) {
@@ -127,16 +127,32 @@ impl Ranking {
 
 impl State {
     /// Notes which paths lead the one in use by more than the margin, and until when they must.
-    fn update_leads(&mut self, now: Time, ranking: &Ranking, flaps: &Flaps, config: &Config) {
-        let Some(bar) = self.current.and_then(|id| ranking.value(id)) else {
+    fn update_leads(
+        &mut self,
+        now: Time,
+        paths: &[PathView],
+        ranking: &Ranking,
+        flaps: &Flaps,
+        config: &Config,
+    ) {
+        let since = |id: PathId| paths.iter().find(|path| path.id == id).map(|path| path.since);
+        let Some((bar, current_since)) =
+            self.current.and_then(|id| Some((ranking.value(id)?, since(id)?)))
+        else {
             self.better.clear();
             return;
+        };
+        let is_newcomer = |id: PathId| {
+            since(id).is_some_and(|since| {
+                since >= current_since + config.hold && now.since(since) < config.settle
+            })
         };
         let leads = |id: PathId| ranking.value(id).is_some_and(|x| x > bar + config.margin);
         self.better.retain(|id, _| leads(*id));
         for (id, _) in ranking.scores.iter().filter(|(id, _)| leads(*id)) {
             let lead = self.better.entry(*id).or_insert(Lead { since: now, due: now });
-            lead.due = lead.since + flaps.hold(now, *id, config);
+            let hold = flaps.hold(now, *id, config);
+            lead.due = lead.since + if is_newcomer(*id) { hold } else { hold.max(config.settle) };
         }
     }
 

@@ -191,25 +191,43 @@ fn a_lead_that_breaks_starts_again_from_zero() {
     assert_eq!(world.choose().unwrap().path, LTE);
     for _ in 0..20 {
         world.wifi.rtt_s = Some(0.02);
-        assert!(world.run(Span::from_millis(400)).is_none());
+        assert!(world.run(Span::from_millis(1_900)).is_none());
         world.wifi.rtt_s = Some(0.7);
         assert!(world.run(STEP).is_none());
     }
     world.wifi.rtt_s = Some(0.02);
     // The lead begins with the first look at it, one step later.
-    assert_eq!(world.run(Span::from_secs(2)).unwrap().0, Config::default().hold + STEP);
+    assert_eq!(world.run(Span::from_secs(3)).unwrap().0, Config::default().settle + STEP);
+}
+
+#[test]
+fn a_path_that_comes_up_late_is_used_after_the_short_hold_and_one_that_was_there_after_the_long() {
+    for (late, expected) in [(true, Config::default().hold), (false, Config::default().settle)] {
+        let mut world = World::new(Config::default());
+        world.wifi.usable = !late;
+        world.wifi.rtt_s = Some(0.7);
+        assert_eq!(world.choose().unwrap().path, LTE);
+        world.now += Span::from_secs(10);
+        world.wifi.rtt_s = Some(0.02);
+        if late {
+            world.wifi_usable(true);
+        }
+        assert!(!world.choose().unwrap().is_move());
+        assert_eq!(world.run(Span::from_secs(5)).unwrap().0, expected, "late {late}");
+    }
 }
 
 #[test]
 fn two_moves_by_choice_are_apart_by_the_least_stay_but_a_failure_does_not_wait() {
-    let mut world = World::new(Config::default());
+    let config = Config { min_stay: Span::from_secs(4), ..Config::default() };
+    let mut world = World::new(config.clone());
     world.lte.preference = -50.0;
     world.choose();
     world.lte.preference = 50.0;
     assert_eq!(world.run(Span::from_secs(5)).unwrap().1.path, LTE);
     world.lte.preference = -50.0;
     let (after, _) = world.run(Span::from_secs(5)).unwrap();
-    assert_eq!(after, Config::default().min_stay);
+    assert_eq!(after, config.min_stay);
     world.wifi_usable(false);
     assert_eq!(world.choose().unwrap().reason, Reason::Down);
 }
@@ -273,7 +291,7 @@ fn noise_within_the_margin_moves_nothing_and_large_noise_moves_no_more_often_tha
     let config = Config::default();
     for (noise, most) in [(0.5 * config.margin, 0), (30.0, 30)] {
         let mut rng = Rng::new(7);
-        let mut world = World::new(Config { hold: STEP, ..config.clone() });
+        let mut world = World::new(Config { hold: STEP, settle: STEP, ..config.clone() });
         world.lte = path(LTE, 0.02, 0.0);
         world.choose();
         let mut moves = 0;

@@ -59,6 +59,15 @@ struct inner_key {
 	__u32 address[4];
 };
 
+/* The machine's own addresses: what goes elsewhere is not ours, whatever its port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct inner_key);
+	__type(value, __u32);
+} segue_locals SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -149,6 +158,14 @@ static __always_inline void copy_address(__u32 to[4], const __u32 from[4])
 	to[1] = from[1];
 	to[2] = from[2];
 	to[3] = from[3];
+}
+
+static __always_inline int is_local(const __u32 address[4])
+{
+	struct inner_key key;
+
+	copy_address(key.address, address);
+	return bpf_map_lookup_elem(&segue_locals, &key) != 0;
 }
 
 static __always_inline __u16 fold(__u64 sum)

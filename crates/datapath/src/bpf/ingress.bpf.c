@@ -118,7 +118,8 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */)
 		return PASS;
 	reason = read_outer(skb, l2, &outer);
-	if (reason == NOT_OURS || daemon_is_gone(bpf_ktime_get_coarse_ns()))
+	if (reason == NOT_OURS || !is_local(outer.local) ||
+	    daemon_is_gone(bpf_ktime_get_coarse_ns()))
 		return PASS;
 	if (reason == TOO_SHORT)
 		return drop(DROP_TRUNCATED);

@@ -57,20 +57,21 @@ static __always_inline __u16 inner_ethertype(const __u8 *inner, __u32 len)
 	return 0;
 }
 
-/* Valid data of one of our paths, with a live daemon. */
-static __always_inline int is_data(const struct tunnel_header *header)
+/* Valid data of one of our paths, for an address of ours, with a live daemon. */
+static __always_inline int is_data(const struct tunnel_header *header, const __u32 local[4])
 {
 	struct path_config *path;
 
 	if (header->version_type != HEADER_VERSION << 4 || check_header(header) >= 0)
 		return 0;
 	path = path_of(bpf_ntohl(header->index));
-	return path && path->rx_cookie == header->cookie &&
+	return path && path->rx_cookie == header->cookie && is_local(local) &&
 	       !daemon_is_gone(bpf_ktime_get_coarse_ns());
 }
 
 static __always_inline int strip_if_data(struct xdp_md *ctx, const struct ethhdr *eth,
 					 const struct udphdr *udp,
+					 const __u32 local[4],
 					 const struct tunnel_header *packed, const __u8 *inner,
 					 __u32 available, int strip)
 {
@@ -84,7 +85,7 @@ static __always_inline int strip_if_data(struct xdp_md *ctx, const struct ethhdr
 	if (len != available || len < sizeof(*udp) + sizeof(header))
 		return XDP_PASS;
 	ethertype = inner_ethertype(inner, len - sizeof(*udp) - sizeof(header));
-	if (!ethertype || !is_data(&header))
+	if (!ethertype || !is_data(&header, local))
 		return XDP_PASS;
 	return strip_outer(ctx, strip, ethertype, &frame, bpf_ntohl(header.index), header.flags);
 }
@@ -94,6 +95,7 @@ int segue_xdp(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
+	__u32 local[4];
 
 	if ((void *)(eth + 1) > end)
 		return XDP_PASS;
@@ -104,7 +106,8 @@ int segue_xdp(struct xdp_md *ctx)
 		    f->udp.dest != port || f->ip.frag_off & bpf_htons(FRAGMENT_MASK) ||
 		    (f->ip.tos & ECN_MASK) == ECN_CE)
 			return XDP_PASS;
-		return strip_if_data(ctx, &f->eth, &f->udp, &f->header, f->inner,
+		map_v4(local, f->ip.daddr);
+		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,
 				     bpf_ntohs(f->ip.tot_len) - sizeof(f->ip),
 				     offsetof(struct frame_v4, inner) - ETH_HLEN);
 	}
@@ -114,7 +117,8 @@ int segue_xdp(struct xdp_md *ctx)
 		if ((void *)(f + 1) > end || f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != port ||
 		    (f->ip.flow_lbl[0] >> 4 & ECN_MASK) == ECN_CE)
 			return XDP_PASS;
-		return strip_if_data(ctx, &f->eth, &f->udp, &f->header, f->inner,
+		copy_address(local, f->ip.daddr.s6_addr32);
+		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,
 				     bpf_ntohs(f->ip.payload_len),
 				     offsetof(struct frame_v6, inner) - ETH_HLEN);
 	}

@@ -16,6 +16,7 @@ use segue_wire::flow::Inner;
 use segue_wire::{DropReason, FlowKey, Probe};
 
 use super::device::{Injector, Tun, VNET_LEN};
+use super::locals::{self, Watch};
 use super::skel::{Shared, probe_event};
 use super::tables::{Tables, unmapped};
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role};
@@ -151,6 +152,7 @@ impl Held {
 pub(super) fn run(
     shore: &Shore,
     sink: &EventSink,
+    watch: &Watch,
     stop: &UnixStream,
 ) -> Result<(), libbpf_rs::Error> {
     let mut builder = RingBufferBuilder::new();
@@ -171,10 +173,17 @@ pub(super) fn run(
             PollFd::new(shore.tun.as_fd(), PollFlags::POLLIN),
             PollFd::new(events_fd, PollFlags::POLLIN),
             PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch.as_fd(), PollFlags::POLLIN),
         ];
         let _ = poll(&mut fds, PollTimeout::from(1000u16));
         if fds[2].any() == Some(true) {
             return Ok(());
+        }
+        if fds[3].any() == Some(true) {
+            watch.drain();
+            if let Err(error) = locals::refresh(&shore.tables) {
+                tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
+            }
         }
         events.consume()?;
         read_packets(shore, sink, &mut buffers);

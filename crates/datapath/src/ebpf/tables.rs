@@ -1,6 +1,6 @@
 //! The programs' maps with typed keys and values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
@@ -19,6 +19,7 @@ pub(super) struct Tables {
     pub(super) state: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) inner: MapHandle,
+    pub(super) locals: MapHandle,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
     pub(super) events: MapHandle,
@@ -49,6 +50,24 @@ impl Tables {
     pub(super) fn remove_inner(&self, address: IpAddr) {
         // An address that is not there is what was wanted.
         let _ = self.inner.delete(inner_key { address: mapped(address) }.bytes());
+    }
+
+    /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
+    pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
+        present.iter().try_for_each(|address| self.add_local(*address))?;
+        for key in self.locals.keys() {
+            let known = inner_key::from_bytes(&key).map(|key| unmapped(key.address));
+            if known.is_some_and(|address| !present.contains(&address)) {
+                // Gone already is as good.
+                let _ = self.locals.delete(&key);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_local(&self, address: IpAddr) -> Result<(), DatapathError> {
+        let key = inner_key { address: mapped(address) };
+        put(&self.locals, "write an address of this machine", &key, &1u32)
     }
 
     pub(super) fn bind(&self, key: &FlowKey, slot: u32, now: Time) -> Result<(), DatapathError> {

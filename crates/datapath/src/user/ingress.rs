@@ -26,24 +26,24 @@ const QUEUED: Span = Span::from_secs(10);
 
 /// What one batch asks for once the tables are unlocked.
 #[derive(Default)]
-struct Work<'a> {
-    packets: Vec<&'a [u8]>,
-    answers: Vec<Answer>,
-    events: Vec<Event>,
+pub struct Work<'a> {
+    pub packets: Vec<&'a [u8]>,
+    pub answers: Vec<Answer>,
+    pub events: Vec<Event>,
 }
 
 /// A datagram's circumstances.
 #[derive(Clone, Copy)]
-struct Arrival {
-    from: SocketAddr,
-    endpoint: Endpoint,
-    at: Time,
-    kernel_stamp: bool,
+pub struct Arrival {
+    pub from: SocketAddr,
+    pub endpoint: Endpoint,
+    pub at: Time,
+    pub kernel_stamp: bool,
 }
 
 /// The path and the binding that the previous packet of the batch used; most packets repeat them.
 #[derive(Default)]
-struct Last {
+pub struct Last {
     header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, u32)>,
     /// An inner address that was found to be right on a path.
@@ -125,21 +125,33 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let at = stamp.unwrap_or(now);
         let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some() };
         let bytes = batch.bytes(datagram);
-        let size = datagram.received.gro_size.unwrap_or(bytes.len()).max(1);
-        if bytes.is_empty() {
-            shared.drops.add(DropReason::Truncated, 1);
-        }
-        for packet in bytes.chunks(size) {
-            let result = take_packet(shared, &mut core, &arrival, packet, &mut last, &mut work);
-            if let Err(reason) = result {
-                shared.drops.add(reason, 1);
-            }
-        }
+        let size = datagram.received.gro_size;
+        take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
     }
     drop(core);
     work.answers.iter().for_each(|answer| probes::send_answer(answer, &shared.drops));
     deliver(shared, tun_fd, &work.packets);
     work.events.into_iter().for_each(|event| (shared.sink)(event));
+}
+
+/// Takes in what the kernel gave as one datagram: packets of `size` bytes each, the last maybe shorter.
+pub fn take_datagram<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    bytes: &'a [u8],
+    size: Option<usize>,
+    last: &mut Last,
+    work: &mut Work<'a>,
+) {
+    if bytes.is_empty() {
+        shared.drops.add(DropReason::Truncated, 1);
+    }
+    for packet in bytes.chunks(size.unwrap_or(bytes.len()).max(1)) {
+        if let Err(reason) = take_packet(shared, core, arrival, packet, last, work) {
+            shared.drops.add(reason, 1);
+        }
+    }
 }
 
 /// Checks one packet of the tunnel and takes it in.
@@ -190,7 +202,14 @@ fn take_data<'a>(
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
-    let inner = Inner::parse(body)?;
+    let inner = Inner::parse(body);
+    {
+        // Counted also where it is refused below: it was not lost.
+        let mut rx = lock(&path.state.rx);
+        rx.packets = rx.packets.wrapping_add(1);
+        rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
+    }
+    let inner = inner?;
     let host = shared.role == Role::Host;
     let address = if host { inner.key.dst } else { inner.key.src };
     if last.admitted != Some((address, path.slot)) {
@@ -206,9 +225,6 @@ fn take_data<'a>(
         core.flows.bind(back.0, back.1, now);
         last.learned = Some(back);
     }
-    let mut rx = lock(&path.state.rx);
-    rx.packets = rx.packets.wrapping_add(1);
-    rx.bytes += inner.len as u64;
     work.packets.push(&body[..inner.len]);
     Ok(())
 }
@@ -222,11 +238,7 @@ fn take_request(
 ) -> Result<(), DropReason> {
     let probe = Probe::open(packet, &path.config.key)?;
     let mut rx = lock(&path.state.rx);
-    // RFC 1982, section 3.2: newer means ahead by less than half of the numbers.
-    if rx.last_request.is_some_and(|last| probe.seq.wrapping_sub(last) as i32 <= 0) {
-        return Err(DropReason::Replay);
-    }
-    rx.last_request = Some(probe.seq);
+    rx.expect_newer(probe.seq)?;
     rx.packets = rx.packets.wrapping_add(1);
     *lock(&path.state.endpoint) = arrival.endpoint;
     let event = event(path, arrival, header, probe, ProbeKind::Request, &rx);
@@ -251,6 +263,9 @@ fn take_response(
     let unsolicited = header.flags & RESPONSE_UNSOLICITED != 0;
     let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
     let mut rx = lock(&path.state.rx);
+    if unsolicited {
+        rx.expect_newer(probe.seq)?;
+    }
     rx.packets = rx.packets.wrapping_add(1);
     let mut event = event(path, arrival, header, probe, kind, &rx);
     event.sent_at = if unsolicited { None } else { rx.sent_at(probe.seq) };

@@ -5,23 +5,29 @@ use segue_wire::DropReason;
 
 use super::checksum::{Sum, pseudo_header, set_ipv4};
 
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 /// TCP flags (RFC 9293, 3.1), byte 13 of the header.
-pub const FIN: u8 = 1;
-pub const PSH: u8 = 8;
-pub const ACK: u8 = 16;
-pub const CWR: u8 = 128;
+pub(super) const FIN: u8 = 1;
+pub(super) const PSH: u8 = 8;
+pub(super) const ACK: u8 = 16;
+pub(super) const CWR: u8 = 128;
 
 /// The header in front of each packet on the TUN descriptor: `struct virtio_net_hdr` in the machine's
 /// byte order (Virtual I/O Device 1.2, section 5.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
+    /// What is known of the checksums: [`VnetHeader::NEEDS_CSUM`], [`VnetHeader::DATA_VALID`].
     pub flags: u8,
+    /// How to cut the packet.
     pub gso_type: u8,
+    /// Bytes of all headers, a hint.
     pub hdr_len: u16,
+    /// Bytes of payload in each packet.
     pub gso_size: u16,
+    /// Where the checksum begins, in bytes from the IP header.
     pub csum_start: u16,
+    /// Where it is to be written, in bytes from there.
     pub csum_offset: u16,
 }
 
@@ -32,9 +38,13 @@ impl VnetHeader {
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksums of the packet are known to be right.
     pub const DATA_VALID: u8 = 2;
+    /// One packet.
     pub const GSO_NONE: u8 = 0;
+    /// TCP over IPv4.
     pub const GSO_TCPV4: u8 = 1;
+    /// TCP over IPv6.
     pub const GSO_TCPV6: u8 = 4;
+    /// UDP datagrams.
     pub const GSO_UDP_L4: u8 = 5;
     /// The first segment carries CWR, the others must not.
     pub const GSO_ECN: u8 = 0x80;
@@ -216,4 +226,4 @@ fn finish_segment(
 }
 
 #[cfg(test)]
-pub mod tests;
+pub(super) mod tests;

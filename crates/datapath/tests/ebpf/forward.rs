@@ -5,15 +5,16 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use etherparse::{Ipv4Header, PacketBuilder};
+use segue_datapath::Datapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_linux::link::{self, Feature, Prefix, Route, add_route, set_feature};
 use segue_linux::netns::Netns;
 
-use crate::traffic::{bulk_tcp, datagrams};
+use crate::traffic::{bulk_tcp, datagrams, set_option};
 use segue_wire::{DropReason, Header, PacketType};
 
-use crate::hostile::stranger;
-use crate::world::{Family, Wire, World, anchor_slot, eventually, may_run};
+use crate::hostile::{request, stranger};
+use crate::world::{Family, PORT, Wire, World, anchor_slot, eventually, may_run};
 
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 6, 0, 2);
 
@@ -72,6 +73,58 @@ fn an_anchor_forwards_both_ways_to_any_kind_of_wire() {
     }
 }
 
+/// What an anchor that is also a router must leave alone: a tunnel packet, valid in all but that it
+/// is for another machine's port.
+#[test]
+fn packets_to_another_machines_port_are_forwarded_untouched() {
+    if !may_run() {
+        return;
+    }
+    for xdp in [Xdp::Off, Xdp::On] {
+        let options = EbpfOptions { xdp, ..EbpfOptions::default() };
+        let world = World::ready(Family::V4, Wire::Whole, 1, options);
+        let behind = correspondent(&world, true);
+        let way = Route::via(Prefix::host(BEHIND), [10, 9, 0, 2]);
+        world.host.ns.run(|| add_route(&way)).unwrap().unwrap();
+        let receiver = behind.run(|| UdpSocket::bind((BEHIND, PORT))).unwrap().unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let before = world.anchor.counters(anchor_slot(0));
+        let local = (Ipv4Addr::new(10, 9, 0, 1), 6000);
+        let sender = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
+        for payload in [tunnelled(9, 0xb8), request(2).to_vec(), vec![1, 2, 3]] {
+            sender.send_to(&payload, (BEHIND, PORT)).unwrap();
+            let mut got = [0; 200];
+            let n = receiver.recv(&mut got).unwrap();
+            assert_eq!(got[..n], payload, "XDP {xdp:?}");
+        }
+        assert_eq!(world.anchor.counters(anchor_slot(0)), before);
+        assert!(world.anchor.datapath.lock().unwrap().drops().is_empty());
+    }
+}
+
+#[test]
+fn an_address_is_served_as_long_as_the_machine_has_it() {
+    if !may_run() {
+        return;
+    }
+    let world = World::ready(Family::V4, Wire::Whole, 1, EbpfOptions::default());
+    let anchor = &world.anchor;
+    let late = Prefix::new([10, 9, 0, 77], 24);
+    let sender = stranger(&world, 6000);
+    sender.set_nonblocking(true).unwrap();
+    let mut seq = 1;
+    let mut answered = || {
+        seq += 1;
+        sender.send_to(&request(seq), (late.addr, PORT)).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        anchor.probes.lock().unwrap().iter().any(|e| e.probe.seq == seq)
+    };
+    anchor.ns.run(|| link::add_address("sg0", late)).unwrap().unwrap();
+    eventually("answers from the new address", &mut answered);
+    anchor.ns.run(|| link::delete_address("sg0", late)).unwrap().unwrap();
+    eventually("silence", || !answered());
+}
+
 #[test]
 fn the_inner_class_is_copied_out_and_congestion_seen_outside_is_carried_in() {
     if !may_run() {
@@ -82,12 +135,12 @@ fn the_inner_class_is_copied_out_and_congestion_seen_outside_is_carried_in() {
         let world = World::ready(Family::V4, Wire::NoGso, 1, options);
         let receiver = world.anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        set_int(&receiver, libc::IP_RECVTOS, 1);
+        set_option(&receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         let sender = world.host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
         let to = receiver.local_addr().unwrap();
         // DSCP 46; not ECN-capable, ECT(0), and CE, which is outer CE too and stays CE inside.
         for tos in [0xb8, 0xba, 0xbb] {
-            set_int(&sender, libc::IP_TOS, tos);
+            set_option(&sender, libc::IPPROTO_IP, libc::IP_TOS, tos);
             sender.send_to(b"x", to).unwrap();
             assert_eq!(i32::from(received_tos(&receiver)), tos);
         }
@@ -104,9 +157,9 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
         let world = World::ready(outer, Wire::NoGso, 1, options);
         let receiver = world.anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        set_int(&receiver, libc::IP_RECVTOS, 1);
+        set_option(&receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         let wire = stranger(&world, 6000);
-        set_int(&wire, libc::IP_TOS, 3);
+        set_option(&wire, libc::IPPROTO_IP, libc::IP_TOS, 3);
         let port = receiver.local_addr().unwrap().port();
         wire.send(&tunnelled(port, 0xb9)).unwrap(); // ECT(1)
         assert_eq!(received_tos(&receiver), 0xbb);
@@ -136,20 +189,6 @@ fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
     ip.write(&mut bytes).unwrap();
     bytes.extend(rest);
     bytes
-}
-
-fn set_int(socket: &UdpSocket, option: libc::c_int, value: libc::c_int) {
-    // SAFETY: these options of IPPROTO_IP read one int, which outlives the call.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 fn received_tos(socket: &UdpSocket) -> u8 {

@@ -21,7 +21,7 @@ fn request_header() -> Header {
     }
 }
 
-fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
+pub fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
     Probe { seq, ..Probe::default() }.seal(&request_header(), &KEY)
 }
 

@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
+mod differential;
 mod forward;
 mod hostile;
 mod moves;
 mod traffic;
+mod wire;
 mod world;
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};

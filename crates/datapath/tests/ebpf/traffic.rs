@@ -79,15 +79,18 @@ fn numbered(number: u32, len: usize) -> Vec<u8> {
 }
 
 fn segment_by(socket: &UdpSocket, len: usize) {
-    let size = len as libc::c_int;
-    // SAFETY: UDP_SEGMENT reads one int, which outlives the call.
+    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, len as libc::c_int);
+}
+
+pub fn set_option(socket: &UdpSocket, level: i32, option: libc::c_int, value: libc::c_int) {
+    // SAFETY: these options read one int, which outlives the call.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_SEGMENT,
-            (&raw const size).cast(),
-            size_of_val(&size) as libc::socklen_t,
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());

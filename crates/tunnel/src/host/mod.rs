@@ -12,6 +12,7 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod flows;
+mod interfaces;
 mod paths;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -22,7 +23,7 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Machine, Span, Time};
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
-use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 pub use flows::Flow;
 use flows::Waiting;
@@ -182,7 +183,7 @@ impl Host {
     fn on_message(&mut self, now: Time, message: FromAnchor) {
         match message {
             FromAnchor::Registered { inner, anchor, tunnel_port } => {
-                self.on_registered(inner, anchor, tunnel_port);
+                self.on_registered(&inner, anchor, tunnel_port);
             }
             FromAnchor::Refused { reason } => {
                 self.out
@@ -205,7 +206,17 @@ impl Host {
         }
     }
 
-    fn on_registered(&mut self, inner: Vec<IpAddr>, anchor: Vec<IpAddr>, tunnel_port: u16) {
+    fn on_registered(&mut self, given: &[IpAddr], anchor: Vec<IpAddr>, tunnel_port: u16) {
+        let inner: Vec<IpAddr> = [true, false]
+            .into_iter()
+            .filter_map(|v4| given.iter().find(|a| a.is_ipv4() == v4 && self.may_be_inner(**a)))
+            .copied()
+            .collect();
+        if inner.is_empty() {
+            let (host, reason) = (String::new(), Refusal::NoAddress);
+            self.out.push_back(HostOutput::Report(Report::Refused { host, reason }));
+            return;
+        }
         let Signal::Up { registered, .. } = &mut self.signal else { return };
         *registered = true;
         self.retry = RETRY_MIN;
@@ -225,6 +236,36 @@ impl Host {
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
             self.offer(number);
+        }
+    }
+
+    /// Whether the anchor may give this address: it would be the host's own and answer for whoever
+    /// has it on the host's networks, so it must be none of theirs.
+    fn may_be_inner(&self, address: IpAddr) -> bool {
+        let ordinary = match address {
+            IpAddr::V4(a) => {
+                let special = a.is_loopback() || a.is_link_local() || a.is_multicast();
+                !special && !a.is_broadcast() && a.octets()[0] != 0
+            }
+            IpAddr::V6(a) => {
+                let special = a.is_loopback() || a.is_unicast_link_local() || a.is_multicast();
+                !special && !a.is_unspecified() && a.to_ipv4_mapped().is_none()
+            }
+        };
+        let outer = |i: &Interface| i.addresses.contains(&address) || i.gateways.contains(&address);
+        ordinary
+            && !self.interfaces.iter().any(outer)
+            && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
+    }
+
+    /// Sets signalling up again on its own interface, if that is back or has another address: what
+    /// the connection was bound to is gone.
+    fn renew_signal(&mut self, new: &[String]) {
+        if let Signal::Up { interface, .. } = &self.signal
+            && new.contains(interface)
+        {
+            let interface = interface.clone();
+            self.out.push_back(HostOutput::MoveSignal { interface });
         }
     }
 

@@ -1,36 +1,37 @@
-//! The host's paths: from interface to offer, grant, probes and state.
+//! The host's paths: offer, grant, probes and state.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Client, ClientInput, ClientOutput, State};
+use segue_keepalive::{Client, ClientInput, ClientOutput, Counted, State};
 use segue_steering::{PathId, PathView};
+use segue_wire::ProbeKey;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer};
-use segue_wire::{MAX_PATHS, ProbeKey};
 
-use super::{Host, Signal};
+use super::Host;
 use crate::{
-    Cause, HostOutput, Interface, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect,
-    Report,
+    Cause, HostOutput, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
 };
 
+/// Packets that a path is taken to have carried without loss before it was measured.
+const BENEFIT: f64 = 100.0;
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
 
 /// One interface of the host to one address of the anchor.
 pub struct Path {
-    name: String,
-    ifindex: u32,
-    local: IpAddr,
-    remote: SocketAddr,
-    gateway: Option<IpAddr>,
-    config: PathConfig,
-    rx_cookie: u64,
-    grant: Option<PathGrant>,
-    client: Option<Client>,
-    usable_since: Time,
+    pub(super) name: String,
+    pub(super) ifindex: u32,
+    pub(super) local: IpAddr,
+    pub(super) remote: SocketAddr,
+    pub(super) gateway: Option<IpAddr>,
+    pub(super) config: PathConfig,
+    pub(super) rx_cookie: u64,
+    pub(super) grant: Option<PathGrant>,
+    pub(super) client: Option<Client>,
+    pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
     pub(super) via: Option<Redirect>,
@@ -98,9 +99,8 @@ impl Path {
     /// T_Rmax of eq. 1 with the largest RTT seen.
     #[must_use]
     pub fn detection_bound(&self) -> Span {
-        let keepalive = &self.config.keepalive;
         let rtt = self.client.as_ref().and_then(|c| c.estimates().rtt_max).unwrap_or(Span::ZERO);
-        keepalive.t_ka * (u64::from(keepalive.k) + 1) + rtt
+        self.config.keepalive.t_r_max(rtt)
     }
 
     fn view(&self, number: u8) -> PathView {
@@ -113,12 +113,19 @@ impl Path {
             let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
             v.get(index).copied()
         };
+        // A young path has lost one packet or none: until it has carried some, it gets the benefit
+        // of the doubt.
+        let loss = |averages: &[f64], counted: Counted| {
+            let lost = counted.sent.saturating_sub(counted.received) as f64;
+            let cautious = lost / (counted.sent as f64 + BENEFIT);
+            longest(averages).map_or(cautious, |average| average.min(cautious))
+        };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.and_then(|e| longest(&e.owl_up)).unwrap_or(0.0),
-            loss_down: estimates.and_then(|e| longest(&e.owl_down)).unwrap_or(0.0),
+            loss_up: estimates.map_or(0.0, |e| loss(&e.owl_up, e.up)),
+            loss_down: estimates.map_or(0.0, |e| loss(&e.owl_down, e.down)),
             jitter_s: 0.0,
             price: self.config.price,
             since: self.usable_since,
@@ -130,120 +137,6 @@ impl Path {
 impl Host {
     pub(super) fn views(&self) -> Vec<PathView> {
         self.paths.iter().map(|(number, path)| path.view(*number)).collect()
-    }
-
-    pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {
-        if self.signal == Signal::Stopped {
-            return;
-        }
-        let gone: Vec<u8> = self
-            .paths
-            .iter()
-            .filter(|(_, path)| !interfaces.iter().any(|i| i.name == path.name))
-            .map(|(number, _)| *number)
-            .collect();
-        let known = |new: &Interface| {
-            let same = |old: &Interface| old.name == new.name && self.ends(old) == self.ends(new);
-            self.ends(new).is_none() || self.interfaces.iter().any(same)
-        };
-        let any_new = interfaces.iter().any(|interface| !known(interface));
-        self.interfaces = interfaces;
-        for number in gone {
-            self.remove_path(now, number);
-        }
-        for interface in self.interfaces.clone() {
-            match self.path_named(&interface.name) {
-                Some(number) => self.refresh_path(number, &interface),
-                None => self.add_path(&interface),
-            }
-        }
-        // Only a new interface or address is worth an attempt before its time.
-        if any_new && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
-            self.connect(now);
-        }
-        self.rescue_signal();
-    }
-
-    /// The first of the anchor's addresses that the interface has an address for.
-    pub(super) fn ends(
-        &self,
-        interface: &Interface,
-    ) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
-        let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
-        self.config.anchor.iter().find_map(|remote| {
-            let local = interface.addresses.iter().find(|a| same(a, remote.ip()))?;
-            let gateway = interface.gateways.iter().find(|a| same(a, remote.ip())).copied();
-            Some((*local, *remote, gateway))
-        })
-    }
-
-    fn add_path(&mut self, interface: &Interface) {
-        let Some((local, remote, gateway)) = self.ends(interface) else { return };
-        let Some(number) = self.number_for(&interface.name) else { return };
-        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path).clone();
-        let path = Path {
-            name: interface.name.clone(),
-            ifindex: interface.index,
-            local,
-            remote,
-            gateway,
-            config,
-            rx_cookie: self.secrets.cookie(),
-            grant: None,
-            client: None,
-            usable_since: Time::ZERO,
-            offer_at: None,
-            via: None,
-        };
-        self.paths.insert(number, path);
-        self.offer(number);
-    }
-
-    /// The number that this interface had before, else one that none had, else that of an interface
-    /// that is gone; `None` if all are in use.
-    fn number_for(&mut self, name: &str) -> Option<u8> {
-        if let Some(number) = self.numbers.get(name) {
-            return Some(*number);
-        }
-        let all = || 0..MAX_PATHS as u8;
-        let number = all()
-            .find(|number| !self.numbers.values().any(|known| known == number))
-            .or_else(|| all().find(|number| !self.paths.contains_key(number)))?;
-        if self.numbers.values().any(|known| *known == number) {
-            self.numbers.retain(|_, known| *known != number);
-            self.forget_orders(number);
-        }
-        self.numbers.insert(name.to_string(), number);
-        Some(number)
-    }
-
-    /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
-    /// and counters: to the anchor this is a NAT rebinding.
-    fn refresh_path(&mut self, number: u8, interface: &Interface) {
-        let Some((local, remote, gateway)) = self.ends(interface) else { return };
-        let Some(path) = self.paths.get_mut(&number) else { return };
-        let new = (interface.index, local, remote.ip(), gateway);
-        if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
-            (path.ifindex, path.local, path.remote, path.gateway) =
-                (interface.index, local, remote, gateway);
-            self.configure(number);
-        }
-    }
-
-    fn remove_path(&mut self, now: Time, number: u8) {
-        let Some(path) = self.paths.remove(&number) else { return };
-        if path.is_set() {
-            self.leave(number);
-            self.move_off(now, number, &path.name, Cause::InterfaceGone);
-            self.redirect_dead_paths(now);
-            self.unbind_from(number);
-            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
-        }
-        if self.registered() {
-            self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
-        }
-        let report = Report::PathRemoved { host: String::new(), path: path.name };
-        self.out.push_back(HostOutput::Report(report));
     }
 
     /// Offers a path to the anchor, if it listens.
@@ -288,7 +181,7 @@ impl Host {
         self.feed(now, number, ClientInput::Tick);
     }
 
-    fn configure(&mut self, number: u8) {
+    pub(super) fn configure(&mut self, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let Some(grant) = &path.grant else { return };
         let setup = PathSetup {

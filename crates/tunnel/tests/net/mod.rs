@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::{Config as Keepalive, Tau};
+use segue_keepalive::Config as Keepalive;
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostConfig, HostInput, Known, PathConfig,
     Pool, Report,
@@ -103,9 +103,8 @@ pub struct Net {
     seeds: u64,
 }
 
-/// K = 3, one average of a second.
 pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
-    Keepalive { k, t_ka: ms(t_ka_ms), taus: vec![Tau::symmetric(secs(1))], ..Keepalive::default() }
+    Keepalive { k, t_ka: ms(t_ka_ms), ..Keepalive::default() }
 }
 
 pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {

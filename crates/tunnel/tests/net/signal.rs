@@ -6,7 +6,7 @@ use segue_clock::{Span, Time};
 use segue_tunnel::{AnchorInput, ConnId, HostInput};
 use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 
-use super::{ANCHOR, Event, Net, ms};
+use super::{ANCHOR, Event, Link, Net, ms};
 
 /// A connection whose link is dead for this long breaks at both ends.
 const IDLE_TIMEOUT: Span = Span::from_secs(3);
@@ -14,6 +14,8 @@ const IDLE_TIMEOUT: Span = Span::from_secs(3);
 pub struct Conn {
     host: usize,
     interface: String,
+    /// The interface as it was when the connection was bound to it.
+    ifindex: u32,
     dead_since: Option<Time>,
     to_anchor: VecDeque<FromHost>,
     to_host: VecDeque<Option<FromAnchor>>,
@@ -21,6 +23,12 @@ pub struct Conn {
     pub orphaned: bool,
     /// The anchor has closed it.
     pub closed: bool,
+}
+
+impl Conn {
+    fn goes_over(&self, link: &Link) -> bool {
+        (&link.name, link.ifindex) == (&self.interface, self.ifindex) && link.works()
+    }
 }
 
 impl Net {
@@ -60,6 +68,7 @@ impl Net {
         let conn = Conn {
             host,
             interface: interface.into(),
+            ifindex: self.link(host, interface).ifindex,
             dead_since: None,
             to_anchor: VecDeque::new(),
             to_host: VecDeque::new(),
@@ -74,8 +83,11 @@ impl Net {
     pub(super) fn move_signal(&mut self, host: usize, interface: String) {
         self.count(1, 0);
         let Some(id) = self.hosts[host].conn else { return };
+        // An interface that the network does not know carries nothing.
+        let link = self.hosts[host].links.iter().find(|link| link.name == interface);
+        let ifindex = link.map_or(0, |link| link.ifindex);
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.interface = interface;
+            (conn.interface, conn.ifindex) = (interface, ifindex);
         }
         self.flush(id);
     }
@@ -110,7 +122,7 @@ impl Net {
     fn flush(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let links = &self.hosts[conn.host].links;
-        let Some(link) = links.iter().find(|l| l.name == conn.interface && l.works()) else {
+        let Some(link) = links.iter().find(|l| conn.goes_over(l)) else {
             return;
         };
         let (up_at, down_at) = (self.now + link.up.delay, self.now + link.down.delay);
@@ -160,7 +172,7 @@ impl Net {
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             let links = &self.hosts[conn.host].links;
-            let works = links.iter().any(|l| l.name == conn.interface && l.works());
+            let works = links.iter().any(|l| conn.goes_over(l));
             if works && !conn.orphaned {
                 conn.dead_since = None;
                 self.flush(id);

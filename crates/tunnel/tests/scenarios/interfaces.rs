@@ -117,6 +117,25 @@ fn a_host_without_interfaces_is_quiet_and_one_without_a_live_one_asks_less_and_l
 }
 
 #[test]
+fn signalling_takes_its_interface_again_when_that_comes_back_as_another() {
+    let mut net = Net::new(8);
+    let host = net.add_host("alice", host_config(3, 60));
+    net.add_link(host, "wifi", ms(10));
+    net.announce(host);
+    net.run_for(secs(1));
+    let conn = net.hosts[host].conn;
+    net.link(host, "wifi").present = false;
+    net.announce(host);
+    net.run_for(ms(500));
+    net.link(host, "wifi").present = true;
+    net.link(host, "wifi").ifindex = 9;
+    net.announce(host);
+    net.run_for(ms(100));
+    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_up()));
+    assert_eq!(net.hosts[host].conn, conn, "the connection outlived it");
+}
+
+#[test]
 fn an_interface_is_tried_as_soon_as_it_has_an_address() {
     let mut net = Net::new(7);
     let host = net.add_host("alice", host_config(3, 60));

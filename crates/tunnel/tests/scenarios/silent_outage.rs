@@ -87,7 +87,10 @@ fn an_outage_at_any_instant_is_seen_within_the_bound_and_voice_moves_within_20_m
         worst.gap_up = worst.gap_up.max(o.gap_up);
         worst.gap_down = worst.gap_down.max(o.gap_down);
     }
-    println!("{worst:?}");
+    println!(
+        "of {SEEDS}: worst detection {} (T_Rmax {}), worst gap up {}, down {}",
+        worst.detection, worst.bound, worst.gap_up, worst.gap_down
+    );
     assert!(worst.gap_up <= worst.bound + ms(20), "{worst:?}");
     assert!(worst.gap_down <= worst.bound + ms(20), "{worst:?}");
 }

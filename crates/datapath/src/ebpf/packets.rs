@@ -1,0 +1,516 @@
+//! Packets in, verdict, bytes and map effects out: the programs under `BPF_PROG_TEST_RUN`, with the
+//! wire crate as the judge. Encapsulation of data is not here: the kernel runs test packets with a
+//! frame header that the TUN device's have not; `tests/ebpf` looks at those on a wire.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use segue_wire::flow::Inner;
+use segue_wire::header::flags::RESPONSE_UNSOLICITED;
+use segue_wire::{Header, PacketType, Probe, ProbeKey};
+
+use super::*;
+use crate::ProbeKind;
+
+const PORT: u16 = 5005;
+const KEY: ProbeKey = ProbeKey([42; 16]);
+const SLOT: u32 = 5;
+const COOKIE: u64 = 0x0102_0304_0506_0708;
+const PEER_INDEX: u32 = 77;
+const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
+const OWNER: u32 = 7;
+/// The loopback device of every namespace: test packets arrive on it.
+const ARRIVED_ON: u32 = 1;
+const UNSPEC: i32 = -1;
+const SHOT: i32 = 2;
+const REDIRECT: i32 = 7;
+const XDP_PASS: i32 = 2;
+const ETH: usize = 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outer {
+    V4,
+    V6,
+}
+
+impl Outer {
+    const BOTH: [Outer; 2] = [Outer::V4, Outer::V6];
+
+    fn address(self, end: u8) -> IpAddr {
+        match self {
+            Outer::V4 => [10, 9, 0, end].into(),
+            Outer::V6 => [0xfd09, 0, 0, 0, 0, 0, 0, u16::from(end)].into(),
+        }
+    }
+
+    fn headers(self) -> usize {
+        match self {
+            Outer::V4 => ETH + 20 + 8,
+            Outer::V6 => ETH + 40 + 8,
+        }
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
+    }
+}
+
+/// A frame with a UDP datagram, as it arrives; the UDP checksum is absent.
+fn frame(outer: Outer, from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut f = vec![0; 12];
+    let udp_len = (payload.len() + 8) as u16;
+    match outer {
+        Outer::V4 => {
+            f.extend([0x08, 0x00, 0x45, 0]);
+            f.extend((udp_len + 20).to_be_bytes());
+            f.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
+        }
+        Outer::V6 => {
+            f.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            f.extend(udp_len.to_be_bytes());
+            f.extend([17, 64]);
+        }
+    }
+    f.extend(octets(from));
+    f.extend(octets(to));
+    f.extend(6000u16.to_be_bytes());
+    f.extend(port.to_be_bytes());
+    f.extend(udp_len.to_be_bytes());
+    f.extend([0, 0]);
+    f.extend(payload);
+    f
+}
+
+fn to_us(outer: Outer, payload: &[u8]) -> Vec<u8> {
+    frame(outer, outer.address(1), outer.address(2), PORT, payload)
+}
+
+fn header(packet_type: PacketType) -> Header {
+    let k = if packet_type == PacketType::Data { 0 } else { 3 };
+    Header { packet_type, flags: 0, k, index: SLOT, cookie: COOKIE }
+}
+
+fn data(inner: &[u8]) -> Vec<u8> {
+    [&header(PacketType::Data).emit()[..], inner].concat()
+}
+
+/// 10.8.0.1:4000 > 10.8.0.2:80 with `options` in its header, or a later fragment.
+fn inner_v4(protocol: u8, options: &[u8], fragment: u16) -> Vec<u8> {
+    let mut p = vec![0x45 + (options.len() / 4) as u8, 0xb8];
+    p.extend((20 + options.len() as u16 + 24).to_be_bytes());
+    p.extend([0, 1]);
+    p.extend(fragment.to_be_bytes());
+    p.extend([64, protocol, 0, 0, 10, 8, 0, 1, 10, 8, 0, 2]);
+    p.extend(options);
+    p.extend([0x0f, 0xa0, 0, 80]);
+    p.extend([0x50; 20]);
+    p
+}
+
+/// fd08::1 > fd08::2 with extension headers, each given as its kind and bytes.
+fn inner_v6(extensions: &[(u8, Vec<u8>)], last: u8) -> Vec<u8> {
+    let len: usize = extensions.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + 24;
+    let kinds: Vec<u8> = extensions.iter().map(|(kind, _)| *kind).chain([last]).collect();
+    let mut p = vec![0x6b, 0x81, 0x23, 0x45];
+    p.extend((len as u16).to_be_bytes());
+    p.extend([kinds[0], 64]);
+    for end in [1, 2] {
+        p.extend(octets([0xfd08, 0, 0, 0, 0, 0, 0, end].into()));
+    }
+    for ((_, bytes), next) in extensions.iter().zip(&kinds[1..]) {
+        p.push(*next);
+        p.extend(&bytes[1..]);
+    }
+    p.extend([0x0f, 0xa0, 0, 80]);
+    p.extend([0x50; 20]);
+    p
+}
+
+fn inners() -> Vec<Vec<u8>> {
+    let options = [1; 8];
+    let short = |kind| (kind, vec![0; 8]);
+    let long = |kind| {
+        let mut bytes = vec![0; 24];
+        bytes[1] = 2;
+        (kind, bytes)
+    };
+    vec![
+        inner_v4(6, &[], 0x4000),
+        inner_v4(17, &[], 0),
+        inner_v4(17, &options, 0),
+        inner_v4(17, &[], 0x2000),
+        inner_v4(17, &options, 185),
+        inner_v4(132, &[], 0),
+        inner_v4(50, &[], 0),
+        inner_v6(&[], 6),
+        inner_v6(&[], 58),
+        inner_v6(&[short(0), long(43), short(60)], 17),
+        inner_v6(&[short(60), short(60), short(60), long(60)], 6),
+        inner_v6(&[short(60), short(60), short(60), short(60), short(60)], 6),
+        inner_v6(&[short(0), short(44)], 17),
+    ]
+}
+
+/// The loaded programs of one end, with one path and no device.
+struct Lab {
+    programs: Programs,
+    tables: Tables,
+}
+
+impl Lab {
+    /// `None` without the privilege to load programs.
+    fn new(role: Role) -> Option<Lab> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: the eBPF programs need root");
+            return None;
+        }
+        let setup = Setup {
+            tun_name: "segue0".into(),
+            tun_mtu: 1456,
+            port: PORT,
+            role,
+            max_paths: 16,
+            max_flows: 1024,
+            mark: 0x5e6,
+        };
+        let (programs, tables) = load(&setup, ARRIVED_ON).unwrap();
+        let lab = Lab { programs, tables };
+        tables_for(&lab.tables, role);
+        Some(lab)
+    }
+
+    fn ingress(&self, frame: &[u8]) -> (i32, Vec<u8>) {
+        run(self.programs.ingress.as_fd(), frame, None)
+    }
+
+    fn state(&self) -> path_state {
+        self.tables.state(SLOT)
+    }
+}
+
+fn tables_for(tables: &Tables, role: Role) {
+    let config = PathConfig {
+        tx_index: PEER_INDEX,
+        tx_cookie: PEER_COOKIE,
+        rx_cookie: COOKIE,
+        key: KEY,
+        local: None,
+        remote: None,
+        ifindex: 0,
+        gateway: None,
+        owner: if role == Role::Anchor { OWNER } else { 0 },
+    };
+    tables.set_path(SLOT, &path_config { heard: 0x8001, ..kernel_path(&config) }).unwrap();
+    for address in ["10.8.0.1", "fd08::1"] {
+        tables.set_inner(address.parse().unwrap(), config.owner).unwrap();
+    }
+    tables.set_locals(&Outer::BOTH.map(|outer| outer.address(2)).into()).unwrap();
+    tables.set_alive(monotonic()).unwrap();
+}
+
+/// Runs a program once on a frame: its verdict, and the frame as it left it.
+fn run(program: BorrowedFd<'_>, frame: &[u8], mark: Option<u32>) -> (i32, Vec<u8>) {
+    let mut out = vec![0u8; 4096];
+    // The beginning of struct __sk_buff: len, pkt_type, mark. The rest is taken as zero.
+    let mut context = [0, 0, mark.unwrap_or(0)];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    if mark.is_some() {
+        options.ctx_in = (&raw mut context).cast();
+        options.ctx_size_in = size_of_val(&context) as u32;
+    }
+    // SAFETY: all buffers that the options name outlive the call, with the lengths given.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    assert_eq!(result, 0, "test run of {} bytes", frame.len());
+    out.truncate(options.data_size_out as usize);
+    (options.retval as i32, out)
+}
+
+#[test]
+fn data_is_stripped_counted_and_learned_from_in_all_four_combinations() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let (mut packets, mut bytes) = (0, 0);
+    for outer in Outer::BOTH {
+        for inner in [inner_v4(17, &[], 0), inner_v6(&[], 17)] {
+            let (verdict, out) = lab.ingress(&to_us(outer, &data(&inner)));
+            assert_eq!(verdict, REDIRECT);
+            assert!(out[ETH..] == inner, "{outer:?}: {out:02x?}");
+            packets += 1;
+            bytes += inner.len() as u64;
+            assert_eq!((lab.state().rx_packets, lab.state().rx_bytes), (packets, bytes));
+            let key = Inner::parse(&inner).unwrap().key.reversed();
+            let flows = lab.tables.flows();
+            assert_eq!(flows.iter().filter(|f| f.key == key && f.slot == SLOT).count(), 1);
+        }
+    }
+    assert_eq!(lab.tables.flows().len(), 2);
+    assert!(lab.tables.drops().is_empty());
+}
+
+#[test]
+fn what_is_not_for_this_machine_passes_untouched() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    for outer in Outer::BOTH {
+        let payload = data(&inner_v4(17, &[], 0));
+        let good = to_us(outer, &payload);
+        let mut for_another_machine = good.clone();
+        for_another_machine[0] = 2; // frame address
+        let mut not_udp = good.clone();
+        not_udp[if outer == Outer::V4 { ETH + 9 } else { ETH + 6 }] = 6;
+        let mut foreign = vec![
+            for_another_machine,
+            not_udp,
+            frame(outer, outer.address(1), outer.address(3), PORT, &payload),
+            frame(outer, outer.address(1), outer.address(2), PORT + 1, &payload),
+        ];
+        if outer == Outer::V4 {
+            let mut fragment = good.clone();
+            fragment[ETH + 6] = 0x20;
+            foreign.push(fragment);
+        }
+        for packet in &foreign[..] {
+            assert_eq!(lab.ingress(packet), (UNSPEC, packet.clone()));
+        }
+        // XDP does not look at the frame's addresses: what is for another machine's is for its IP too.
+        for packet in &foreign[1..] {
+            assert_eq!(run(lab.programs.xdp.as_fd(), packet, None), (XDP_PASS, packet.clone()));
+        }
+        lab.tables.set_alive(segue_clock::Time(1)).unwrap();
+        assert_eq!(lab.ingress(&good), (UNSPEC, good.clone()), "the daemon is gone");
+        assert_eq!(run(lab.programs.xdp.as_fd(), &good, None), (XDP_PASS, good));
+        lab.tables.set_alive(monotonic()).unwrap();
+    }
+    assert_eq!((lab.state().rx_packets, lab.tables.drops().len()), (0, 0));
+}
+
+#[test]
+fn refused_packets_are_shot_and_counted_by_their_reason() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let good = header(PacketType::Data);
+    let inner = inner_v4(17, &[], 0);
+    let mut foreign = inner.clone();
+    foreign[15] = 9; // source 10.8.0.9
+    let with = |header: Header, rest: &[u8]| [&header.emit()[..], rest].concat();
+    for (payload, reason) in [
+        (vec![], DropReason::Truncated),
+        (with(Header { index: 6, ..good }, &inner), DropReason::UnknownIndex),
+        (with(Header { index: 16, ..good }, &inner), DropReason::UnknownIndex),
+        (with(Header { cookie: 1, ..good }, &inner), DropReason::Cookie),
+        (with(good, &[0x55; 40]), DropReason::InnerPacket),
+        (with(good, &inner[..inner.len() - 1]), DropReason::InnerPacket),
+        (with(good, &foreign), DropReason::InnerSource),
+        (with(header(PacketType::Response), &[0; 40]), DropReason::Type),
+    ] {
+        for outer in Outer::BOTH {
+            let before = lab.tables.drops();
+            assert_eq!(lab.ingress(&to_us(outer, &payload)).0, SHOT, "{reason:?}");
+            let mut expected = before;
+            *expected.entry(reason).or_default() += 1;
+            assert_eq!(lab.tables.drops(), expected);
+        }
+    }
+    assert!(lab.tables.flows().is_empty());
+}
+
+#[test]
+fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    for (outer, seq) in [(Outer::V4, 1), (Outer::V6, 2)] {
+        let request = Probe { seq, t_sc: 99, sc: 4, t_ka_ms: 200, ..Probe::default() };
+        let packet = to_us(outer, &request.seal(&header(PacketType::Request), &KEY));
+        let (verdict, out) = lab.ingress(&packet);
+        assert_eq!((verdict, out.len()), (REDIRECT, packet.len()));
+        let at = outer.headers();
+        let to = frame(outer, outer.address(2), outer.address(1), PORT, &out[at..]);
+        assert!(out[at - 8..at - 4] == [PORT.to_be_bytes(), 6000u16.to_be_bytes()].concat()[..]);
+        let addresses = if outer == Outer::V4 { ETH + 12..ETH + 20 } else { ETH + 8..ETH + 40 };
+        assert_eq!(out[addresses.clone()], to[addresses]);
+        if outer == Outer::V4 {
+            let words =
+                out[ETH..ETH + 20].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+            assert_eq!(words.sum::<u32>() % 0xffff, 0, "the header's checksum");
+        }
+        let answer = Probe::open(&out[at..], &KEY).unwrap();
+        let expected =
+            Header { index: PEER_INDEX, cookie: PEER_COOKIE, ..header(PacketType::Response) };
+        assert_eq!(Header::parse(&out[at..]).unwrap(), expected);
+        assert_eq!(
+            Probe { t_ss: 0, dt: 0, ..answer },
+            Probe { ss: seq, r: seq, heard: 0x8001, ..request }
+        );
+        let state = lab.state();
+        assert_eq!((state.rx_packets, state.tx_packets), (seq, seq));
+        let learned = state.learned[(state.current & 1) as usize];
+        assert_eq!(unmapped(learned.remote), outer.address(1));
+        assert_eq!(unmapped(learned.local), outer.address(2));
+        assert_eq!((learned.remote_port, learned.ifindex), (6000u16.to_be(), ARRIVED_ON));
+        assert_eq!(lab.ingress(&packet).0, SHOT, "a replay");
+    }
+    assert_eq!(lab.tables.drops(), [(DropReason::Replay, 2)].into());
+}
+
+#[test]
+fn ordered_probes_become_whole_frames_with_a_checksum() {
+    for (role, kind) in [(Role::Host, ProbeKind::Request), (Role::Anchor, ProbeKind::Unsolicited)] {
+        let Some(lab) = Lab::new(role) else { return };
+        for (sent, outer) in (1..).zip(Outer::BOTH) {
+            let config = PathConfig {
+                tx_index: PEER_INDEX,
+                tx_cookie: PEER_COOKIE,
+                rx_cookie: COOKIE,
+                key: KEY,
+                local: Some(SocketAddr::new(outer.address(2), PORT)),
+                remote: Some(SocketAddr::new(outer.address(1), 6000)),
+                ifindex: ARRIVED_ON,
+                gateway: None,
+                owner: OWNER,
+            };
+            lab.tables.set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config) }).unwrap();
+            let probe = Probe { seq: 50 + sent, t_ka_ms: 200, heard: 3, ..Probe::default() };
+            let order = kernel_order(&ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since: 0 });
+            let mut packet = order.bytes().to_vec();
+            // A test run takes the EtherType from here; of an order these bytes mean nothing.
+            let ethertype: [u8; 2] = if outer == Outer::V4 { [8, 0] } else { [0x86, 0xdd] };
+            packet[12..14].copy_from_slice(&ethertype);
+            let (verdict, out) = run(lab.programs.egress.as_fd(), &packet, Some(MARK_PROBE));
+            assert_eq!((verdict, &out[12..14]), (REDIRECT, &ethertype[..]));
+            let at = outer.headers();
+            let udp_len = (Probe::PACKET_LEN + 8) as u32;
+            let addresses = if outer == Outer::V4 { ETH + 12 } else { ETH + 8 };
+            let words = out[addresses..].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+            assert_eq!((words.sum::<u32>() + 17 + udp_len) % 0xffff, 0, "the UDP checksum");
+            assert_eq!(lab.state().tx_packets, sent);
+            let expected = match kind {
+                ProbeKind::Request => Probe { sc: sent, ..probe },
+                _ => Probe { ss: sent, heard: 9, ..probe },
+            };
+            let opened = Probe::open(&out[at..], &KEY).unwrap();
+            assert_eq!(Probe { t_sc: 0, t_ss: 0, dt: 0, ..opened }, expected);
+            let head = Header::parse(&out[at..]).unwrap();
+            assert_eq!((head.index, head.cookie, head.k), (PEER_INDEX, PEER_COOKIE, 3));
+            let flags = if kind == ProbeKind::Request { 0 } else { RESPONSE_UNSOLICITED };
+            assert_eq!(head.flags, flags);
+        }
+    }
+}
+
+#[test]
+fn xdp_strips_valid_data_only_and_says_which_path_it_was() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let program = lab.programs.xdp.as_fd();
+    for outer in Outer::BOTH {
+        for inner in [inner_v4(6, &[], 0), inner_v6(&[], 6)] {
+            let (verdict, out) = run(program, &to_us(outer, &data(&inner)), None);
+            assert_eq!(verdict, XDP_PASS);
+            let (meta, stripped) = out.split_at(12);
+            assert_eq!(meta[4..8], SLOT.to_ne_bytes());
+            assert!(stripped[ETH..] == inner);
+        }
+        let good = to_us(outer, &data(&inner_v4(6, &[], 0)));
+        let request = Probe::default().seal(&header(PacketType::Request), &KEY);
+        let mut congested = good;
+        congested[ETH + 1] |= if outer == Outer::V4 { 3 } else { 0x30 };
+        let wrong = Header { cookie: 1, ..header(PacketType::Data) };
+        let wrong = to_us(outer, &[&wrong.emit()[..], &inner_v4(6, &[], 0)].concat());
+        for packet in [to_us(outer, &request), congested, wrong] {
+            assert_eq!(run(program, &packet, None), (XDP_PASS, packet));
+        }
+    }
+    assert_eq!(lab.state().rx_packets, 0, "counting is the TC program's");
+}
+
+/// What the wire crate says: the flow learned, or why the packet is refused.
+fn judge(payload: &[u8]) -> Result<FlowKey, DropReason> {
+    let header = Header::parse(payload)?;
+    if header.index != SLOT {
+        return Err(DropReason::UnknownIndex);
+    }
+    if header.cookie != COOKIE {
+        return Err(DropReason::Cookie);
+    }
+    match header.packet_type {
+        PacketType::Data => {}
+        PacketType::Response => return Err(DropReason::Type),
+        PacketType::Request => {
+            return Err(Probe::open(payload, &KEY).expect_err("no request was mutated").into());
+        }
+    }
+    let inner = Inner::parse(&payload[Header::LEN..])?;
+    let ours = ["10.8.0.1", "fd08::1"].map(|a| a.parse::<IpAddr>().unwrap());
+    if !ours.contains(&inner.key.src) {
+        return Err(DropReason::InnerSource);
+    }
+    Ok(inner.key.reversed())
+}
+
+#[test]
+fn mutated_packets_meet_the_same_verdict_and_flow_as_in_the_wire_crate() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let mut random = 0x5e6e_5e6e_u64;
+    let mut next = |bound: usize| {
+        // Numerical Recipes' 64-bit congruential generator, high bits.
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % bound
+    };
+    let bases: Vec<Vec<u8>> = inners().iter().map(|inner| data(inner)).collect();
+    let (mut learned, mut refused) = (0, BTreeMap::new());
+    for round in 0..6000 {
+        let mut payload = bases[round % bases.len()].clone();
+        if round >= bases.len() {
+            // Mostly in the inner headers; the tunnel header is short and soon explored.
+            let from = if next(8) == 0 { 0 } else { Header::LEN };
+            for _ in 0..1 + next(3) {
+                let at = from + next(payload.len() - from);
+                payload[at] = match next(3) {
+                    0 => payload[at] ^ 1 << next(8),
+                    1 => next(256) as u8,
+                    _ => [0, 6, 17, 43, 44, 60, 132, 136][next(8)],
+                };
+            }
+            if next(4) == 0 {
+                payload.truncate(next(payload.len() + 1));
+            }
+        }
+        let outer = Outer::BOTH[next(2)];
+        let before: u64 = lab.tables.drops().values().sum();
+        let (verdict, _) = lab.ingress(&to_us(outer, &payload));
+        let flows = lab.tables.flows();
+        match judge(&payload) {
+            Ok(key) => {
+                assert_eq!(verdict, REDIRECT, "{payload:02x?}");
+                assert_eq!(
+                    flows.iter().map(|f| f.key).collect::<Vec<_>>(),
+                    [key],
+                    "{payload:02x?}"
+                );
+                lab.tables.unbind(&key);
+                learned += 1;
+            }
+            Err(reason) => {
+                assert_eq!(verdict, SHOT, "{reason:?} {payload:02x?}");
+                assert!(flows.is_empty());
+                *refused.entry(reason).or_insert(0u64) += 1;
+                let drops = lab.tables.drops();
+                assert_eq!(drops.get(&reason), refused.get(&reason), "{payload:02x?}");
+                assert_eq!(drops.values().sum::<u64>(), before + 1);
+            }
+        }
+        if round % 500 == 0 {
+            lab.tables.set_alive(monotonic()).unwrap();
+        }
+    }
+    println!("{learned} learned, refused: {refused:?}");
+    assert!(learned > 1000 && refused.len() >= 7, "the mutations reach every branch");
+}

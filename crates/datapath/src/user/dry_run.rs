@@ -1,0 +1,112 @@
+//! The receiving side without device, sockets or threads: what it makes of a datagram. For tests that
+//! want to feed it anything, at any rate, without privileges.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use segue_clock::Time;
+use segue_wire::DropReason;
+
+use super::flows::{FlowTable, Misses};
+use super::ingress::{Arrival, Last, Work, take_datagram};
+use super::path::{Path, State, lock};
+use super::socket::Endpoint;
+use super::{Core, Drops, Shared, tun};
+use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Role};
+
+/// Tables filled once, then fed with datagrams.
+pub struct DryRun {
+    shared: Shared,
+}
+
+/// What became of one datagram.
+#[derive(Debug, Default)]
+pub struct Taken<'a> {
+    /// Inner packets that would go to the TUN device, in order.
+    pub packets: Vec<&'a [u8]>,
+    /// Probes that the daemon would hear of.
+    pub probes: Vec<ProbeEvent>,
+    /// Requests that would be answered.
+    pub answers: usize,
+    /// Packets refused, by reason.
+    pub refused: BTreeMap<DropReason, u64>,
+}
+
+impl DryRun {
+    /// A receiver with these paths (by slot) and inner addresses.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn new(
+        role: Role,
+        paths: &[(u32, PathConfig)],
+        inner: &[(IpAddr, InnerEntry)],
+    ) -> io::Result<DryRun> {
+        let slots = paths.iter().map(|(slot, _)| *slot as usize + 1).max().unwrap_or(0);
+        let mut table = vec![None; slots];
+        for (slot, config) in paths {
+            table[*slot as usize] = Some(Arc::new(Path {
+                slot: *slot,
+                config: config.clone(),
+                sockets: Vec::new(),
+                state: Arc::<State>::default(),
+            }));
+        }
+        let core = Core {
+            paths: table,
+            vias: vec![None; slots],
+            inner: inner.iter().copied().collect::<HashMap<_, _>>(),
+            flows: FlowTable::new(64),
+            misses: Misses::default(),
+        };
+        Ok(DryRun {
+            shared: Shared {
+                role,
+                sink: Arc::new(|_| {}),
+                core: Mutex::new(core),
+                drops: Drops::default(),
+                stop: AtomicBool::new(false),
+                wake_egress: tun::Wake::new()?,
+                wake_ingress: tun::Wake::new()?,
+                anchor: Vec::new(),
+                opened: Mutex::default(),
+            },
+        })
+    }
+
+    /// Takes one datagram from `from`, which stands for several of `size` bytes if the kernel
+    /// coalesced them.
+    pub fn receive<'a>(&self, from: SocketAddr, bytes: &'a [u8], size: Option<usize>) -> Taken<'a> {
+        let endpoint = Endpoint { remote: Some(from), local: None, ifindex: 0 };
+        let arrival = Arrival { from, endpoint, at: Time(1), kernel_stamp: false };
+        let (mut last, mut work) = (Last::default(), Work::default());
+        let mut core = lock(&self.shared.core);
+        take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
+        let probe = |event| match event {
+            Event::Probe(probe) => Some(probe),
+            Event::Miss(_) => None,
+        };
+        let mut refused = BTreeMap::new();
+        for reason in DropReason::ALL {
+            let count = self.shared.drops.0[reason as usize].swap(0, Ordering::Relaxed);
+            if count > 0 {
+                refused.insert(reason, count);
+            }
+        }
+        Taken {
+            packets: work.packets,
+            probes: work.events.into_iter().filter_map(probe).collect(),
+            answers: work.answers.len(),
+            refused,
+        }
+    }
+
+    /// The return paths learned so far.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowEntry> {
+        lock(&self.shared.core).flows.list()
+    }
+}

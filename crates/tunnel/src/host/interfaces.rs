@@ -1,0 +1,132 @@
+//! The host's interfaces: those that come get a path, those that go lose it.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::Time;
+use segue_wire::MAX_PATHS;
+use segue_wire::signal::FromHost;
+
+use super::{Host, Path, Signal};
+use crate::{Cause, HostOutput, Interface, Report};
+
+impl Host {
+    pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {
+        if self.signal == Signal::Stopped {
+            return;
+        }
+        let gone: Vec<u8> = self
+            .paths
+            .iter()
+            .filter(|(_, path)| !interfaces.iter().any(|i| i.name == path.name))
+            .map(|(number, _)| *number)
+            .collect();
+        let known = |new: &Interface| {
+            let same = |old: &Interface| {
+                (&old.name, old.index) == (&new.name, new.index) && self.ends(old) == self.ends(new)
+            };
+            self.ends(new).is_none() || self.interfaces.iter().any(same)
+        };
+        let new: Vec<String> =
+            interfaces.iter().filter(|i| !known(i)).map(|i| i.name.clone()).collect();
+        self.interfaces = interfaces;
+        for number in gone {
+            self.remove_path(now, number);
+        }
+        for interface in self.interfaces.clone() {
+            match self.path_named(&interface.name) {
+                Some(number) => self.refresh_path(number, &interface),
+                None => self.add_path(&interface),
+            }
+        }
+        // Only a new interface or address is worth an attempt before its time.
+        if !new.is_empty() && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
+            self.connect(now);
+        }
+        self.renew_signal(&new);
+        self.rescue_signal();
+    }
+
+    /// The first of the anchor's addresses that the interface has an address for.
+    pub(super) fn ends(
+        &self,
+        interface: &Interface,
+    ) -> Option<(IpAddr, SocketAddr, Option<IpAddr>)> {
+        let same = |a: &IpAddr, b: IpAddr| a.is_ipv4() == b.is_ipv4();
+        self.config.anchor.iter().find_map(|remote| {
+            let local = interface.addresses.iter().find(|a| same(a, remote.ip()))?;
+            let gateway = interface.gateways.iter().find(|a| same(a, remote.ip())).copied();
+            Some((*local, *remote, gateway))
+        })
+    }
+
+    fn add_path(&mut self, interface: &Interface) {
+        let Some((local, remote, gateway)) = self.ends(interface) else { return };
+        let Some(number) = self.number_for(&interface.name) else { return };
+        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path).clone();
+        let path = Path {
+            name: interface.name.clone(),
+            ifindex: interface.index,
+            local,
+            remote,
+            gateway,
+            config,
+            rx_cookie: self.secrets.cookie(),
+            grant: None,
+            client: None,
+            usable_since: Time::ZERO,
+            offer_at: None,
+            via: None,
+        };
+        self.paths.insert(number, path);
+        self.offer(number);
+    }
+
+    /// The number that this interface had before, else one that none had, else that of an interface
+    /// that is gone; `None` if all are in use.
+    fn number_for(&mut self, name: &str) -> Option<u8> {
+        if let Some(number) = self.numbers.get(name) {
+            return Some(*number);
+        }
+        let all = || 0..MAX_PATHS as u8;
+        let number = all()
+            .find(|number| !self.numbers.values().any(|known| known == number))
+            .or_else(|| all().find(|number| !self.paths.contains_key(number)))?;
+        if self.numbers.values().any(|known| *known == number) {
+            self.numbers.retain(|_, known| *known != number);
+            self.forget_orders(number);
+        }
+        self.numbers.insert(name.to_string(), number);
+        Some(number)
+    }
+
+    /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
+    /// and counters: to the anchor this is a NAT rebinding.
+    fn refresh_path(&mut self, number: u8, interface: &Interface) {
+        let Some((local, remote, gateway)) = self.ends(interface) else { return };
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        let new = (interface.index, local, remote.ip(), gateway);
+        if new != (path.ifindex, path.local, path.remote.ip(), path.gateway) {
+            (path.ifindex, path.local, path.remote, path.gateway) =
+                (interface.index, local, remote, gateway);
+            self.configure(number);
+        }
+    }
+
+    fn remove_path(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.remove(&number) else { return };
+        if path.is_set() {
+            self.leave(number);
+            self.move_off(now, number, &path.name, Cause::InterfaceGone);
+            self.redirect_dead_paths(now);
+            self.unbind_from(number);
+            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+        }
+        if self.registered() {
+            self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
+        }
+        let report = Report::PathRemoved { host: String::new(), path: path.name };
+        self.out.push_back(HostOutput::Report(report));
+    }
+}
