@@ -260,7 +260,7 @@ mod tests {
     fn client(join: &Join) -> Endpoint {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
-        let mut endpoint = signalling::endpoint(socket, None).unwrap();
+        let mut endpoint = signalling::client_endpoint(socket).unwrap();
         endpoint.set_default_client_config(signalling::client_config(join).unwrap());
         endpoint
     }
