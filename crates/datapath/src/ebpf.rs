@@ -85,7 +85,6 @@ struct Interface {
 struct Programs {
     egress: OwnedFd,
     ingress: OwnedFd,
-    ingress_l3: OwnedFd,
     xdp: OwnedFd,
 }
 
@@ -204,7 +203,6 @@ fn load(setup: &Setup, tun_ifindex: u32) -> Result<(Programs, Tables), DatapathE
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
         ingress: fd(&skel.progs.segue_ingress)?,
-        ingress_l3: fd(&skel.progs.segue_ingress_l3)?,
         xdp: fd(&skel.progs.segue_xdp)?,
     };
     let maps = &skel.maps;
@@ -250,12 +248,17 @@ impl Datapath for Ebpf {
             what: "look at the access interface",
             source,
         })?;
-        let program =
-            if device.ethernet { &self.programs.ingress } else { &self.programs.ingress_l3 };
-        let tc = Attached::tc(program.as_fd(), ifindex, Side::Ingress, self.options.tcx)?;
+        if !device.ethernet {
+            return Err(DatapathError::Kernel {
+                what: "receive from an interface without Ethernet frames",
+                source: io::ErrorKind::Unsupported.into(),
+            });
+        }
+        let program = self.programs.ingress.as_fd();
+        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?;
         let wanted = match self.options.xdp {
-            Xdp::Auto => device.ethernet && !device.veth,
-            Xdp::On => device.ethernet,
+            Xdp::Auto => !device.veth,
+            Xdp::On => true,
             Xdp::Off => false,
         };
         let xdp = if wanted {
