@@ -255,7 +255,9 @@ impl Datapath for Ebpf {
             });
         }
         let program = self.programs.ingress.as_fd();
-        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?;
+        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
+            .outlive()
+            .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
         let wanted = match self.options.xdp {
             Xdp::Auto => !device.veth,
             Xdp::On => true,
