@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: build demo test lint unit bench soak fuzz install clean
+.PHONY: build demo test lint unit bench soak fuzz install
 
 build:
 	scripts/deps.sh build
@@ -18,6 +18,7 @@ test: lint unit
 lint:
 	scripts/deps.sh test
 	$(CARGO) fmt --check
+	scripts/check-style.sh
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 
@@ -31,6 +32,20 @@ bench:
 	$(CARGO) build --release --examples -p segue-datapath
 	target/release/examples/tunnel_bench
 	target/release/examples/user_bench
+
+## Every parser against a fuzzer, FUZZ_SECONDS each; what must hold is in docs/fuzzing.md.
+FUZZ_SECONDS ?= 60
+fuzz:
+	command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
+	cd fuzz && export RUSTC_BOOTSTRAP=1 && $(CARGO) fuzz build -s none && \
+	for target in $$($(CARGO) fuzz list); do \
+		$(CARGO) fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 || exit 1; \
+	done
+
+## The long ones: every test three times over, ten minutes of each fuzzer.
+soak:
+	for run in 1 2 3; do $(MAKE) unit || exit 1; done
+	$(MAKE) fuzz FUZZ_SECONDS=600
 
 install:
 	scripts/deps.sh build

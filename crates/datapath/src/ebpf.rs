@@ -29,6 +29,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::{DropReason, FlowKey};
 
+pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::convert::{PATH_USED, kernel_order, kernel_path};
 use self::device::{DeviceKind, Injector, Tun};
@@ -120,6 +121,7 @@ impl Ebpf {
         sink: EventSink,
         options: EbpfOptions,
     ) -> Result<Ebpf, DatapathError> {
+        attach::messages_to_log();
         let tun = Tun::create(setup)?;
         let (programs, tables) = load(setup, tun.ifindex)?;
         tables.set_alive(monotonic())?;

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use segue_datapath::{Datapath, PathConfig, ProbeKind, ProbeOrder, Via};
+use segue_datapath::{Datapath, PathConfig, PathCounters, ProbeKind, ProbeOrder, Via};
 use segue_linux::link;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use user_lab::{
@@ -215,10 +215,16 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     let refused = (cases.len() + ordered.len() * 8) as u64;
     let total = || lab.anchor.with(|u| u.drops()).values().sum::<u64>();
     wait_for("every flipped bit counted", || total() == refused);
-    assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), before);
+    // What carries an inner packet that is refused has arrived all the same, and is counted.
+    let inner = [DropReason::InnerSource, DropReason::InnerPacket].map(|r| lab.anchor.drops(r));
+    let rx_packets = before.0.rx_packets + inner.iter().sum::<u64>() as u32;
+    let foreign = data(ANCHOR_SLOT, ANCHOR_COOKIE, [10, 9, 0, 7]).len() - Header::LEN;
+    let rx_bytes = before.0.rx_bytes + foreign as u64;
+    let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
+    assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
     let (request, _) = lab.probe(2);
-    assert_eq!(request.received, before.0.rx_packets + 1);
+    assert_eq!(request.received, rx_packets + 1);
 }
 
 #[test]
@@ -234,7 +240,9 @@ fn a_host_refuses_inner_packets_that_are_not_for_it() {
     let before = lab.host.with(|u| u.counters(HOST_SLOT));
     socket.send_to(&bytes, to).unwrap();
     wait_for("the refusal", || lab.host.drops(DropReason::InnerDestination) == 1);
-    assert_eq!(lab.host.with(|u| u.counters(HOST_SLOT)), before);
+    let rx_bytes = before.rx_bytes + (bytes.len() - Header::LEN) as u64;
+    let counters = PathCounters { rx_packets: before.rx_packets + 1, rx_bytes, ..before };
+    assert_eq!(lab.host.with(|u| u.counters(HOST_SLOT)), counters);
 }
 
 #[test]

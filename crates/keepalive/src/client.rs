@@ -31,6 +31,9 @@ use crate::{Arrival, ClientInput, ClientOutput, Config, Estimates, Request, Samp
 /// (K + ½)·T_KA, but at least 2·T_KA so that with K = 1 the first of them comes in time. They say
 /// nothing else: the fields that they echo are old.
 ///
+/// **Replays.** Responses repeat the client's own numbers, and a server that begins again has other
+/// keys: an old number is a replay, and shows nothing.
+///
 /// Outputs are at most eight for one input.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -166,7 +169,7 @@ impl Client {
             self.on_heard(now, arrival);
             return;
         }
-        let order = self.responses.observe(probe.seq, None);
+        let order = self.responses.observe_once(probe.seq);
         self.measure.count(order);
         if matches!(order, Order::Duplicate | Order::Stale) {
             return;
@@ -208,7 +211,7 @@ impl Client {
     fn on_unsolicited(&mut self, now: Time, arrival: &Arrival) {
         let probe = &arrival.probe;
         let estimates = &mut self.measure.estimates;
-        match self.unsolicited.observe(probe.seq, Some(probe.t_ss)) {
+        match self.unsolicited.observe_once(probe.seq) {
             Order::Duplicate => return estimates.duplicates += 1,
             Order::Stale => return estimates.reordered += 1,
             Order::Late => estimates.reordered += 1,

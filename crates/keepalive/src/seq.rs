@@ -63,12 +63,9 @@ impl SeqWindow {
             self.begin(seq, Some(stamp));
             return Order::Restart;
         }
-        let behind = newest.seq.wrapping_sub(seq);
-        if behind < Self::WIDTH {
-            let bit = 1 << behind;
-            let known = self.seen & bit != 0;
-            self.seen |= bit;
-            return if known { Order::Duplicate } else { Order::Late };
+        let order = self.behind(newest.seq.wrapping_sub(seq));
+        if order != Order::Stale {
+            return order;
         }
         if self.stale.is_some_and(|s| (1..Self::WIDTH).contains(&seq.wrapping_sub(s))) {
             self.begin(seq, stamp);
@@ -76,6 +73,30 @@ impl SeqWindow {
         }
         self.stale = Some(seq);
         Order::Stale
+    }
+
+    /// As [`observe`](SeqWindow::observe) for a sender that never begins again with the same key. An
+    /// old number is a replay then, however many come in succession: [`Order::Stale`].
+    pub fn observe_once(&mut self, seq: u32) -> Order {
+        let Some(newest) = self.newest else {
+            self.begin(seq, None);
+            return Order::Newest;
+        };
+        let ahead = seq.wrapping_sub(newest.seq);
+        if ahead != 0 && ahead < 1 << 31 {
+            return self.observe(seq, None);
+        }
+        self.behind(newest.seq.wrapping_sub(seq))
+    }
+
+    fn behind(&mut self, behind: u32) -> Order {
+        if behind >= Self::WIDTH {
+            return Order::Stale;
+        }
+        let bit = 1 << behind;
+        let known = self.seen & bit != 0;
+        self.seen |= bit;
+        if known { Order::Duplicate } else { Order::Late }
     }
 
     fn begin(&mut self, seq: u32, stamp: Option<u32>) {

@@ -1,12 +1,13 @@
-//! The connection table of the kernel's NAT.
+//! The connection table of the kernel's NAT. Flushing it takes a message without any attribute, which
+//! is described here; a library for the whole of ctnetlink would be out of proportion.
 
-use nix::sys::socket::SockProtocol;
+use std::convert::Infallible;
+
+use rtnetlink::packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 
 use crate::error::{LinuxError, Result};
-use crate::netlink::{self, Message};
-
-/// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_DELETE` (linux/netfilter/nfnetlink.h).
-const DELETE_CONNECTIONS: u16 = (1 << 8) | 2;
+use crate::netlink;
 
 /// Forgets every connection of the calling thread's network namespace: each flow gets a new mapping
 /// with its next packet.
@@ -14,8 +15,34 @@ const DELETE_CONNECTIONS: u16 = (1 << 8) | 2;
 /// # Errors
 /// A kernel without ctnetlink, or no permission.
 pub fn flush() -> Result<()> {
-    // struct nfgenmsg: any address family, version 0.
-    let message = Message::new(DELETE_CONNECTIONS, 0).body(&[0; 4]);
-    netlink::request_of(SockProtocol::NetlinkNetFilter, message)
+    netlink::request_of(NETLINK_NETFILTER, DeleteConnections, 0)
         .map_err(|e| LinuxError::refused("flush the connection table", e))
+}
+
+/// `IPCTNL_MSG_CT_DELETE` of `NFNL_SUBSYS_CTNETLINK` (linux/netfilter/nfnetlink_conntrack.h).
+#[derive(Debug)]
+struct DeleteConnections;
+
+impl NetlinkSerializable for DeleteConnections {
+    fn message_type(&self) -> u16 {
+        (1 << 8) | 2
+    }
+
+    fn buffer_len(&self) -> usize {
+        4
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        // struct nfgenmsg: any address family, version 0.
+        buffer.fill(0);
+    }
+}
+
+/// The kernel answers with nothing but an acknowledgement or an error.
+impl NetlinkDeserializable for DeleteConnections {
+    type Error = Infallible;
+
+    fn deserialize(_: &NetlinkHeader, _: &[u8]) -> std::result::Result<Self, Infallible> {
+        Ok(DeleteConnections)
+    }
 }

@@ -1,4 +1,5 @@
-//! Switching a device's offloads, by the ioctls of ethtool.
+//! Switching a device's offloads, by the ioctls of ethtool: the netlink library for it can read features
+//! and not set them.
 
 use std::os::fd::AsRawFd;
 

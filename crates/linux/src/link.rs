@@ -6,9 +6,17 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use nix::errno::Errno;
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressFlags, AddressMessage, AddressScope,
+};
+use rtnetlink::packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::{LinuxError, Result};
-use crate::netlink::{self, Message, attrs, u32_at};
+use crate::netlink;
 use crate::netns::Netns;
 
 pub use crate::ethtool::{Feature, set_feature};
@@ -50,8 +58,8 @@ impl Prefix {
         Prefix { addr, len: 0 }
     }
 
-    pub(crate) fn family(&self) -> u8 {
-        family_of(self.addr)
+    pub(crate) fn family(&self) -> AddressFamily {
+        family(self.addr.is_ipv6())
     }
 }
 
@@ -103,7 +111,7 @@ pub struct Address {
     pub index: u32,
     /// Address and prefix length.
     pub prefix: Prefix,
-    /// Link-local or host scope: of no use beyond the link.
+    /// Of link or host scope, or an IPv4 link-local address: of no use beyond the link.
     pub link_local: bool,
     /// Usable as a source: neither tentative, nor a failed duplicate, nor deprecated.
     pub usable: bool,
@@ -114,15 +122,14 @@ pub struct Address {
 /// # Errors
 /// When netlink is refused.
 pub fn links() -> Result<Vec<Link>> {
-    let mut found = Vec::new();
-    let message = Message::new(libc::RTM_GETLINK, libc::NLM_F_DUMP).body(&[0; 16]);
-    let each = |kind: u16, body: &[u8]| {
-        if kind == libc::RTM_NEWLINK {
-            found.push(read_link(body));
-        }
+    let all = netlink::dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))
+        .map_err(|e| LinuxError::refused("list network interfaces", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(read_link(link)),
+        _ => None,
     };
-    netlink::dump(message, each).map_err(|e| LinuxError::refused("list network interfaces", e))?;
-    found.sort_by_key(|link: &Link| link.index);
+    let mut found: Vec<Link> = all.into_iter().filter_map(read).collect();
+    found.sort_by_key(|link| link.index);
     Ok(found)
 }
 
@@ -131,15 +138,13 @@ pub fn links() -> Result<Vec<Link>> {
 /// # Errors
 /// When netlink is refused.
 pub fn addresses() -> Result<Vec<Address>> {
-    let mut found = Vec::new();
-    let message = Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP).body(&[0; 8]);
-    let each = |kind: u16, body: &[u8]| {
-        if kind == libc::RTM_NEWADDR {
-            found.extend(read_address(body));
-        }
+    let all = netlink::dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))
+        .map_err(|e| LinuxError::refused("list addresses", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewAddress(address) => read_address(&address),
+        _ => None,
     };
-    netlink::dump(message, each).map_err(|e| LinuxError::refused("list addresses", e))?;
-    Ok(found)
+    Ok(all.into_iter().filter_map(read).collect())
 }
 
 /// The interface index of `name`.
@@ -158,34 +163,27 @@ pub fn index_of(name: &str) -> Result<u32> {
 pub fn create_veth(name: &str, peer: &str, peer_ns: Option<&Netns>) -> Result<()> {
     check_name(name)?;
     check_name(peer)?;
-    let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    let mut message = Message::new(libc::RTM_NEWLINK, flags).body(&[0; 16]);
-    message.attr_str(libc::IFLA_IFNAME, name);
-    message.nest(libc::IFLA_LINKINFO, |info| {
-        info.attr_str(libc::IFLA_INFO_KIND, "veth");
-        info.nest(libc::IFLA_INFO_DATA, |data| {
-            data.nest(VETH_INFO_PEER, |other| {
-                other.raw(&[0; 16]);
-                other.attr_str(libc::IFLA_IFNAME, peer);
-                if let Some(ns) = peer_ns {
-                    other.attr_u32(libc::IFLA_NET_NS_FD, ns.raw_fd() as u32);
-                }
-            });
-        });
-    });
-    netlink::request(message)
+    let mut other = LinkMessage::default();
+    other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+    other.attributes.extend(peer_ns.map(|ns| LinkAttribute::NetNsFd(ns.raw_fd())));
+    let mut link = LinkMessage::default();
+    link.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+        ]),
+    ];
+    netlink::request(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(|e| LinuxError::refused(format!("create the veth pair {name} and {peer}"), e))
 }
-
-const VETH_INFO_PEER: u16 = 1;
 
 /// Removes a device (with a veth its peer too).
 ///
 /// # Errors
 /// No such device, or no permission.
 pub fn delete(name: &str) -> Result<()> {
-    let message = Message::new(libc::RTM_DELLINK, 0).body(&link_header(index_of(name)?, 0, 0));
-    netlink::request(message)
+    netlink::request(RouteNetlinkMessage::DelLink(link_message(name)?), 0)
         .map_err(|e| LinuxError::refused(format!("delete interface {name}"), e))
 }
 
@@ -194,11 +192,11 @@ pub fn delete(name: &str) -> Result<()> {
 /// # Errors
 /// No such device, or no permission.
 pub fn set_up(name: &str, up: bool) -> Result<()> {
-    let flag = libc::IFF_UP as u32;
-    let header = link_header(index_of(name)?, if up { flag } else { 0 }, flag);
-    let message = Message::new(libc::RTM_NEWLINK, 0).body(&header);
+    let mut message = link_message(name)?;
+    message.header.change_mask = LinkFlags::Up;
+    message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
     let what = if up { "up" } else { "down" };
-    netlink::request(message)
+    netlink::request(RouteNetlinkMessage::SetLink(message), 0)
         .map_err(|e| LinuxError::refused(format!("set interface {name} {what}"), e))
 }
 
@@ -207,9 +205,9 @@ pub fn set_up(name: &str, up: bool) -> Result<()> {
 /// # Errors
 /// No such device, a size it cannot take, or no permission.
 pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
-    let mut message = Message::new(libc::RTM_NEWLINK, 0).body(&link_header(index_of(name)?, 0, 0));
-    message.attr_u32(libc::IFLA_MTU, mtu_bytes);
-    netlink::request(message)
+    let mut message = link_message(name)?;
+    message.attributes.push(LinkAttribute::Mtu(mtu_bytes));
+    netlink::request(RouteNetlinkMessage::SetLink(message), 0)
         .map_err(|e| LinuxError::refused(format!("set the MTU of {name} to {mtu_bytes}"), e))
 }
 
@@ -219,8 +217,11 @@ pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
 /// # Errors
 /// No such device, or no permission.
 pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
-    let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
-    netlink::request(address_message(libc::RTM_NEWADDR, flags, index_of(name)?, prefix))
+    let mut message = address_message(name, prefix)?;
+    if prefix.addr.is_ipv6() {
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    netlink::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
         .map_err(|e| LinuxError::refused(format!("add address {prefix} to {name}"), e))
 }
 
@@ -229,7 +230,7 @@ pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
 /// # Errors
 /// No such device or address, or no permission.
 pub fn delete_address(name: &str, prefix: Prefix) -> Result<()> {
-    netlink::request(address_message(libc::RTM_DELADDR, 0, index_of(name)?, prefix))
+    netlink::request(RouteNetlinkMessage::DelAddress(address_message(name, prefix)?), 0)
         .map_err(|e| LinuxError::refused(format!("delete address {prefix} from {name}"), e))
 }
 
@@ -244,22 +245,8 @@ pub fn sysctl(key: &str, value: &str) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("set {key} to {value}"), e))
 }
 
-pub(crate) fn family_of(addr: IpAddr) -> u8 {
-    (if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }) as u8
-}
-
-pub(crate) fn octets(addr: IpAddr) -> Vec<u8> {
-    match addr {
-        IpAddr::V4(a) => a.octets().to_vec(),
-        IpAddr::V6(a) => a.octets().to_vec(),
-    }
-}
-
-pub(crate) fn address_from(bytes: &[u8]) -> Option<IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Some(v4.into());
-    }
-    <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+pub(crate) fn family(v6: bool) -> AddressFamily {
+    if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -274,74 +261,73 @@ fn check_name(name: &str) -> Result<()> {
     Err(LinuxError::BadName { name: name.to_owned(), of: "an interface", why })
 }
 
-fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
-    let mut header = [0; 16];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    header[8..12].copy_from_slice(&flags.to_ne_bytes());
-    header[12..16].copy_from_slice(&change.to_ne_bytes());
-    header
+fn link_message(name: &str) -> Result<LinkMessage> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    Ok(message)
 }
 
-fn address_message(kind: u16, flags: i32, index: u32, prefix: Prefix) -> Message {
-    let mut header = [prefix.family(), prefix.len, 0, 0, 0, 0, 0, 0];
-    header[4..8].copy_from_slice(&index.to_ne_bytes());
-    let mut message = Message::new(kind, flags).body(&header);
-    message.attr(libc::IFA_LOCAL, &octets(prefix.addr));
-    message.attr(libc::IFA_ADDRESS, &octets(prefix.addr));
-    if prefix.addr.is_ipv6() && kind == libc::RTM_NEWADDR {
-        message.attr_u32(IFA_FLAGS, libc::IFA_F_NODAD);
-    }
-    message
+fn address_message(name: &str, prefix: Prefix) -> Result<AddressMessage> {
+    let mut message = AddressMessage::default();
+    message.header.family = prefix.family();
+    message.header.prefix_len = prefix.len;
+    message.header.index = index_of(name)?;
+    message.attributes =
+        vec![AddressAttribute::Local(prefix.addr), AddressAttribute::Address(prefix.addr)];
+    Ok(message)
 }
 
-const IFA_FLAGS: u16 = 8;
-
-fn read_link(body: &[u8]) -> Link {
-    let flags = u32_at(body, 8) as i32;
+fn read_link(message: LinkMessage) -> Link {
+    let flags = message.header.flags;
     let mut link = Link {
-        index: u32_at(body, 4),
+        index: message.header.index,
         name: String::new(),
-        up: flags & libc::IFF_UP != 0,
-        running: flags & libc::IFF_RUNNING != 0,
-        loopback: flags & libc::IFF_LOOPBACK != 0,
+        up: flags.contains(LinkFlags::Up),
+        running: flags.contains(LinkFlags::Running),
+        loopback: flags.contains(LinkFlags::Loopback),
         mtu_bytes: 0,
         mac: [0; 6],
     };
-    for (kind, value) in attrs(body, 16) {
-        match kind {
-            libc::IFLA_IFNAME => link.name = text(value),
-            libc::IFLA_MTU => link.mtu_bytes = u32_at(value, 0),
-            libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu_bytes) => link.mtu_bytes = mtu_bytes,
+            LinkAttribute::Address(mac) => link.mac = mac.try_into().unwrap_or_default(),
             _ => (),
         }
     }
     link
 }
 
-fn read_address(body: &[u8]) -> Option<Address> {
-    let [_, len, flags, scope, ..] = *body else { return None };
-    let (mut local, mut other, mut flags) = (None, None, u32::from(flags));
-    for (kind, value) in attrs(body, 8) {
-        match kind {
-            libc::IFA_LOCAL => local = address_from(value),
-            libc::IFA_ADDRESS => other = address_from(value),
-            IFA_FLAGS => flags = u32_at(value, 0),
+fn read_address(message: &AddressMessage) -> Option<Address> {
+    let (mut local, mut other) = (None, None);
+    let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(addr) => local = Some(*addr),
+            AddressAttribute::Address(addr) => other = Some(*addr),
+            AddressAttribute::Flags(all) => flags = *all,
             _ => (),
         }
     }
-    let unusable = libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED | libc::IFA_F_DEPRECATED;
+    let failed = flags.contains(AddressFlags::Dadfailed);
+    let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
     // Optimistic addresses are tentative and usable all the same (RFC 4429, 3.3).
-    let optimistic = flags & libc::IFA_F_OPTIMISTIC != 0 && flags & libc::IFA_F_DADFAILED == 0;
+    let optimistic = flags.contains(AddressFlags::Optimistic) && !failed;
+    let addr = local.or(other)?;
+    let scope = u8::from(message.header.scope);
     Some(Address {
-        index: u32_at(body, 4),
-        prefix: Prefix { addr: local.or(other)?, len },
-        link_local: scope >= libc::RT_SCOPE_LINK,
-        usable: flags & unusable == 0 || optimistic,
+        index: message.header.index,
+        prefix: Prefix { addr, len: message.header.prefix_len },
+        link_local: scope >= u8::from(AddressScope::Link) || is_ipv4_link_local(addr),
+        usable: !flags.intersects(unusable) || optimistic,
     })
 }
 
-fn text(value: &[u8]) -> String {
-    String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
+/// 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel knows that of IPv6 only: the scope
+/// of an IPv4 address is what whoever added it said, often nothing.
+pub(crate) fn is_ipv4_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V4(a) if a.is_link_local())
 }
 
 /// True for the errors that mean "it is gone already" when something is removed.

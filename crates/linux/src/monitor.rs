@@ -30,6 +30,8 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
 use tokio::io::unix::AsyncFd;
 
+use crate::link::is_ipv4_link_local;
+
 /// Changes come in groups (a link, its addresses, its routes); they are reported together when
 /// nothing has come for this long, …
 const QUIET: Duration = Duration::from_millis(50);
@@ -64,8 +66,8 @@ pub struct Interface {
     pub ethernet: bool,
     /// Largest packet in bytes.
     pub mtu: u32,
-    /// Addresses of global scope that a new socket may use (neither tentative nor deprecated), in
-    /// ascending order.
+    /// Addresses that a new socket may use (neither tentative nor deprecated) and that reach beyond the
+    /// link, in ascending order.
     pub addresses: Vec<IpAddr>,
     /// Next hop of the best IPv4 default route over it, if that has one.
     pub gateway_v4: Option<Ipv4Addr>,
@@ -331,7 +333,7 @@ fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
     let unusable = undecided
         || flags.contains(AddressFlags::Deprecated)
         || flags.contains(AddressFlags::Dadfailed);
-    if unusable { None } else { local.or(address) }
+    local.or(address).filter(|a| !unusable && !is_ipv4_link_local(*a))
 }
 
 /// The routes in a message with their interfaces; several for a multipath route.

@@ -1,10 +1,18 @@
 //! Routes and policy rules of the calling thread's network namespace.
 
+use std::io;
 use std::net::IpAddr;
 
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+
 use crate::error::{LinuxError, Result};
-use crate::link::{Prefix, address_from, index_of, octets};
-use crate::netlink::{self, Message, attrs, u32_at};
+use crate::link::{Prefix, family, index_of};
+use crate::netlink;
 
 /// The number of the main routing table.
 pub const MAIN_TABLE: u32 = 254;
@@ -93,7 +101,7 @@ pub struct Rule {
 /// # Errors
 /// The kernel's: gateway unreachable, route exists, no permission.
 pub fn add_route(route: &Route) -> Result<()> {
-    send(route, libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, "add")
+    put(route, NLM_F_CREATE | NLM_F_EXCL, "add")
 }
 
 /// Adds a route or takes the place of the one with the same destination, table and metric.
@@ -101,7 +109,7 @@ pub fn add_route(route: &Route) -> Result<()> {
 /// # Errors
 /// The kernel's: gateway unreachable, no permission.
 pub fn replace_route(route: &Route) -> Result<()> {
-    send(route, libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, "replace")
+    put(route, NLM_F_CREATE | NLM_F_REPLACE, "replace")
 }
 
 /// Deletes a route.
@@ -109,7 +117,13 @@ pub fn replace_route(route: &Route) -> Result<()> {
 /// # Errors
 /// No such route, no permission.
 pub fn delete_route(route: &Route) -> Result<()> {
-    send(route, libc::RTM_DELROUTE, 0, "delete")
+    let mut message = route_message(route);
+    // With these three left open, the route is found by the rest.
+    message.header.scope = RouteScope::NoWhere;
+    message.header.protocol = RouteProtocol::Unspec;
+    message.header.kind = RouteType::Unspec;
+    netlink::request(RouteNetlinkMessage::DelRoute(message), 0)
+        .map_err(|e| route_error("delete", route, e))
 }
 
 /// The unicast routes of all tables but the kernel's own local one, in the kernel's order.
@@ -117,15 +131,13 @@ pub fn delete_route(route: &Route) -> Result<()> {
 /// # Errors
 /// When netlink is refused.
 pub fn routes() -> Result<Vec<Route>> {
-    let mut found = Vec::new();
-    let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP).body(&[0; 12]);
-    let each = |kind: u16, body: &[u8]| {
-        if kind == libc::RTM_NEWROUTE {
-            found.extend(read_route(body));
-        }
+    let all = netlink::dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))
+        .map_err(|e| LinuxError::refused("list routes", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewRoute(route) => read_route(&route),
+        _ => None,
     };
-    netlink::dump(message, each).map_err(|e| LinuxError::refused("list routes", e))?;
-    Ok(found)
+    Ok(all.into_iter().filter_map(read).collect())
 }
 
 /// Adds a policy rule.
@@ -133,8 +145,8 @@ pub fn routes() -> Result<Vec<Route>> {
 /// # Errors
 /// The same rule is there already, no permission.
 pub fn add_rule(rule: &Rule) -> Result<()> {
-    let message = rule_message(rule, libc::RTM_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-    netlink::request(message)
+    let message = RouteNetlinkMessage::NewRule(rule_message(rule));
+    netlink::request(message, NLM_F_CREATE | NLM_F_EXCL)
         .map_err(|e| LinuxError::refused(format!("add the routing rule {}", rule.priority), e))
 }
 
@@ -143,7 +155,7 @@ pub fn add_rule(rule: &Rule) -> Result<()> {
 /// # Errors
 /// No such rule, no permission.
 pub fn delete_rule(rule: &Rule) -> Result<()> {
-    netlink::request(rule_message(rule, libc::RTM_DELRULE, 0))
+    netlink::request(RouteNetlinkMessage::DelRule(rule_message(rule)), 0)
         .map_err(|e| LinuxError::refused(format!("delete the routing rule {}", rule.priority), e))
 }
 
@@ -152,64 +164,45 @@ pub fn delete_rule(rule: &Rule) -> Result<()> {
 /// # Errors
 /// When netlink is refused.
 pub fn rules() -> Result<Vec<Rule>> {
-    let mut found = Vec::new();
-    let message = Message::new(libc::RTM_GETRULE, libc::NLM_F_DUMP).body(&[0; 12]);
-    let each = |kind: u16, body: &[u8]| {
-        if kind == libc::RTM_NEWRULE {
-            found.extend(read_rule(body));
-        }
+    let all = netlink::dump(RouteNetlinkMessage::GetRule(RuleMessage::default()))
+        .map_err(|e| LinuxError::refused("list routing rules", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewRule(rule) => read_rule(&rule),
+        _ => None,
     };
-    netlink::dump(message, each).map_err(|e| LinuxError::refused("list routing rules", e))?;
-    Ok(found)
+    Ok(all.into_iter().filter_map(read).collect())
 }
 
-const RT_TABLE_UNSPEC: u8 = 0;
-const FRA_DST: u16 = 1;
-const FRA_SRC: u16 = 2;
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
-const FRA_TABLE: u16 = 15;
-const FIB_RULE_INVERT: u32 = 2;
-const FR_ACT_TO_TBL: u8 = 1;
-
-fn send(route: &Route, kind: u16, flags: i32, verb: &str) -> Result<()> {
-    netlink::request(route_message(route, kind, flags)).map_err(|e| {
-        let via = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
-        LinuxError::refused(format!("{verb} the route to {}{via}", route.destination), e)
-    })
+fn put(route: &Route, flags: u16, verb: &str) -> Result<()> {
+    netlink::request(RouteNetlinkMessage::NewRoute(route_message(route)), flags)
+        .map_err(|e| route_error(verb, route, e))
 }
 
-fn route_message(route: &Route, kind: u16, flags: i32) -> Message {
+fn route_error(verb: &str, route: &Route, e: io::Error) -> LinuxError {
+    let via = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
+    LinuxError::refused(format!("{verb} the route to {}{via}", route.destination), e)
+}
+
+fn route_message(route: &Route) -> RouteMessage {
     let on_link = route.gateway.is_none() && route.destination.addr.is_ipv4();
-    let scope = match kind {
-        libc::RTM_DELROUTE => libc::RT_SCOPE_NOWHERE,
-        _ if on_link => libc::RT_SCOPE_LINK,
-        _ => libc::RT_SCOPE_UNIVERSE,
-    };
-    let protocol = if kind == libc::RTM_DELROUTE { 0 } else { libc::RTPROT_STATIC };
-    let unicast = if kind == libc::RTM_DELROUTE { 0 } else { libc::RTN_UNICAST };
-    let mut header = [0; 12];
-    header[0] = route.destination.family();
-    header[1] = route.destination.len;
-    header[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, protocol, scope, unicast]);
-    let mut message = Message::new(kind, flags).body(&header);
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = route.destination.family();
+    header.destination_prefix_length = route.destination.len;
+    header.scope = if on_link { RouteScope::Link } else { RouteScope::Universe };
+    header.protocol = RouteProtocol::Static;
+    header.kind = RouteType::Unicast;
+    let attributes = &mut message.attributes;
     if route.destination.len > 0 {
-        message.attr(libc::RTA_DST, &octets(masked(route.destination)));
+        attributes.push(RouteAttribute::Destination(masked(route.destination).into()));
     }
-    if let Some(gateway) = route.gateway {
-        message.attr(libc::RTA_GATEWAY, &octets(gateway));
-    }
+    attributes.extend(route.gateway.map(|g| RouteAttribute::Gateway(g.into())));
     if route.index != 0 {
-        message.attr_u32(libc::RTA_OIF, route.index);
+        attributes.push(RouteAttribute::Oif(route.index));
     }
-    message.attr_u32(libc::RTA_TABLE, route.table);
-    if let Some(metric) = route.metric {
-        message.attr_u32(libc::RTA_PRIORITY, metric);
-    }
-    if let Some(source) = route.source {
-        message.attr(libc::RTA_PREFSRC, &octets(source));
-    }
+    attributes.push(RouteAttribute::Table(route.table));
+    attributes.extend(route.metric.map(RouteAttribute::Priority));
+    attributes.extend(route.source.map(|s| RouteAttribute::PrefSource(s.into())));
     message
 }
 
@@ -227,85 +220,90 @@ fn masked(prefix: Prefix) -> IpAddr {
     }
 }
 
-fn read_route(body: &[u8]) -> Option<Route> {
-    let [family, len, _, _, table, _, _, kind, ..] = *body else { return None };
-    if kind != libc::RTN_UNICAST || !is_ip(family) {
+fn read_route(message: &RouteMessage) -> Option<Route> {
+    let header = &message.header;
+    let v6 = is_v6(header.address_family)?;
+    if header.kind != RouteType::Unicast {
         return None;
     }
     let mut route = Route {
-        destination: Prefix { len, ..Prefix::default_of(i32::from(family) == libc::AF_INET6) },
+        destination: Prefix { len: header.destination_prefix_length, ..Prefix::default_of(v6) },
         gateway: None,
         index: 0,
-        table: u32::from(table),
+        table: u32::from(header.table),
         metric: None,
         source: None,
     };
-    for (kind, value) in attrs(body, 12) {
-        match kind {
-            libc::RTA_DST => route.destination.addr = address_from(value)?,
-            libc::RTA_GATEWAY => route.gateway = address_from(value),
-            libc::RTA_OIF => route.index = u32_at(value, 0),
-            libc::RTA_TABLE => route.table = u32_at(value, 0),
-            libc::RTA_PRIORITY => route.metric = Some(u32_at(value, 0)),
-            libc::RTA_PREFSRC => route.source = address_from(value),
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(addr) => route.destination.addr = ip(addr)?,
+            RouteAttribute::Gateway(addr) => route.gateway = ip(addr),
+            RouteAttribute::Oif(index) => route.index = *index,
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            RouteAttribute::PrefSource(addr) => route.source = ip(addr),
             _ => (),
         }
     }
     Some(route)
 }
 
-fn rule_message(rule: &Rule, kind: u16, flags: i32) -> Message {
-    let mut header = [0; 12];
-    header[0] = (if rule.v6 { libc::AF_INET6 } else { libc::AF_INET }) as u8;
-    header[2] = rule.from.map_or(0, |p| p.len);
-    header[7] = FR_ACT_TO_TBL;
-    let invert = if rule.invert { FIB_RULE_INVERT } else { 0 };
-    header[8..12].copy_from_slice(&invert.to_ne_bytes());
-    let mut message = Message::new(kind, flags).body(&header);
-    message.attr_u32(FRA_PRIORITY, rule.priority);
-    message.attr_u32(FRA_TABLE, rule.table);
-    if let Some(mark) = rule.fwmark {
-        message.attr_u32(FRA_FWMARK, mark);
-    }
-    if let Some(from) = rule.from {
-        message.attr(FRA_SRC, &octets(masked(from)));
-    }
-    if let Some(len) = rule.suppress_prefix_length {
-        message.attr_u32(FRA_SUPPRESS_PREFIXLEN, len);
-    }
+fn rule_message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = family(rule.v6);
+    message.header.src_len = rule.from.map_or(0, |p| p.len);
+    message.header.action = RuleAction::ToTable;
+    message.header.flags.set(RuleFlags::Invert, rule.invert);
+    let attributes = &mut message.attributes;
+    attributes.push(RuleAttribute::Priority(rule.priority));
+    attributes.push(RuleAttribute::Table(rule.table));
+    attributes.extend(rule.fwmark.map(RuleAttribute::FwMark));
+    attributes.extend(rule.from.map(|p| RuleAttribute::Source(masked(p))));
+    attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
     message
 }
 
-fn read_rule(body: &[u8]) -> Option<Rule> {
-    let [family, _, from_len, _, table, _, _, action, ..] = *body else { return None };
-    if action != FR_ACT_TO_TBL || !is_ip(family) {
+fn read_rule(message: &RuleMessage) -> Option<Rule> {
+    let header = &message.header;
+    let v6 = is_v6(header.family)?;
+    if header.action != RuleAction::ToTable {
         return None;
     }
-    let mut rule = Rule {
-        v6: i32::from(family) == libc::AF_INET6,
-        table: u32::from(table),
-        invert: u32_at(body, 8) & FIB_RULE_INVERT != 0,
-        ..Rule::default()
-    };
-    for (kind, value) in attrs(body, 12) {
-        match kind {
-            FRA_SRC => rule.from = address_from(value).map(|a| Prefix { addr: a, len: from_len }),
-            FRA_PRIORITY => rule.priority = u32_at(value, 0),
-            FRA_FWMARK => rule.fwmark = Some(u32_at(value, 0)),
-            FRA_TABLE => rule.table = u32_at(value, 0),
-            // The kernel reports "none" as all ones.
-            FRA_SUPPRESS_PREFIXLEN => {
-                rule.suppress_prefix_length = Some(u32_at(value, 0)).filter(|l| *l != u32::MAX);
+    let invert = header.flags.contains(RuleFlags::Invert);
+    let mut rule = Rule { v6, table: u32::from(header.table), invert, ..Rule::default() };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Source(addr) => {
+                rule.from = Some(Prefix { addr: *addr, len: header.src_len });
             }
-            FRA_DST => return None,
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::FwMark(mark) => rule.fwmark = Some(*mark),
+            RuleAttribute::Table(table) => rule.table = *table,
+            // The kernel reports "none" as all ones.
+            RuleAttribute::SuppressPrefixLen(len) => {
+                rule.suppress_prefix_length = Some(*len).filter(|l| *l != u32::MAX);
+            }
+            RuleAttribute::Destination(_) => return None,
             _ => (),
         }
     }
     Some(rule)
 }
 
-fn is_ip(family: u8) -> bool {
-    [libc::AF_INET, libc::AF_INET6].contains(&i32::from(family))
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(a) => Some(IpAddr::V4(*a)),
+        RouteAddress::Inet6(a) => Some(IpAddr::V6(*a)),
+        _ => None,
+    }
+}
+
+fn is_v6(family: AddressFamily) -> Option<bool> {
+    match family {
+        AddressFamily::Inet => Some(false),
+        AddressFamily::Inet6 => Some(true),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,10 +31,15 @@ async fn scenario() {
     ip("link add sgmon type veth peer name sgpeer");
     ip("link set sgmon up");
     ip("link set sgpeer up");
+    // Added first, so that it would be seen together with the others; no scope is given.
+    ip("address add 169.254.7.7/16 dev sgmon");
     ip("address add 192.0.2.7/24 dev sgmon");
     ip("address add 2001:db8::7/64 dev sgmon nodad");
     let seen = wait(&mut monitor, |i| i.up && i.addresses.len() == 2).await;
     assert_eq!((seen.kind.as_deref(), seen.ethernet, seen.mtu), (Some("veth"), true, 1500));
+    let mut addresses: Vec<String> = seen.addresses.iter().map(IpAddr::to_string).collect();
+    addresses.sort();
+    assert_eq!(addresses, ["192.0.2.7", "2001:db8::7"]);
     assert!(!seen.default_route);
     let anchor = "198.51.100.1".parse().unwrap();
     assert!(physical_candidates(monitor.current(), anchor).is_empty(), "no route yet");

@@ -135,7 +135,10 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
                 suppress_prefix_length: Some(0),
                 ..Rule::default()
             };
-            for rule in [marked, suppressed] {
+            let from = prefix(if v6 { "fd61:77::/48" } else { "10.61.0.0/16" });
+            let sourced =
+                Rule { v6, priority: 5208, table: 5005, from: Some(from), ..Rule::default() };
+            for rule in [marked, suppressed, sourced] {
                 link::add_rule(&rule).unwrap();
                 assert!(link::rules().unwrap().contains(&rule), "{:?}", link::rules());
                 link::delete_rule(&rule).unwrap();
@@ -145,6 +148,28 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
         }
         link::delete_address("sg0", prefix("10.61.77.1/24")).unwrap();
         assert!(!link::addresses().unwrap().iter().any(|a| a.prefix == prefix("10.61.77.1/24")));
+    })
+    .unwrap();
+}
+
+#[test]
+fn link_local_addresses_of_both_families_are_told_from_the_others() {
+    if !root() {
+        return;
+    }
+    let (left, _right) = pair("s");
+    left.run(|| {
+        for (text, link_local) in [
+            ("169.254.7.7/16", true),
+            ("fe80::7/64", true),
+            ("192.0.2.7/24", false),
+            ("2001:db8::7/64", false),
+        ] {
+            link::add_address("sg0", prefix(text)).unwrap();
+            let all = link::addresses().unwrap();
+            let found = all.iter().find(|a| a.prefix == prefix(text));
+            assert_eq!(found.map(|a| a.link_local), Some(link_local), "{text}: {all:?}");
+        }
     })
     .unwrap();
 }

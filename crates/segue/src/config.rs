@@ -7,7 +7,7 @@ mod host;
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use segue_clock::Span;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Visitor};
@@ -32,6 +32,24 @@ pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
         let message = error.message().replace('\n', ", ");
         anyhow!("{name}:{line}: {message}")
     })
+}
+
+/// The name of the tunnel device, `segue0` unless one is given.
+fn device(name: Option<String>) -> anyhow::Result<String> {
+    let name = name.unwrap_or_else(|| "segue0".into());
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !name.starts_with("segue") || name.len() > 15 || !name.chars().all(fits) {
+        bail!("the tunnel device must be called segue…, with at most 15 characters: {name:?}");
+    }
+    Ok(name)
+}
+
+/// Every host takes 576 bytes (RFC 791, section 3.1); the device takes 16 bits.
+fn check_mtu(mtu: u32) -> anyhow::Result<()> {
+    if !(576..=65_535).contains(&mtu) {
+        bail!("mtu must lie between 576 and 65535");
+    }
+    Ok(())
 }
 
 /// A duration with a unit, as in `"200ms"`.

@@ -115,7 +115,8 @@ pub struct Join {
 
 impl fmt::Display for Join {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = postcard::to_allocvec(self).map_err(|_| fmt::Error)?;
+        let mut bytes = postcard::to_allocvec(self).map_err(|_| fmt::Error)?;
+        bytes.extend_from_slice(&crc32(&bytes).to_be_bytes());
         write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 }
@@ -135,15 +136,27 @@ impl FromStr for Join {
         }
         let damaged = "the join line is damaged; copy it whole, it is one line";
         let bytes = URL_SAFE_NO_PAD.decode(text).context(damaged)?;
-        let (join, rest): (Join, _) = postcard::take_from_bytes(&bytes).context(damaged)?;
+        let Some((bytes, check)) = bytes.split_last_chunk::<4>() else { bail!(damaged) };
+        if crc32(bytes).to_be_bytes() != *check {
+            bail!(damaged);
+        }
+        let (join, rest): (Join, _) = postcard::take_from_bytes(bytes).context(damaged)?;
         if !rest.is_empty() || join.anchor.is_empty() {
             bail!(damaged);
         }
+        check_name(&join.name)?;
         Ok(join)
     }
 }
 
-/// Whether `name` may name a host: letters, digits, `-`, `_` and `.`, at most 63 characters.
+/// CRC-32 as in Ethernet (IEEE 802.3): it finds slips of the copyist, not forgeries, which TLS finds.
+fn crc32(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc));
+    !bytes.iter().fold(u32::MAX, byte)
+}
+
+/// Whether `name` may name a host: letters, digits, `-` and `_`, at most 40 characters.
 pub fn check_name(name: &str) -> anyhow::Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {
@@ -182,6 +195,26 @@ mod tests {
         }
         let error = "hello".parse::<Join>().unwrap_err().to_string();
         assert!(error.contains("segue enroll"), "{error}");
+    }
+
+    #[test]
+    fn a_single_wrong_character_is_found() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        let line = join().to_string();
+        for at in [20, line.len() / 2, line.len() - 3] {
+            let other = if line.as_bytes()[at] == b'A' { "B" } else { "A" };
+            let mut wrong = line.clone();
+            wrong.replace_range(at..=at, other);
+            let error = wrong.parse::<Join>().unwrap_err().to_string();
+            assert!(error.contains("damaged"), "at {at}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_line_whose_name_would_write_on_the_terminal_is_refused() {
+        let line = Join { name: "\u{1b}[2J".into(), ..join() }.to_string();
+        let error = line.parse::<Join>().unwrap_err().to_string();
+        assert!(!error.contains('\u{1b}'), "{error:?}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ enum Verb {
     Paths(cmd::look::PathsArgs),
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
+    Clean(cmd::clean::Args),
     Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
     Probe(cmd::probe::Args),
@@ -35,6 +36,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if !matches!(cli.verb, Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_)) {
+        segue_linux::process::end_on_broken_pipe();
+    }
     let result: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Host(args) => cmd::host::run(args),
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Paths(args) => cmd::look::paths(args),
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
+        Verb::Clean(args) => cmd::clean::run(args),
         Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => cmd::probe::run(args),

@@ -20,7 +20,7 @@ use crate::identity::{Authority, Credentials, Join};
 /// A connection without any packet for this long is dead.
 const IDLE: Duration = Duration::from_secs(10);
 /// How often an idle connection shows life.
-const KEEP_ALIVE: Duration = Duration::from_secs(3);
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 fn transport() -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
@@ -44,8 +44,10 @@ fn chain(own: &Credentials) -> (Vec<CertificateDer<'static>>, PrivatePkcs8KeyDer
     (vec![own.certificate.clone().into()], PrivatePkcs8KeyDer::from(own.key.clone()))
 }
 
+mod reset;
+
 /// The anchor's side: its certificate, and only clients whose certificate its authority signed.
-pub fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
+fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots(&authority.authority.certificate)?);
     let verifier =
@@ -97,13 +99,19 @@ pub fn socket(v6: bool, interface: &str, mark: u32) -> anyhow::Result<UdpSocket>
     Ok(socket.into())
 }
 
-/// A QUIC endpoint on a socket.
-pub fn endpoint(
-    socket: UdpSocket,
-    server: Option<quinn::ServerConfig>,
-) -> anyhow::Result<Endpoint> {
-    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
+/// A host's QUIC endpoint on a socket.
+pub fn client_endpoint(socket: UdpSocket) -> anyhow::Result<Endpoint> {
+    Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))
         .context("no signalling endpoint")
+}
+
+/// An anchor's QUIC endpoint on a socket. A host that still talks to an earlier start of the anchor
+/// is told at once that its connection is gone (stateless reset, RFC 9000, section 10.3).
+pub fn server_endpoint(socket: UdpSocket, authority: &Authority) -> anyhow::Result<Endpoint> {
+    let mut config = EndpointConfig::new(Arc::new(reset::Key::of(authority)?));
+    config.cid_generator(|| Box::new(reset::AnyId));
+    let server = Some(server_config(authority)?);
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).context("no signalling endpoint")
 }
 
 /// Writes one message.

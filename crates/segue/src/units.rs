@@ -27,7 +27,7 @@ const RATE: [(&str, f64); 5] =
 pub fn duration(s: &str) -> Result<Span, String> {
     let (number, unit) = split(s);
     if unit.is_empty() {
-        return Err(format!("{s:?} has no unit: write for example {s}ms or {s}s"));
+        return Err(format!("{s:?} has no unit: write for example 100ms or 1.5s"));
     }
     let Some((_, seconds)) = TIME.iter().find(|(name, _)| *name == unit) else {
         return Err(format!("{s:?}: {unit:?} is no unit of time (ns, us, ms, s, m, h, d)"));
@@ -62,7 +62,7 @@ pub fn rate(s: &str) -> Result<u64, String> {
     let lower = s.to_ascii_lowercase();
     let (number, unit) = split(lower.strip_suffix("/s").unwrap_or(&lower));
     if unit.is_empty() {
-        return Err(format!("{s:?} has no unit: write for example {s}kbit or {s}mbit"));
+        return Err(format!("{s:?} has no unit: write for example 500kbit or 10mbit"));
     }
     let Some((_, bits)) = RATE.iter().find(|(name, _)| *name == unit) else {
         return Err(format!("{s:?}: {unit:?} is no unit of a rate (bit, kbit, mbit, gbit, tbit)"));

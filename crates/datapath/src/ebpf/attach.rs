@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use segue_linux::netns::Netns;
@@ -100,6 +101,37 @@ impl Attached {
         hook.attach().map_err(|e| kernel("attach a TC filter", &e))?;
         Ok(Attached::Filter { program, ifindex, side, netns })
     }
+}
+
+/// The library's messages, a verifier's log of hundreds of lines among them, go to the log and not to
+/// standard error: what a person needs to know is in the error that is returned.
+pub(super) fn messages_to_log() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
+        tracing::debug!("libbpf: {}", text.trim_end());
+    })));
+}
+
+/// Removes the filters that a crashed daemon left on a device of the calling thread's namespace;
+/// their programs' names. Filters of other owners with the same priority and handle stay.
+#[must_use]
+pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
+    messages_to_log();
+    // A hook that is only asked or detached needs no program.
+    let nothing = io::stdin();
+    let mut removed = Vec::new();
+    for side in [Side::Ingress, Side::Egress] {
+        let mut hook = filter_hook(nothing.as_fd(), ifindex, side);
+        let Ok(id) = hook.query() else { continue };
+        let name = ProgInfoIter::default()
+            .find(|program| program.id == id)
+            .map(|program| program.name.to_string_lossy().into_owned());
+        if let Some(name) = name.filter(|name| name.starts_with("segue"))
+            && hook.detach().is_ok()
+        {
+            removed.push(name);
+        }
+    }
+    removed
 }
 
 fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {

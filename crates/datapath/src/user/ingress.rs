@@ -207,7 +207,14 @@ fn take_data<'a>(
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
-    let inner = Inner::parse(body)?;
+    let inner = Inner::parse(body);
+    {
+        // Counted also where it is refused below: it was not lost.
+        let mut rx = lock(&path.state.rx);
+        rx.packets = rx.packets.wrapping_add(1);
+        rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
+    }
+    let inner = inner?;
     let host = shared.role == Role::Host;
     let address = if host { inner.key.dst } else { inner.key.src };
     if last.admitted != Some((address, path.slot)) {
@@ -223,9 +230,6 @@ fn take_data<'a>(
         core.flows.bind(back.0, back.1, arrival.at);
         last.learned = Some(back);
     }
-    let mut rx = lock(&path.state.rx);
-    rx.packets = rx.packets.wrapping_add(1);
-    rx.bytes += inner.len as u64;
     if arrival.congested && !capable(class_of(body)) {
         return Err(DropReason::Decapsulation);
     }
@@ -242,11 +246,7 @@ fn take_request(
 ) -> Result<(), DropReason> {
     let probe = Probe::open(packet, &path.config.key)?;
     let mut rx = lock(&path.state.rx);
-    // RFC 1982, section 3.2: newer means ahead by less than half of the numbers.
-    if rx.last_request.is_some_and(|last| probe.seq.wrapping_sub(last) as i32 <= 0) {
-        return Err(DropReason::Replay);
-    }
-    rx.last_request = Some(probe.seq);
+    rx.expect_newer(probe.seq)?;
     rx.packets = rx.packets.wrapping_add(1);
     *lock(&path.state.endpoint) = arrival.endpoint;
     let event = event(path, arrival, header, probe, ProbeKind::Request, &rx);
@@ -271,6 +271,9 @@ fn take_response(
     let unsolicited = header.flags & RESPONSE_UNSOLICITED != 0;
     let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
     let mut rx = lock(&path.state.rx);
+    if unsolicited {
+        rx.expect_newer(probe.seq)?;
+    }
     rx.packets = rx.packets.wrapping_add(1);
     let mut event = event(path, arrival, header, probe, kind, &rx);
     event.sent_at = if unsolicited { None } else { rx.sent_at(probe.seq) };

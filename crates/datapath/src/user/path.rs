@@ -47,13 +47,23 @@ pub struct Tx {
 pub struct Rx {
     pub packets: u32,
     pub bytes: u64,
-    /// Sequence number of the last valid request.
-    pub last_request: Option<u32>,
+    /// Sequence number of the last valid request (anchor) or unsolicited response (host).
+    pub last_seq: Option<u32>,
     /// When requests really left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
 }
 
 impl Rx {
+    /// Takes note of a sequence number that must be newer than the last: ahead of it by less than half
+    /// of the numbers (RFC 1982, section 3.2).
+    pub fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
+        if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
+            return Err(DropReason::Replay);
+        }
+        self.last_seq = Some(seq);
+        Ok(())
+    }
+
     /// Notes when a request left.
     pub fn stamped(&mut self, seq: u32, at: Time) {
         if self.stamps.len() >= STAMPS {

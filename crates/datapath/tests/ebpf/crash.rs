@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::sockopt::Ipv4PacketInfo;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt};
-use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
+use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp, remove_stale_filters};
 use segue_datapath::{Datapath, InnerEntry, PathConfig, Role};
 use segue_linux::link;
 use segue_linux::netns::Netns;
@@ -115,6 +115,11 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
         assert!(ready && eaten, "the child had the port");
         eventually("packets after the crash", &mut arrives);
         assert!(b.run(|| link::index_of("segue0")).unwrap().is_err(), "the TUN device is gone");
+        // What stays on kernels without tcx is found and removed by name.
+        let index = b.run(|| link::index_of("sg0").unwrap()).unwrap();
+        let removed = b.run(|| remove_stale_filters(index)).unwrap();
+        assert!(tcx == "tcx" || removed == ["segue_ingress"], "{removed:?}");
+        assert!(b.run(|| remove_stale_filters(index)).unwrap().is_empty());
     }
 }
 

@@ -49,7 +49,9 @@ impl Worker {
         let mut buffer = vec![0; FRAME_BYTES];
         let mut ready = [true; 2];
         while !shared.stop.load(Ordering::Acquire) {
-            let next = match self.turn(&mut shared.lock(), ready, &mut buffer) {
+            // Not in the match itself, whose arms take the lock again.
+            let turned = self.turn(&mut shared.lock(), ready, &mut buffer);
+            let next = match turned {
                 Ok(next) => next,
                 Err(error) => {
                     tracing::warn!("an emulated link ended: {error:#}");

@@ -1,6 +1,7 @@
 //! `segue demo`: the main job on this machine. Real daemons in network namespaces, live traffic, a
 //! Wi-Fi whose backhaul goes silent, and the figures of what happened.
 
+mod interrupt;
 mod outcome;
 mod page;
 mod stage;
@@ -103,7 +104,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         say("No root here: running in an unprivileged user namespace, on the user-space datapath.");
     }
     say("Building the network: host (wifi, lte), router, anchor, correspondent node.");
-    let interrupted = view::interrupts()?;
+    let interrupted = interrupt::interrupts()?;
     let stage = Stage::build(datapath, args.responsiveness, args.nat, &args.out)?;
     say("Starting the anchor, enrolling the host, starting the host.");
     stage.wait_ready(&interrupted)?;
@@ -127,7 +128,7 @@ fn perform(
     stage: &Stage,
     course: Course,
     args: &Args,
-    interrupted: &view::Interrupts,
+    interrupted: &interrupt::Interrupts,
 ) -> anyhow::Result<(outcome::Outcome, String)> {
     let start = monotonic();
     let traffic = Traffic::start(stage.net(), stage.inner()?, start)?;

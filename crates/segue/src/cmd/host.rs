@@ -16,7 +16,8 @@ pub struct Args {
     /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The line that `segue enroll` printed; `-` reads it from standard input
+    /// The line that `segue enroll` printed, a secret; `-` reads it from standard input, for other
+    /// users can see a process's arguments
     #[arg(long, value_name = "LINE", conflicts_with = "join_file")]
     join: Option<String>,
     /// A file with that line

@@ -1,5 +1,6 @@
 //! `segue lab`: test networks in namespaces.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -264,12 +265,9 @@ fn shell(node: &str, command: &[String]) -> Result<ExitCode> {
     };
     let default = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let (program, arguments) = command.split_first().unwrap_or((&default, &[]));
-    let status = Netns::open(&name)?
-        .command(program)
-        .args(arguments)
-        .status()
-        .with_context(|| format!("run {program}"))?;
-    Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
+    // In its place, not below it: signals then reach the command itself.
+    let error = Netns::open(&name)?.command(program).args(arguments).exec();
+    Err(error).with_context(|| format!("run {program}"))
 }
 
 fn down() -> Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! The verbs.
 
 pub mod anchor;
+pub mod clean;
 pub mod demo;
 pub mod enroll;
 pub mod host;

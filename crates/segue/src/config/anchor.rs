@@ -64,11 +64,12 @@ pub fn default_state() -> PathBuf {
 impl AnchorFile {
     /// The settings of a daemon.
     pub fn validate(self) -> anyhow::Result<Settings> {
-        let device = self.device.unwrap_or_else(|| "segue0".into());
-        if !device.starts_with("segue") || device.len() > 15 {
-            bail!(
-                "the tunnel device must be called segue…, with at most 15 characters: {device:?}"
-            );
+        let device = super::device(self.device)?;
+        let mtu = self.mtu.unwrap_or(1_436);
+        super::check_mtu(mtu)?;
+        let expiry = self.expiry.map_or(Span::from_secs(60), |Duration(span)| span);
+        if expiry == Span::ZERO {
+            bail!("expiry must be above zero");
         }
         let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
         let addresses = self.addresses.unwrap_or_default();
@@ -87,7 +88,7 @@ impl AnchorFile {
         }
         Ok(Settings {
             device,
-            mtu: self.mtu.unwrap_or(1_436),
+            mtu,
             port: self.port.unwrap_or(TUNNEL_PORT),
             signal_port,
             datapath: self.datapath.unwrap_or(Choice::Auto),
@@ -96,7 +97,7 @@ impl AnchorFile {
             pool_v4,
             pool_v6,
             max_paths,
-            expiry: self.expiry.map_or(Span::from_secs(60), |Duration(span)| span),
+            expiry,
             state: self.state.unwrap_or_else(default_state),
             control: self.control.unwrap_or_else(|| control::default_path("anchor")),
         })

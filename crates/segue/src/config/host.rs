@@ -115,11 +115,15 @@ impl KeepaliveKeys {
             (None, None) => self.plan()?,
             _ => bail!("k and period go together; or give targets and let them be planned"),
         };
-        let shortest = Span::from_millis(5);
-        if keepalive.k == 0 || keepalive.t_ka < shortest {
-            bail!("k must be at least 1 and the period at least {shortest}");
+        // A probe states whole milliseconds in 16 bits.
+        let (shortest, longest) = (Span::from_millis(5), Span::from_millis(65_535));
+        if keepalive.k == 0 || !(shortest..=longest).contains(&keepalive.t_ka) {
+            bail!("k must be at least 1 and the period between {shortest} and {longest}");
         }
         if let Some(n) = self.loss_interval {
+            if n == 0 {
+                bail!("loss_interval must be at least 1");
+            }
             keepalive.n = n;
         }
         keepalive.taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
@@ -156,12 +160,8 @@ impl KeepaliveKeys {
 impl HostFile {
     /// The settings of a daemon with these credentials.
     pub fn validate(self, join: Join) -> anyhow::Result<Settings> {
-        let device = self.device.unwrap_or_else(|| "segue0".into());
-        if !device.starts_with("segue") || device.len() > 15 {
-            bail!(
-                "the tunnel device must be called segue…, with at most 15 characters: {device:?}"
-            );
-        }
+        let device = super::device(self.device)?;
+        self.mtu.map_or(Ok(()), super::check_mtu)?;
         let routes = self.routes.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
         let routes: Vec<Prefix> = routes
             .iter()
@@ -169,23 +169,27 @@ impl HostFile {
             .collect::<anyhow::Result<_>>()?;
         let path_config = |keys: &PathKeys, what: &str| {
             let keepalive = keys.keepalive.over(&self.keepalive).validate();
-            anyhow::Ok(PathConfig {
-                keepalive: keepalive.with_context(|| what.to_owned())?,
-                price: keys.price.unwrap_or(0.0),
-                preference: keys.preference.unwrap_or(0.0),
-            })
+            let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
+            if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
+                bail!("{what:?}: price must be zero or more, and preference a number");
+            }
+            let keepalive = keepalive.with_context(|| format!("{what:?}"))?;
+            Ok(PathConfig { keepalive, price, preference })
         };
-        let path = path_config(&PathKeys::default(), "[keepalive]")?;
+        let path = path_config(&PathKeys::default(), "keepalive")?;
         let paths = self
             .path
             .iter()
-            .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("[path.{name}]"))?)))
+            .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
             .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         let mut steering = segue_steering::Config::default();
         let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
         let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
         steering.hold = self.steering.hold.map_or(hold, |Duration(span)| span);
         steering.margin = self.steering.margin.unwrap_or(steering.margin);
+        if !(steering.margin.is_finite() && steering.margin >= 0.0) {
+            bail!("[steering] margin must be zero or more");
+        }
         Ok(Settings {
             join,
             device,

@@ -21,8 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 pub use self::enrolment::Enrolment;
+use self::enrolment::LEASES;
 use self::signal::{Signal, SignalEvent};
-use super::events::Events;
+use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK};
 use super::routing::Routing;
 use super::{host::random_seed, status};
@@ -60,8 +61,6 @@ pub struct Settings {
 
 /// How often the datapath is told that the daemon lives.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Table of what must outlive the anchor, per host.
-const LEASES: &str = "leases";
 
 /// A host's epoch and addresses in the store.
 #[derive(Serialize, Deserialize)]
@@ -80,6 +79,7 @@ struct Daemon {
     enrolment: Enrolment,
     signal: Signal,
     events: Events,
+    trouble: Trouble,
     attached: BTreeSet<u32>,
     interfaces: Vec<Interface>,
     started: Time,
@@ -87,14 +87,17 @@ struct Daemon {
 
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    super::check_permission("run an anchor")?;
     let mut monitor = Monitor::new().await?;
+    super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
     let store = Embedded::open(&settings.state)?;
     let enrolment = Enrolment::load(&store)?;
     let (signal_in, mut signalled) = mpsc::channel(1_024);
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
-    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
+    let opened = packets::open(settings.datapath, &setup(&settings))?;
+    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut routing = Routing::new(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
     routing.set_anchor(
@@ -106,6 +109,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         _routing: routing,
         held: Held::default(),
         events: Events::default(),
+        trouble: Trouble::default(),
         attached: BTreeSet::new(),
         interfaces: Vec::new(),
         started: monotonic(),
@@ -123,10 +127,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             _ = interrupt.recv() => break,
-            () = super::until(deadline) => daemon.feed(AnchorInput::Tick)?,
-            Some(event) = packets.recv() => daemon.on_packet_event(event)?,
-            Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
-            Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
+            () = super::until(deadline) => daemon.feed(AnchorInput::Tick),
+            Some(event) = packets.recv() => daemon.on_packet_event(event),
+            Some(event) = signalled.recv() => daemon.on_signal_event(event),
+            Some((request, back)) = asked.recv() => daemon.on_request(&request, back),
             changed = monitor.changed() => daemon.on_interfaces(&changed?),
             _ = heartbeat.tick() => daemon.datapath.heartbeat(),
         }
@@ -165,15 +169,17 @@ fn machine_config(settings: &Settings, store: &Embedded) -> anyhow::Result<Ancho
 }
 
 impl Daemon {
-    fn feed(&mut self, input: AnchorInput) -> anyhow::Result<()> {
+    /// Gives the machine an input and does what it says. What cannot be done is told and left undone:
+    /// one host's trouble must not end the service of all others.
+    fn feed(&mut self, input: AnchorInput) {
         let now = monotonic();
         self.machine.handle(now, input);
         let mut probes = Vec::new();
         while let Some(output) = self.machine.poll() {
             if let AnchorOutput::SendProbe(probe) = output {
                 probes.push(packets::order(&probe, ProbeKind::Unsolicited));
-            } else {
-                self.apply(now, output)?;
+            } else if let Err(error) = self.apply(now, output) {
+                self.trouble.tell(now, &error);
             }
         }
         if !probes.is_empty()
@@ -181,7 +187,6 @@ impl Daemon {
         {
             debug!("responses not sent: {error}");
         }
-        Ok(())
     }
 
     fn apply(&mut self, now: Time, output: AnchorOutput) -> anyhow::Result<()> {
@@ -208,14 +213,16 @@ impl Daemon {
             AnchorOutput::Discard(ticket) => drop(self.held.take(ticket)),
             AnchorOutput::Persist(known) => {
                 let lease = Lease { epoch: known.epoch, inner: known.inner };
-                self.store.put_as(LEASES, &known.name, &lease)?;
+                self.store.put_as(LEASES, &known.name, &lease).with_context(|| {
+                    format!("the registration of {} will not outlive a restart", known.name)
+                })?;
             }
             AnchorOutput::Report(report) => self.events.note(now, &report),
         }
         Ok(())
     }
 
-    fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
+    fn on_packet_event(&mut self, event: Event) {
         match event {
             Event::Probe(probe) => self.feed(AnchorInput::Probe(packets::probe_in(&probe))),
             Event::Miss(packet) => {
@@ -226,16 +233,16 @@ impl Daemon {
         }
     }
 
-    fn on_signal_event(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+    fn on_signal_event(&mut self, event: SignalEvent) {
         match event {
             SignalEvent::Connected { conn, certificate, established } => {
                 let Some(name) = self.enrolment.name_of(&certificate) else {
                     warn!("a host that is no longer enrolled was refused");
                     established.refuse();
-                    return Ok(());
+                    return;
                 };
                 let host = name.to_owned();
-                self.signal.admit(conn, established);
+                self.signal.admit(conn, &host, established);
                 self.feed(AnchorInput::Connected { conn, host })
             }
             SignalEvent::Message { conn, message } => {
@@ -276,11 +283,7 @@ impl Daemon {
         }
     }
 
-    fn on_request(
-        &mut self,
-        request: &Request,
-        back: oneshot::Sender<Response>,
-    ) -> anyhow::Result<()> {
+    fn on_request(&mut self, request: &Request, back: oneshot::Sender<Response>) {
         let response = match request {
             Request::Status { events_from } => {
                 Response::Status(Box::new(self.status(*events_from)))
@@ -299,14 +302,13 @@ impl Daemon {
             },
             Request::Unenroll { name } => match self.enrolment.remove(&self.store, name) {
                 Ok(()) => {
-                    self.feed(AnchorInput::Remove { host: name.clone() })?;
+                    self.feed(AnchorInput::Remove { host: name.clone() });
                     Response::Done(format!("{name} is no longer enrolled"))
                 }
                 Err(error) => Response::Error(format!("{error:#}")),
             },
         };
         let _ = back.send(response);
-        Ok(())
     }
 
     fn enroll(&mut self, name: &str, addresses: &[SocketAddr]) -> anyhow::Result<String> {
@@ -320,7 +322,10 @@ impl Daemon {
             ([], _) => own(),
             (given, _) => given.to_vec(),
         };
-        self.enrolment.add(&self.store, name, addresses).map(|join| join.to_string())
+        let join = self.enrolment.add(&self.store, name, addresses)?;
+        // Whoever has the earlier credentials is out, and what they registered with binds nobody.
+        self.feed(AnchorInput::Remove { host: name.to_owned() });
+        Ok(join.to_string())
     }
 
     fn status(&mut self, events_from: u64) -> Status {

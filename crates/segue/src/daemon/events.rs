@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use segue_clock::{Span, Time};
 use segue_keepalive::State;
 use segue_tunnel::Report;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::control::EventRecord;
 
@@ -46,6 +46,25 @@ impl Events {
     /// The kept events from `number` on.
     pub fn since(&self, number: u64) -> Vec<EventRecord> {
         self.kept.iter().filter(|event| event.number >= number).cloned().collect()
+    }
+}
+
+/// Tells of what could not be done, at most once a second: what repeats with every packet must not
+/// fill the log.
+#[derive(Default)]
+pub struct Trouble {
+    last: Option<Time>,
+}
+
+impl Trouble {
+    /// Logs an error.
+    pub fn tell(&mut self, now: Time, error: &anyhow::Error) {
+        if self.last.is_some_and(|last| now.since(last) < Span::from_secs(1)) {
+            debug!("{error:#}");
+            return;
+        }
+        self.last = Some(now);
+        warn!("{error:#}");
     }
 }
 

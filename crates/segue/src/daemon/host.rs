@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use segue_clock::{Machine, Time};
-use segue_datapath::{Datapath, Event, ProbeKind, Role, Setup};
+use segue_datapath::{Datapath, DatapathError, Event, ProbeKind, Role, Setup};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
 use segue_steering::Class;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
-use segue_wire::TUNNEL_PORT;
+use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use self::signal::{Signal, SignalEvent};
-use super::events::Events;
+use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK};
 use super::routing::Routing;
 use super::status;
@@ -67,6 +67,7 @@ struct Daemon {
     held: Held,
     signal: Signal,
     events: Events,
+    trouble: Trouble,
     /// The inner addresses that the datapath has.
     inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
@@ -76,17 +77,22 @@ struct Daemon {
 
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    super::check_permission("run a host")?;
     let mut monitor = Monitor::new().await?;
+    super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
-    let (datapath, mut packets) = packets::open(settings.datapath, &setup(&settings))?;
     let (signal_in, mut signalled) = mpsc::channel(256);
+    let signal = Signal::new(settings.join.clone(), signal_in)?;
+    let opened = packets::open(settings.datapath, &setup(&settings))?;
+    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings), random_seed()?),
         routing: Routing::new(&settings.device),
-        signal: Signal::new(settings.join.clone(), signal_in)?,
+        signal,
         held: Held::default(),
         events: Events::default(),
+        trouble: Trouble::default(),
         inner: Vec::new(),
         attached: BTreeSet::new(),
         started: monotonic(),
@@ -152,6 +158,8 @@ pub fn random_seed() -> anyhow::Result<[u8; 32]> {
 }
 
 impl Daemon {
+    /// Gives the machine an input and does what it says. What the datapath cannot do is told and left
+    /// undone; an error is what leaves the host without a tunnel.
     fn feed(&mut self, input: HostInput) -> anyhow::Result<()> {
         let now = monotonic();
         self.machine.handle(now, input);
@@ -159,8 +167,12 @@ impl Daemon {
         while let Some(output) = self.machine.poll() {
             if let HostOutput::SendProbe(probe) = output {
                 probes.push(packets::order(&probe, ProbeKind::Request));
-            } else {
-                self.apply(now, output)?;
+            } else if let Err(error) = self.apply(now, output) {
+                if error.is::<DatapathError>() {
+                    self.trouble.tell(now, &error);
+                } else {
+                    return Err(error);
+                }
             }
         }
         if !probes.is_empty()
@@ -363,6 +375,14 @@ impl Daemon {
         });
         let classes = classes.collect();
         let drops = self.datapath.drops();
+        let mut drops: BTreeMap<String, u64> =
+            drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect();
+        // Whether an answer was seen before, the measurement knows.
+        let clients = self.machine.paths().filter_map(|(_, path)| path.client());
+        let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
+        if repeated > 0 {
+            *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
+        }
         Status {
             role: "host".into(),
             name: self.settings.join.name.clone(),
@@ -378,7 +398,7 @@ impl Daemon {
             hosts: Vec::new(),
             paths: status::host_paths(&self.machine, self.datapath.as_mut()),
             classes,
-            drops: drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+            drops,
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

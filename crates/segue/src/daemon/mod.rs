@@ -9,9 +9,10 @@ pub mod status;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
+use segue_linux::monitor::Interface;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -36,4 +37,28 @@ pub fn termination() -> anyhow::Result<mpsc::Receiver<()>> {
         });
     }
     Ok(receiver)
+}
+
+/// Fails with advice where this process may not set up devices and routes (`CAP_NET_ADMIN`).
+pub fn check_permission(what: &str) -> anyhow::Result<()> {
+    const NET_ADMIN: u32 = 12;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    if effective.is_some_and(|mask| mask & 1 << NET_ADMIN == 0) {
+        bail!("not permitted to {what}: run as root, or with the capability CAP_NET_ADMIN");
+    }
+    Ok(())
+}
+
+/// Fails if one of the interfaces that the operator named is not there.
+pub fn check_interfaces(named: &[String], present: &[Interface]) -> anyhow::Result<()> {
+    let Some(missing) = named.iter().find(|name| !present.iter().any(|i| i.name == **name)) else {
+        return Ok(());
+    };
+    let names = present.iter().filter(|i| !i.loopback).map(|i| i.name.as_str());
+    let names: Vec<&str> = names.collect();
+    bail!("there is no interface {missing:?} here; there are {}", names.join(", "))
 }

@@ -1,6 +1,7 @@
 //! Which datapath a daemon uses, and the packets it holds for its machine.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use anyhow::Context;
 use segue_datapath::ebpf::Ebpf;
@@ -31,11 +32,19 @@ const QUEUE: usize = 65_536;
 /// Held packets of flows without a binding; more are dropped.
 const HELD: usize = 1_024;
 
-/// Opens the datapath in the current network namespace; events come through the receiver.
-pub fn open(
-    choice: Choice,
-    setup: &Setup,
-) -> anyhow::Result<(Box<dyn Datapath>, mpsc::Receiver<Event>)> {
+/// An open datapath.
+pub struct Opened {
+    /// The datapath.
+    pub datapath: Box<dyn Datapath>,
+    /// What it reports.
+    pub events: mpsc::Receiver<Event>,
+    /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
+    pub reserved: Option<UdpSocket>,
+}
+
+/// Opens the datapath in the current network namespace.
+pub fn open(choice: Choice, setup: &Setup) -> anyhow::Result<Opened> {
+    let reserved = reserve(setup.port)?;
     let (sender, receiver) = mpsc::channel(QUEUE);
     let sink: EventSink = std::sync::Arc::new(move |event| {
         let _ = sender.try_send(event);
@@ -45,7 +54,7 @@ pub fn open(
             Ok(ebpf) => {
                 let datapath: Box<dyn Datapath> = Box::new(ebpf);
                 info!("datapath: {}", kind_name(datapath.kind()));
-                return Ok((datapath, receiver));
+                return Ok(Opened { datapath, events: receiver, reserved: Some(reserved) });
             }
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
@@ -53,9 +62,22 @@ pub fn open(
             Err(error) => warn!("datapath: eBPF cannot be had ({error}), taking user space"),
         }
     }
+    // The sockets of this datapath are bound to the port themselves, one for each path.
+    drop(reserved);
     let user = User::new(setup, sink).context("the tunnel device cannot be set up")?;
     info!("datapath: user space");
-    Ok((Box::new(user), receiver))
+    Ok(Opened { datapath: Box::new(user), events: receiver, reserved: None })
+}
+
+/// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
+fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
+    match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
+        }
+        bound => bound,
+    }
+    .with_context(|| format!("cannot use UDP port {port} for tunnels; set another port"))
 }
 
 /// The name of a datapath in output.

@@ -9,6 +9,7 @@ use segue_clock::Time;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 use super::Anchor;
+use super::paths::printable;
 use crate::{AnchorOutput, ConnId, Known, Report};
 
 /// A host with a registration.
@@ -63,7 +64,10 @@ impl Anchor {
             return;
         };
         match message {
-            FromHost::AddPath(offer) => self.add_path(now, conn, owner, &offer),
+            FromHost::AddPath(mut offer) => {
+                offer.name = printable(&offer.name);
+                self.add_path(now, conn, owner, &offer);
+            }
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
             FromHost::Register { .. } => {}

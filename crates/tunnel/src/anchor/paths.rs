@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Config as Keepalive, Server, ServerInput, ServerOutput, State, Tau};
-use segue_wire::signal::{FromAnchor, PathGrant, PathOffer, Refusal};
+use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{MAX_PATHS, ProbeKey};
 
 use super::hosts::Word;
@@ -110,7 +110,7 @@ impl Anchor {
             && (path.offer.index, path.offer.cookie) == (offer.index, offer.cookie)
         {
             path.offer = offer.clone();
-            path.name = printable(&offer.name);
+            path.name.clone_from(&offer.name);
             return Ok(path.grant.clone());
         }
         if standing.is_some() {
@@ -152,7 +152,7 @@ impl Anchor {
         let path = AnchorPath {
             owner,
             number: offer.path,
-            name: printable(&offer.name),
+            name: offer.name.clone(),
             offer: offer.clone(),
             grant: grant.clone(),
             server: Server::new(keepalive, now, true),
@@ -370,8 +370,11 @@ impl Anchor {
     }
 }
 
-fn printable(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control()).collect()
+/// A host's name for its path as the operator's terminal may show it: no control characters, nothing
+/// that turns the direction of writing, and no longer than a name of an interface.
+pub(super) fn printable(name: &str) -> String {
+    let shown = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    name.chars().take(MAX_NAME / 4).map(shown).collect()
 }
 
 fn rtt_of(path: &AnchorPath) -> f64 {

@@ -23,7 +23,7 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Machine, Span, Time};
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
-use segue_wire::signal::{FromAnchor, FromHost, SIGNAL_VERSION};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 pub use flows::Flow;
 use flows::Waiting;
@@ -183,7 +183,7 @@ impl Host {
     fn on_message(&mut self, now: Time, message: FromAnchor) {
         match message {
             FromAnchor::Registered { inner, anchor, tunnel_port } => {
-                self.on_registered(inner, anchor, tunnel_port);
+                self.on_registered(&inner, anchor, tunnel_port);
             }
             FromAnchor::Refused { reason } => {
                 self.out
@@ -206,7 +206,17 @@ impl Host {
         }
     }
 
-    fn on_registered(&mut self, inner: Vec<IpAddr>, anchor: Vec<IpAddr>, tunnel_port: u16) {
+    fn on_registered(&mut self, given: &[IpAddr], anchor: Vec<IpAddr>, tunnel_port: u16) {
+        let inner: Vec<IpAddr> = [true, false]
+            .into_iter()
+            .filter_map(|v4| given.iter().find(|a| a.is_ipv4() == v4 && self.may_be_inner(**a)))
+            .copied()
+            .collect();
+        if inner.is_empty() {
+            let (host, reason) = (String::new(), Refusal::NoAddress);
+            self.out.push_back(HostOutput::Report(Report::Refused { host, reason }));
+            return;
+        }
         let Signal::Up { registered, .. } = &mut self.signal else { return };
         *registered = true;
         self.retry = RETRY_MIN;
@@ -227,6 +237,25 @@ impl Host {
         for number in numbers {
             self.offer(number);
         }
+    }
+
+    /// Whether the anchor may give this address: it would be the host's own and answer for whoever
+    /// has it on the host's networks, so it must be none of theirs.
+    fn may_be_inner(&self, address: IpAddr) -> bool {
+        let ordinary = match address {
+            IpAddr::V4(a) => {
+                let special = a.is_loopback() || a.is_link_local() || a.is_multicast();
+                !special && !a.is_broadcast() && a.octets()[0] != 0
+            }
+            IpAddr::V6(a) => {
+                let special = a.is_loopback() || a.is_unicast_link_local() || a.is_multicast();
+                !special && !a.is_unspecified() && a.to_ipv4_mapped().is_none()
+            }
+        };
+        let outer = |i: &Interface| i.addresses.contains(&address) || i.gateways.contains(&address);
+        ordinary
+            && !self.interfaces.iter().any(outer)
+            && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
     }
 
     /// Sets signalling up again on its own interface, if that is back or has another address: what

@@ -5,6 +5,7 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod hostile_peers;
 mod interfaces;
 mod lifetimes;
 mod one_direction;

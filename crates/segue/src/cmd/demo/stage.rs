@@ -17,7 +17,7 @@ use segue_lab::log::{Fate, Record};
 use segue_netem::DropCause;
 use segue_wire::{Probe, SIGNAL_PORT, TUNNEL_PORT};
 
-use super::view::Interrupts;
+use super::interrupt::Interrupts;
 use crate::control::{self, Request, Response, Status};
 use crate::daemon::packets::Choice;
 

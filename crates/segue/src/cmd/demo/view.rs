@@ -1,42 +1,12 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Course;
 use super::traffic::Traffic;
 use super::watch::Watch;
 use crate::cmd::look::path_figures;
 use crate::daemon::events::sentence;
-
-/// Whether the user has asked to stop.
-#[derive(Clone)]
-pub struct Interrupts(Arc<AtomicBool>);
-
-impl Interrupts {
-    /// SIGINT or SIGTERM came.
-    pub fn happened(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Catches SIGINT and SIGTERM from here on: the demonstration then takes itself down in order.
-pub fn interrupts() -> anyhow::Result<Interrupts> {
-    use nix::sys::signal::{SigSet, Signal};
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGINT);
-    set.add(Signal::SIGTERM);
-    set.thread_block()?;
-    let flag = Arc::new(AtomicBool::new(false));
-    let raised = Arc::clone(&flag);
-    std::thread::spawn(move || {
-        while set.wait().is_ok() {
-            raised.store(true, Ordering::Relaxed);
-        }
-    });
-    Ok(Interrupts(flag))
-}
 
 /// Draws the state of the play.
 pub struct View {

@@ -38,6 +38,9 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
         let mut wake = None;
         let mut all_done = true;
         for target in &mut targets {
+            if all_sent(target, options, now, end) {
+                target.end();
+            }
             for news in target.receive()? {
                 screen.news(now, target, &news)?;
             }
@@ -82,10 +85,13 @@ enum Step {
     Done,
 }
 
+fn all_sent(target: &Target, options: &Options, now: Time, end: Option<Time>) -> bool {
+    options.count.is_some_and(|count| target.sent >= count) || end.is_some_and(|end| now >= end)
+}
+
 fn step(target: &mut Target, options: &Options, now: Time, end: Option<Time>) -> Step {
-    let enough = options.count.is_some_and(|count| target.sent >= count);
     let grace = grace(&options.config);
-    if !enough && end.is_none_or(|end| now < end) {
+    if !all_sent(target, options, now, end) {
         return Step::Send(target.deadline().unwrap_or(now + grace));
     }
     if target.outstanding(now - grace) == 0 {

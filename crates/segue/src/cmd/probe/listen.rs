@@ -23,7 +23,8 @@ use super::screen::{Output, drops, loss, percent, print, print_json, state_name}
 use super::shown;
 use super::signals::Signals;
 
-/// Clients at a time; more are refused until one has been silent for [`IDLE`].
+/// Clients at a time; one more takes the place of the one silent for longest. So a flood of forged
+/// ones, which are heard once, does not keep out those that go on.
 const CLIENTS_MAX: usize = 100_000;
 /// A client that is silent for this long is forgotten.
 const IDLE: Span = Span::from_secs(60);
@@ -45,6 +46,7 @@ struct Listener {
     config: Config,
     output: Output,
     clients: BTreeMap<Key, Session>,
+    clients_max: usize,
     ticks: Timers<Key>,
     idle: Timers<Key>,
     drops: [u64; DropReason::ALL.len()],
@@ -126,6 +128,7 @@ pub fn run(
         config,
         output,
         clients: BTreeMap::new(),
+        clients_max: CLIENTS_MAX,
         ticks: Timers::new(),
         idle: Timers::new(),
         drops: [0; DropReason::ALL.len()],
@@ -190,8 +193,8 @@ impl Listener {
         let key = (header.index, header.cookie);
         let now = clock::monotonic();
         if !self.clients.contains_key(&key) {
-            if self.clients.len() == CLIENTS_MAX {
-                return Ok(Err(DropReason::UnknownIndex));
+            if self.clients.len() >= self.clients_max {
+                self.forget_silent()?;
             }
             let session = Session::new(datagram, &self.config, now, header.cookie);
             self.clients.insert(key, session);
@@ -224,12 +227,25 @@ impl Listener {
             }
         }
         while let Some(key) = self.idle.pop_due(now) {
-            self.ticks.cancel(&key);
-            if let Some(session) = self.clients.remove(&key) {
-                self.tell("gone", key, &session)?;
-            }
+            self.forget(key)?;
         }
         Ok(())
+    }
+
+    /// Makes room: forgets the client that has been silent for longest.
+    fn forget_silent(&mut self) -> io::Result<()> {
+        let Some((_, key)) = self.idle.next() else { return Ok(()) };
+        let key = *key;
+        self.idle.cancel(&key);
+        self.forget(key)
+    }
+
+    fn forget(&mut self, key: Key) -> io::Result<()> {
+        self.ticks.cancel(&key);
+        match self.clients.remove(&key) {
+            Some(session) => self.tell("gone", key, &session),
+            None => Ok(()),
+        }
     }
 
     fn drain(&mut self, key: Key) -> io::Result<()> {
@@ -382,5 +398,54 @@ impl ClientReport {
             self.received,
             self.stamp
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(clients_max: usize) -> Listener {
+        let socket = TimestampedSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        Listener {
+            socket,
+            key: ProbeKey::default(),
+            config: Config::default(),
+            output: Output { json: false, quiet: true },
+            clients: BTreeMap::new(),
+            clients_max,
+            ticks: Timers::new(),
+            idle: Timers::new(),
+            drops: [0; DropReason::ALL.len()],
+        }
+    }
+
+    fn request(listener: &mut Listener, index: u32, seq: u32) -> Result<(), DropReason> {
+        let header = Header { packet_type: PacketType::Request, flags: 0, k: 3, index, cookie: 1 };
+        let probe = Probe { seq, t_sc: seq, ..Probe::default() };
+        let packet = probe.seal(&header, &listener.key);
+        let datagram = Datagram {
+            len: packet.len(),
+            truncated: false,
+            source: (Ipv4Addr::LOCALHOST, 9).into(),
+            local: None,
+            at: clock::monotonic(),
+            kernel_stamp: false,
+        };
+        listener.on_datagram(&datagram, &packet).unwrap()
+    }
+
+    #[test]
+    fn forged_clients_do_not_keep_out_those_that_go_on() {
+        let mut listener = listener(8);
+        for round in 1..=100 {
+            assert_eq!(request(&mut listener, 1, round), Ok(()), "round {round}");
+            for forged in 0..5 {
+                assert_eq!(request(&mut listener, 1_000 + round * 10 + forged, 1), Ok(()));
+            }
+        }
+        assert_eq!(listener.clients.len(), 8);
+        assert_eq!(listener.clients[&(1, 1)].received, 100);
+        assert_eq!(request(&mut listener, 2, 1), Ok(()), "a new one gets in");
     }
 }

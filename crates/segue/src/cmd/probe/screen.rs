@@ -42,6 +42,8 @@ struct SampleLine<'a> {
     at_s: f64,
     seq: u32,
     rtt_ms: Option<f64>,
+    /// The averages after this sample, the main one first.
+    rtt_ewma_ms: Vec<f64>,
     owl_up: Option<f64>,
     owl_down: Option<f64>,
     rtl: Option<f64>,
@@ -129,6 +131,13 @@ impl Screen {
                 at_s: at_s(sample.at),
                 seq: sample.seq,
                 rtt_ms: sample.rtt.map(Span::as_millis_f64),
+                rtt_ewma_ms: target
+                    .machine()
+                    .estimates()
+                    .rtt_ewma
+                    .iter()
+                    .map(|s| s * 1e3)
+                    .collect(),
                 owl_up: sample.owl_up,
                 owl_down: sample.owl_down,
                 rtl: sample.rtl,

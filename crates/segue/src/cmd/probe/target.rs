@@ -66,6 +66,8 @@ pub struct Target {
     requests: VecDeque<Sent>,
     last_sent: Time,
     k: u8,
+    /// No request leaves any more.
+    ended: bool,
     news: Vec<News>,
 }
 
@@ -118,6 +120,7 @@ impl Target {
             requests: VecDeque::new(),
             last_sent: Time::ZERO,
             k: config.k,
+            ended: false,
             news: Vec::new(),
         })
     }
@@ -136,6 +139,13 @@ impl Target {
     pub fn outstanding(&self, since: Time) -> u32 {
         let young = self.requests.iter().rev().take_while(|sent| sent.at > since);
         young.filter(|sent| !sent.answered).count() as u32
+    }
+
+    /// From here on only answers are taken. The machine does what is due with any input, so one that
+    /// comes when a request is due would otherwise send it, and never let a measurement end whose
+    /// round-trip time is its period.
+    pub fn end(&mut self) {
+        self.ended = true;
     }
 
     /// When to call [`Target::tick`].
@@ -229,7 +239,7 @@ impl Target {
     fn drain(&mut self, send: bool) {
         while let Some(output) = self.machine.poll() {
             match output {
-                ClientOutput::SendRequest(request) if send => self.send(&request),
+                ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
                 ClientOutput::SendRequest(_) | ClientOutput::Heard(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
                 ClientOutput::Sample(sample) => self.news.push(News::Sample(sample, false)),

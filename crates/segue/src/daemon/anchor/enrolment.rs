@@ -14,6 +14,8 @@ const OWN: &str = "anchor";
 const AUTHORITY: &str = "authority";
 /// Table of enrolled hosts: name to certificate.
 const HOSTS: &str = "hosts";
+/// Table of what must outlive the anchor, per host.
+pub const LEASES: &str = "leases";
 
 /// The authority and the enrolled hosts.
 pub struct Enrolment {
@@ -61,6 +63,8 @@ impl Enrolment {
             bail!("the anchor has no address that a host could reach; name one with --at ADDRESS");
         }
         let host = self.authority.enroll(name)?;
+        // An epoch that somebody with the earlier credentials chose must not lock the host out.
+        store.delete(LEASES, name)?;
         store.put(HOSTS, name, &host.certificate)?;
         self.names.retain(|_, other| other != name);
         self.names.insert(host.certificate.clone(), name.to_owned());
@@ -74,7 +78,35 @@ impl Enrolment {
             bail!("{name:?} is not enrolled");
         }
         store.delete(HOSTS, name)?;
+        store.delete(LEASES, name)?;
         self.names.retain(|_, known| known != name);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use segue_store::Embedded;
+
+    #[test]
+    fn a_new_enrolment_and_the_end_of_one_leave_nothing_of_the_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&directory.path().join("anchor.db")).unwrap();
+        let mut enrolment = Enrolment::load(&store).unwrap();
+        let at = || vec!["192.0.2.1:5006".parse().unwrap()];
+        let old = enrolment.add(&store, "laptop", at()).unwrap();
+        store.put(LEASES, "laptop", b"epoch of a thief").unwrap();
+        store.put(LEASES, "other", b"of another").unwrap();
+
+        let new = enrolment.add(&store, "laptop", at()).unwrap();
+        assert_eq!(enrolment.name_of(&old.host.certificate), None);
+        assert_eq!(enrolment.name_of(&new.host.certificate), Some("laptop"));
+        assert_eq!(store.get(LEASES, "laptop").unwrap(), None);
+
+        store.put(LEASES, "laptop", b"again").unwrap();
+        enrolment.remove(&store, "laptop").unwrap();
+        assert_eq!(store.get(LEASES, "laptop").unwrap(), None);
+        assert!(store.get(LEASES, "other").unwrap().is_some());
     }
 }

@@ -1,7 +1,11 @@
 //! The anchor's signalling: one QUIC endpoint, one stream of messages for each host.
+//!
+//! Whoever sends to the port can make the anchor work, so that work has bounds: handshakes under way,
+//! connections of one host, messages a second.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,7 +14,8 @@ use rustls::pki_types::CertificateDer;
 use segue_tunnel::ConnId;
 use segue_wire::signal::{FromAnchor, FromHost};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
@@ -20,6 +25,18 @@ use crate::signalling::{self, Messages};
 const OUTBOX: usize = 64;
 /// A host must send its first message within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Handshakes under way from which on a source must first show that it receives what is sent to its
+/// address (RFC 9000, section 8.1.2): those with a false source are ended by that.
+const HANDSHAKES_UNASKED: usize = 32;
+/// Most handshakes under way, first stream included; further ones are not answered.
+const HANDSHAKES: usize = 512;
+/// Connections of one host; one more ends its oldest. A host needs one, and while it moves another.
+const CONNECTIONS: usize = 4;
+/// Messages that a host may send in one go: twice what sixteen paths need at a start.
+const BURST: u32 = 64;
+/// Time between two messages of a host that sends more.
+const PACE: Duration = Duration::from_millis(50);
 
 /// What connections tell.
 pub enum SignalEvent {
@@ -47,7 +64,8 @@ impl Established {
 /// The anchor's side of signalling.
 pub struct Signal {
     endpoint: Endpoint,
-    connections: BTreeMap<ConnId, Established>,
+    /// With the name of the host.
+    connections: BTreeMap<ConnId, (String, Established)>,
 }
 
 impl Signal {
@@ -57,20 +75,26 @@ impl Signal {
         enrolment: &Enrolment,
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
-        let config = signalling::server_config(enrolment.authority())?;
-        let endpoint = signalling::endpoint(listener(port)?, Some(config))?;
+        let endpoint = signalling::server_endpoint(listener(port)?, enrolment.authority())?;
         tokio::spawn(accept(endpoint.clone(), events));
         Ok(Signal { endpoint, connections: BTreeMap::new() })
     }
 
     /// Takes a connection whose host is enrolled.
-    pub fn admit(&mut self, conn: ConnId, established: Established) {
-        self.connections.insert(conn, established);
+    pub fn admit(&mut self, conn: ConnId, host: &str, established: Established) {
+        let own = self.connections.iter().filter(|(_, (name, _))| name == host);
+        let own: Vec<ConnId> = own.map(|(conn, _)| *conn).collect();
+        for surplus in &own[..(own.len() + 1).saturating_sub(CONNECTIONS)] {
+            if let Some((_, oldest)) = self.connections.remove(surplus) {
+                oldest.connection.close(3u8.into(), b"too many connections");
+            }
+        }
+        self.connections.insert(conn, (host.to_owned(), established));
     }
 
     /// Queues a message.
     pub fn send(&mut self, conn: ConnId, message: FromAnchor) {
-        if let Some(established) = self.connections.get(&conn)
+        if let Some((_, established)) = self.connections.get(&conn)
             && established.outbox.try_send(message).is_err()
         {
             established.connection.close(1u8.into(), b"outbox full");
@@ -116,13 +140,24 @@ fn listener(port: u16) -> anyhow::Result<UdpSocket> {
 }
 
 async fn accept(endpoint: Endpoint, events: mpsc::Sender<SignalEvent>) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let mut next = 0;
     while let Some(incoming) = endpoint.accept().await {
+        let under_way = HANDSHAKES - handshakes.available_permits();
+        if under_way >= HANDSHAKES_UNASKED && incoming.may_retry() {
+            // Fails only where it may not.
+            let _ = incoming.retry();
+            continue;
+        }
+        let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
+            incoming.ignore();
+            continue;
+        };
         let conn = ConnId(next);
         next += 1;
         let events = events.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve(conn, incoming, &events).await {
+            if let Err(error) = serve(conn, incoming, handshake, &events).await {
                 debug!("signalling connection {}: {error:#}", conn.0);
             }
             let _ = events.send(SignalEvent::Closed { conn }).await;
@@ -130,12 +165,29 @@ async fn accept(endpoint: Endpoint, events: mpsc::Sender<SignalEvent>) {
     }
 }
 
+/// Lets messages through as they come until there are too many, and then at a steady pace. What
+/// waits is held back at the sender by QUIC's flow control.
+struct Pace {
+    /// When all messages so far would have come at that pace.
+    settled: Instant,
+}
+
+impl Pace {
+    async fn wait(&mut self) {
+        let now = Instant::now();
+        self.settled = self.settled.max(now) + PACE;
+        let ahead = self.settled.duration_since(now);
+        tokio::time::sleep(ahead.saturating_sub(PACE * BURST)).await;
+    }
+}
+
 async fn serve(
     conn: ConnId,
     incoming: quinn::Incoming,
+    handshake: OwnedSemaphorePermit,
     events: &mpsc::Sender<SignalEvent>,
 ) -> anyhow::Result<()> {
-    let connection = incoming.await?;
+    let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
     let identity = connection.peer_identity().context("no certificate")?;
     let chain = identity
         .downcast::<Vec<CertificateDer<'static>>>()
@@ -144,6 +196,12 @@ async fn serve(
     let (mut write, read) = tokio::time::timeout(PATIENCE, connection.accept_bi())
         .await
         .context("no stream in time")??;
+    let mut messages = Messages::new(read);
+    let first = tokio::time::timeout(PATIENCE, messages.next::<FromHost>())
+        .await
+        .context("no message in time")??
+        .context("no message")?;
+    drop(handshake);
     let (outbox, mut queued) = mpsc::channel::<FromAnchor>(OUTBOX);
     let established = Established { connection: connection.clone(), outbox };
     events.send(SignalEvent::Connected { conn, certificate, established }).await?;
@@ -157,14 +215,141 @@ async fn serve(
         anyhow::Ok(())
     };
     let reader = async {
-        let mut messages = Messages::new(read);
-        while let Some(message) = messages.next::<FromHost>().await? {
+        let mut pace = Pace { settled: Instant::now() };
+        let mut next = Some(first);
+        while let Some(message) = next {
+            pace.wait().await;
             events.send(SignalEvent::Message { conn, message }).await?;
+            next = messages.next::<FromHost>().await?;
         }
         anyhow::Ok(())
     };
     tokio::select! {
         result = writer => result,
         result = reader => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{ANCHOR_NAME, Join};
+    use segue_store::Embedded;
+    use segue_wire::signal::SIGNAL_VERSION;
+
+    struct Listening {
+        signal: Signal,
+        events: mpsc::Receiver<SignalEvent>,
+        join: Join,
+        anchor: SocketAddr,
+    }
+
+    /// An anchor's signalling on a free port, with one enrolled host.
+    fn listening() -> Listening {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&directory.path().join("anchor.db")).unwrap();
+        let mut enrolment = Enrolment::load(&store).unwrap();
+        let (sender, events) = mpsc::channel(1_024);
+        let signal = Signal::listen(0, &enrolment, sender).unwrap();
+        let port = signal.endpoint.local_addr().unwrap().port();
+        let anchor = SocketAddr::from(([127, 0, 0, 1], port));
+        let join = enrolment.add(&store, "mallory", vec![anchor]).unwrap();
+        Listening { signal, events, join, anchor }
+    }
+
+    fn client(join: &Join) -> Endpoint {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut endpoint = signalling::client_endpoint(socket).unwrap();
+        endpoint.set_default_client_config(signalling::client_config(join).unwrap());
+        endpoint
+    }
+
+    async fn connect(endpoint: &Endpoint, anchor: SocketAddr) -> Connection {
+        endpoint.connect(anchor, ANCHOR_NAME).unwrap().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_host_holds_no_more_than_its_share_of_connections() {
+        let Listening { mut signal, mut events, join, anchor } = listening();
+        let endpoint = client(&join);
+        let mut held = Vec::new();
+        for epoch in 0..CONNECTIONS as u64 + 3 {
+            let connection = connect(&endpoint, anchor).await;
+            let (mut write, _read) = connection.open_bi().await.unwrap();
+            let register = FromHost::Register { version: SIGNAL_VERSION, epoch };
+            signalling::send(&mut write, &register).await.unwrap();
+            held.push((connection, write, _read));
+            loop {
+                let event = events.recv().await.unwrap();
+                if let SignalEvent::Connected { conn, established, .. } = event {
+                    signal.admit(conn, "mallory", established);
+                    break;
+                }
+            }
+        }
+        for (connection, ..) in &held[..3] {
+            let why = connection.closed().await.to_string();
+            assert!(why.contains("too many"), "{why}");
+        }
+        assert_eq!(signal.connections.len(), CONNECTIONS);
+        assert!(held[3..].iter().all(|(connection, ..)| connection.close_reason().is_none()));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_floods_is_heard_at_a_steady_pace() {
+        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let endpoint = client(&join);
+        let connection = connect(&endpoint, anchor).await;
+        let (mut write, _read) = connection.open_bi().await.unwrap();
+        let flood = tokio::spawn(async move {
+            while signalling::send(&mut write, &FromHost::RemovePath { path: 1 }).await.is_ok() {}
+        });
+        let mut admitted = Vec::new();
+        let start = Instant::now();
+        let mut heard = 0u32;
+        while heard < BURST + 20 {
+            match events.recv().await.unwrap() {
+                SignalEvent::Connected { established, .. } => admitted.push(established),
+                SignalEvent::Message { .. } => heard += 1,
+                SignalEvent::Closed { .. } => panic!("the connection was to be slowed, not ended"),
+            }
+        }
+        assert!(start.elapsed() >= PACE * 19, "{:?}", start.elapsed());
+        flood.abort();
+    }
+
+    /// The first datagram of a connection attempt.
+    async fn initial(join: &Join) -> Vec<u8> {
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let endpoint = client(join);
+        let _attempt = endpoint.connect(nobody.local_addr().unwrap(), ANCHOR_NAME).unwrap();
+        nobody.set_nonblocking(true).unwrap();
+        let nobody = tokio::net::UdpSocket::from_std(nobody).unwrap();
+        let mut bytes = vec![0; 2_048];
+        let n = nobody.recv(&mut bytes).await.unwrap();
+        bytes.truncate(n);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn when_many_handshakes_hang_a_new_source_must_show_that_it_receives() {
+        /// Long header, fixed bit, type Retry (RFC 9000, section 17.2.5).
+        const RETRY: u8 = 0xf0;
+        let Listening { signal: _signal, events: _events, join, anchor } = listening();
+        let mut retries = Vec::new();
+        for _ in 0..HANDSHAKES_UNASKED + 4 {
+            let first = initial(&join).await;
+            let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            socket.send_to(&first, anchor).await.unwrap();
+            let mut answer = [0; 2_048];
+            let n = socket.recv(&mut answer).await.unwrap();
+            assert!(n <= 3 * first.len());
+            retries.push(answer[0] & 0xf0 == RETRY);
+        }
+        assert!(!retries[0]);
+        assert!(retries[HANDSHAKES_UNASKED..].iter().all(|retry| *retry), "{retries:?}");
+        // Who does receive is let in all the same.
+        connect(&client(&join), anchor).await;
     }
 }

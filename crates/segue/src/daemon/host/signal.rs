@@ -11,7 +11,7 @@ use segue_wire::TUNNEL_PORT;
 use segue_wire::signal::{FromAnchor, FromHost};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::daemon::packets::MARK;
 use crate::identity::{ANCHOR_NAME, Join};
@@ -114,7 +114,12 @@ impl Signal {
                 Some(HostInput::Signal(message))
             }
             SignalEvent::Closed { round, why } if round == self.round => {
-                debug!("signalling: {why}");
+                // Once for each connection that was lost, not for each attempt to replace it.
+                if self.current.is_some() || self.round == 1 {
+                    warn!("signalling: {why}; trying again");
+                } else {
+                    debug!("signalling: {why}");
+                }
                 self.abandon();
                 Some(HostInput::SignalDown)
             }
@@ -152,7 +157,7 @@ async fn attempt(
 ) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
     tokio::time::sleep(delay).await;
     let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
-    let endpoint = signalling::endpoint(socket, None)?;
+    let endpoint = signalling::client_endpoint(socket)?;
     let connection = endpoint
         .connect_with(config, anchor, ANCHOR_NAME)?
         .await

@@ -1,0 +1,45 @@
+//! One function for each parser: it takes any bytes, hands them to the parser and panics where a
+//! property does not hold. The fuzzer (`fuzz/`) calls these with inputs of its own making, an ordinary
+//! `cargo test` with the inputs kept in `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
+
+mod packets;
+mod text;
+mod tunnel;
+mod values;
+
+pub use packets::{coalesce, receive, segment};
+pub use text::{anchor_config, control, host_config, join, prefix, units};
+pub use tunnel::{from_anchor, from_host, header, inner, probe};
+pub use values::{link, plan};
+
+/// A target: any bytes in, a panic where a property does not hold.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its directory in `fuzz/corpus/`.
+pub const ALL: [(&str, Target); 16] = [
+    ("header", header),
+    ("probe", probe),
+    ("inner", inner),
+    ("from_host", from_host),
+    ("from_anchor", from_anchor),
+    ("receive", receive),
+    ("segment", segment),
+    ("coalesce", coalesce),
+    ("join", join),
+    ("host_config", host_config),
+    ("anchor_config", anchor_config),
+    ("control", control),
+    ("units", units),
+    ("prefix", prefix),
+    ("plan", plan),
+    ("link", link),
+];
+
+/// Takes the first `N` bytes of an input, zero where it is too short.
+fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    let n = data.len().min(N);
+    bytes[..n].copy_from_slice(&data[..n]);
+    *data = &data[n..];
+    bytes
+}

@@ -1,0 +1,155 @@
+//! What people and programs write: configuration, join lines, requests, numbers.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use segue::config::{AnchorFile, HostFile, parse};
+use segue::control::{Request, Response};
+use segue::identity::{Credentials, Join};
+use segue::units as people;
+use segue_clock::Span;
+use segue_linux::link::Prefix;
+
+fn text(data: &[u8]) -> Option<&str> {
+    std::str::from_utf8(data).ok()
+}
+
+/// An error for people is one line that says something.
+fn expect_one_line(error: &str) {
+    assert!(!error.is_empty() && !error.contains(char::is_control), "{error:?}");
+}
+
+/// The join line: what is read is read back from its own line; a refusal does not repeat the line,
+/// which is a secret. Bytes that are no line are tried as what a line encodes.
+pub fn join(data: &[u8]) {
+    if let Some(line) = text(data) {
+        expect_join(line);
+    }
+    expect_join(&format!("segue1:{}", URL_SAFE_NO_PAD.encode(data)));
+}
+
+fn expect_join(line: &str) {
+    match line.parse::<Join>() {
+        Ok(join) => {
+            assert!(!join.anchor.is_empty());
+            let again = join.to_string();
+            assert!(again.len() <= line.len() && !again.contains(char::is_whitespace));
+            assert_eq!(again.parse::<Join>().expect("its own line"), join);
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            expect_one_line(&error);
+            let line = line.trim();
+            assert!(error.len() < 300 && (line.len() < 20 || !error.contains(line)));
+        }
+    }
+}
+
+fn some_join() -> Join {
+    Join {
+        name: "laptop".into(),
+        anchor: vec![std::net::SocketAddr::from(([192, 0, 2, 1], 5006))],
+        authority: vec![1],
+        host: Credentials { certificate: vec![2], key: vec![3] },
+    }
+}
+
+fn expect_file_error(error: &str, text: &str) {
+    expect_one_line(error);
+    let line = error.strip_prefix("f:").and_then(|rest| rest.split(':').next());
+    let line: usize = line.and_then(|l| l.parse().ok()).expect("file and line");
+    assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error:?}");
+}
+
+/// A host's configuration: an error is one line with file and line, or with the key; what is accepted
+/// can be used by a daemon.
+pub fn host_config(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let file = match parse::<HostFile>(text, "f") {
+        Ok(file) => file,
+        Err(error) => return expect_file_error(&error.to_string(), text),
+    };
+    match file.validate(some_join()) {
+        Ok(settings) => {
+            assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
+            assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));
+            assert!(settings.steering.margin >= 0.0 && settings.steering.margin.is_finite());
+            for path in settings.paths.values().chain([&settings.path]) {
+                let keepalive = &path.keepalive;
+                // A probe states whole milliseconds in 16 bits.
+                assert!(keepalive.t_ka >= Span::from_millis(5));
+                assert!(keepalive.t_ka <= Span::from_millis(65_535));
+                assert!(keepalive.k >= 1 && keepalive.n >= 1 && !keepalive.taus.is_empty());
+                assert!(path.price >= 0.0 && path.price.is_finite());
+                assert!(path.preference.is_finite());
+            }
+        }
+        Err(error) => expect_one_line(&format!("{error:#}")),
+    }
+}
+
+/// An anchor's configuration, as [`host_config`].
+pub fn anchor_config(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let file = match parse::<AnchorFile>(text, "f") {
+        Ok(file) => file,
+        Err(error) => return expect_file_error(&error.to_string(), text),
+    };
+    match file.validate() {
+        Ok(settings) => {
+            assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
+            assert!((576..=65_535).contains(&settings.mtu));
+            assert!(settings.pool_v4.is_some() || settings.pool_v6.is_some());
+            assert!(settings.expiry > Span::ZERO && settings.max_paths >= 2);
+        }
+        Err(error) => expect_one_line(&format!("{error:#}")),
+    }
+}
+
+/// The control socket: what is read is written in a form that is read as the same again.
+pub fn control(data: &[u8]) {
+    let write = |value: &dyn Fn() -> serde_json::Result<String>| value().expect("written");
+    if let Ok(request) = serde_json::from_slice::<Request>(data) {
+        let line = write(&|| serde_json::to_string(&request));
+        assert!(!line.contains('\n'));
+        let again: Request = serde_json::from_str(&line).expect("its own line");
+        assert_eq!(write(&|| serde_json::to_string(&again)), line);
+    }
+    if let Ok(response) = serde_json::from_slice::<Response>(data) {
+        let line = write(&|| serde_json::to_string(&response));
+        assert!(!line.contains('\n'));
+        let again: Response = serde_json::from_str(&line).expect("its own line");
+        assert_eq!(write(&|| serde_json::to_string(&again)), line);
+    }
+}
+
+/// Durations, shares and rates as people type them: in range, or one line that says why not.
+pub fn units(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match people::duration(text) {
+        Ok(span) => {
+            let again = people::duration(&format!("{}ns", span.0)).expect("whole nanoseconds");
+            // Numbers beyond 2⁵³ are rounded on the way.
+            assert!(again.0.abs_diff(span.0) <= span.0 >> 52);
+        }
+        Err(error) => expect_one_line(&error),
+    }
+    match people::ratio(text) {
+        Ok(ratio) => assert!((0.0..=1.0).contains(&ratio) && ratio.is_sign_positive()),
+        Err(error) => expect_one_line(&error),
+    }
+    if let Err(error) = people::rate(text) {
+        expect_one_line(&error);
+    }
+}
+
+/// An address with a prefix length: reads back from its own text.
+pub fn prefix(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match text.parse::<Prefix>() {
+        Ok(prefix) => {
+            assert!(prefix.len <= if prefix.addr.is_ipv4() { 32 } else { 128 });
+            assert_eq!(prefix.to_string().parse::<Prefix>(), Ok(prefix));
+        }
+        Err(error) => expect_one_line(&error.to_string()),
+    }
+}

@@ -1,0 +1,156 @@
+//! The formats of `segue-wire`.
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use segue_wire::flow::Inner;
+use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
+use segue_wire::{Header, PacketType, Probe, ProbeKey, WireError};
+use serde::{Deserialize, Serialize};
+
+use crate::take;
+
+/// The tunnel header: what parses is emitted as the same bytes, and a refusal names what is wrong with
+/// these very bytes.
+pub fn header(data: &[u8]) {
+    match Header::parse(data) {
+        Ok(header) => assert_eq!(header.emit(), data[..Header::LEN]),
+        Err(WireError::TooShort { got, min, .. }) => {
+            assert!(got == data.len() && got < min && min == Header::LEN);
+        }
+        Err(WireError::Version { got }) => assert!(got == data[0] >> 4 && got != Header::VERSION),
+        Err(WireError::Type { got }) => {
+            assert!(got == data[0] & 15 && ![0, 2, 3].contains(&got));
+        }
+        Err(WireError::Field { field, got }) => {
+            let at = ["flags", "k", "reserved"].iter().position(|name| *name == field);
+            assert_eq!(got, u32::from(data[1 + at.expect("a field of the header")]));
+            assert_ne!(got, 0);
+        }
+        Err(error) => panic!("{error}"),
+    }
+    for n in 0..data.len().min(Header::LEN) {
+        assert!(matches!(Header::parse(&data[..n]), Err(WireError::TooShort { .. })));
+    }
+}
+
+/// The probe: bytes with a right authenticator are what sealing gives, a sealed probe opens, and it
+/// does not once a bit has changed or the key is another.
+pub fn probe(data: &[u8]) {
+    let key = ProbeKey(core::array::from_fn(|i| i as u8));
+    if let (Ok(header), Ok(probe)) = (Header::parse(data), Probe::open(data, &key)) {
+        assert_eq!(probe.seal(&header, &key)[..], *data);
+    }
+    let mut rest = data;
+    let [response, flags, k, bit_high, bit_low] = take(&mut rest);
+    let header = Header {
+        packet_type: if response & 1 == 0 { PacketType::Request } else { PacketType::Response },
+        flags: flags & response & 1,
+        k,
+        index: u32::from_be_bytes(take(&mut rest)),
+        cookie: u64::from_be_bytes(take(&mut rest)),
+    };
+    let probe = Probe::parse(&take(&mut rest));
+    let mut packet = probe.seal(&header, &key);
+    assert_eq!(Header::parse(&packet), Ok(header));
+    assert_eq!(Probe::open(&packet, &key), Ok(probe));
+    assert_eq!(Probe::open(&packet, &ProbeKey([0; 16])), Err(WireError::Mac));
+    let bit = usize::from(u16::from_be_bytes([bit_high, bit_low])) % (packet.len() * 8);
+    packet[bit / 8] ^= 1 << (bit % 8);
+    assert_eq!(Probe::open(&packet, &key), Err(WireError::Mac));
+}
+
+/// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
+/// reverses twice to itself, and agrees with another parser where that one accepts the packet.
+pub fn inner(data: &[u8]) {
+    // A length of zero means "as long as it is" to the other parser; ours reads it as it stands.
+    let stated = match data.first().map(|first| first >> 4) {
+        Some(4) => data.get(2..4),
+        _ => data.get(4..6),
+    };
+    let other = match stated {
+        Some(length) if length != [0, 0] => SlicedPacket::from_ip(data).ok(),
+        _ => None,
+    };
+    let Ok(inner) = Inner::parse(data) else {
+        let transport = other.and_then(|packet| packet.transport);
+        assert!(transport.is_none(), "refused what another parser reads: {transport:?}");
+        return;
+    };
+    assert!(inner.len <= data.len() && inner.dscp < 64 && inner.key.label < 1 << 20);
+    assert_eq!(Inner::parse(&data[..inner.len]), Ok(inner));
+    assert_eq!(inner.key.reversed().reversed(), inner.key);
+    assert_eq!(inner.key.src.is_ipv4(), inner.key.dst.is_ipv4());
+    if inner.key.sport != 0 || inner.key.dport != 0 {
+        assert!(matches!(inner.key.protocol, 6 | 17 | 33 | 132 | 136) && inner.key.label == 0);
+    }
+    assert!(!inner.key.to_string().contains(char::is_control));
+    let Some(SlicedPacket { net: Some(net), transport, .. }) = other else { return };
+    let (src, dst, plain) = match &net {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            (addresses.0, addresses.1, ip.extensions().is_empty())
+        }
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            let addresses = (header.source_addr().into(), header.destination_addr().into());
+            (addresses.0, addresses.1, ip.extensions().is_empty())
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((inner.key.src, inner.key.dst), (src, dst));
+    let ports = match transport {
+        Some(TransportSlice::Tcp(tcp)) => (tcp.source_port(), tcp.destination_port()),
+        Some(TransportSlice::Udp(udp)) => (udp.source_port(), udp.destination_port()),
+        _ => return,
+    };
+    if plain {
+        assert_eq!((inner.key.sport, inner.key.dport), ports);
+    }
+}
+
+/// Messages from a host.
+pub fn from_host(data: &[u8]) {
+    stream::<FromHost>(data);
+}
+
+/// Messages from an anchor.
+pub fn from_anchor(data: &[u8]) {
+    stream::<FromAnchor>(data);
+}
+
+/// A stream of messages: what is read is the same however the stream is cut, and is read back from
+/// its own encoding, which is no longer than what came.
+fn stream<M: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(data: &[u8]) {
+    let (mut whole, mut messages, mut failed) = (data.to_vec(), Vec::new(), false);
+    loop {
+        let before = whole.len();
+        match decode::<M>(&mut whole) {
+            Ok(Some(message)) => {
+                let mut bytes = encode(&message).expect("what was read can be written");
+                assert!(bytes.len() <= before - whole.len());
+                assert_eq!(decode(&mut bytes).expect("whole").as_ref(), Some(&message));
+                assert!(bytes.is_empty());
+                messages.push(message);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                assert_eq!(error, WireError::Signal);
+                failed = true;
+                break;
+            }
+        }
+    }
+    let (mut buffer, mut again) = (Vec::new(), Vec::new());
+    for byte in data {
+        buffer.push(*byte);
+        match decode::<M>(&mut buffer) {
+            Ok(Some(message)) => again.push(message),
+            Ok(None) => {}
+            Err(_) => {
+                assert!(failed, "one byte at a time fails, the whole does not");
+                break;
+            }
+        }
+    }
+    assert_eq!(again, messages);
+}

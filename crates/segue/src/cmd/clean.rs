@@ -1,0 +1,75 @@
+//! `segue clean`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use segue_linux::link::{self, Link};
+
+use crate::control;
+use crate::daemon::{check_permission, routing};
+
+/// Remove what a crashed daemon or lab left in the system.
+///
+/// It looks at the current network namespace (devices, routing rules, packet filters), at stale
+/// control sockets and at test networks whose process is gone. What belongs to a running daemon is
+/// left alone.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Look at this control socket too
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    check_permission("clean up")?;
+    let mut removed = Vec::new();
+    let links = link::links()?;
+    let ours = links.iter().filter(|link| is_tunnel(link));
+    // A tunnel device has a carrier while a process holds it.
+    let (living, dead): (Vec<_>, Vec<_>) = ours.partition(|link| link.running);
+    for link in dead {
+        link::delete(&link.name)?;
+        removed.push(format!("tunnel device {}", link.name));
+    }
+    for link in &living {
+        println!("{} belongs to a running daemon and is left alone", link.name);
+    }
+    if living.is_empty() {
+        match routing::remove_rules() {
+            0 => {}
+            n => removed.push(format!("{n} routing rules")),
+        }
+        for link in &links {
+            let filters = segue_datapath::ebpf::remove_stale_filters(link.index);
+            removed.extend(filters.iter().map(|name| format!("filter {name} on {}", link.name)));
+        }
+    }
+    let defaults = ["host", "anchor"].map(control::default_path);
+    for socket in defaults.iter().chain(&args.control).filter(|path| is_stale(path)) {
+        std::fs::remove_file(socket)?;
+        removed.push(format!("control socket {}", socket.display()));
+    }
+    let labs = segue_lab::clean();
+    removed.extend(labs.iter().map(|name| format!("network namespace {name}")));
+    for what in &removed {
+        println!("removed {what}");
+    }
+    if removed.is_empty() {
+        println!("nothing to clean");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name that only a daemon of ours gives, on a device without a link layer.
+fn is_tunnel(link: &Link) -> bool {
+    link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
+}
+
+/// A socket that nobody listens on.
+fn is_stale(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+}

@@ -1,0 +1,32 @@
+//! The user's wish to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the user has asked to stop.
+#[derive(Clone)]
+pub struct Interrupts(Arc<AtomicBool>);
+
+impl Interrupts {
+    /// SIGINT or SIGTERM came.
+    pub fn happened(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Catches SIGINT and SIGTERM from here on: the demonstration then takes itself down in order.
+pub fn interrupts() -> anyhow::Result<Interrupts> {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGINT);
+    set.add(Signal::SIGTERM);
+    set.thread_block()?;
+    let flag = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&flag);
+    std::thread::spawn(move || {
+        while set.wait().is_ok() {
+            raised.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(Interrupts(flag))
+}

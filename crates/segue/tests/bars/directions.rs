@@ -1,0 +1,96 @@
+//! A path that dies in one direction only.
+
+use std::time::Duration;
+
+use segue_clock::{Span, Time};
+use segue_lab::{Direction, Record};
+use segue_linux::clock::monotonic;
+use segue_wire::TUNNEL_PORT;
+
+use super::stage::{Plan, Stage, path};
+use super::voice::Voice;
+use super::{DATAPATHS, late, shared, together, truth};
+
+const INTERVAL: Span = Span::from_millis(5);
+/// Tries on a machine that stands still at times.
+const ATTEMPTS: usize = 5;
+/// Delay of the other path in one direction.
+const OTHER: f64 = 30.0;
+
+#[test]
+fn flows_of_a_dead_direction_move_within_the_bound_and_the_other_direction_goes_on() {
+    let Some(_share) = shared() else { return };
+    together(DATAPATHS, |datapath| {
+        for (k, t_ka) in [(4, 30), (2, 80)] {
+            let name = format!("way{}", if k == 4 { "a" } else { "b" });
+            let mut plan = Plan::new(&name, datapath, (k, t_ka));
+            plan.steering = "margin = 1000.0";
+            let stage = Stage::running(plan);
+            let voice = Voice::start(&stage, 7_200, INTERVAL);
+            for dead in Direction::ALL {
+                let valid = (0..ATTEMPTS).any(|_| dies(&stage, &voice, dead, t_ka, datapath));
+                assert!(valid, "this machine stands still all the time");
+            }
+        }
+    });
+}
+
+fn settle(stage: &Stage) {
+    stage.both_up();
+    stage.use_path("wifi");
+    std::thread::sleep(Duration::from_secs(1));
+}
+
+fn data(log: &[Record], way: Direction) -> Vec<Time> {
+    let packets = truth::packets(log, way, TUNNEL_PORT);
+    packets.iter().filter(|p| !truth::is_probe(p)).map(|p| p.arrival).collect()
+}
+
+/// One direction of wifi dies for three seconds. False if that measured nothing.
+fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str) -> bool {
+    settle(stage);
+    let settled = monotonic();
+    stage.forget();
+    std::thread::sleep(Duration::from_millis(200));
+    let bound = path(&stage.status("host").unwrap(), "wifi")["bound_ms"].as_f64().unwrap();
+    if stage.stood_still(settled, &["wifi", "lte"]) {
+        return false;
+    }
+    let silent = stage.net.wifi().set_silent(dead, true);
+    std::thread::sleep(Duration::from_secs(3));
+    let (wifi, lte) = (stage.net.wifi().take_log(), stage.net.lte().take_log());
+    let disturbed = stage.stood_still(settled, &["lte"]);
+    stage.net.wifi().set_silent(dead, false);
+    if disturbed {
+        return false;
+    }
+
+    let before = |log: &[Record], way| data(log, way).iter().filter(|at| **at < silent).count();
+    for way in Direction::ALL {
+        let here = (before(&wifi, way), before(&lte, way));
+        assert!(here.0 > 0 && here.1 == 0, "{} at first: {here:?}", way.name());
+    }
+    let moved = data(&lte, dead).into_iter().find(|at| *at >= silent).expect("it moves");
+    let moved_ms = moved.since(silent).as_millis_f64();
+    let scheduling = late::worst(silent - Span::from_millis(t_ka), moved).as_millis_f64();
+    let most = bound + t_ka as f64 + OTHER;
+    let other = Direction::ALL[1 - dead as usize];
+    let lost = voice.lost(silent - Span::from_secs(1), silent + Span::from_secs(2))[other as usize];
+    let last_second = |log: &[Record]| {
+        data(log, other).iter().filter(|at| at.since(silent) >= Span::from_secs(2)).count()
+    };
+    let (stays, elsewhere) = (last_second(&wifi), last_second(&lte));
+    println!(
+        "{datapath} {} dead, T_KA {t_ka} ms: its flow moved after {moved_ms:.1} ms (bound {most:.1}), \
+         scheduling delay {scheduling:.1} ms; {}: {lost} lost, later {stays} packets on wifi and \
+         {elsewhere} on lte",
+        dead.name(),
+        other.name(),
+    );
+    assert!(moved_ms <= most + INTERVAL.as_millis_f64() + scheduling, "{}", stage.story(silent));
+    assert_eq!(lost, 0, "the other direction never broke");
+    if dead == Direction::Up {
+        assert!(stays > 0 && elsewhere == 0, "{}", stage.story(silent));
+    }
+    true
+}

@@ -1,0 +1,37 @@
+//! How late this machine lets a thread run that waits for an instant.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use segue_clock::{Span, Time};
+use segue_linux::clock::monotonic;
+
+/// Distance of the instants that are waited for.
+const STEP: Span = Span::from_millis(2);
+
+static SEEN: OnceLock<Mutex<Vec<(Time, Span)>>> = OnceLock::new();
+
+/// Starts to watch, if that has not happened.
+pub fn watch() {
+    SEEN.get_or_init(|| {
+        std::thread::spawn(|| {
+            let mut next = monotonic() + STEP;
+            loop {
+                std::thread::sleep(std::time::Duration::from_nanos(next.since(monotonic()).0));
+                let now = monotonic();
+                if let Some(seen) = SEEN.get() {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    seen.push((now, now.since(next)));
+                }
+                next = now + STEP;
+            }
+        });
+        Mutex::default()
+    });
+}
+
+/// The worst between two instants.
+pub fn worst(from: Time, to: Time) -> Span {
+    let seen = SEEN.get().expect("watch comes first").lock().unwrap();
+    let within = seen.iter().rev().take_while(|(at, _)| *at >= from);
+    within.filter(|(at, _)| *at <= to).map(|(_, late)| *late).max().unwrap_or(Span::ZERO)
+}

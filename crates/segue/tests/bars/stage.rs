@@ -1,0 +1,307 @@
+//! A host and an anchor on the demonstration's network, and what they say on their control sockets.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use segue_clock::{Span, Time};
+use segue_lab::{DemoNet, DemoOptions, Direction, EmulatorSpec, Handle};
+use segue_linux::clock::monotonic;
+use segue_linux::netns::Netns;
+use segue_netem::{LinkSpec, Loss};
+use serde_json::{Value, json};
+
+/// How long anything may take that is not measured.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What differs between stages.
+pub struct Plan {
+    /// Begins the names of namespaces; another one for each stage of this program.
+    pub tag: String,
+    /// `ebpf` or `user`.
+    pub datapath: &'static str,
+    /// Round-trip time of `wifi` and `lte`.
+    pub rtt_ms: [u64; 2],
+    /// Loss of each in both directions.
+    pub loss: [f64; 2],
+    /// K and T_KA in milliseconds.
+    pub keepalive: (u8, u64),
+    /// Further lines of the host's `[steering]`.
+    pub steering: &'static str,
+    /// The tunnels run over IPv6.
+    pub v6: bool,
+}
+
+impl Plan {
+    /// 20 and 60 ms without loss over IPv4.
+    pub fn new(name: &str, datapath: &'static str, keepalive: (u8, u64)) -> Plan {
+        Plan {
+            tag: format!("bar{name}{datapath}"),
+            datapath,
+            rtt_ms: [20, 60],
+            loss: [0.0; 2],
+            keepalive,
+            steering: "",
+            v6: false,
+        }
+    }
+}
+
+/// A process that ends with the value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline && matches!(self.0.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The network with its anchor and, once started, its host.
+pub struct Stage {
+    host: Option<Running>,
+    _anchor: Running,
+    join: String,
+    plan: Plan,
+    /// The network.
+    pub net: DemoNet,
+    files: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Builds the network, starts the anchor and enrols the host.
+    pub fn new(plan: Plan) -> Stage {
+        super::late::watch();
+        let access = |which: usize, seed| {
+            let way = LinkSpec {
+                delay: Span::from_micros(plan.rtt_ms[which] * 500),
+                loss: Loss::Bernoulli(plan.loss[which]),
+                ..LinkSpec::default()
+            };
+            EmulatorSpec { up: way.clone(), down: way, seed, log: true }
+        };
+        let options = DemoOptions {
+            tag: plan.tag.clone(),
+            wifi: access(0, 11),
+            lte: access(1, 12),
+            nat: false,
+        };
+        let net = DemoNet::start(&options).unwrap();
+        let files = tempfile::Builder::new().prefix("segue-bars").tempdir().unwrap();
+        let text = format!(
+            "state = {:?}\ncontrol = {:?}\ndatapath = \"{}\"\n",
+            files.path().join("anchor.db"),
+            files.path().join("anchor"),
+            plan.datapath,
+        );
+        let anchor = spawn(net.anchor(), "anchor", &files, &text, None);
+        let address: IpAddr =
+            if plan.v6 { DemoNet::ANCHOR.1.into() } else { DemoNet::ANCHOR.0.into() };
+        let enroll = json!({"enroll": {"name": "laptop", "addresses": [
+            std::net::SocketAddr::new(address, segue_wire::SIGNAL_PORT)]}});
+        let socket = files.path().join("anchor");
+        let enrolled = patiently("the anchor answers", || ask(&socket, &enroll));
+        let join = enrolled["done"].as_str().unwrap().to_owned();
+        Stage { host: None, _anchor: anchor, join, plan, net, files }
+    }
+
+    /// Starts the host with further lines in its file, and returns when.
+    pub fn start_host(&mut self, lines: &str) -> Time {
+        self.host = None;
+        let (k, period) = self.plan.keepalive;
+        let mut text = format!(
+            "{lines}\ncontrol = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n[keepalive]\nk = {k}\n",
+            self.files.path().join("host"),
+            self.plan.datapath,
+            self.plan.steering,
+        );
+        let _ = writeln!(text, "period = \"{period}ms\"\ntau = [\"1s\", \"10s\"]");
+        let start = monotonic();
+        let host = spawn(self.net.host(), "host", &self.files, &text, Some(&self.join));
+        self.host = Some(host);
+        start
+    }
+
+    /// As [`new`](Stage::new), with the host running and both paths up at both ends.
+    pub fn running(plan: Plan) -> Stage {
+        let mut stage = Stage::new(plan);
+        stage.start_host("");
+        stage.both_up();
+        stage
+    }
+
+    /// Waits until both paths are up at both ends.
+    pub fn both_up(&self) {
+        for role in ["host", "anchor"] {
+            patiently("both paths are up", || {
+                let status = self.status(role)?;
+                let up = |name| path(&status, name)["state"] == "up";
+                (up("wifi") && up("lte")).then_some(())
+            });
+        }
+    }
+
+    /// What a daemon says of itself; `None` if it does not answer.
+    pub fn status(&self, role: &str) -> Option<Value> {
+        let request = json!({"status": {"events_from": 0}});
+        Some(ask(&self.files.path().join(role), &request)?["status"].take())
+    }
+
+    /// The host's binding of the flow with this local port.
+    pub fn flow(&self, port: u16) -> Option<Value> {
+        let mut flows = ask(&self.files.path().join("host"), &json!("flows"))?["flows"].take();
+        let mark = format!(":{port}");
+        let found = flows
+            .as_array_mut()?
+            .iter_mut()
+            .find(|flow| flow["flow"].as_str().is_some_and(|text| text.contains(&mark)))?;
+        Some(found.take())
+    }
+
+    /// Binds the flow with this local port to a path.
+    pub fn hand_over(&self, port: u16, to: &str) {
+        let flow = patiently("the flow is known", || self.flow(port));
+        let request = json!({"handover": {"flow": flow["flow"], "class": null, "to": to}});
+        let answer = ask(&self.files.path().join("host"), &request).unwrap();
+        assert!(answer["done"].is_string(), "{answer}");
+    }
+
+    /// Orders all flows to a path, and leaves them there to the steering.
+    pub fn use_path(&self, name: &str) {
+        for to in [json!(name), Value::Null] {
+            let request = json!({"handover": {"flow": null, "class": null, "to": to}});
+            let answer = ask(&self.files.path().join("host"), &request).unwrap();
+            assert!(answer["done"].is_string(), "{answer}");
+        }
+    }
+
+    /// The first event of a daemon from an instant on that is as wanted, waiting for it.
+    pub fn event(&self, role: &str, from: Time, wanted: impl Fn(&Value) -> bool) -> (Time, Value) {
+        patiently("an event", || {
+            let status = self.status(role)?;
+            let events = status["events"].as_array()?.iter();
+            let mut later = events.filter(|event| instant(event) >= from);
+            later.find(|event| wanted(event)).map(|event| (instant(event), event.clone()))
+        })
+    }
+
+    /// Whether a daemon changed its mind about a path since an instant: a machine that stands still
+    /// looks like a network that does. What is measured after such a moment is measured again.
+    pub fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
+        let changed = |role: &str| {
+            let status = self.status(role).unwrap();
+            let mut events = status["events"].as_array().unwrap().iter();
+            events.any(|event| {
+                event["kind"] == "path_state"
+                    && instant(event) >= from
+                    && paths.iter().any(|path| event["path"] == *path)
+            })
+        };
+        let changed = changed("host") || changed("anchor");
+        if changed {
+            println!("again: the machine stood still for a moment");
+        }
+        changed
+    }
+
+    /// What both daemons reported from an instant on, for a message of failure.
+    pub fn story(&self, from: Time) -> String {
+        let mut lines = Vec::new();
+        for role in ["host", "anchor"] {
+            let status = self.status(role).unwrap_or_default();
+            for event in status["events"].as_array().into_iter().flatten() {
+                let [kind, path, to, detail] = ["kind", "path", "to", "detail"].map(|k| &event[k]);
+                let at = instant(event);
+                if at >= from {
+                    let line = format!(
+                        "{:8.1} ms {role} {kind} {path} {to} {detail} downlink {}",
+                        at.since(from).as_millis_f64(),
+                        event["downlink"]
+                    );
+                    lines.push((at, line));
+                }
+            }
+        }
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line + "\n").collect()
+    }
+
+    /// An emulated access by its name.
+    pub fn access(&self, name: &str) -> &Handle {
+        if name == "wifi" { self.net.wifi() } else { self.net.lte() }
+    }
+
+    /// Silences an access in both directions or ends that; the instant from which it holds.
+    pub fn silence(&self, name: &str, silent: bool) -> Time {
+        Direction::ALL.map(|way| self.access(name).set_silent(way, silent))[1]
+    }
+
+    /// Ends the silence of an access, and the records so far.
+    pub fn forget(&self) {
+        for name in ["wifi", "lte"] {
+            drop(self.access(name).take_log());
+        }
+    }
+}
+
+/// When an event happened.
+pub fn instant(event: &Value) -> Time {
+    Time(event["at_ns"].as_u64().unwrap())
+}
+
+/// A path of a status by its name.
+pub fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let mut paths = status["paths"].as_array().unwrap().iter();
+    paths.find(|path| path["name"] == name).unwrap_or(&Value::Null)
+}
+
+/// Asks until there is an answer.
+pub fn patiently<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ask(socket: &PathBuf, request: &Value) -> Option<Value> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    writeln!(stream, "{request}").ok()?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).ok()?;
+    serde_json::from_str(&answer).ok()
+}
+
+fn spawn(
+    node: &Netns,
+    role: &str,
+    files: &tempfile::TempDir,
+    config: &str,
+    join: Option<&str>,
+) -> Running {
+    let file = files.path().join(format!("{role}.toml"));
+    std::fs::write(&file, config).unwrap();
+    let log = File::create(files.path().join(format!("{role}.log"))).unwrap();
+    let mut command = node.command(env!("CARGO_BIN_EXE_segue"));
+    command.arg(role).arg("--config").arg(file);
+    if let Some(line) = join {
+        command.args(["--join", line]);
+    }
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    Running(command.spawn().unwrap())
+}

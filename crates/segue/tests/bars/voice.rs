@@ -1,0 +1,147 @@
+//! A flow of small datagrams in each direction, at an even pace.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use segue_clock::{Span, Time};
+use segue_lab::DemoNet;
+use segue_linux::clock::monotonic;
+
+use super::stage::{Stage, patiently};
+
+/// Bytes of a datagram; no probe's packet has the length that this gives.
+const BYTES: usize = 100;
+
+/// One direction.
+#[derive(Debug, Default)]
+pub struct Way {
+    sent: Vec<Time>,
+    received: Vec<(u32, Time)>,
+}
+
+/// The flow; it ends with the value.
+pub struct Voice {
+    /// The port at the host.
+    pub port: u16,
+    interval: Span,
+    ways: [Arc<Mutex<Way>>; 2],
+    paused: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Voice {
+    /// Starts it between the host and the correspondent node's `port`.
+    pub fn start(stage: &Stage, port: u16, interval: Span) -> Voice {
+        let bind = |port: u16| {
+            let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            socket
+        };
+        let cn = stage.net.cn().run(|| bind(port)).unwrap();
+        let connect = || {
+            let socket = bind(0);
+            socket.connect((DemoNet::CN.0, port)).unwrap();
+            socket
+        };
+        let host = stage.net.host().run(connect).unwrap();
+        let mut voice = Voice {
+            port: host.local_addr().unwrap().port(),
+            interval,
+            ways: Default::default(),
+            paused: Arc::default(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        voice.talk(host.try_clone().unwrap(), 0);
+        voice.listen(host, 1);
+        // The correspondent node speaks when it has been spoken to.
+        let spoken = || cn.recv_from(&mut [0; BYTES]).ok();
+        let (_, peer) = patiently("the first packet arrives", spoken);
+        cn.connect(peer).unwrap();
+        voice.talk(cn.try_clone().unwrap(), 1);
+        voice.listen(cn, 0);
+        voice
+    }
+
+    fn talk(&mut self, socket: UdpSocket, way: usize) {
+        let (way, interval) = (Arc::clone(&self.ways[way]), self.interval);
+        let (stop, paused) = (Arc::clone(&self.stop), Arc::clone(&self.paused));
+        self.threads.push(std::thread::spawn(move || {
+            let mut next = monotonic();
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_nanos(next.since(monotonic()).0));
+                // Packets that a late thread missed are left out.
+                next = (next + interval).max(monotonic());
+                if paused.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let mut way = way.lock().unwrap();
+                let mut packet = [0; BYTES];
+                packet[..4].copy_from_slice(&(way.sent.len() as u32).to_be_bytes());
+                if socket.send(&packet).is_ok() {
+                    way.sent.push(monotonic());
+                }
+            }
+        }));
+    }
+
+    fn listen(&mut self, socket: UdpSocket, way: usize) {
+        let (way, stop) = (Arc::clone(&self.ways[way]), Arc::clone(&self.stop));
+        self.threads.push(std::thread::spawn(move || {
+            let mut packet = [0; BYTES];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(BYTES) = socket.recv(&mut packet) {
+                    let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
+                    way.lock().unwrap().received.push((number, monotonic()));
+                }
+            }
+        }));
+    }
+
+    /// Stops sending, both ways.
+    pub fn pause(&self) {
+        self.paused.store(true, Ordering::Relaxed);
+    }
+
+    /// The longest distance between two arrivals in a window, up and down.
+    pub fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
+        [0, 1].map(|way| {
+            let way = self.ways[way].lock().unwrap();
+            let pairs = way.received.windows(2).filter(|p| from <= p[1].1 && p[0].1 <= to);
+            pairs.map(|p| p[1].1.since(p[0].1)).max().unwrap_or(Span(u64::MAX))
+        })
+    }
+
+    /// The longest distance between two sendings in a window, up and down: how late we were ourselves.
+    pub fn pace(&self, from: Time, to: Time) -> [Span; 2] {
+        [0, 1].map(|way| {
+            let way = self.ways[way].lock().unwrap();
+            let pairs = way.sent.windows(2).filter(|p| from <= p[1] && p[0] <= to);
+            pairs.map(|p| p[1].since(p[0])).max().unwrap_or(Span::ZERO)
+        })
+    }
+
+    /// Packets sent in a window that have not arrived, up and down.
+    pub fn lost(&self, from: Time, to: Time) -> [usize; 2] {
+        [0, 1].map(|way| {
+            let way = self.ways[way].lock().unwrap();
+            let came: std::collections::BTreeSet<u32> =
+                way.received.iter().map(|(number, _)| *number).collect();
+            let sent = way.sent.iter().enumerate().filter(|(_, at)| from <= **at && **at <= to);
+            sent.filter(|(number, _)| !came.contains(&(*number as u32))).count()
+        })
+    }
+}
+
+impl Drop for Voice {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

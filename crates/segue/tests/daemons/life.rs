@@ -1,0 +1,103 @@
+//! From enrolment to traffic, and what is left when a daemon ends in one way or another.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::over_both;
+use crate::traffic::{Stream, UdpEcho, correspondents, one_datagram};
+use crate::world::{Daemon, World, inner, inventory, registered, settled};
+
+over_both! { among_others:
+    an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families
+    a_signal_leaves_nothing_behind
+    a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up
+}
+
+fn an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, host) = world.running();
+    let status = host.status();
+    assert!(status["datapath"].as_str().unwrap().starts_with(datapath), "{status:#}");
+    let (v4, v6) = inner(&status);
+    let told = anchor.status()["hosts"][0].clone();
+    assert_eq!((&told["name"], &told["connected"]), (&"laptop".into(), &true.into()));
+    assert_eq!(told["inner"], status["inner"]);
+    for ip in correspondents() {
+        let own = if ip.is_ipv4() { v4.to_string() } else { v6.to_string() };
+        let echo = UdpEcho::start(world.net.cn(), ip);
+        let (from, rtt) =
+            one_datagram(world.net.host(), echo.address).expect("the first packet is not lost");
+        println!("{datapath}: first datagram over {ip} and back in {rtt:?}");
+        assert_eq!(from.ip().to_string(), own);
+        let port = format!(":{}", from.port());
+        let flow = host.flow(&[&own, &port]).expect("the flow is shown");
+        assert_eq!((&flow["path"], &flow["via"]), (&"wifi".into(), &serde_json::Value::Null));
+        assert!(!flow["why"].as_str().unwrap().is_empty(), "{flow:#}");
+        assert!(flow["packets"].as_u64() >= Some(1), "{flow:#}");
+        assert_eq!(anchor.flow(&[&own, &port]).expect("and at the anchor")["path"], "wifi");
+        let stream = Stream::start(world.net.host(), world.net.cn(), ip, Duration::ZERO);
+        assert_eq!(stream.host.ip().to_string(), own);
+        println!("{datapath}: 1 MB over TCP and {ip} echoed in {:?}", stream.flows_on(1 << 20));
+    }
+    for daemon in [&host, &anchor] {
+        assert_eq!(daemon.status()["drops"], serde_json::json!({}), "nothing was refused");
+    }
+}
+
+fn a_signal_leaves_nothing_behind(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let nodes = [world.net.host(), world.net.anchor()];
+    let before = nodes.map(settled);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let (mut anchor, mut host) = world.running();
+        let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+        one_datagram(world.net.host(), echo.address).expect("traffic passes");
+        assert_ne!(inventory(nodes[0]), before[0]);
+        assert_ne!(inventory(nodes[1]), before[1]);
+        assert!(host.end(signal).success(), "{signal}");
+        let status = anchor.wait("the host has left", |s| s["hosts"] == serde_json::json!([]));
+        assert_eq!(status["paths"], serde_json::json!([]));
+        assert!(anchor.end(signal).success(), "{signal}");
+        for (node, before) in nodes.iter().zip(&before) {
+            assert_eq!(&inventory(node), before, "after {signal}");
+        }
+        assert!(!host.socket().exists() && !anchor.socket().exists(), "after {signal}");
+    }
+}
+
+fn a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let before = settled(world.net.host());
+    let anchor = world.anchor();
+    let join = world.enroll(&anchor, "laptop");
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    let up = |host: &Daemon| {
+        host.wait("registered with paths", |s| registered(s) && crate::world::paths_up(s) == 2)
+    };
+    let mut host = world.host(&join);
+    let first = inner(&up(&host));
+    one_datagram(world.net.host(), echo.address).expect("traffic passes");
+    host.end(Signal::SIGKILL);
+    // The correspondent is reached without the tunnel, by the ordinary routes.
+    let (from, _) = one_datagram(world.net.host(), echo.address).expect("plain traffic passes");
+    assert_eq!(from.ip(), segue_lab::DemoNet::HOST_WIFI.0);
+    let mut host = world.host(&join);
+    assert_eq!(inner(&up(&host)), first);
+    let (from, _) = one_datagram(world.net.host(), echo.address).expect("the tunnel again");
+    assert_eq!(from.ip(), first.0);
+    assert!(host.end(Signal::SIGTERM).success());
+    assert_eq!(inventory(world.net.host()), before);
+
+    let mut anchor = anchor;
+    let host = world.host(&join);
+    up(&host);
+    anchor.end(Signal::SIGKILL);
+    drop(host);
+    one_datagram(world.net.host(), echo.address).expect("through the dead anchor's node");
+    let anchor = world.anchor();
+    let host = world.host(&join);
+    assert_eq!(inner(&up(&host)), first);
+    one_datagram(world.net.host(), echo.address).expect("the tunnel again");
+    assert_eq!(anchor.status()["hosts"][0]["name"], "laptop");
+}

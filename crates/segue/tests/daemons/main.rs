@@ -1,0 +1,54 @@
+//! The daemons end to end: the real binary in network namespaces, over either datapath, looked at
+//! and steered through the command line alone. They need root, and say so where they have not.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod changes;
+mod enrolment;
+mod handover;
+mod hostile;
+mod life;
+mod nat;
+mod outage;
+mod refusals;
+mod several;
+mod traffic;
+mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Tests that look at timing run alone; all others share the machine.
+static TURN: RwLock<()> = RwLock::new(());
+/// How many of the others run at a time is up to the test runner, but two labs are built one by one.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn among_others() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn building() -> MutexGuard<'static, ()> {
+    BUILDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A test function for each datapath, which gets its name and whether it runs alone.
+macro_rules! over_both {
+    ($turn:ident: $($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn over_ebpf() {
+                let _turn = crate::$turn();
+                super::$name("ebpf");
+            }
+
+            #[test]
+            fn in_user_space() {
+                let _turn = crate::$turn();
+                super::$name("user");
+            }
+        }
+    )*};
+}
+pub(crate) use over_both;

@@ -1,0 +1,207 @@
+//! Bad input: one line that says what is wrong, exit status 2, and nothing left behind.
+
+use std::process::Output;
+
+use segue_lab::Lab;
+use segue_lab::topology::End;
+
+use crate::world::{SEGUE, inventory, possible, settled, tag, text};
+
+pub fn expect_one_line(output: &Output, part: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.lines().count(), 1, "one line: {said}");
+    assert!(said.starts_with("segue: "), "{said}");
+    assert!(said.contains(part), "{part:?} in: {said}");
+}
+
+/// One node with an interface `up0`, a directory, and a join line for an anchor on its network.
+struct Place {
+    lab: Lab,
+    dir: tempfile::TempDir,
+    join: String,
+}
+
+impl Place {
+    fn new() -> Option<Place> {
+        if !possible() {
+            return None;
+        }
+        let _building = crate::building();
+        let mut lab = Lab::new(&tag()).unwrap();
+        for node in ["a", "b"] {
+            lab.add_node(node, false).unwrap();
+        }
+        let (near, far) = (["10.61.3.1/24".parse().unwrap()], ["10.61.3.2/24".parse().unwrap()]);
+        lab.connect(
+            End { node: "a", device: "up0", addresses: &near },
+            End { node: "b", device: "up0", addresses: &far },
+        )
+        .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let join = std::process::Command::new(SEGUE)
+            .args(["enroll", "laptop", "--at", "10.61.3.2", "--state"])
+            .arg(dir.path().join("enrol.db"))
+            .arg("--control")
+            .arg(dir.path().join("nobody.sock"))
+            .output()
+            .unwrap();
+        assert!(join.status.success(), "{}", text(&join.stderr));
+        Some(Place { lab, dir, join: text(&join.stdout).trim().to_owned() })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs `segue ARGS` in the node to its end; a daemon that starts all the same is stopped.
+    fn run(&self, args: &[&str]) -> Output {
+        self.run_as(&[SEGUE], args)
+    }
+
+    fn run_as(&self, program: &[&str], args: &[&str]) -> Output {
+        let node = self.lab.node("a").unwrap();
+        let mut command = node.command("timeout");
+        command.args(["--signal=KILL", "10"]).args(program).args(args);
+        command.output().unwrap()
+    }
+
+    fn host(&self, config: &str, part: &str) {
+        std::fs::write(self.path("host.toml"), config).unwrap();
+        let control = self.path("host.sock");
+        let file = self.path("host.toml");
+        let args = ["host", "-c", &file, "--join", &self.join, "--control", &control];
+        expect_one_line(&self.run(&args), part);
+        assert!(!self.dir.path().join("host.sock").exists());
+    }
+
+    fn anchor(&self, config: &str, part: &str) {
+        std::fs::write(self.path("anchor.toml"), config).unwrap();
+        let (control, state) = (self.path("anchor.sock"), self.path("anchor.db"));
+        let file = self.path("anchor.toml");
+        let args = ["anchor", "-c", &file, "--state", &state, "--control", &control];
+        expect_one_line(&self.run(&args), part);
+        assert!(!self.dir.path().join("anchor.sock").exists());
+    }
+}
+
+#[test]
+fn a_bad_configuration_file_is_refused_by_file_and_line() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let before = settled(place.lab.node("a").unwrap());
+    place.host("\nprot = 5005\n", "host.toml:2: ");
+    place.host("port = \"many\"\n", "host.toml:1: ");
+    place.host("port = 70000\n", "host.toml:1: ");
+    place.host("[keepalive]\nk = 5\nperiod = \"3 parsecs\"\n", "parsecs");
+    place.host("[keepalive]\nk = 5\nperiod = 50\n", "host.toml:3: ");
+    place.host("[keepalive]\nk = 5\n", "k and period go together");
+    place.host("[path.wifi]\nprize = 3\n", "host.toml:2: ");
+    place.host("routes = [\"everything\"]\n", "everything");
+    place.host("device = \"eth7\"\n", "segue");
+    place.host("device = \"segue-is-too-long\"\n", "15 characters");
+    place.host("port = \n", "host.toml:1: ");
+    place.anchor("\n\npool = \"10.0.0.0/8\"\n", "anchor.toml:3: ");
+    place.anchor("pool_v4 = \"10.77.3.0/16\"\n", "host bits");
+    place.anchor("pool_v4 = \"10.77.0.0\"\n", "pool_v4");
+    place.anchor("pool_v6 = \"10.77.0.0/16\"\n", "family");
+    place.anchor("pool_v4 = \"\"\npool_v6 = \"\"\n", "needs pool_v4, pool_v6 or both");
+    place.anchor("expiry = \"60\"\n", "unit");
+    place.anchor("addresses = [\"nowhere.example\"]\n", "nowhere.example");
+    place.anchor("device = \"tun0\"\n", "segue");
+    let missing = place.path("missing.toml");
+    expect_one_line(&place.run(&["anchor", "-c", &missing]), "cannot read");
+    expect_one_line(&place.run(&["host", "-c", &missing]), "missing.toml");
+    assert_eq!(inventory(place.lab.node("a").unwrap()), before);
+}
+
+#[test]
+fn a_missing_or_damaged_join_line_is_refused() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let before = settled(place.lab.node("a").unwrap());
+    let control = place.path("host.sock");
+    let run = |args: &[&str]| place.run(&[&["host", "--control", &control], args].concat());
+    expect_one_line(&run(&[]), "segue enroll NAME");
+    expect_one_line(&run(&["--join", "hello"]), "segue1:");
+    for cut in [8, place.join.len() / 2, place.join.len() - 1] {
+        expect_one_line(&run(&["--join", &place.join[..cut]]), "damaged");
+    }
+    let mut flipped = place.join.clone().into_bytes();
+    let middle = flipped.len() / 2;
+    flipped[middle] = if flipped[middle] == b'A' { b'B' } else { b'A' };
+    let flipped = String::from_utf8(flipped).unwrap();
+    expect_one_line(&run(&["--join", &flipped]), "damaged");
+    expect_one_line(&run(&["--join-file", &place.path("none")]), "cannot read the join line");
+    assert_eq!(inventory(place.lab.node("a").unwrap()), before);
+    assert!(!place.dir.path().join("host.sock").exists());
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_refused() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let before = settled(place.lab.node("a").unwrap());
+    place.host("interfaces = [\"wlan7\"]\n", "wlan7");
+    place.host("interfaces = [\"up0\", \"wlan7\"]\n", "wlan7");
+    place.anchor("interfaces = [\"wlan7\"]\n", "wlan7");
+    assert_eq!(inventory(place.lab.node("a").unwrap()), before);
+}
+
+#[test]
+fn a_port_in_use_is_refused_on_either_datapath() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let node = place.lab.node("a").unwrap();
+    let before = settled(node);
+    let bound = |port: u16| node.run(|| std::net::UdpSocket::bind(("::", port)).unwrap()).unwrap();
+    let tunnel = bound(5005);
+    for datapath in ["ebpf", "user"] {
+        place.host(&format!("datapath = \"{datapath}\"\n"), "5005");
+        place.anchor(&format!("datapath = \"{datapath}\"\n"), "5005");
+    }
+    drop(tunnel);
+    let _signal = bound(5006);
+    for datapath in ["ebpf", "user"] {
+        place.anchor(&format!("datapath = \"{datapath}\"\n"), "5006");
+    }
+    assert_eq!(inventory(node), before);
+}
+
+#[test]
+fn without_permission_there_is_one_line_and_no_trace() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let node = place.lab.node("a").unwrap();
+    let before = settled(node);
+    // The binary's own directory may be closed to others: a copy beside the test's files is not.
+    let binary = place.path("segue");
+    std::fs::copy(SEGUE, &binary).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(place.dir.path(), open).unwrap();
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", &binary];
+    let (control, state) = (place.path("n.sock"), place.path("n.db"));
+    for datapath in ["auto", "ebpf", "user"] {
+        let common = ["--datapath", datapath, "--control", &control];
+        let host = [&["host", "--join", &place.join][..], &common].concat();
+        expect_one_line(&place.run_as(&nobody, &host), "root");
+        let anchor = [&["anchor", "--state", &state][..], &common].concat();
+        expect_one_line(&place.run_as(&nobody, &anchor), "root");
+        assert!(!std::path::Path::new(&control).exists());
+    }
+    let output = place.run_as(&nobody, &["anchor"]);
+    expect_one_line(&output, "root");
+    assert_eq!(inventory(node), before);
+}
+
+#[test]
+fn asking_where_no_daemon_runs_is_refused() {
+    let _turn = crate::among_others();
+    let dir = tempfile::tempdir().unwrap();
+    let control = dir.path().join("none.sock");
+    for verb in [&["status"][..], &["paths"], &["flows"], &["handover", "--auto"]] {
+        let mut command = std::process::Command::new(SEGUE);
+        let output = command.args(verb).arg("--control").arg(&control).output().unwrap();
+        expect_one_line(&output, "none.sock");
+    }
+}

@@ -1,0 +1,149 @@
+//! Two hosts at one anchor: neither gets the other's packets, nor can it speak in the other's name.
+
+use std::net::{IpAddr, SocketAddr};
+
+use segue_lab::Lab;
+use segue_lab::topology::End;
+use segue_linux::link::{self, Prefix};
+use segue_linux::netns::Netns;
+
+use crate::over_both;
+use crate::traffic::{UdpEcho, one_datagram, udp};
+use crate::world::{Daemon, drops, inner, paths_up, possible, registered, tag, text};
+
+over_both! { among_others:
+    two_hosts_are_kept_apart_and_may_not_borrow_addresses
+    what_a_crash_left_is_cleaned_by_hand
+}
+
+struct Two {
+    lab: Lab,
+    dir: tempfile::TempDir,
+    datapath: &'static str,
+}
+
+impl Two {
+    fn new(datapath: &'static str) -> Option<Two> {
+        if !possible() {
+            return None;
+        }
+        let _building = crate::building();
+        let mut lab = Lab::new(&tag()).unwrap();
+        for (net, node) in ["anchor", "a", "b", "cn"].into_iter().enumerate() {
+            lab.add_node(node, node == "anchor").unwrap();
+            if net == 0 {
+                continue;
+            }
+            let ends = [1, 2]
+                .map(|host| -> [Prefix; 1] { [format!("10.61.{net}.{host}/24").parse().unwrap()] });
+            lab.connect(
+                End { node: "anchor", device: node, addresses: &ends[0] },
+                End { node, device: "up0", addresses: &ends[1] },
+            )
+            .unwrap();
+            let gateway: IpAddr = format!("10.61.{net}.1").parse().unwrap();
+            lab.route(node, Prefix::default_of(false), gateway, None).unwrap();
+        }
+        Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
+    }
+
+    fn node(&self, name: &str) -> &Netns {
+        self.lab.node(name).unwrap()
+    }
+
+    fn start(&self, name: &str, args: &[&str]) -> Daemon {
+        let args = [args, &["--datapath", self.datapath]].concat();
+        let daemon = Daemon::start(self.node(name), self.dir.path().join(name), &args);
+        daemon.wait("the daemon answers", |_| true);
+        daemon
+    }
+
+    fn anchor(&self) -> Daemon {
+        let state = self.dir.path().join("anchor.db");
+        self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
+    }
+
+    fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+        let done = anchor.cli(&["enroll", name, "--at", &format!("10.61.{net}.1")]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let host = self.start(name, &["host", "--join", text(&done.stdout).trim()]);
+        host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
+        host
+    }
+}
+
+fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let (a, b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    let (own_a, own_b) = (inner(&a.status()), inner(&b.status()));
+    assert!(own_a.0 != own_b.0 && own_a.1 != own_b.1, "{own_a:?} {own_b:?}");
+
+    // The same ports at both hosts: only the inner address tells the flows apart.
+    let echo = UdpEcho::start(two.node("cn"), "10.61.3.2".parse().unwrap());
+    let sockets = [("a", IpAddr::from(own_a.0)), ("b", own_b.0.into())].map(|(name, ip)| {
+        let socket = udp(two.node(name), SocketAddr::new(ip, 40_000));
+        socket.connect(echo.address).unwrap();
+        (name, socket)
+    });
+    let mut buffer = [0; 64];
+    for round in 0..50 {
+        for (name, socket) in &sockets {
+            socket.send(format!("{name} {round}").as_bytes()).unwrap();
+        }
+        for (name, socket) in &sockets {
+            socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+            let len = socket.recv(&mut buffer).expect("the echo comes back");
+            assert_eq!(text(&buffer[..len]), format!("{name} {round}"));
+        }
+    }
+    // Hosts reach each other through the anchor.
+    let at_b = UdpEcho::start(two.node("b"), own_b.0.into());
+    one_datagram(two.node("a"), at_b.address).expect("from host to host");
+    assert_eq!(drops(&anchor.status(), "inner_source"), 0);
+
+    // Host a takes host b's address and speaks from it.
+    two.node("a")
+        .run(|| link::add_address("segue0", Prefix::host(IpAddr::from(own_b.0))).unwrap())
+        .unwrap();
+    let liar = udp(two.node("a"), SocketAddr::new(own_b.0.into(), 41_000));
+    liar.connect(echo.address).unwrap();
+    for _ in 0..10 {
+        liar.send(b"I am b").unwrap();
+    }
+    let status = anchor.wait("refused and counted", |s| drops(s, "inner_source") >= 10);
+    assert_eq!(drops(&status, "inner_source"), 10);
+    liar.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    assert!(liar.recv(&mut buffer).is_err(), "nothing comes back");
+    assert!(anchor.flow(&[":41000"]).is_none(), "and nothing was learned");
+    let (name, socket) = &sockets[1];
+    socket.send(b"still here").unwrap();
+    let len = socket.recv(&mut buffer).expect("the real owner is not disturbed");
+    assert_eq!((&buffer[..len], *name), (&b"still here"[..], "b"));
+}
+
+fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let clean = |daemon: &Daemon| {
+        let mut command = two.node("a").command(crate::world::SEGUE);
+        let output = command.arg("clean").arg("--control").arg(daemon.socket()).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let before = crate::world::settled(two.node("a"));
+    let anchor = two.anchor();
+    let mut host = two.host(&anchor, 1, "a");
+    let running = crate::world::inventory(two.node("a"));
+    let said = clean(&host);
+    assert!(said.contains("segue0 belongs to a running daemon"), "{said}");
+    assert_eq!(crate::world::inventory(two.node("a")), running);
+    assert!(host.socket().exists());
+
+    host.end(nix::sys::signal::Signal::SIGKILL);
+    assert_ne!(crate::world::inventory(two.node("a")), before);
+    let said = clean(&host);
+    assert!(said.contains("routing rules") && said.contains("a.sock"), "{said}");
+    assert_eq!(crate::world::inventory(two.node("a")), before);
+    assert!(!host.socket().exists());
+    assert!(clean(&host).contains("nothing to clean"));
+}

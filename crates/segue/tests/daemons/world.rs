@@ -1,0 +1,348 @@
+//! The demonstration's network with daemons in it.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use segue_clock::Span;
+use segue_lab::{DemoNet, DemoOptions, EmulatorSpec};
+use segue_linux::netns::Netns;
+use segue_netem::LinkSpec;
+use serde_json::Value;
+
+pub const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
+/// How long anything may take on a machine that does other work; nothing waits so long in vain.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Probing in these tests: K, and T_KA in milliseconds.
+pub const K: u64 = 6;
+pub const PERIOD_MS: u64 = 50;
+
+const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
+
+/// Says so and returns false where the tests cannot run.
+pub fn possible() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("skipped: needs root");
+    }
+    root
+}
+
+/// Network, directory and datapath of one test.
+pub struct World {
+    pub net: DemoNet,
+    pub dir: tempfile::TempDir,
+    pub datapath: &'static str,
+}
+
+impl World {
+    /// Access networks with 10 and 60 ms of round-trip time and no loss.
+    pub fn new(datapath: &'static str) -> Option<World> {
+        World::with(datapath, false)
+    }
+
+    pub fn with(datapath: &'static str, nat: bool) -> Option<World> {
+        if !possible() {
+            return None;
+        }
+        let _building = crate::building();
+        let access = |delay_ms, seed| {
+            let way = LinkSpec { delay: Span::from_millis(delay_ms), ..LinkSpec::default() };
+            EmulatorSpec { up: way.clone(), down: way, seed, log: false }
+        };
+        let options = DemoOptions { tag: tag(), wifi: access(5, 1), lte: access(30, 2), nat };
+        let net = match DemoNet::start(&options) {
+            Ok(net) => net,
+            Err(error) if nat => {
+                println!("skipped: {error:#}");
+                return None;
+            }
+            Err(error) => panic!("{error:#}"),
+        };
+        Some(World { net, dir: tempfile::tempdir().unwrap(), datapath })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A file in the test's directory.
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// An anchor that answers.
+    pub fn anchor(&self) -> Daemon {
+        let state = self.path("anchor.db");
+        let mut args = vec!["anchor", "--datapath", self.datapath, "--state"];
+        args.push(state.to_str().unwrap());
+        let daemon = Daemon::start(self.net.anchor(), self.path("anchor"), &args);
+        daemon.wait("the anchor answers", |_| true);
+        daemon
+    }
+
+    /// A host that answers, not necessarily registered yet.
+    pub fn host(&self, join: &str) -> Daemon {
+        self.host_in(self.net.host(), "host", join, HOST_FILE)
+    }
+
+    pub fn host_in(&self, node: &Netns, name: &str, join: &str, config: &str) -> Daemon {
+        let join = self.file(&format!("{name}.join"), join);
+        let config = self.file(&format!("{name}.toml"), config);
+        let args = ["host", "--datapath", self.datapath, "-c", &config, "--join-file", &join];
+        let daemon = Daemon::start(node, self.path(name), &args);
+        daemon.wait("the host answers", |_| true);
+        daemon
+    }
+
+    /// Enrols a host at the running anchor.
+    pub fn enroll(&self, anchor: &Daemon, name: &str) -> String {
+        let at = DemoNet::ANCHOR.0.to_string();
+        let done = anchor.cli(&["enroll", name, "--at", &at]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stdout).trim().to_owned()
+    }
+
+    /// An anchor and a registered host with both paths up.
+    pub fn running(&self) -> (Daemon, Daemon) {
+        let anchor = self.anchor();
+        let host = self.host(&self.enroll(&anchor, "laptop"));
+        host.wait("two paths up", |status| registered(status) && paths_up(status) == 2);
+        anchor.wait("two paths up", |status| paths_up(status) == 2);
+        (anchor, host)
+    }
+}
+
+pub fn registered(status: &Value) -> bool {
+    status["registered"] == true
+}
+
+pub fn paths_up(status: &Value) -> usize {
+    status["paths"].as_array().unwrap().iter().filter(|path| path["state"] == "up").count()
+}
+
+pub fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let found = status["paths"].as_array().unwrap().iter().find(|path| path["name"] == name);
+    found.unwrap_or(&Value::Null)
+}
+
+/// The host's inner addresses of each family.
+pub fn inner(status: &Value) -> (Ipv4Addr, Ipv6Addr) {
+    let texts: Vec<&str> =
+        status["inner"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let v4 = texts.iter().find_map(|text| text.parse().ok());
+    let v6 = texts.iter().find_map(|text| text.parse().ok());
+    (v4.unwrap(), v6.unwrap())
+}
+
+pub fn drops(status: &Value, reason: &str) -> u64 {
+    status["drops"][reason].as_u64().unwrap_or(0)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Part of a namespace's name that no other test of this process has.
+pub fn tag() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut tag = String::from("e");
+    for _ in 0..2 {
+        tag.push(char::from(b'a' + (n % 26) as u8));
+        n /= 26;
+    }
+    tag
+}
+
+/// Waits until something holds.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    start.elapsed()
+}
+
+/// A daemon as a child process. Dropping it kills it, and shows its log if the test fails.
+pub struct Daemon {
+    child: Child,
+    base: PathBuf,
+}
+
+impl Daemon {
+    /// Starts `segue ARGS` with a control socket and a log of its own beside `base`.
+    pub fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
+        let log = File::options().create(true).append(true).open(base.with_extension("log"));
+        let child = node
+            .command(SEGUE)
+            .args(args)
+            .arg("--control")
+            .arg(base.with_extension("sock"))
+            .env("SEGUE_LOG", "debug,quinn=info,quinn_proto=info,rustls=info")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        Daemon { child, base }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.base.with_extension("sock")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.base.with_extension("log")).unwrap_or_default()
+    }
+
+    /// A verb that asks this daemon.
+    pub fn cli(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(SEGUE);
+        command.args(args).arg("--control").arg(self.socket()).output().unwrap()
+    }
+
+    pub fn json(&self, args: &[&str]) -> Option<Value> {
+        let output = self.cli(args);
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    pub fn status(&self) -> Value {
+        self.json(&["status", "--json"]).expect("the daemon answers")
+    }
+
+    pub fn flows(&self) -> Vec<Value> {
+        let flows = self.json(&["flows", "--why", "--json"]).expect("the daemon answers");
+        flows.as_array().unwrap().clone()
+    }
+
+    /// The flow whose text contains all of `parts`.
+    pub fn flow(&self, parts: &[&str]) -> Option<Value> {
+        self.flows().into_iter().find(|flow| {
+            let text = flow["flow"].as_str().unwrap();
+            parts.iter().all(|part| text.contains(part))
+        })
+    }
+
+    /// Polls the status until it is as wanted.
+    pub fn wait(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.json(&["status", "--json"]) {
+                if wanted(&status) {
+                    return status;
+                }
+                last = status;
+            }
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        panic!("not within {PATIENCE:?}: {what}; {last:#}");
+    }
+
+    /// The events of a kind about a path, from `number` on.
+    pub fn events(&self, kind: &str, path: &str, number: u64) -> Vec<Value> {
+        let status = self.status();
+        let events = status["events"].as_array().unwrap().iter();
+        let fits = |event: &&Value| {
+            event["kind"] == kind
+                && event["path"] == path
+                && event["number"].as_u64().unwrap() >= number
+        };
+        events.filter(fits).cloned().collect()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Signals and waits for the end.
+    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        self.ended()
+    }
+
+    /// Waits for the end.
+    pub fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let from = lines.len().saturating_sub(60);
+            let _ = writeln!(
+                std::io::stderr(),
+                "--- end of the log of {}\n{}",
+                self.base.display(),
+                lines[from..].join("\n")
+            );
+        }
+    }
+}
+
+/// Everything in a namespace that a daemon might leave behind, as the system's own tools print it.
+pub fn inventory(node: &Netns) -> Vec<String> {
+    const ASKED: [&[&str]; 8] = [
+        &["ip", "-d", "link"],
+        &["ip", "-o", "addr"],
+        &["ip", "-4", "rule"],
+        &["ip", "-6", "rule"],
+        &["ip", "-4", "route", "show", "table", "all"],
+        &["ip", "-6", "route", "show", "table", "all"],
+        &["tc", "qdisc", "show"],
+        &["bpftool", "net"],
+    ];
+    let mut all = Vec::new();
+    for words in ASKED {
+        let output = node.command(words[0]).args(&words[1..]).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        let mut lines: Vec<String> = text(&output.stdout)
+            .lines()
+            // The kernel takes a second to tell that a device which works is up.
+            .map(|line| line.trim_end().replace("state UNKNOWN", "state UP"))
+            .map(|line| format!("{}: {line}", words.join(" ")))
+            .collect();
+        lines.sort();
+        all.extend(lines);
+    }
+    all
+}
+
+/// The inventory once it has stopped to change by itself.
+pub fn settled(node: &Netns) -> Vec<String> {
+    let mut last = inventory(node);
+    wait_for("a quiet network", || {
+        std::thread::sleep(Duration::from_millis(300));
+        let next = inventory(node);
+        let quiet = next == last;
+        last = next;
+        quiet
+    });
+    last
+}

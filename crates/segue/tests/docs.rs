@@ -1,0 +1,151 @@
+//! The examples are files that the program takes, and the documentation knows every key.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A directory in which a socket cannot be made: a daemon that has taken its configuration stops
+/// there, before it changes anything in the system.
+const NO_SOCKET: &str = "/dev/null/segue.sock";
+
+#[test]
+fn the_examples_are_taken_as_they_stand() {
+    for role in ["host", "anchor"] {
+        assert_taken(role, &example(role));
+    }
+}
+
+#[test]
+fn the_examples_are_taken_with_every_default_written_out() {
+    for role in ["host", "anchor"] {
+        let text: String = example(role).lines().map(|line| uncommented(line) + "\n").collect();
+        assert!(text.len() < example(role).len(), "{role}.toml shows defaults in comments");
+        assert_taken(role, &text);
+    }
+}
+
+#[test]
+fn a_wrong_value_in_an_example_would_be_noticed() {
+    let text = example("host").replace("\"300ms\"", "\"300\"");
+    let error = stopped_by("host", &text);
+    assert!(error.contains("host.toml:") && error.contains("unit"), "{error}");
+}
+
+#[test]
+fn every_key_stands_in_the_documentation_and_in_an_example() {
+    let documentation = read("docs/configuration.md");
+    for (role, table) in [
+        ("host", ""),
+        ("host", "[keepalive]"),
+        ("host", "[path.x]"),
+        ("host", "[path.x.keepalive]"),
+        ("host", "[steering]"),
+        ("anchor", ""),
+    ] {
+        // The program names the keys that it would have taken.
+        let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
+        let (_, expected) = error.split_once("expected one of").unwrap_or_default();
+        let keys: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        // Of two keys it says "`a` or `b`", of one only that one.
+        let keys =
+            if keys.is_empty() { error.split('`').skip(3).step_by(2).collect() } else { keys };
+        assert!(keys.len() > 1, "{role} {table}: {error}");
+        for key in keys {
+            let row = format!("| `{key}` |");
+            let table_of_keys = ["keepalive", "path", "steering"].contains(&key);
+            assert!(
+                table_of_keys || documentation.contains(&row),
+                "{role} {table}: no row for {key}"
+            );
+            let text = example(role);
+            let shown = text.lines().map(uncommented).any(|line| {
+                line.starts_with(&format!("{key} = "))
+                    || line.starts_with(&format!("[{key}"))
+                    || line.ends_with(&format!(".{key}]"))
+            });
+            assert!(shown, "examples/{role}.toml does not show {key}");
+        }
+    }
+}
+
+#[test]
+fn every_link_between_the_documents_leads_to_a_file() {
+    let mut links = 0;
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/configuration.md",
+        "docs/measuring.md",
+        "docs/operation.md",
+    ] {
+        let text = read(document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let inside = !link.is_empty() && !link.contains("://");
+            let target = root().join(document).with_file_name(link);
+            assert!(!inside || target.exists(), "{document}: {link}");
+            links += usize::from(inside);
+        }
+    }
+    assert!(links > 5, "{links} links found");
+}
+
+/// A line with its default in force: `#key = value` without the mark.
+fn uncommented(line: &str) -> String {
+    let key =
+        line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+    key.unwrap_or(line).to_owned()
+}
+
+/// The program takes the file: what stops it is something else.
+fn assert_taken(role: &str, text: &str) {
+    let error = stopped_by(role, text);
+    let outside = ["/dev/null", "not permitted", "there is no interface"];
+    assert!(outside.iter().any(|part| error.contains(part)), "{role}: {error}");
+    assert!(!error.contains(&format!("{role}.toml")), "{role}: {error}");
+}
+
+/// Runs a daemon with this file until it stops by itself, and returns the one line that says why.
+fn stopped_by(role: &str, text: &str) -> String {
+    let directory = TempDir::with_prefix("segue-docs").unwrap();
+    let file = directory.path().join(format!("{role}.toml"));
+    std::fs::write(&file, text).unwrap();
+    let mut daemon = segue();
+    daemon.args([role, "--control", NO_SOCKET, "-c"]).arg(&file);
+    if role == "host" {
+        daemon.args(["--join", &join_line(directory.path())]);
+    }
+    let output = daemon.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    error
+}
+
+fn join_line(directory: &Path) -> String {
+    let mut enroll = segue();
+    enroll.args(["enroll", "example", "--at", "192.0.2.1", "--control", NO_SOCKET, "--state"]);
+    let output = enroll.arg(directory.join("anchor.db")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn segue() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_segue"))
+}
+
+fn example(role: &str) -> String {
+    read(&format!("examples/{role}.toml"))
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect()
+}

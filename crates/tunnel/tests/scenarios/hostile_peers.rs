@@ -1,0 +1,105 @@
+//! Peers that have keys and lie.
+
+use core::net::IpAddr;
+
+use segue_clock::{Machine, Time};
+use segue_tunnel::{Host, HostInput, HostOutput, Interface, Report};
+use segue_wire::signal::{FromAnchor, FromHost, MAX_NAME, PathOffer, Refusal, SIGNAL_VERSION};
+
+use crate::net::{Net, host_config, ms};
+
+#[test]
+fn a_paths_name_cannot_write_on_the_operators_terminal() {
+    let mut net = Net::new(1);
+    let host = net.add_host("alice", host_config(3, 60));
+    net.add_link(host, "wifi", ms(10));
+    net.announce(host);
+    net.enrolled.insert("mallory".into());
+    let conn = net.open(host, "wifi", "mallory");
+    let version = SIGNAL_VERSION;
+    net.tell_anchor(segue_tunnel::AnchorInput::Signal {
+        conn,
+        message: FromHost::Register { version, epoch: 1 },
+    });
+    let colour = "\u{1b}[31mwifi";
+    let reversed = "\u{202e}ifiw\u{2066}";
+    let long = "x".repeat(4_000);
+    for (path, name) in [(0, colour), (1, reversed), (2, &long), (3, "\u{9b}2J\n")] {
+        let offer = |cookie| {
+            let name = name.into();
+            let index = u32::from(path);
+            FromHost::AddPath(PathOffer { path, name, index, cookie, k: 3, t_ka_ms: 60 })
+        };
+        // Offered, offered again as it stands, and replaced.
+        for cookie in [1, 1, 2] {
+            let message = offer(cookie);
+            net.tell_anchor(segue_tunnel::AnchorInput::Signal { conn, message });
+            let (_, shown) = net.anchor.paths().find(|(_, p)| p.number == path).unwrap();
+            assert!(shown.name.bytes().all(|b| b.is_ascii_graphic()), "{:?}", shown.name);
+            assert!(!shown.name.is_empty() && shown.name.len() <= MAX_NAME, "{:?}", shown.name);
+        }
+    }
+}
+
+/// A host with one interface whose anchor has answered its registration with `inner`.
+fn registered_with(inner: &[&str]) -> (Host, Vec<HostOutput>) {
+    let mut host = Host::new(host_config(3, 60), [7; 32]);
+    let interface = Interface {
+        name: "wifi".into(),
+        index: 2,
+        addresses: vec!["192.168.1.7".parse().unwrap(), "2001:db8:1::7".parse().unwrap()],
+        gateways: vec!["192.168.1.1".parse().unwrap()],
+    };
+    let anchor = host_config(3, 60).anchor[0];
+    let inner = inner.iter().map(|a| a.parse().unwrap()).collect();
+    let registered = FromAnchor::Registered { inner, anchor: Vec::new(), tunnel_port: 5005 };
+    let mut outputs = Vec::new();
+    for input in [
+        HostInput::Interfaces(vec![interface]),
+        HostInput::SignalUp { interface: "wifi".into(), anchor },
+        HostInput::Signal(registered),
+    ] {
+        host.handle(Time(1), input);
+        outputs.extend(core::iter::from_fn(|| host.poll()));
+    }
+    (host, outputs)
+}
+
+#[test]
+fn an_anchor_cannot_give_a_host_an_address_that_is_not_for_giving() {
+    let anchor = host_config(3, 60).anchor[0].ip().to_string();
+    for bad in [
+        "127.0.0.1",
+        "::1",
+        "0.0.0.0",
+        "0.1.2.3",
+        "::",
+        "224.0.0.251",
+        "ff02::fb",
+        "255.255.255.255",
+        "169.254.169.254",
+        "fe80::1",
+        "::ffff:127.0.0.1",
+        "192.168.1.7",
+        "2001:db8:1::7",
+        "192.168.1.1",
+        &anchor,
+    ] {
+        let (host, outputs) = registered_with(&[bad]);
+        assert!(host.inner().is_empty() && !host.registered(), "{bad}");
+        let refused = |o: &HostOutput| {
+            matches!(o, HostOutput::Report(Report::Refused { reason: Refusal::NoAddress, .. }))
+        };
+        assert!(outputs.iter().any(refused), "{bad}: {outputs:?}");
+        assert!(!outputs.iter().any(|o| matches!(o, HostOutput::Addresses { .. })), "{bad}");
+    }
+}
+
+#[test]
+fn of_many_addresses_a_host_takes_one_of_each_family() {
+    let (host, _) =
+        registered_with(&["127.0.0.1", "10.77.0.2", "10.77.0.3", "fd5e::2", "fd5e::3", "::1"]);
+    let expected: [IpAddr; 2] = ["10.77.0.2".parse().unwrap(), "fd5e::2".parse().unwrap()];
+    assert_eq!(host.inner(), expected);
+    assert!(host.registered());
+}

@@ -1,0 +1,253 @@
+//! Packets of this crate in the eyes of another implementation: `docs/wire/segue.lua` in tshark, which
+//! reads inner packets with its own dissectors and judges their lengths and checksums.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+
+use etherparse::PacketBuilder;
+use segue_wire::flow::Inner;
+use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
+use segue_wire::{Header, PacketType, Probe, ProbeKey, TUNNEL_PORT};
+
+/// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
+const FIELDS: [&str; 30] = [
+    "segue.version",
+    "segue.type",
+    "segue.flags",
+    "segue.flags.one_way",
+    "segue.flags.unsolicited",
+    "segue.k",
+    "segue.reserved",
+    "segue.index",
+    "segue.cookie",
+    "segue.probe.seq",
+    "segue.probe.t_sc",
+    "segue.probe.t_ss",
+    "segue.probe.dt",
+    "segue.probe.sc",
+    "segue.probe.ss",
+    "segue.probe.r",
+    "segue.probe.heard",
+    "segue.probe.t_ka",
+    "segue.probe.mac",
+    "segue.malformed",
+    "ip.src",
+    "ip.dst",
+    "ipv6.src",
+    "ipv6.dst",
+    "ip.dsfield.dscp",
+    "ip.checksum.status",
+    "udp.srcport",
+    "udp.checksum.status",
+    "tcp.srcport",
+    "tcp.checksum.status",
+];
+
+/// tshark's word for a checksum that it found right.
+const GOOD: &str = "1";
+
+/// A capture of raw IP packets (link type 101).
+fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    // Magic number, version 2.4, time zone, accuracy, longest packet, link type.
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
+        file.extend(word.to_le_bytes());
+    }
+    for (i, packet) in (0u32..).zip(packets) {
+        let len = packet.len() as u32;
+        [i, 0, len, len].iter().for_each(|word| file.extend(word.to_le_bytes()));
+        file.extend(packet);
+    }
+    file
+}
+
+fn outer(payload: &[u8], v6: bool) -> Vec<u8> {
+    let ip = if v6 {
+        PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 64)
+    } else {
+        PacketBuilder::ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64)
+    };
+    let mut packet = Vec::new();
+    ip.udp(4000, TUNNEL_PORT).write(&mut packet, payload).unwrap();
+    packet
+}
+
+/// One map from field to values for each packet; `None` without tshark.
+fn dissect(packets: &[Vec<u8>]) -> Option<Vec<Vec<Vec<String>>>> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&capture(packets)).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire/segue.lua");
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-n", "-X", &format!("lua_script:{script}"), "-r"]).arg(file.path());
+    tshark.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
+    tshark.args(["-o", "tcp.check_checksum:TRUE", "-T", "fields", "-E", "aggregator=;"]);
+    FIELDS.iter().for_each(|field| _ = tshark.args(["-e", field]));
+    let output = match tshark.output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("skipped: tshark cannot be run: {error}");
+            return None;
+        }
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !errors.contains("Lua"), "{errors}");
+    let values = |field: &str| {
+        field.split(';').filter(|v| !v.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| line.split('\t').map(values).collect::<Vec<_>>());
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), packets.len(), "{text}");
+    Some(lines)
+}
+
+fn get<'a>(line: &'a [Vec<String>], field: &str) -> &'a [String] {
+    &line[FIELDS.iter().position(|known| *known == field).unwrap()]
+}
+
+/// The only value of a field as a number.
+fn number(line: &[Vec<String>], field: &str) -> u64 {
+    let [value] = get(line, field) else { panic!("{field}: {:?}", get(line, field)) };
+    match (value.strip_prefix("0x"), value.as_str()) {
+        (Some(hex), _) => u64::from_str_radix(hex, 16).unwrap(),
+        (None, "True") => 1,
+        (None, "False") => 0,
+        (None, decimal) => decimal.parse().unwrap(),
+    }
+}
+
+fn expect_header(line: &[Vec<String>], header: &Header) {
+    assert_eq!(number(line, "segue.version"), 1);
+    assert_eq!(number(line, "segue.type"), header.packet_type as u64);
+    assert_eq!(number(line, "segue.flags"), u64::from(header.flags));
+    assert_eq!(number(line, "segue.k"), u64::from(header.k));
+    assert_eq!(number(line, "segue.reserved"), 0);
+    assert_eq!(number(line, "segue.index"), u64::from(header.index));
+    assert_eq!(number(line, "segue.cookie"), header.cookie);
+    assert!(get(line, "segue.malformed").is_empty());
+}
+
+#[test]
+fn an_independent_dissector_reads_the_fields_of_probes() {
+    let probe = Probe {
+        seq: 0xffff_ffff,
+        t_sc: 2,
+        t_ss: 0x8000_0000,
+        dt: 4,
+        sc: 5,
+        ss: 6,
+        r: 7,
+        heard: 0x8001,
+        t_ka_ms: 200,
+    };
+    let header = |packet_type, flags| Header {
+        packet_type,
+        flags,
+        k: 3,
+        index: 0x0102_0304,
+        cookie: 0xfedc_ba98_7654_3210,
+    };
+    let headers = [
+        header(PacketType::Request, 0),
+        header(PacketType::Response, 0),
+        header(PacketType::Response, RESPONSE_UNSOLICITED),
+    ];
+    let sealed = headers.map(|header| probe.seal(&header, &ProbeKey([7; 16])));
+    let packets: Vec<_> = sealed.iter().flat_map(|p| [outer(p, false), outer(p, true)]).collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        expect_header(line, &headers[i / 2]);
+        let fields = [
+            ("seq", probe.seq),
+            ("t_sc", probe.t_sc),
+            ("t_ss", probe.t_ss),
+            ("dt", probe.dt),
+            ("sc", probe.sc),
+            ("ss", probe.ss),
+            ("r", probe.r),
+            ("heard", probe.heard.into()),
+            ("t_ka", probe.t_ka_ms.into()),
+        ];
+        for (name, value) in fields {
+            assert_eq!(number(line, &format!("segue.probe.{name}")), u64::from(value), "{name}");
+        }
+        let mac: String = sealed[i / 2][48..].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(get(line, "segue.probe.mac"), [mac]);
+        let unsolicited = get(line, "segue.flags.unsolicited");
+        match i / 2 {
+            0 => assert!(unsolicited.is_empty()),
+            n => assert_eq!(number(line, "segue.flags.unsolicited"), u64::from(n == 2)),
+        }
+    }
+}
+
+#[test]
+fn an_independent_dissector_hands_inner_packets_to_its_own_and_finds_them_right() {
+    let header =
+        Header { packet_type: PacketType::Data, flags: DATA_ONE_WAY, k: 0, index: 7, cookie: 9 };
+    let (v4, v6) = (
+        [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 1)],
+        [
+            Ipv6Addr::new(0xfd5e, 0x67e0, 0, 0, 0, 0, 0, 2),
+            Ipv6Addr::new(0xfd5e, 0x67e0, 0, 0, 0, 0, 0, 1),
+        ],
+    );
+    let mut inner = vec![Vec::new(); 4];
+    let ipv4 = || PacketBuilder::ipv4(v4[0].octets(), v4[1].octets(), 64);
+    let ipv6 = || PacketBuilder::ipv6(v6[0].octets(), v6[1].octets(), 64);
+    ipv4().udp(1111, 2222).write(&mut inner[0], b"voice").unwrap();
+    ipv4().tcp(1111, 2222, 1, 100).write(&mut inner[1], &[5; 1000]).unwrap();
+    ipv6().udp(1111, 2222).write(&mut inner[2], b"voice").unwrap();
+    ipv6().tcp(1111, 2222, 1, 100).write(&mut inner[3], &[5; 1000]).unwrap();
+    let packets: Vec<_> = inner
+        .iter()
+        .flat_map(|packet| {
+            let packet = [&header.emit()[..], packet].concat();
+            [outer(&packet, false), outer(&packet, true)]
+        })
+        .collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        expect_header(line, &header);
+        assert_eq!(number(line, "segue.flags.one_way"), 1);
+        let ours = Inner::parse(&inner[i / 2]).unwrap();
+        let family = if ours.key.src.is_ipv4() { "ip" } else { "ipv6" };
+        let last = |field: String| get(line, &field).last().cloned().unwrap();
+        assert_eq!(last(format!("{family}.src")), ours.key.src.to_string());
+        assert_eq!(last(format!("{family}.dst")), ours.key.dst.to_string());
+        let transport = if ours.key.protocol == 6 { "tcp" } else { "udp" };
+        assert_eq!(last(format!("{transport}.srcport")), ours.key.sport.to_string());
+        for field in ["ip.checksum.status", "udp.checksum.status", "tcp.checksum.status"] {
+            let found = get(line, field);
+            assert!(found.iter().all(|status| status == GOOD), "{field}: {found:?}");
+        }
+        let checked = get(line, &format!("{transport}.checksum.status")).len();
+        assert_eq!(checked, if transport == "tcp" { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn an_independent_dissector_marks_what_the_parser_refuses() {
+    let request = Header { packet_type: PacketType::Request, flags: 0, k: 3, index: 7, cookie: 9 };
+    let good = Probe::default().seal(&request, &ProbeKey([7; 16]));
+    let spoilt = |at: usize, value: u8| {
+        let mut packet = good.to_vec();
+        packet[at] = value;
+        packet
+    };
+    let data = [&[0x10][..], &[0; 15], &[0x70; 30]].concat();
+    let bad = [spoilt(1, 1), spoilt(3, 1), spoilt(0, 0x10), good[..55].to_vec(), data];
+    let foreign = [spoilt(0, 0x22), spoilt(0, 0x11), good[..15].to_vec()];
+    let packets: Vec<_> = bad.iter().chain(&foreign).map(|packet| outer(packet, false)).collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        assert_eq!(get(line, "segue.malformed").is_empty(), i >= bad.len(), "packet {i}");
+        assert_eq!(get(line, "segue.type").is_empty(), i >= bad.len(), "packet {i}");
+    }
+    for packet in bad.iter().chain(&foreign) {
+        let header = Header::parse(packet);
+        assert!(header.is_err() || Probe::open(packet, &ProbeKey([7; 16])).is_err());
+    }
+}

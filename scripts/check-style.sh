@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Rules that the compiler and clippy do not check: the length of files, the purity of the crates
+# that hold protocols, and words that have no place in the tree. Prints every breach; fails if any.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+max_lines=600
+pure="clock wire keepalive steering tunnel netem"
+impure='\bstd::(time|net|fs|io|thread|env|process)\b|\bInstant\b|\bSystemTime\b|\bHash(Map|Set)\b|\btokio\b|\b(Udp|Tcp)(Socket|Stream|Listener)\b'
+# Work left undone, debris of debugging, praise, and paths of somebody's machine. The brackets keep
+# the pattern from finding itself.
+words='\b(TO[D]O|FIX[M]E|X[X]X)\b|\b([t]odo|[u]nimplemented|[d]bg)!|[s]eamless|[b]lazing|[c]utting.edge|(^|[ "`(=])/([h]ome|[w]ork|[s]hared)/'
+
+failed=0
+complain() { echo "$1" >&2; failed=1; }
+tracked() { git ls-files -co --exclude-standard -- "$@" | while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
+
+for file in $(tracked 'crates/*/src/*.rs' | grep -v -e '/tests/' -e '/tests\.rs$'); do
+  # What stands before the tests at the end of the file.
+  lines=$(awk '/^#\[cfg\(test\)\]/ { exit } { n++ } END { print n + 0 }' "$file")
+  [ "$lines" -le "$max_lines" ] || complain "$file: $lines lines, more than $max_lines"
+done
+
+for crate in $pure; do
+  for rule in '#![no_std]' '#![forbid(unsafe_code)]'; do
+    grep -qF "$rule" "crates/$crate/src/lib.rs" || complain "crates/$crate/src/lib.rs: $rule is missing"
+  done
+  found=$(grep -rnE "$impure" "crates/$crate/src" --include='*.rs') &&
+    complain "A pure crate takes time, order or packets from the system:"$'\n'"$found"
+done
+
+found=$(tracked | grep -v '^Cargo.lock$' | xargs grep -nIE "$words") &&
+  complain "Words that have no place here:"$'\n'"$found"
+exit "$failed"
