@@ -218,8 +218,7 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     // What carries an inner packet that is refused has arrived all the same, and is counted.
     let inner = [DropReason::InnerSource, DropReason::InnerPacket].map(|r| lab.anchor.drops(r));
     let rx_packets = before.0.rx_packets + inner.iter().sum::<u64>() as u32;
-    let foreign = data(ANCHOR_SLOT, ANCHOR_COOKIE, [10, 9, 0, 7]).len() - Header::LEN;
-    let rx_bytes = before.0.rx_bytes + foreign as u64;
+    let rx_bytes = before.0.rx_bytes + (good.len() - Header::LEN) as u64; // the foreign source's
     let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
     assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
