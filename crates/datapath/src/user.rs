@@ -30,6 +30,7 @@ use path::{Path, State, lock};
 use socket::{Endpoint, Socket};
 
 mod checksum;
+mod class;
 pub mod coalesce;
 mod control;
 pub mod dry_run;

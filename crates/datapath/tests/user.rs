@@ -218,8 +218,7 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     // What carries an inner packet that is refused has arrived all the same, and is counted.
     let inner = [DropReason::InnerSource, DropReason::InnerPacket].map(|r| lab.anchor.drops(r));
     let rx_packets = before.0.rx_packets + inner.iter().sum::<u64>() as u32;
-    let foreign = data(ANCHOR_SLOT, ANCHOR_COOKIE, [10, 9, 0, 7]).len() - Header::LEN;
-    let rx_bytes = before.0.rx_bytes + foreign as u64;
+    let rx_bytes = before.0.rx_bytes + (good.len() - Header::LEN) as u64; // the foreign source's
     let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
     assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
@@ -499,4 +498,116 @@ fn udp_gso(lab: &Lab, v6: bool, what: &str) {
         let got = server.recv(&mut buffer).unwrap_or_else(|e| panic!("{what}, UDP GSO: {e}"));
         assert!(buffer[..got] == *chunk, "{what}: a datagram of {got} bytes differs");
     }
+}
+
+#[test]
+fn the_inner_class_is_copied_out_and_congestion_on_the_way_is_carried_in() {
+    if skipped() {
+        return;
+    }
+    for outer_v6 in [false, true] {
+        let lab = Lab::new(outer_v6, Offloads::Whole);
+        let receiver = lab.anchor.ns.run(|| bind(inner(false, 2))).unwrap();
+        set_int(&receiver, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        let sender = lab.host.ns.run(|| bind(inner(false, 1))).unwrap();
+        let capture = lab.anchor.ns.run(capture).unwrap();
+        let to = receiver.local_addr().unwrap();
+        // DSCP 46; not ECN-capable, ECT(0), and CE; then nothing at all.
+        for class in [0xb8, 0xba, 0xbb, 0] {
+            set_int(&sender, libc::IPPROTO_IP, libc::IP_TOS, class.into());
+            sender.send_to(b"classified", to).unwrap();
+            assert_eq!(received_class(&receiver), class);
+            assert_eq!(outer_class(&capture, outer(outer_v6, 1)), class);
+        }
+        let wire = lab.host.ns.run(|| bind(outer(outer_v6, 1))).unwrap();
+        let (level, option) = if outer_v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        set_int(&wire, level, option, 3);
+        let anchor = SocketAddr::new(outer(outer_v6, 2), PORT);
+        wire.send_to(&tunnelled(to.port(), 0xb9), anchor).unwrap(); // ECT(1)
+        assert_eq!(received_class(&receiver), 0xbb);
+        wire.send_to(&tunnelled(to.port(), 0xb8), anchor).unwrap(); // not capable
+        wait_for("the drop that stands for the mark", || {
+            lab.anchor.drops(DropReason::Decapsulation) == 1
+        });
+    }
+}
+
+/// A data packet from the host with an inner datagram of the class given.
+fn tunnelled(port: u16, class: u8) -> Vec<u8> {
+    let header = Header {
+        packet_type: PacketType::Data,
+        flags: 0,
+        k: 0,
+        index: ANCHOR_SLOT,
+        cookie: ANCHOR_COOKIE,
+    };
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (inner(false, 1), inner(false, 2)) else {
+        unreachable!("asked for IPv4");
+    };
+    let builder = etherparse::PacketBuilder::ipv4(from.octets(), to.octets(), 9).udp(4000, port);
+    let mut packet = Vec::new();
+    builder.write(&mut packet, b"marked").unwrap();
+    let (mut ip, rest) = etherparse::Ipv4Header::from_slice(&packet).unwrap();
+    ip.dscp = (class >> 2).try_into().unwrap();
+    ip.ecn = (class & 3).try_into().unwrap();
+    ip.header_checksum = ip.calc_header_checksum();
+    let mut bytes = header.emit().to_vec();
+    ip.write(&mut bytes).unwrap();
+    bytes.extend(rest);
+    bytes
+}
+
+/// Sees every packet of the calling thread's namespace, from the IP header on.
+fn capture() -> std::os::fd::OwnedFd {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    let flags = SockFlag::SOCK_CLOEXEC;
+    socket(AddressFamily::Packet, SockType::Datagram, flags, SockProtocol::EthAll).unwrap()
+}
+
+/// The class of the next UDP packet from `source`.
+fn outer_class(capture: &std::os::fd::OwnedFd, source: IpAddr) -> u8 {
+    use nix::sys::socket::{MsgFlags, recv};
+    let mut bytes = [0; 2000];
+    loop {
+        let n = recv(capture.as_raw_fd(), &mut bytes, MsgFlags::empty()).unwrap();
+        let packet = &bytes[..n];
+        match source {
+            IpAddr::V4(a) if packet[0] >> 4 == 4 && packet[12..16] == a.octets() => {
+                return packet[1];
+            }
+            IpAddr::V6(a)
+                if packet[0] >> 4 == 6 && packet[6] == 17 && packet[8..24] == a.octets() =>
+            {
+                return packet[0] << 4 | packet[1] >> 4;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn set_int(socket: &UdpSocket, level: i32, option: i32, value: i32) {
+    // SAFETY: these options read one int, which outlives the call.
+    let set = unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, 4)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn received_class(socket: &UdpSocket) -> u8 {
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
+    let mut bytes = [0; 16];
+    let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!(u8);
+    let (fd, none) = (socket.as_raw_fd(), MsgFlags::empty());
+    let message = recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut space), none).unwrap();
+    let class = message.cmsgs().unwrap().find_map(|control| match control {
+        ControlMessageOwned::Ipv4Tos(class) => Some(class),
+        _ => None,
+    });
+    class.expect("no class came along")
 }

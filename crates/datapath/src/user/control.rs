@@ -76,6 +76,8 @@ pub struct Received {
     pub local: Option<IpAddr>,
     /// The interface it came by.
     pub ifindex: u32,
+    /// DSCP and ECN of the outer header.
+    pub class: u8,
     /// Software stamp, time of day in nanoseconds.
     pub stamp_ns: Option<u64>,
     /// It is a looped datagram with its transmit stamp.
@@ -100,6 +102,12 @@ pub fn read(message: &libc::msghdr) -> Received {
                         received.local = Some(Ipv4Addr::from(octets).into());
                         received.ifindex = info.ipi_ifindex as u32;
                     }
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => {
+                    received.class = value::<u8>(cmsg).unwrap_or(0);
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    received.class = value::<i32>(cmsg).unwrap_or(0) as u8;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     if let Some(info) = value::<libc::in6_pktinfo>(cmsg) {
@@ -150,6 +158,7 @@ mod tests {
         let mut writer = Writer::new(&mut buffer);
         writer.push(libc::SOL_UDP, libc::UDP_GRO, 1400i32);
         writer.push_source(source, 7);
+        writer.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 0xbbi32);
         let stamp = libc::timespec { tv_sec: 2, tv_nsec: 5 };
         writer.push(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, [stamp; 3]);
         let len = writer.len();
@@ -161,6 +170,7 @@ mod tests {
             gro_size: Some(1400),
             local: Some(source),
             ifindex: 7,
+            class: 0xbb,
             stamp_ns: Some(2_000_000_005),
             transmit_stamp: false,
         };

@@ -81,7 +81,8 @@ impl DryRun {
     /// coalesced them.
     pub fn receive<'a>(&self, from: SocketAddr, bytes: &'a [u8], size: Option<usize>) -> Taken<'a> {
         let endpoint = Endpoint { remote: Some(from), local: None, ifindex: 0 };
-        let arrival = Arrival { from, endpoint, at: Time(1), kernel_stamp: false };
+        let arrival =
+            Arrival { from, endpoint, at: Time(1), kernel_stamp: false, congested: false };
         let (mut last, mut work) = (Last::default(), Work::default());
         let mut core = lock(&self.shared.core);
         take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);

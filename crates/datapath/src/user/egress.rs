@@ -11,6 +11,7 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::DATA_ONE_WAY;
 use segue_wire::{DropReason, FlowKey, Header};
 
+use super::class::class_of;
 use super::flows::Missed;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
@@ -34,6 +35,8 @@ const GONE_WAIT_MS: i32 = 1000;
 struct Job {
     path: Arc<Path>,
     flags: u8,
+    /// Traffic class, which the outer header repeats.
+    class: u8,
     /// Where its virtio header and the packet lie.
     at: Range<usize>,
     cut: Cut,
@@ -105,7 +108,8 @@ fn classify(
         if let Some((path, flags)) = core.lookup(&inner.key) {
             core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
             let at = span.start..span.start + VnetHeader::LEN + inner.len;
-            jobs.push(Job { path, flags, at, cut });
+            let class = class_of(&arena[span.start + VnetHeader::LEN..]);
+            jobs.push(Job { path, flags, class, at, cut });
             continue;
         }
         if is_local(inner.key.src) || is_local(inner.key.dst) {
@@ -169,7 +173,8 @@ pub fn inject(shared: &Shared, first: MissPacket) {
         };
         core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
         let at = arena.len()..arena.len() + VnetHeader::LEN + inner.len;
-        jobs.push(Job { path, flags, at, cut });
+        let class = class_of(&bytes[VnetHeader::LEN..]);
+        jobs.push(Job { path, flags, class, at, cut });
         arena.extend(bytes);
     }
     drop(core);
@@ -189,11 +194,14 @@ impl Sender {
     fn send(&mut self, shared: &Shared, arena: &mut [u8], jobs: &[Job]) {
         let mut rest = jobs;
         while let Some(first) = rest.first() {
-            let same = |job: &&Job| Arc::ptr_eq(&job.path, &first.path) && job.flags == first.flags;
+            let same = |job: &&Job| {
+                Arc::ptr_eq(&job.path, &first.path)
+                    && (job.flags, job.class) == (first.flags, first.class)
+            };
             let n = rest.iter().take_while(same).count();
             let (group, after) = rest.split_at(n);
             self.cut(arena, group);
-            self.send_pieces(shared, arena, &first.path);
+            self.send_pieces(shared, arena, first);
             rest = after;
         }
     }
@@ -216,7 +224,7 @@ impl Sender {
     }
 
     /// Sends runs of equal size, of which the last datagram may be shorter.
-    fn send_pieces(&self, shared: &Shared, arena: &[u8], path: &Path) {
+    fn send_pieces(&self, shared: &Shared, arena: &[u8], first: &Job) {
         let piece = |(header, body): &(Range<usize>, Range<usize>)| {
             (&self.headers[header.clone()], &arena[body.clone()])
         };
@@ -224,8 +232,9 @@ impl Sender {
         let mut rest = &pieces[..];
         while let Some(n) = run_length(rest) {
             let (run, after) = rest.split_at(n);
-            let burst = Burst { pieces: run, size: run[0].0.len() + run[0].1.len() };
-            path.send_data(&burst, &shared.drops);
+            let size = run[0].0.len() + run[0].1.len();
+            let burst = Burst { pieces: run, size, class: first.class };
+            first.path.send_data(&burst, &shared.drops);
             rest = after;
         }
     }

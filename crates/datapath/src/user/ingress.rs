@@ -10,6 +10,7 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
 use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
 
+use super::class::{capable, class_of, congested};
 use super::coalesce::Coalescer;
 use super::egress::poll_in;
 use super::path::{Path, Rx, lock};
@@ -21,6 +22,10 @@ use crate::{Event, ProbeEvent, ProbeKind, Role};
 
 /// Error of the conversion between clocks, generously.
 const SKEW: Span = Span::from_millis(1);
+/// Time that reading both clocks takes at most if nothing comes between.
+const UNDISTURBED: Span = Span::from_micros(10);
+/// Most readings of both clocks for one conversion; the quickest counts.
+const READINGS: usize = 4;
 /// Longest time that a datagram is believed to have waited in a socket.
 const QUEUED: Span = Span::from_secs(10);
 
@@ -39,6 +44,8 @@ pub struct Arrival {
     pub endpoint: Endpoint,
     pub at: Time,
     pub kernel_stamp: bool,
+    /// The outer header says that there was congestion.
+    pub congested: bool,
 }
 
 /// The path and the binding that the previous packet of the batch used; most packets repeat them.
@@ -74,16 +81,28 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
                     // The stamp of a request may have come just before its response.
                     take_stamps(shared, socket);
                 }
+                batch.carry_congestion();
                 handle(shared, tun_fd, &batch);
             }
         }
     }
 }
 
-/// Real-time minus monotonic clock, by which kernel stamps are converted.
+/// Real-time minus monotonic clock, by which kernel stamps are converted. A thread that loses its
+/// processor between the readings would be wrong by half of the pause, so that they are taken again.
 fn clock_offset_ns() -> u64 {
-    let (before, real, after) = (monotonic(), realtime_ns(), monotonic());
-    real.wrapping_sub(before.0 + after.since(before).0 / 2)
+    let mut best = (Span(u64::MAX), 0);
+    for _ in 0..READINGS {
+        let (before, real, after) = (monotonic(), realtime_ns(), monotonic());
+        let took = after.since(before);
+        if took < best.0 {
+            best = (took, real.wrapping_sub(before.0 + took.0 / 2));
+        }
+        if took <= UNDISTURBED {
+            break;
+        }
+    }
+    best.1
 }
 
 /// Notes when requests left.
@@ -123,7 +142,8 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let ifindex = if link_local { datagram.received.ifindex } else { 0 };
         let endpoint = Endpoint { remote: Some(from), local, ifindex };
         let at = stamp.unwrap_or(now);
-        let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some() };
+        let congested = congested(datagram.received.class);
+        let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some(), congested };
         let bytes = batch.bytes(datagram);
         let size = datagram.received.gro_size;
         take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
@@ -183,7 +203,7 @@ fn take_packet<'a>(
         (PacketType::Data, _) => {
             let body = &packet[Header::LEN..];
             let one_way = header.flags & DATA_ONE_WAY != 0;
-            take_data(shared, core, &path, arrival.at, body, one_way, last, work)
+            take_data(shared, core, &path, arrival, body, one_way, last, work)
         }
         (PacketType::Request, Role::Anchor) => take_request(&path, arrival, &header, packet, work),
         (PacketType::Response, Role::Host) => take_response(&path, arrival, &header, packet, work),
@@ -196,7 +216,7 @@ fn take_data<'a>(
     shared: &Shared,
     core: &mut Core,
     path: &Path,
-    now: Time,
+    arrival: &Arrival,
     body: &'a [u8],
     one_way: bool,
     last: &mut Last,
@@ -222,8 +242,11 @@ fn take_data<'a>(
     }
     let back = (inner.key.reversed(), path.slot);
     if !host && !one_way && last.learned != Some(back) {
-        core.flows.bind(back.0, back.1, now);
+        core.flows.bind(back.0, back.1, arrival.at);
         last.learned = Some(back);
+    }
+    if arrival.congested && !capable(class_of(body)) {
+        return Err(DropReason::Decapsulation);
     }
     work.packets.push(&body[..inner.len]);
     Ok(())

@@ -84,6 +84,8 @@ pub struct Burst<'a> {
     pub pieces: &'a [(&'a [u8], &'a [u8])],
     /// Bytes of each datagram but the last.
     pub size: usize,
+    /// Traffic class of all of them.
+    pub class: u8,
 }
 
 impl Path {
@@ -117,14 +119,20 @@ impl Path {
         let mut left = burst.pieces;
         if left.len() > 1 && socket.gso() {
             let mut iov = vectors(left);
-            match socket.send(&endpoint, &mut iov, u16::try_from(burst.size).ok(), false) {
+            match socket.send(
+                &endpoint,
+                &mut iov,
+                u16::try_from(burst.size).ok(),
+                burst.class,
+                false,
+            ) {
                 Ok(()) => {
                     tx.count(left);
                     left = &[];
                 }
                 Err(error) if gso_refused(&error) => {
                     // Refused for its size alone, or is there no segmentation here at all?
-                    if send_one(socket, &endpoint, left[0], &mut tx, drops) {
+                    if send_one(socket, &endpoint, left[0], burst.class, &mut tx, drops) {
                         socket.refuse_gso();
                         left = &left[1..];
                     } else {
@@ -139,7 +147,7 @@ impl Path {
             }
         }
         for piece in left {
-            send_one(socket, &endpoint, *piece, &mut tx, drops);
+            send_one(socket, &endpoint, *piece, burst.class, &mut tx, drops);
         }
     }
 
@@ -167,10 +175,11 @@ fn send_one(
     socket: &Socket,
     endpoint: &Endpoint,
     piece: (&[u8], &[u8]),
+    class: u8,
     tx: &mut Tx,
     drops: &Drops,
 ) -> bool {
-    match socket.send(endpoint, &mut vectors(&[piece]), None, false) {
+    match socket.send(endpoint, &mut vectors(&[piece]), None, class, false) {
         Ok(()) => tx.count(&[piece]),
         Err(error) => {
             tracing::trace!(%error, "not sent");
@@ -263,7 +272,7 @@ mod tests {
             (&bytes[1][..16], &bytes[1][16..]),
             (&bytes[2][..16], &bytes[2][16..50]),
         ];
-        path.send_data(&Burst { pieces: &pieces, size: 116 }, &drops);
+        path.send_data(&Burst { pieces: &pieces, size: 116, class: 0 }, &drops);
         let mut buffer = [0; 2000];
         for (header, body) in pieces {
             let len = receiver.recv(&mut buffer).unwrap();
@@ -282,7 +291,7 @@ mod tests {
         let drops = Drops::default();
         let long = vec![0u8; 65_536];
         let pieces = [(&long[..16], &long[16..]), (&long[..16], &long[16..])];
-        path.send_data(&Burst { pieces: &pieces, size: 65_536 }, &drops);
+        path.send_data(&Burst { pieces: &pieces, size: 65_536, class: 0 }, &drops);
         assert_eq!((path.counters().tx_packets, total(&drops)), (0, 2));
         assert!(path.sockets[0].gso());
     }
@@ -293,7 +302,7 @@ mod tests {
         let path = path(socket, receiver.local_addr().unwrap());
         *lock(&path.state.endpoint) = Endpoint::default();
         let drops = Drops::default();
-        path.send_data(&Burst { pieces: &[(&[0; 16], &[0; 20])], size: 36 }, &drops);
+        path.send_data(&Burst { pieces: &[(&[0; 16], &[0; 20])], size: 36, class: 0 }, &drops);
         assert_eq!((path.counters().tx_packets, total(&drops)), (0, 1));
     }
 

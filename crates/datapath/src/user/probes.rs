@@ -71,7 +71,7 @@ fn send(
     let probe = fill(count, monotonic().micros32(), tx.heard);
     let mut packet = probe.seal(&header, &path.config.key);
     let mut iov = [libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() }];
-    match socket.send(&endpoint, &mut iov, None, kind == ProbeKind::Request) {
+    match socket.send(&endpoint, &mut iov, None, 0, kind == ProbeKind::Request) {
         Ok(()) => tx.packets = count,
         Err(error) => {
             tracing::debug!(slot = path.slot, %error, "probe not sent");

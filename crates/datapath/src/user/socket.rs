@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Type};
 
+use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
 
 /// Datagrams (of which each may stand for many) taken from the kernel in one call.
@@ -61,10 +62,12 @@ impl Socket {
         if bound.is_ipv6() {
             inner.set_only_v6(true)?;
             option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+            option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
             // A peer that encapsulates in eBPF sends no outer checksum.
             let _ = option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
         } else {
             option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+            option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         }
         if option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
             let _ = option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
@@ -99,12 +102,14 @@ impl Socket {
     }
 
     /// Sends one buffer, cut by the kernel into datagrams of `segment` bytes if that is given; waits
-    /// a little for room. `stamp` asks for a transmit stamp in the error queue.
+    /// a little for room. `class` is DSCP and ECN of the outer header; `stamp` asks for a transmit
+    /// stamp in the error queue.
     pub fn send(
         &self,
         to: &Endpoint,
         iov: &mut [libc::iovec],
         segment: Option<u16>,
+        class: u8,
         stamp: bool,
     ) -> io::Result<()> {
         let remote = SockAddr::from(to.remote.ok_or(io::ErrorKind::NotConnected)?);
@@ -115,6 +120,14 @@ impl Socket {
         }
         if let Some(local) = to.local {
             writer.push_source(local, to.ifindex);
+        }
+        if class != 0 {
+            let (level, kind) = if remote.is_ipv6() {
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+            } else {
+                (libc::IPPROTO_IP, libc::IP_TOS)
+            };
+            writer.push(level, kind, i32::from(class));
         }
         if stamp {
             let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE;
@@ -254,6 +267,16 @@ impl Batch {
             self.datagrams.push(Datagram { from, received, index, len });
         }
         Ok(())
+    }
+
+    /// Carries congestion marks of outer headers into the packets of this batch.
+    pub fn carry_congestion(&mut self) {
+        for datagram in self.datagrams.iter().filter(|d| congested(d.received.class)) {
+            let at = datagram.index * MAX_DATAGRAM;
+            let bytes = &mut self.data[at..at + datagram.len];
+            let size = datagram.received.gro_size.unwrap_or(bytes.len()).max(1);
+            bytes.chunks_mut(size).for_each(mark);
+        }
     }
 
     /// The bytes of a datagram of this batch.
