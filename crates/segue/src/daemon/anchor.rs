@@ -94,7 +94,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
     let opened = packets::open(settings.datapath, &setup(&settings))?;
     let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
-    let mut routing = Routing::new(&settings.device);
+    let mut routing = Routing::at_anchor(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
     routing.set_anchor(
         &pools.iter().map(|pool| pool.anchor()).collect::<Vec<_>>(),

@@ -86,7 +86,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings), random_seed()?),
-        routing: Routing::new(&settings.device),
+        routing: Routing::at_host(&settings.device),
         signal,
         held: Held::default(),
         events: Events::default(),
