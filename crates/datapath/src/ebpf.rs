@@ -86,7 +86,6 @@ struct Interface {
 struct Programs {
     egress: OwnedFd,
     ingress: OwnedFd,
-    ingress_l3: OwnedFd,
     xdp: OwnedFd,
 }
 
@@ -206,7 +205,6 @@ fn load(setup: &Setup, tun_ifindex: u32) -> Result<(Programs, Tables), DatapathE
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
         ingress: fd(&skel.progs.segue_ingress)?,
-        ingress_l3: fd(&skel.progs.segue_ingress_l3)?,
         xdp: fd(&skel.progs.segue_xdp)?,
     };
     let maps = &skel.maps;
@@ -252,12 +250,19 @@ impl Datapath for Ebpf {
             what: "look at the access interface",
             source,
         })?;
-        let program =
-            if device.ethernet { &self.programs.ingress } else { &self.programs.ingress_l3 };
-        let tc = Attached::tc(program.as_fd(), ifindex, Side::Ingress, self.options.tcx)?;
+        if !device.ethernet {
+            return Err(DatapathError::Kernel {
+                what: "receive from an interface without Ethernet frames",
+                source: io::ErrorKind::Unsupported.into(),
+            });
+        }
+        let program = self.programs.ingress.as_fd();
+        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
+            .outlive()
+            .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
         let wanted = match self.options.xdp {
-            Xdp::Auto => device.ethernet && !device.veth,
-            Xdp::On => device.ethernet,
+            Xdp::Auto => !device.veth,
+            Xdp::On => true,
             Xdp::Off => false,
         };
         let xdp = if wanted {

@@ -29,7 +29,8 @@ pub trait Datapath: Send {
     fn kind(&self) -> Kind;
     /// Index of the TUN device.
     fn tun_ifindex(&self) -> u32;
-    /// Starts to receive tunnel packets on an interface; does nothing if it already does.
+    /// Starts to receive tunnel packets on an interface (the eBPF half: an Ethernet one); does nothing
+    /// if it already does.
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError>;
     /// Stops to receive tunnel packets on an interface; does nothing if it does not, or is gone.
     fn detach(&mut self, ifindex: u32);

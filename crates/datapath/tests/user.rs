@@ -223,8 +223,7 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
     assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
-    let (request, _) = lab.probe(2);
-    assert_eq!(request.received, rx_packets + 1);
+    assert_eq!(lab.probe(2).0.received, rx_packets + 1);
 }
 
 #[test]

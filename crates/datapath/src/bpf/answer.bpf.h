@@ -73,38 +73,37 @@ static __always_inline int turn_frame_round(struct __sk_buff *skb)
 }
 
 /* Source becomes destination; the UDP checksum does not notice. */
-static __always_inline int turn_addresses_round(struct __sk_buff *skb, const __u32 l2,
-						const struct outer *outer)
+static __always_inline int turn_addresses_round(struct __sk_buff *skb, const struct outer *outer)
 {
 	__u16 ports[2] = { port, outer->remote_port };
 
 	if (outer->family == 4) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, l2, &ip, sizeof(ip)))
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
 			return -1;
 		ip.saddr = outer->local[3];
 		ip.daddr = outer->remote[3];
 		ip.ttl = TTL;
 		ip.check = 0;
 		ip.check = ipv4_checksum(&ip);
-		if (bpf_skb_store_bytes(skb, l2, &ip, sizeof(ip), 0))
+		if (bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0))
 			return -1;
 	} else {
 		struct ipv6hdr ip;
 
-		if (bpf_skb_load_bytes(skb, l2, &ip, sizeof(ip)))
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
 			return -1;
 		copy_address(ip.saddr.s6_addr32, outer->local);
 		copy_address(ip.daddr.s6_addr32, outer->remote);
 		ip.hop_limit = TTL;
-		if (bpf_skb_store_bytes(skb, l2, &ip, sizeof(ip), 0))
+		if (bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0))
 			return -1;
 	}
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
-static __always_inline int answer(struct __sk_buff *skb, const __u32 l2, const struct outer *outer,
+static __always_inline int answer(struct __sk_buff *skb, const struct outer *outer,
 				  const struct path_config *path, struct path_state *state,
 				  struct probe_packet *request, __u64 at_ns, __u32 received)
 {
@@ -113,9 +112,7 @@ static __always_inline int answer(struct __sk_buff *skb, const __u32 l2, const s
 	__u32 now;
 	__s64 change;
 
-	if (l2 && turn_frame_round(skb))
-		return drop(DROP_ENCAPSULATION);
-	if (turn_addresses_round(skb, l2, outer))
+	if (turn_frame_round(skb) || turn_addresses_round(skb, outer))
 		return drop(DROP_ENCAPSULATION);
 	reply.header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
 	reply.header.index = path->tx_index;
@@ -136,7 +133,7 @@ static __always_inline int answer(struct __sk_buff *skb, const __u32 l2, const s
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-static __always_inline int handle_probe(struct __sk_buff *skb, const __u32 l2, __u32 slot,
+static __always_inline int handle_probe(struct __sk_buff *skb, __u32 slot,
 					const struct outer *outer, const struct path_config *path,
 					struct path_state *state)
 {
@@ -169,7 +166,7 @@ static __always_inline int handle_probe(struct __sk_buff *skb, const __u32 l2, _
 	report(slot, kind, at_ns, received, outer, &packet);
 	if (kind != KIND_REQUEST)
 		return TC_ACT_SHOT; /* consumed */
-	return answer(skb, l2, outer, path, state, &packet, at_ns, received);
+	return answer(skb, outer, path, state, &packet, at_ns, received);
 }
 
 #endif

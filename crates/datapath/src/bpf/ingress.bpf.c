@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* TC ingress of an access interface: tunnel packets become inner packets of the TUN device, requests
- * become responses. Devices that deliver without a frame header have a program of their own. */
+/* TC ingress of an access interface (Ethernet): tunnel packets become inner packets of the TUN
+ * device, requests become responses. */
 #include "answer.bpf.h"
 #include "parse.bpf.h"
 
@@ -70,13 +70,13 @@ static __always_inline int carry_congestion(struct __sk_buff *skb, __u32 at, con
 	return !bpf_skb_store_bytes(skb, at, bytes, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
-static __always_inline int decapsulate(struct __sk_buff *skb, const __u32 l2,
-				       const struct outer *outer, const struct inner *inner)
+static __always_inline int decapsulate(struct __sk_buff *skb, const struct outer *outer,
+				       const struct inner *inner)
 {
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
-	int strip = outer->at + sizeof(struct tunnel_header) - l2;
-	__u32 head = l2 + strip + (inner->version == 4 ? sizeof(struct iphdr)
-						       : sizeof(struct ipv6hdr));
+	int strip = outer->at + sizeof(struct tunnel_header) - ETH_HLEN;
+	__u32 head = ETH_HLEN + strip + (inner->version == 4 ? sizeof(struct iphdr)
+							     : sizeof(struct ipv6hdr));
 
 	if (bpf_skb_pull_data(skb, head))
 		return drop(DROP_DECAPSULATION);
@@ -106,7 +106,7 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
 }
 
-static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
+static __always_inline int receive(struct __sk_buff *skb)
 {
 	struct outer outer = {};
 	struct inner inner = {};
@@ -117,7 +117,7 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 
 	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */)
 		return PASS;
-	reason = read_outer(skb, l2, &outer);
+	reason = read_outer(skb, &outer);
 	if (reason == NOT_OURS || !is_local(outer.local) ||
 	    daemon_is_gone(bpf_ktime_get_coarse_ns()))
 		return PASS;
@@ -134,12 +134,12 @@ static __always_inline int receive(struct __sk_buff *skb, const __u32 l2)
 	if (outer.header.cookie != path->rx_cookie)
 		return drop(DROP_COOKIE);
 	if (outer.header.version_type & 15)
-		return handle_probe(skb, l2, slot, &outer, path, state);
+		return handle_probe(skb, slot, &outer, path, state);
 	reason = accept(skb, slot, path, state, outer.at + sizeof(outer.header),
 			outer.payload - sizeof(outer.header), outer.header.flags, &inner);
 	if (reason >= 0)
 		return drop(reason);
-	return decapsulate(skb, l2, &outer, &inner);
+	return decapsulate(skb, &outer, &inner);
 }
 
 SEC("tc")
@@ -149,11 +149,5 @@ int segue_ingress(struct __sk_buff *skb)
 
 	if ((void *)(meta + 1) <= (void *)(long)skb->data && meta->magic == meta_magic)
 		return deliver_stripped(skb, meta->slot, meta->flags);
-	return receive(skb, ETH_HLEN);
-}
-
-SEC("tc")
-int segue_ingress_l3(struct __sk_buff *skb)
-{
-	return receive(skb, 0);
+	return receive(skb);
 }

@@ -24,7 +24,7 @@ struct outer {
 #define TOO_SHORT 1
 
 /* Reads up to the UDP header; 0, NOT_OURS or TOO_SHORT. `outer` must be all zero. */
-static __always_inline int read_outer(struct __sk_buff *skb, const __u32 l2, struct outer *outer)
+static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer)
 {
 	struct udphdr udp;
 	__u32 udp_at;
@@ -32,24 +32,24 @@ static __always_inline int read_outer(struct __sk_buff *skb, const __u32 l2, str
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, l2, &ip, sizeof(ip)) || ip.ihl != 5 ||
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.ihl != 5 ||
 		    ip.protocol != IPPROTO_UDP || ip.frag_off & bpf_htons(FRAGMENT_MASK))
 			return NOT_OURS;
 		map_v4(outer->local, ip.daddr);
 		map_v4(outer->remote, ip.saddr);
 		outer->family = 4;
 		outer->tos = ip.tos;
-		udp_at = l2 + sizeof(ip);
+		udp_at = ETH_HLEN + sizeof(ip);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
 
-		if (bpf_skb_load_bytes(skb, l2, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_UDP)
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_UDP)
 			return NOT_OURS;
 		copy_address(outer->local, ip.daddr.s6_addr32);
 		copy_address(outer->remote, ip.saddr.s6_addr32);
 		outer->family = 6;
 		outer->tos = bpf_ntohl(*(__be32 *)&ip) >> 20 & 0xff;
-		udp_at = l2 + sizeof(ip);
+		udp_at = ETH_HLEN + sizeof(ip);
 	} else {
 		return NOT_OURS;
 	}

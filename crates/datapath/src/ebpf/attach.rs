@@ -1,10 +1,12 @@
 //! Attaching programs to devices, so that nothing outlives this process where the kernel allows it.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use segue_linux::netns::Netns;
 
 use super::tables::kernel;
@@ -21,7 +23,10 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) enum Attached {
     /// A BPF link: the kernel detaches it when the descriptor closes, also after a crash.
-    Link { _fd: OwnedFd },
+    Link { fd: OwnedFd },
+    /// A link whose only descriptor is on its way from one socket to the other: see
+    /// [`Attached::outlive`].
+    Parked { _sockets: (UnixDatagram, UnixDatagram) },
     /// A filter of the clsact queueing discipline, for kernels before 6.6. It outlives a crash; the
     /// program lets packets pass when the heartbeat stops.
     Filter { program: OwnedFd, ifindex: u32, side: Side, netns: Netns },
@@ -41,7 +46,7 @@ impl Attached {
         };
         if tcx {
             match link(program, ifindex, kind, 0) {
-                Ok(fd) => return Ok(Attached::Link { _fd: fd }),
+                Ok(fd) => return Ok(Attached::Link { fd }),
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 Err(source) => {
                     return Err(DatapathError::Kernel { what: "attach to tcx", source });
@@ -54,7 +59,29 @@ impl Attached {
     /// Attaches to a driver's XDP hook; an error if the driver has none.
     pub(super) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
         let fd = link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)?;
-        Ok(Attached::Link { _fd: fd })
+        Ok(Attached::Link { fd })
+    }
+
+    /// Lets a link outlive all that this process holds by a descriptor, also when it is killed.
+    ///
+    /// In which order a dying process closes its descriptors is the kernel's affair. A link in a
+    /// socket's queue is released by the socket's own release, and the kernel then defers that until
+    /// it has gone through all that the process held itself. A filter outlives the process anyway.
+    ///
+    /// # Errors
+    /// When there are no more descriptors; the link is gone then.
+    pub(super) fn outlive(self) -> io::Result<Attached> {
+        let Attached::Link { fd } = &self else { return Ok(self) };
+        let sockets = UnixDatagram::pair()?;
+        let fds = [fd.as_raw_fd()];
+        sendmsg::<()>(
+            sockets.0.as_raw_fd(),
+            &[IoSlice::new(&[0])],
+            &[ControlMessage::ScmRights(&fds)],
+            MsgFlags::empty(),
+            None,
+        )?;
+        Ok(Attached::Parked { _sockets: sockets })
     }
 
     fn filter(

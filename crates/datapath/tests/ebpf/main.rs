@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
+mod crash;
 mod differential;
 mod forward;
 mod hostile;

@@ -1,21 +1,14 @@
-//! Flows that move, other tunnels inside, and an end that dies.
+//! Flows that move, and other tunnels inside.
 
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp, remove_stale_filters};
-use segue_datapath::{Datapath, Role, Via};
-use segue_linux::link;
-use segue_linux::netns::Netns;
+use segue_datapath::ebpf::{EbpfOptions, Xdp};
+use segue_datapath::{Datapath, Via};
 
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{
-    End, Family, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run, setup,
-};
+use crate::world::{End, Family, Wire, World, anchor_slot, host_slot, may_run};
 
 #[test]
 fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
@@ -108,83 +101,5 @@ fn a_vxlan_inside_the_tunnel_works_both_ways() {
         add_vxlan(&world.host, 1);
         add_vxlan(&world.anchor, 2);
         bulk_tcp(&world.host.ns, &world.anchor.ns, "10.7.0.2".parse().unwrap(), 1 << 20);
-    }
-}
-
-const CHILD: &str = "SEGUE_TEST_NAMESPACE";
-
-/// Not a test: the process that the next one kills.
-#[test]
-#[ignore = "started by the test of a crash"]
-fn child_that_will_be_killed() {
-    let Ok(namespace) = std::env::var(CHILD) else { return };
-    let (namespace, tcx) = namespace.split_once(',').unwrap();
-    Netns::open(namespace).unwrap().enter_thread().unwrap();
-    let options = EbpfOptions { xdp: Xdp::On, tcx: tcx == "tcx" };
-    let setup = setup(Role::Anchor, Family::V4);
-    let mut datapath = Ebpf::with_options(&setup, Arc::new(|_| ()), options).unwrap();
-    datapath.attach(link::index_of("sg0").unwrap()).unwrap();
-    datapath.heartbeat();
-    println!("attached");
-    for _ in 0..120 {
-        std::thread::sleep(Duration::from_millis(500));
-        datapath.heartbeat();
-    }
-}
-
-#[test]
-fn a_killed_daemon_leaves_nothing_that_eats_packets() {
-    if !may_run() {
-        return;
-    }
-    for tcx in ["tcx", "clsact"] {
-        let name = |end| format!("segue-e{}-{tcx}{end}", std::process::id());
-        let (a, b) = (Netns::create(&name('a')).unwrap(), Netns::create(&name('b')).unwrap());
-        a.run(|| link::create_veth("sg0", "sg0", Some(&b))).unwrap().unwrap();
-        for (ns, address) in [(&a, "10.9.0.1/24"), (&b, "10.9.0.2/24")] {
-            ns.run(|| {
-                link::add_address("sg0", address.parse().unwrap()).unwrap();
-                link::set_up("sg0", true).unwrap();
-            })
-            .unwrap();
-        }
-        let to: SocketAddr = ([10, 9, 0, 2], PORT).into();
-        let receiver = b.run(|| UdpSocket::bind(to)).unwrap().unwrap();
-        receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let sender = a.run(|| UdpSocket::bind("10.9.0.1:0")).unwrap().unwrap();
-        let mut serial = 0u32;
-        let mut arrives = || {
-            serial += 1;
-            sender.send_to(&[&serial.to_be_bytes()[..], &[0; 56]].concat(), to).unwrap();
-            let mut bytes = [0; 100];
-            // Earlier ones may come late.
-            while receiver.recv(&mut bytes).is_ok() {
-                if bytes[..4] == serial.to_be_bytes() {
-                    return true;
-                }
-            }
-            false
-        };
-        eventually("packets without a daemon", &mut arrives);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--nocapture", "child_that_will_be_killed"])
-            .env(CHILD, format!("{},{tcx}", name('b')))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).any(|line| line.contains("attached"));
-        // A child that got no processor for seconds counts as dead; it soon says otherwise.
-        let eaten = (0..20).any(|_| !arrives());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(ready && eaten, "the child had the port");
-        eventually("packets after the crash", &mut arrives);
-        assert!(b.run(|| link::index_of("segue0")).unwrap().is_err(), "the TUN device is gone");
-        // What stays on kernels without tcx is found and removed by name.
-        let index = b.run(|| link::index_of("sg0").unwrap()).unwrap();
-        let removed = b.run(|| remove_stale_filters(index)).unwrap();
-        assert!(tcx == "tcx" || removed == ["segue_ingress"], "{removed:?}");
-        assert!(b.run(|| remove_stale_filters(index)).unwrap().is_empty());
     }
 }

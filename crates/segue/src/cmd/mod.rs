@@ -19,7 +19,9 @@ use anyhow::Context;
 fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SEGUE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A log that cannot be written must not end the daemon: the default reports it with a panic.
     tracing_subscriber::fmt()
+        .log_internal_errors(false)
         .with_env_filter(filter)
         .with_target(false)
         .with_writer(std::io::stderr)

@@ -44,7 +44,8 @@ impl Routing {
     pub fn set_host(&mut self, inner: &[IpAddr], routes: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(inner)?;
         for destination in routes {
-            let source = inner.iter().find(|a| a.is_ipv4() == destination.addr.is_ipv4());
+            let mut own = self.addresses.iter();
+            let source = own.find(|a| a.is_ipv4() == destination.addr.is_ipv4());
             let Some(source) = source else { continue };
             let mut route = Route::on(*destination, &self.device)?.table(TABLE);
             route.source = Some(*source);
@@ -78,18 +79,34 @@ impl Routing {
         Ok(())
     }
 
+    /// A system that has one family switched off goes without it.
     fn set_addresses(&mut self, wanted: &[IpAddr]) -> anyhow::Result<()> {
         for old in self.addresses.iter().filter(|old| !wanted.contains(old)) {
             if let Err(error) = link::delete_address(&self.device, Prefix::host(*old)) {
                 warn!("{error}");
             }
         }
-        for new in wanted.iter().filter(|new| !self.addresses.contains(new)) {
-            link::add_address(&self.device, Prefix::host(*new))
-                .with_context(|| format!("cannot give {new} to {}", self.device))?;
+        let mut refused = None;
+        let mut had = std::mem::take(&mut self.addresses);
+        had.retain(|old| wanted.contains(old));
+        for new in wanted {
+            if had.contains(new) {
+                self.addresses.push(*new);
+                continue;
+            }
+            let added = link::add_address(&self.device, Prefix::host(*new));
+            match added.with_context(|| format!("cannot give {new} to {}", self.device)) {
+                Ok(()) => self.addresses.push(*new),
+                Err(error) => {
+                    warn!("{error:#}");
+                    refused = Some(error);
+                }
+            }
         }
-        self.addresses = wanted.to_vec();
-        Ok(())
+        match refused {
+            Some(error) if self.addresses.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! and steered through the command line alone. They need root, and say so where they have not.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod adversary;
 mod changes;
 mod enrolment;
 mod handover;

@@ -127,7 +127,7 @@ fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {
     let clean = |daemon: &Daemon| {
         let mut command = two.node("a").command(crate::world::SEGUE);
         let output = command.arg("clean").arg("--control").arg(daemon.socket()).output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
     let before = crate::world::settled(two.node("a"));

@@ -113,12 +113,16 @@ impl Path {
             let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
             v.get(index).copied()
         };
+        let outages = estimates.map_or(0, |e| e.transitions);
         // A young path has lost one packet or none: until it has carried some, it gets the benefit
         // of the doubt.
         let loss = |averages: &[f64], counted: Counted| {
             let lost = counted.sent.saturating_sub(counted.received) as f64;
             let cautious = lost / (counted.sent as f64 + BENEFIT);
-            longest(averages).map_or(cautious, |average| average.min(cautious))
+            // The counts have the packets of an outage, which is not loss: before the first average
+            // they say nothing about a path that has been down.
+            let unmeasured = if outages > 0 { 0.0 } else { cautious };
+            longest(averages).map_or(unmeasured, |average| average.min(cautious))
         };
         PathView {
             id: PathId(number),
