@@ -152,12 +152,6 @@ impl TimestampedSocket {
         address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Whether the kernel was willing to stamp what is sent.
-    #[must_use]
-    pub fn has_tx_stamps(&self) -> bool {
-        self.tx_stamps
-    }
-
     /// Takes no transmit stamps. For sockets whose user does not collect them with
     /// [`TimestampedSocket::tx_stamp`]: uncollected ones fill the receive buffer.
     pub fn receive_stamps_only(&mut self) {

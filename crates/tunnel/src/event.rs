@@ -339,7 +339,8 @@ pub enum Report {
         path: String,
         /// The new state.
         state: State,
-        /// Whether the other direction (host: downlink) is heard.
+        /// At the host whether the downlink is heard, at the anchor whether it goes over this path
+        /// (is not redirected).
         heard: bool,
         /// Time since the last sign of life, for a path that went down.
         silent: Option<Span>,
@@ -358,7 +359,7 @@ pub enum Report {
         to: String,
         /// Why.
         cause: Cause,
-        /// How many bindings were rewritten (0 where one redirection moved all).
+        /// How many flows were on the path, or of the class; 0 at an anchor, which does not know.
         flows: usize,
     },
 }

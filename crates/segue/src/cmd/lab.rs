@@ -29,7 +29,7 @@ pub struct Args {
 enum Verb {
     /// Bring a network up and keep it until Ctrl-C: the one of a file, or the demonstration's.
     Up {
-        /// Description of the network in TOML.
+        /// Description of the network in TOML (docs/lab.md has the keys).
         file: Option<PathBuf>,
         /// Translate addresses in the demonstration's access router.
         #[arg(long, conflicts_with = "file")]

@@ -6,7 +6,6 @@ mod signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
@@ -26,7 +25,7 @@ use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK};
 use super::routing::Routing;
-use super::{host::random_seed, status};
+use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
 
 /// Everything that an anchor daemon needs to know, validated.
@@ -58,9 +57,6 @@ pub struct Settings {
     /// The control socket.
     pub control: PathBuf,
 }
-
-/// How often the datapath is told that the daemon lives.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// A host's epoch and addresses in the store.
 #[derive(Serialize, Deserialize)]
@@ -98,7 +94,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
     let opened = packets::open(settings.datapath, &setup(&settings))?;
     let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
-    let mut routing = Routing::new(&settings.device);
+    let mut routing = Routing::at_anchor(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
     routing.set_anchor(
         &pools.iter().map(|pool| pool.anchor()).collect::<Vec<_>>(),
@@ -192,7 +188,7 @@ impl Daemon {
     fn apply(&mut self, now: Time, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
             AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
-            AnchorOutput::Close(conn) => self.signal.close_conn(conn),
+            AnchorOutput::Close(conn) => self.signal.forget(conn),
             AnchorOutput::SetPath(slot, path) => {
                 self.datapath.set_path(slot, &packets::path_config(&path))?;
             }

@@ -22,7 +22,7 @@ use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK};
 use super::routing::Routing;
-use super::status;
+use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
 use crate::identity::Join;
 
@@ -54,8 +54,6 @@ pub struct Settings {
 
 /// How often the datapath's flow table is looked at.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How often the datapath is told that the daemon lives.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
 
@@ -88,7 +86,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings), random_seed()?),
-        routing: Routing::new(&settings.device),
+        routing: Routing::at_host(&settings.device),
         signal,
         held: Held::default(),
         events: Events::default(),
@@ -145,16 +143,6 @@ fn machine_config(settings: &Settings) -> HostConfig {
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
     }
-}
-
-/// 32 bytes from the system's generator.
-pub fn random_seed() -> anyhow::Result<[u8; 32]> {
-    use std::io::Read;
-    let mut seed = [0; 32];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut seed))
-        .context("the system gives no random numbers")?;
-    Ok(seed)
 }
 
 impl Daemon {

@@ -16,6 +16,19 @@ use segue_linux::monitor::Interface;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+/// How often the datapath is told that the daemon lives.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// 32 bytes from the system's generator.
+fn random_seed() -> anyhow::Result<[u8; 32]> {
+    use std::io::Read;
+    let mut seed = [0; 32];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut seed))
+        .context("the system gives no random numbers")?;
+    Ok(seed)
+}
+
 /// Sleeps until an instant of the monotonic clock; for ever if there is none.
 pub async fn until(deadline: Option<Time>) {
     match deadline {

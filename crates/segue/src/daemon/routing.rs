@@ -4,7 +4,7 @@
 //! The rules are those that WireGuard's users know: traffic without the daemon's mark looks up the
 //! tunnel's table, after the main table has been asked for anything better than a default route. So
 //! neighbours on the link stay neighbours. Addresses and routes go with the device; the rules are
-//! taken back when [`Routing`] is dropped, and a start takes back what a crash left.
+//! taken back when [`Routing`] is dropped, and a host's start takes back what a crash left.
 
 use std::net::IpAddr;
 
@@ -28,9 +28,15 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Nothing set up yet; rules that an earlier run left behind are taken away.
-    pub fn new(device: &str) -> Routing {
+    /// Nothing set up yet at a host; rules that an earlier run left behind are taken away.
+    pub fn at_host(device: &str) -> Routing {
         remove_rules();
+        Routing::at_anchor(device)
+    }
+
+    /// Nothing set up yet at an anchor. It sets no rules: those that there are belong to a host beside
+    /// it, and stay.
+    pub fn at_anchor(device: &str) -> Routing {
         Routing { device: device.to_owned(), addresses: Vec::new(), rules: false }
     }
 

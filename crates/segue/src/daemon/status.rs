@@ -82,7 +82,6 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathSta
         .map(|(slot, path)| {
             let (k, t_ka) = path.keepalive();
             let server = path.server();
-            let rtt = server.estimates().rtt_max.unwrap_or(Span::ZERO);
             let mut status = PathStatus {
                 host: anchor.host_name(path.owner).unwrap_or_default().to_owned(),
                 name: path.name.clone(),
@@ -91,7 +90,7 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathSta
                 via: path.via().and_then(|v| anchor.path(v.slot)).map(|path| path.name.clone()),
                 k,
                 t_ka_ms: ms(t_ka),
-                bound_ms: ms(t_ka * (u64::from(k) + 1) + rtt),
+                bound_ms: ms(path.detection_bound()),
                 tau_s: server.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect(),
                 ..PathStatus::default()
             };

@@ -62,6 +62,13 @@ impl AnchorPath {
         self.server.in_force()
     }
 
+    /// T_Rmax of eq. 1 with K and T_KA in force and the largest RTT seen.
+    #[must_use]
+    pub fn detection_bound(&self) -> Span {
+        let (k, t_ka) = self.keepalive();
+        t_ka * (u64::from(k) + 1) + self.server.estimates().rtt_max.unwrap_or(Span::ZERO)
+    }
+
     /// Requests arrive.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -270,9 +277,7 @@ impl Anchor {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.down_at = (state == State::Down).then_some(now);
         let owner = path.owner;
-        let (k, t_ka) = path.keepalive();
-        let rtt = path.server.estimates().rtt_max.unwrap_or(Span::ZERO);
-        let bound = t_ka * (u64::from(k) + 1) + rtt;
+        let bound = path.detection_bound();
         let silent = path.server.last_request().map(|at| now.since(at));
         let name = path.name.clone();
         self.say_heard(owner);

@@ -14,15 +14,11 @@ use super::{Host, Path, Signal};
 use crate::{Cause, HostOutput, Report, Ticket};
 
 /// Most flows remembered; the one seen longest ago gives way.
-pub const MAX_FLOWS: usize = 65_536;
+const MAX_FLOWS: usize = 65_536;
 /// Most packets that wait for a first path; the oldest is dropped.
-pub const MAX_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// A flow without packets for this long is forgotten.
 const IDLE: Span = Span::from_secs(180);
-
-/// Every class, in the order of their tables.
-pub(super) const CLASSES: [Class; 4] =
-    [Class::Voice, Class::Interactive, Class::Bulk, Class::Default];
 
 /// One flow of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +120,7 @@ impl Host {
     /// Asks the steering about every class and moves what it wants moved.
     pub(super) fn evaluate(&mut self, now: Time) {
         self.decide(now);
-        for class in CLASSES {
+        for class in Class::ALL {
             for ((from, to), flows) in self.rebind(now, class, false) {
                 let cause = self.causes.get(&class).copied().unwrap_or(Cause::Better);
                 self.report_handover(Some(class), from, to, cause, flows);
@@ -137,7 +133,7 @@ impl Host {
     fn decide(&mut self, now: Time) {
         self.evaluated = now;
         let views = self.views();
-        for class in CLASSES {
+        for class in Class::ALL {
             let Some(decision) = self.steering.choose(now, class, &views) else { continue };
             if decision.is_move() {
                 let heard = |PathId(n): PathId| {
@@ -200,7 +196,7 @@ impl Host {
         };
         self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
         self.redirect_dead_paths(now);
-        for class in CLASSES {
+        for class in Class::ALL {
             self.rebind(now, class, false);
         }
         let to = self.paths.get(&target).map_or_else(String::new, |p| p.name().to_string());
@@ -269,7 +265,8 @@ impl Host {
             flow.pinned = None;
         }
         self.decide(now);
-        for class in CLASSES.into_iter().filter(|each| class.is_none_or(|class| class == *each)) {
+        for class in Class::ALL.into_iter().filter(|each| class.is_none_or(|class| class == *each))
+        {
             for ((from, to), flows) in self.rebind(now, class, true) {
                 self.report_handover(Some(class), from, to, Cause::Requested, flows);
             }
@@ -279,7 +276,7 @@ impl Host {
 
     /// A path's number goes to another interface: what was ordered of it no longer holds.
     pub(super) fn forget_orders(&mut self, number: u8) {
-        for class in CLASSES {
+        for class in Class::ALL {
             if self.steering.pinned(class) == Some(PathId(number)) {
                 self.steering.pin(Some(class), None);
             }

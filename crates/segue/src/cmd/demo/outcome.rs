@@ -122,6 +122,20 @@ impl Outcome {
             && moved.is_some_and(in_time)
             && returned
     }
+
+    /// What the traffic went through, in one line.
+    pub fn summary(&self) -> String {
+        let Outcome { tcp, voice: VoiceOutcome { up, down }, .. } = self;
+        format!(
+            "Download: {:.1} MB, {} connections broken. Voice: {} of {} packets lost up, {} of {} down.",
+            tcp.bytes as f64 / 1e6,
+            tcp.connections_broken,
+            up.lost,
+            up.sent,
+            down.lost,
+            down.sent,
+        )
+    }
 }
 
 /// Judges what was seen.
@@ -276,15 +290,7 @@ pub fn print(outcome: &Outcome) {
             h.packets_lost
         );
     }
-    println!(
-        "\nDownload: {:.1} MB, {} connections broken. Voice: {} of {} packets lost up, {} of {} down.",
-        outcome.tcp.bytes as f64 / 1e6,
-        outcome.tcp.connections_broken,
-        outcome.voice.up.lost,
-        outcome.voice.up.sent,
-        outcome.voice.down.lost,
-        outcome.voice.down.sent,
-    );
+    println!("\n{}", outcome.summary());
 }
 
 #[cfg(test)]

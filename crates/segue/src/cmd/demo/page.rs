@@ -149,15 +149,7 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
         "voice lost",
     ];
     page.push_table("Handovers", &header, &rows);
-    page.push_text(&format!(
-        "Download: {:.1} MB, {} connections broken. Voice: {} of {} packets lost up, {} of {} down.",
-        outcome.tcp.bytes as f64 / 1e6,
-        outcome.tcp.connections_broken,
-        outcome.voice.up.lost,
-        outcome.voice.up.sent,
-        outcome.voice.down.lost,
-        outcome.voice.down.sent,
-    ));
+    page.push_text(&outcome.summary());
 }
 
 /// Intervals of the path of each class.
@@ -190,7 +182,7 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
         let pick = move |path: &PathStatus| path.rtt_ms.get(index).copied();
         known(watch, truth.name, pick)
     };
-    let smallest = truth.down.iter().chain(&truth.up).map(|(_, d)| *d).fold(f64::NAN, f64::max);
+    let longest = truth.down.iter().chain(&truth.up).map(|(_, d)| *d).fold(f64::NAN, f64::max);
     Plot {
         title: format!("Round-trip time of {}", truth.name),
         x_label: "s".into(),
@@ -201,7 +193,7 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
             Series::new("measured, τ = 0.2 s", Style::Line, average(1)),
         ],
         y_from_zero: true,
-        y_max: smallest.is_finite().then_some(smallest * 2.0 * 1.2e3),
+        y_max: longest.is_finite().then_some(longest * 2.0 * 1.2e3),
         ..Plot::default()
     }
 }

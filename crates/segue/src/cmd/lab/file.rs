@@ -406,6 +406,21 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_taken_and_the_documentation_has_every_key() {
+        let example = include_str!("../../../../../examples/lab.toml");
+        let documentation = include_str!("../../../../../docs/lab.md");
+        assert_eq!(parse(example).unwrap().links.len(), 2);
+        for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]"] {
+            // The parser names the keys that it would have taken.
+            let error = parse(&format!("{table}\nno_such_key = 1\n")).unwrap_err();
+            let (_, expected) = error.split_once("expected one of").unwrap();
+            for key in expected.split('`').skip(1).step_by(2) {
+                assert!(documentation.contains(&format!("`{key}`")), "{table} {key}");
+            }
+        }
+    }
+
+    #[test]
     fn a_link_that_says_nothing_is_not_emulated() {
         assert!(link("").unwrap().links[0].emulator().is_none());
         assert!(link("loss = \"0%\"").unwrap().links[0].emulator().is_some());

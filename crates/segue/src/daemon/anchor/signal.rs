@@ -101,12 +101,7 @@ impl Signal {
         }
     }
 
-    /// Ends a connection once its messages have left.
-    pub fn close_conn(&mut self, conn: ConnId) {
-        self.connections.remove(&conn);
-    }
-
-    /// A connection has ended.
+    /// Ends a connection once its messages have left, if it has not ended by itself.
     pub fn forget(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
     }
