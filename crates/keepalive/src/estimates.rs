@@ -21,6 +21,9 @@ pub struct Estimates {
     pub rtt_max: Option<Span>,
     /// Averages of the RTT in seconds.
     pub rtt_ewma: Vec<f64>,
+    /// Mean difference between one RTT and the next in seconds, smoothed with gain 1/16 as the
+    /// interarrival jitter of RFC 3550, section 6.4.1; zero before the second sample.
+    pub rtt_jitter: f64,
     /// Averages of the loss from client to server, in [0, 1].
     pub owl_up: Vec<f64>,
     /// Averages of the loss from server to client.
@@ -92,6 +95,10 @@ impl Measure {
 
     pub(crate) fn rtt(&mut self, scale: Scale<'_>, at: Time, rtt: Span) {
         let e = &mut self.estimates;
+        if let Some(last) = e.rtt_last {
+            let difference = (rtt.as_secs_f64() - last.as_secs_f64()).abs();
+            e.rtt_jitter += (difference - e.rtt_jitter) / 16.0;
+        }
         e.rtt_last = Some(rtt);
         e.rtt_min = Some(e.rtt_min.map_or(rtt, |min| min.min(rtt)));
         e.rtt_max = Some(e.rtt_max.map_or(rtt, |max| max.max(rtt)));
@@ -139,4 +146,25 @@ fn average(ewma: &mut Ewma, shown: &mut Vec<f64>, scale: Scale<'_>, at: Time, x:
     ewma.push(scale.taus, at, x);
     shown.clear();
     shown.extend_from_slice(ewma.values());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_zero_for_a_steady_rtt_and_tends_to_the_mean_difference_of_a_changing_one() {
+        let taus = [Tau::symmetric(Span::from_secs(1))];
+        let scale = Scale { taus: &taus, t_l: Span::from_secs(1) };
+        let measure = |high_ms: u64| {
+            let mut measure = Measure::default();
+            for n in 0..200 {
+                let rtt = Span::from_millis(if n % 2 == 0 { 20 } else { high_ms });
+                measure.rtt(scale, Time(n * 1_000_000), rtt);
+            }
+            measure.estimates.rtt_jitter
+        };
+        assert_eq!(measure(20), 0.0);
+        assert!((measure(30) - 0.010).abs() < 1e-5, "{}", measure(30));
+    }
 }

@@ -12,9 +12,7 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
-/// Head start of signalling over the first interface, which a dead one costs.
-const HEAD_START: f64 = 150.0;
-/// What starts may differ by otherwise: two round trips of the slower access.
+/// What two starts may differ by: two round trips of the slower access.
 const SPREAD: f64 = 120.0;
 /// Tries on a machine that stands still at times.
 const ATTEMPTS: usize = 5;
@@ -70,12 +68,9 @@ fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> bool {
         "{datapath} start, T_KA {t_ka} ms: first path up {:.0} ms after the first packet with both \
          accesses alive, {:.0} ms with lte alone, {:.0} ms with wifi dead (bar: the second and \
          {:.0} ms)",
-        both.0,
-        only.0,
-        dead.0,
-        HEAD_START + SPREAD
+        both.0, only.0, dead.0, SPREAD
     );
-    assert!(dead.0 <= only.0 + HEAD_START + SPREAD + dead.1);
+    assert!(dead.0 <= only.0 + SPREAD + dead.1);
     let (taken, story) = back(stage, &voice, t_ka, datapath, "a path that was dead at the start");
     if stage.stood_still(up, &["lte"]) {
         return false;

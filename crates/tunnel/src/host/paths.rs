@@ -130,7 +130,8 @@ impl Path {
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
             loss_up: estimates.map_or(0.0, |e| loss(&e.owl_up, e.up)),
             loss_down: estimates.map_or(0.0, |e| loss(&e.owl_down, e.down)),
-            jitter_s: 0.0,
+            // One direction has about half of what a round trip shows.
+            jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             price: self.config.price,
             since: self.usable_since,
             preference: self.config.preference,

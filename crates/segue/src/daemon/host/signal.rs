@@ -17,7 +17,7 @@ use crate::daemon::packets::MARK;
 use crate::identity::{ANCHOR_NAME, Join};
 use crate::signalling::{self, Messages};
 
-/// Head start of each interface over the next.
+/// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
@@ -59,19 +59,21 @@ impl Signal {
         Ok(Signal { join, config, events, round: 0, tasks: Vec::new(), current: None })
     }
 
-    /// Tries to connect over all of these interfaces, each a little after the one before.
+    /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing; where
+    /// the anchor has several addresses, to each a little after the one before.
     pub fn connect(&mut self, interfaces: &[String]) {
         self.abandon();
         self.round += 1;
         let round = self.round;
-        let mut delay = Duration::ZERO;
-        let attempts: Vec<_> = interfaces
+        let delays = (0..).map(|n| STAGGER * n);
+        let attempts: Vec<_> = self
+            .join
+            .anchor
             .iter()
-            .flat_map(|interface| self.join.anchor.iter().map(move |anchor| (interface, *anchor)))
-            .map(|(interface, anchor)| {
-                let attempt = attempt(interface.clone(), anchor, self.config.clone(), delay);
-                delay += STAGGER;
-                tokio::spawn(attempt)
+            .zip(delays)
+            .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
+            .map(|(name, anchor, delay)| {
+                tokio::spawn(attempt(name.clone(), anchor, self.config.clone(), delay))
             })
             .collect();
         self.tasks.extend(attempts.iter().map(tokio::task::JoinHandle::abort_handle));
