@@ -5,7 +5,7 @@ use segue_report::{Band, Mark, Page, Plot, Series, Style};
 use super::outcome::Outcome;
 use super::stage::{PathTruth, Truth};
 use super::traffic::{Seen, Voice};
-use super::watch::Watch;
+use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
 use crate::control::PathStatus;
 
@@ -35,7 +35,7 @@ pub fn render(
     push_tables(&mut page, outcome);
     let range = (0.0, course.until);
     page.push_timeline(
-        "Which path each class of flows used. The download is in the default class.",
+        "Which path each flow used, in each direction (up: as the host sends, down: as the anchor does).",
         &usage(watch, course),
         &marks,
         range,
@@ -152,21 +152,21 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
     page.push_text(&outcome.summary());
 }
 
-/// Intervals of the path of each class.
+/// Intervals of the path of each flow.
 fn usage(watch: &Watch, course: Course) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
-    for look in &watch.looks {
-        for (class, path) in &look.classes {
-            let index = bands.iter().position(|band| band.name == *class).unwrap_or_else(|| {
-                bands.push(Band { name: class.clone(), intervals: Vec::new() });
+    for (at, uses) in &watch.uses {
+        for Use { flow, path } in uses {
+            let index = bands.iter().position(|band| band.name == *flow).unwrap_or_else(|| {
+                bands.push(Band { name: flow.clone(), intervals: Vec::new() });
                 bands.len() - 1
             });
             let intervals = &mut bands[index].intervals;
             match intervals.last_mut() {
-                Some((_, end, label)) if label == path => *end = look.at,
+                Some((_, end, label)) if label == path => *end = *at,
                 last => {
-                    let from = last.map_or(0.0, |(_, end, _)| *end);
-                    intervals.push((from, look.at, path.clone()));
+                    let from = last.map_or(*at, |(_, end, _)| *end);
+                    intervals.push((from, *at, path.clone()));
                 }
             }
         }
@@ -174,6 +174,7 @@ fn usage(watch: &Watch, course: Course) -> Vec<Band> {
     for (_, end, _) in bands.iter_mut().filter_map(|band| band.intervals.last_mut()) {
         *end = course.until;
     }
+    bands.sort_by(|a, b| b.name.cmp(&a.name));
     bands
 }
 

@@ -18,7 +18,7 @@ use segue_netem::DropCause;
 use segue_wire::{Probe, SIGNAL_PORT, TUNNEL_PORT};
 
 use super::interrupt::Interrupts;
-use crate::control::{self, Request, Response, Status};
+use crate::control::{self, FlowStatus, Request, Response, Status};
 use crate::daemon::packets::Choice;
 
 /// How long daemons may take to be ready.
@@ -191,6 +191,14 @@ impl Stage {
     pub fn status(&self, role: &str, events_from: u64) -> anyhow::Result<Status> {
         match control::ask(&self.socket(role), &Request::Status { events_from })? {
             Response::Status(status) => Ok(*status),
+            _ => bail!("the {role}'s answer makes no sense"),
+        }
+    }
+
+    /// The flows of the host (`host`) or the anchor (`anchor`).
+    pub fn flows(&self, role: &str) -> anyhow::Result<Vec<FlowStatus>> {
+        match control::ask(&self.socket(role), &Request::Flows)? {
+            Response::Flows(flows) => Ok(flows),
             _ => bail!("the {role}'s answer makes no sense"),
         }
     }

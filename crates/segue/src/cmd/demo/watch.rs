@@ -3,13 +3,16 @@
 use segue_clock::Time;
 
 use super::stage::Stage;
-use crate::control::{EventRecord, PathStatus, Status};
+use super::traffic::{TCP_PORT, VOICE_PORT};
+use crate::control::{EventRecord, FlowStatus, PathStatus, Status};
 
 /// Everything that the daemons said, in seconds from the start.
 pub struct Watch {
     start: Time,
     /// The host's paths at each look.
     pub looks: Vec<Look>,
+    /// The path of each of the demonstration's flows, at each look at the flows.
+    pub uses: Vec<(f64, Vec<Use>)>,
     /// The host's events since the start.
     pub host_events: Vec<(f64, EventRecord)>,
     /// The anchor's events since the start.
@@ -18,6 +21,17 @@ pub struct Watch {
     pub last: Option<Status>,
     next: [u64; 2],
 }
+
+/// Which path carries a flow in one direction.
+pub struct Use {
+    /// The flow's name in the report.
+    pub flow: String,
+    /// The path.
+    pub path: String,
+}
+
+/// Looks at the paths for each look at the flows.
+const FLOWS_EVERY: usize = 4;
 
 /// One look at the host.
 pub struct Look {
@@ -35,6 +49,7 @@ impl Watch {
         Watch {
             start,
             looks: Vec::new(),
+            uses: Vec::new(),
             host_events: Vec::new(),
             anchor_events: Vec::new(),
             last: None,
@@ -54,6 +69,12 @@ impl Watch {
             paths: host.paths.clone(),
             classes: host.classes.clone().into_iter().collect(),
         });
+        if self.looks.len().is_multiple_of(FLOWS_EVERY) {
+            let at = Time(host.now_ns).as_secs_f64() - self.start.as_secs_f64();
+            let up = uses(&stage.flows("host")?, "up");
+            let down = uses(&stage.flows("anchor")?, "down");
+            self.uses.push((at, down.into_iter().chain(up).collect()));
+        }
         self.last = Some(host);
         Ok(())
     }
@@ -73,4 +94,21 @@ impl Watch {
             .iter()
             .filter_map(move |look| Some((look.at, look.paths.iter().find(|p| p.name == name)?)))
     }
+}
+
+/// The demonstration's own flows among those of a daemon, each with the path that carries it.
+fn uses(flows: &[FlowStatus], direction: &str) -> Vec<Use> {
+    let named = |flow: &FlowStatus| {
+        let port = |port: u16| flow.flow.contains(&format!(":{port}"));
+        let name = if port(VOICE_PORT) {
+            "voice"
+        } else if port(TCP_PORT) {
+            "download"
+        } else {
+            return None;
+        };
+        let path = flow.via.as_ref().unwrap_or(&flow.path).clone();
+        Some(Use { flow: format!("{name}, {direction}"), path })
+    };
+    flows.iter().filter_map(named).collect()
 }
