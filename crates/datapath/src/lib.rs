@@ -9,6 +9,7 @@ pub mod ebpf;
 pub mod user;
 
 mod error;
+mod misses;
 mod types;
 
 pub use error::DatapathError;

@@ -21,11 +21,12 @@ use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, FlowKey};
 use tun_rs::SyncDevice;
 
+use crate::misses::Misses;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
     PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
 };
-use flows::{FlowTable, Misses};
+use flows::FlowTable;
 use path::{Path, State, lock};
 use socket::{Endpoint, Socket};
 

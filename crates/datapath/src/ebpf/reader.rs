@@ -1,7 +1,5 @@
 //! The thread behind the TUN device: packets that the programs did not take, and their events.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -19,18 +17,11 @@ use super::device::{Injector, Tun, VNET_LEN};
 use super::locals::{self, Watch};
 use super::skel::{Shared, probe_event};
 use super::tables::{Tables, unmapped};
+use crate::misses::{Missed, Misses};
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role};
 
-/// Packets kept for a flow while the daemon decides.
-const HELD_PACKETS: usize = 64;
-/// Flows that wait at a time.
-const HELD_FLOWS: usize = 1024;
-/// Bytes of all waiting packets.
-const HELD_BYTES: usize = 16 << 20;
-/// After this time without an answer the daemon is asked again.
-const ASK_AGAIN_NS: u64 = 100_000_000;
-/// After this time without an answer waiting packets are dropped.
-const GIVE_UP_NS: u64 = 1_000_000_000;
+/// Time between two looks for packets that nobody came for.
+const SWEEP_NS: u64 = 1_000_000_000;
 /// Packets read before the events are looked at again.
 const BATCH: usize = 64;
 const PACKET_MAX: usize = VNET_LEN + 65_536;
@@ -41,19 +32,8 @@ pub(super) struct Shore {
     pub(super) tables: Tables,
     pub(super) role: Role,
     again: Injector,
-    held: Mutex<Held>,
+    held: Mutex<Misses>,
     drops: [AtomicU64; DropReason::ALL.len()],
-}
-
-#[derive(Default)]
-struct Held {
-    flows: HashMap<FlowKey, Waiting>,
-    bytes: usize,
-}
-
-struct Waiting {
-    asked: Time,
-    packets: VecDeque<Vec<u8>>,
 }
 
 impl Shore {
@@ -74,7 +54,7 @@ impl Shore {
     pub(super) fn inject(&self, packet: MissPacket) {
         let waiting = {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.take(&packet.key)
+            held.settle(&packet.key)
         };
         let mut packets = vec![packet.bytes];
         packets.extend(waiting);
@@ -96,55 +76,18 @@ impl Shore {
             self.send_again(std::iter::once(bytes));
             return None;
         }
-        if let Some(waiting) = held.flows.get_mut(&key) {
-            if now.0.saturating_sub(waiting.asked.0) >= ASK_AGAIN_NS {
-                waiting.asked = now;
-                return Some(MissPacket { key, dscp, bytes: bytes.to_vec() });
-            }
-            let room = waiting.packets.len() < HELD_PACKETS;
-            if room && held.bytes + bytes.len() <= HELD_BYTES {
-                held.push(&key, bytes);
-            } else {
-                self.count(DropReason::QueueFull, 1);
-            }
-            return None;
+        match held.take(key, dscp, bytes, now) {
+            Missed::Report(packet) => return Some(packet),
+            Missed::Held => {}
+            Missed::Full => self.count(DropReason::QueueFull, 1),
         }
-        if held.flows.len() >= HELD_FLOWS {
-            self.count(DropReason::QueueFull, 1);
-            return None;
-        }
-        held.flows.insert(key, Waiting { asked: now, packets: VecDeque::new() });
-        Some(MissPacket { key, dscp, bytes: bytes.to_vec() })
+        None
     }
 
     /// Forgets flows that the daemon never answered.
     fn give_up(&self, now: Time) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let old: Vec<FlowKey> = held
-            .flows
-            .iter()
-            .filter(|(_, waiting)| now.0.saturating_sub(waiting.asked.0) >= GIVE_UP_NS)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in old {
-            let lost = held.take(&key).len() as u64;
-            self.count(DropReason::NoRemote, lost);
-        }
-    }
-}
-
-impl Held {
-    fn push(&mut self, key: &FlowKey, bytes: &[u8]) {
-        if let Some(waiting) = self.flows.get_mut(key) {
-            waiting.packets.push_back(bytes.to_vec());
-            self.bytes += bytes.len();
-        }
-    }
-
-    fn take(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
-        let packets = self.flows.remove(key).map(|waiting| waiting.packets).unwrap_or_default();
-        self.bytes -= packets.iter().map(Vec::len).sum::<usize>();
-        packets
+        self.count(DropReason::NoRemote, held.purge(now));
     }
 }
 
@@ -188,7 +131,7 @@ pub(super) fn run(
         events.consume()?;
         read_packets(shore, sink, &mut buffers);
         let now = monotonic();
-        if now.0.saturating_sub(swept.0) >= GIVE_UP_NS {
+        if now.0.saturating_sub(swept.0) >= SWEEP_NS {
             swept = now;
             shore.give_up(now);
         }

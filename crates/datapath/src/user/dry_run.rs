@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use segue_clock::Time;
 use segue_wire::DropReason;
 
-use super::flows::{FlowTable, Misses};
+use super::flows::FlowTable;
 use super::ingress::{Arrival, Last, Work, take_datagram};
 use super::path::{Path, State, lock};
 use super::socket::Endpoint;
 use super::{Core, Drops, Shared, tun};
+use crate::misses::Misses;
 use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Role};
 
 /// Tables filled once, then fed with datagrams.

@@ -12,11 +12,11 @@ use segue_wire::header::flags::DATA_ONE_WAY;
 use segue_wire::{DropReason, FlowKey, Header};
 
 use super::class::class_of;
-use super::flows::Missed;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
 use super::socket::wait;
 use super::{Core, Shared, tun};
+use crate::misses::Missed;
 use crate::{Event, MissPacket, Role};
 
 /// Bytes read before they are sent: enough for many small packets, few enough for the cache.

@@ -8,7 +8,7 @@ use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_datapath::{Datapath, Via};
 
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{End, Family, Wire, World, anchor_slot, host_slot, may_run};
+use crate::world::{End, Family, Wire, World, anchor_slot, eventually, host_slot, may_run};
 
 #[test]
 fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
@@ -40,6 +40,48 @@ fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
     assert_eq!(datagrams(&host.ns, &anchor.ns, "10.8.0.2".parse().unwrap(), 50, 100, 1).len(), 50);
     assert!(host.misses.load(Ordering::Relaxed) - before <= 4, "a binding ends the misses");
     assert_eq!(anchor.misses.load(Ordering::Relaxed), 0, "the anchor learned the way back");
+}
+
+#[test]
+fn packets_that_waited_for_the_daemon_keep_their_order_when_only_a_later_ask_is_answered() {
+    if !may_run() {
+        return;
+    }
+    let world = World::ready(Family::V4, Wire::Whole, 1, EbpfOptions::default());
+    let (host, anchor) = (&world.host, &world.anchor);
+    let receiver = anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+    let sender = host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
+    let send = |n: u8| sender.send_to(&[n], receiver.local_addr().unwrap()).unwrap();
+    let receive = || {
+        let mut byte = [0];
+        receiver.recv(&mut byte).map(|_| byte[0])
+    };
+    let asked = || host.misses.load(Ordering::Relaxed);
+    let before = asked();
+    let slot = host.bind_to.swap(u32::MAX, Ordering::Relaxed);
+    (0..10).for_each(|n| {
+        send(n);
+    });
+    eventually("the first ask", || asked() > before);
+    // More than the time after which the daemon is asked again.
+    std::thread::sleep(Duration::from_millis(150));
+    host.bind_to.store(slot, Ordering::Relaxed);
+    let mut sent = 10;
+    let first = loop {
+        send(sent);
+        sent += 1;
+        match receive() {
+            Ok(first) => break first,
+            Err(error) => assert!(sent < 30, "nothing arrives: {error}"),
+        }
+    };
+    let got: Vec<u8> =
+        std::iter::once(first).chain(std::iter::from_fn(|| receive().ok())).collect();
+    // What an ask hands over is the daemon's, and it has thrown away all but the last.
+    let thrown_away = (asked() - before - 1) as u8;
+    assert!(thrown_away >= 1);
+    assert_eq!(got, (thrown_away..sent).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -96,7 +138,7 @@ fn a_vxlan_inside_the_tunnel_works_both_ways() {
     if !may_run() {
         return;
     }
-    for wire in [Wire::Whole, Wire::NoChecksum] {
+    for wire in [Wire::Whole, Wire::NoGso, Wire::NoChecksum] {
         let world = World::ready(Family::V4, wire, 1, EbpfOptions::default());
         add_vxlan(&world.host, 1);
         add_vxlan(&world.anchor, 2);
