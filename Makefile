@@ -20,7 +20,7 @@ lint:
 	$(CARGO) fmt --check
 	scripts/check-style.sh
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items
 
 unit:
 	scripts/deps.sh test
