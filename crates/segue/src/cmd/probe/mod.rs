@@ -162,13 +162,16 @@ fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     let mut text = String::new();
     // A key has 32 digits; reading stops long before a wrong file fills the memory.
     file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
+    parse_key(&text).with_context(|| {
+        format!("key file {name} must hold 32 hexadecimal digits and nothing else")
+    })
+}
+
+/// The key in the text of a key file: 32 hexadecimal digits, with white space around them at most.
+pub fn parse_key(text: &str) -> Option<ProbeKey> {
     let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
-    match digits {
-        Some(digits) if digits.len() == 32 => {
-            Ok(ProbeKey(std::array::from_fn(|i| (digits[2 * i] << 4 | digits[2 * i + 1]) as u8)))
-        }
-        _ => bail!("key file {name} must hold 32 hexadecimal digits and nothing else"),
-    }
+    let digits = digits.filter(|digits| digits.len() == 32)?;
+    Some(ProbeKey(std::array::from_fn(|i| (digits[2 * i] << 4 | digits[2 * i + 1]) as u8)))
 }
 
 /// Bytes that nobody can guess.
