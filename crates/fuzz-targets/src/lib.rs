@@ -2,13 +2,15 @@
 //! property does not hold. The fuzzer (`fuzz/`) calls these with inputs of its own making, an ordinary
 //! `cargo test` with the inputs kept in `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
+mod frames;
 mod packets;
 mod text;
 mod tunnel;
 mod values;
 
+pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
-pub use text::{anchor_config, control, host_config, join, prefix, units};
+pub use text::{anchor_config, control, host_config, join, lab_file, prefix, probe_key, units};
 pub use tunnel::{from_anchor, from_host, header, inner, probe};
 pub use values::{link, plan};
 
@@ -16,7 +18,7 @@ pub use values::{link, plan};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 16] = [
+pub const ALL: [(&str, Target); 19] = [
     ("header", header),
     ("probe", probe),
     ("inner", inner),
@@ -29,10 +31,13 @@ pub const ALL: [(&str, Target); 16] = [
     ("host_config", host_config),
     ("anchor_config", anchor_config),
     ("control", control),
+    ("lab_file", lab_file),
+    ("probe_key", probe_key),
     ("units", units),
     ("prefix", prefix),
     ("plan", plan),
     ("link", link),
+    ("frame", frame),
 ];
 
 /// Takes the first `N` bytes of an input, zero where it is too short.

@@ -2,6 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use segue::cmd::lab::file;
+use segue::cmd::probe::parse_key;
 use segue::config::{AnchorFile, HostFile, parse};
 use segue::control::{Request, Response};
 use segue::identity::{Credentials, Join};
@@ -54,9 +56,14 @@ fn some_join() -> Join {
 }
 
 fn expect_file_error(error: &str, text: &str) {
+    expect_line(error.strip_prefix("f:").expect("the file"), text);
+}
+
+/// An error that begins with the number of one of the lines of `text`.
+fn expect_line(error: &str, text: &str) {
     expect_one_line(error);
-    let line = error.strip_prefix("f:").and_then(|rest| rest.split(':').next());
-    let line: usize = line.and_then(|l| l.parse().ok()).expect("file and line");
+    let line = error.split(':').next().and_then(|number| number.parse().ok());
+    let line: usize = line.expect("the line");
     assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error:?}");
 }
 
@@ -103,6 +110,37 @@ pub fn anchor_config(data: &[u8]) {
         }
         Err(error) => expect_one_line(&format!("{error:#}")),
     }
+}
+
+/// The description of a test network: an error is one line with the number of the line. What is
+/// accepted is read the same again, and no longer with a key that nobody knows behind it.
+pub fn lab_file(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match file::parse(text) {
+        Ok(plan) => {
+            let again =
+                file::parse(&format!("{text}\n# The end.\n")).expect("a comment is allowed");
+            assert_eq!(format!("{again:?}"), format!("{plan:?}"));
+            let more = format!("{text}\n[[node]]\nname = \"z\"\nno_such_key = 1\n");
+            expect_line(&file::parse(&more).expect_err("an unknown key"), &more);
+        }
+        Err(error) => expect_line(&error, text),
+    }
+}
+
+/// The file that `segue probe --key` reads: a key is taken exactly where there are 32 hexadecimal digits
+/// and nothing else but white space, and it is what they say. Bytes that are no text are tried as what a
+/// file states.
+pub fn probe_key(data: &[u8]) {
+    let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    if let Some(text) = text(data) {
+        let inner = text.trim();
+        let fits = inner.len() == 32 && inner.bytes().all(|b| b.is_ascii_hexdigit());
+        let stated = parse_key(text).map(|key| digits(&key.0));
+        assert_eq!(stated, fits.then(|| inner.to_ascii_lowercase()));
+    }
+    let read = parse_key(&format!("{}\n", digits(data)));
+    assert_eq!(read.map(|key| key.0.to_vec()), (data.len() == 16).then(|| data.to_vec()));
 }
 
 /// The control socket: what is read is written in a form that is read as the same again.

@@ -1,7 +1,7 @@
 //! What an emulator has to know of a frame: whether it belongs to the link itself, and its ports.
 
 /// Length of an Ethernet header. It is not counted: rates and sizes are those of IP packets.
-pub(crate) const ETHERNET_BYTES: usize = 14;
+pub const ETHERNET_BYTES: usize = 14;
 
 /// Transport protocol and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Ports {
 
 /// What belongs to the link itself and never goes beyond its first hop: ARP, IPv6 neighbour discovery
 /// (types 133 to 137, RFC 4861, 4), multicast of link scope and link-local addresses.
-pub(crate) fn stays_on_link(frame: &[u8]) -> bool {
+pub fn stays_on_link(frame: &[u8]) -> bool {
     let ip = frame.get(ETHERNET_BYTES..).unwrap_or_default();
     match ether_type(frame) {
         Some(ARP) => true,
@@ -34,7 +34,7 @@ pub(crate) fn stays_on_link(frame: &[u8]) -> bool {
 }
 
 /// The ports of a UDP or TCP packet; `None` for anything else, fragments and extension headers.
-pub(crate) fn ports(frame: &[u8]) -> Option<Ports> {
+pub fn ports(frame: &[u8]) -> Option<Ports> {
     let ip = frame.get(ETHERNET_BYTES..)?;
     let (protocol, transport) = match ether_type(frame)? {
         IPV4 => {

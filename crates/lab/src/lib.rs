@@ -4,7 +4,7 @@
 
 pub mod demo;
 pub mod emulator;
-mod frame;
+pub mod frame;
 pub mod log;
 pub mod nat;
 pub mod topology;

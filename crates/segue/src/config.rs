@@ -29,9 +29,15 @@ pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let offset = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text[..offset].matches('\n').count() + 1;
-        let message = error.message().replace('\n', ", ");
-        anyhow!("{name}:{line}: {message}")
+        let message = error.message().trim_end().replace('\n', ", ");
+        anyhow!("{name}:{line}: {}", printable(&message))
     })
+}
+
+/// A message of one line: what a file contains, such as a key with a line break in it, is part of the
+/// messages about it.
+pub(crate) fn printable(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The name of the tunnel device, `segue0` unless one is given.

@@ -230,7 +230,10 @@ fn bad_input_gets_one_line_and_exit_status_two() {
         (vec!["host.invalid"], "cannot resolve host.invalid: "),
         (vec!["127.0.0.1:x"], "127.0.0.1:x: the port must be a number"),
         (vec!["127.0.0.1", "-6"], "127.0.0.1 has no IPv6 address"),
-        (vec!["127.0.0.1", "-I", "sg-none"], "there is no interface sg-none"),
+        (
+            vec!["127.0.0.1", "-I", "sg-none"],
+            "there is no interface \"sg-none\" here; there are lo",
+        ),
         (vec!["127.0.0.1", "-i", "0s"], "the interval must be 1 ms or longer"),
         (vec!["127.0.0.1", "--key", &open], "can be read by others; run: chmod 600"),
         (vec!["127.0.0.1", "--key", &short], "must hold 32 hexadecimal digits"),

@@ -16,7 +16,7 @@ use segue_linux::netns::{self, Netns};
 use serde_json::json;
 use std::os::fd::AsFd;
 
-mod file;
+pub mod file;
 
 /// Test networks in namespaces, with emulated links.
 #[derive(clap::Args)]

@@ -79,9 +79,10 @@ pub fn sentence(event: &EventRecord) -> String {
         "path_added" => format!("{whose}path {path} set up"),
         "path_removed" => format!("{whose}path {path} removed"),
         "handover" => {
+            let noun = if event.flows == Some(1) { "flow" } else { "flows" };
             let what = match (&event.class, event.flows) {
-                (Some(class), Some(n)) => format!("{n} {class} flows"),
-                (None, Some(n)) if n > 0 => format!("{n} flows"),
+                (Some(class), Some(n)) => format!("{n} {class} {noun}"),
+                (None, Some(n)) if n > 0 => format!("{n} {noun}"),
                 _ => "all traffic".to_owned(),
             };
             let to = event.to.as_deref().unwrap_or("nowhere");
@@ -161,5 +162,42 @@ fn record_of(report: &Report) -> EventRecord {
             class: class.map(|class| class.name().to_owned()),
             ..empty
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handover(flows: Option<usize>, class: Option<&str>) -> String {
+        sentence(&EventRecord {
+            number: 0,
+            at_ns: 0,
+            kind: "handover".into(),
+            host: String::new(),
+            path: "wifi".into(),
+            to: Some("lte".into()),
+            detail: "down".into(),
+            downlink: None,
+            silent_ms: None,
+            bound_ms: None,
+            flows,
+            class: class.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn one_flow_is_told_from_several_and_from_all_traffic() {
+        let told = [
+            (Some(1), None, "1 flow"),
+            (Some(2), None, "2 flows"),
+            (Some(0), None, "all traffic"),
+            (None, None, "all traffic"),
+            (Some(0), Some("voice"), "0 voice flows"),
+            (Some(1), Some("voice"), "1 voice flow"),
+        ];
+        for (flows, class, what) in told {
+            assert_eq!(handover(flows, class), format!("{what} moved from wifi to lte (down)"));
+        }
     }
 }

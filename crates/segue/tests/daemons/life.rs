@@ -12,6 +12,7 @@ over_both! { among_others:
     an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families
     a_signal_leaves_nothing_behind
     a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up
+    an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone
 }
 
 fn an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families(datapath: &'static str) {
@@ -100,4 +101,36 @@ fn a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up(datapa
     assert_eq!(inner(&up(&host)), first);
     one_datagram(world.net.host(), echo.address).expect("the tunnel again");
     assert_eq!(anchor.status()["hosts"][0]["name"], "laptop");
+}
+
+fn an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone(
+    datapath: &'static str,
+) {
+    let Some(world) = World::new(datapath) else { return };
+    let node = world.net.host();
+    let rules = || -> Vec<String> {
+        inventory(node).into_iter().filter(|line| line.contains(" rule: ")).collect()
+    };
+    let bare = rules();
+    let (_anchor, host) = world.running();
+    let before = rules();
+    assert_eq!(before.len(), bare.len() + 4, "two of each family: {before:#?}");
+    let config = world.file(
+        "beside.toml",
+        "device = \"segue1\"\nport = 5105\nsignal_port = 5106\npool_v4 = \"10.78.0.0/24\"\n\
+         pool_v6 = \"fd5e:67e1::/64\"\n",
+    );
+    let state = world.path("beside.db");
+    let args =
+        ["anchor", "--datapath", datapath, "-c", &config, "--state", state.to_str().unwrap()];
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let mut beside = Daemon::start(node, world.path("beside"), &args);
+        beside.wait("the anchor beside the host answers", |_| true);
+        assert_eq!(rules(), before, "while it runs");
+        beside.end(signal);
+        assert_eq!(rules(), before, "after {signal}");
+    }
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    let (from, _) = one_datagram(node, echo.address).expect("the host goes on");
+    assert_eq!(from.ip(), inner(&host.status()).0);
 }

@@ -37,6 +37,7 @@ use segue_netem::{Change, Jitter, LinkSpec, Loss, Profile, Queue};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use crate::config::printable;
 use crate::units;
 
 /// A network as described, checked as far as that goes without building it.
@@ -180,11 +181,13 @@ pub fn read(path: &Path) -> Result<Plan> {
     parse(&text).map_err(|e| anyhow!("{name}:{e}"))
 }
 
-fn parse(text: &str) -> Result<Plan, String> {
-    let plan: Plan = toml::from_str(text).map_err(|e| {
-        let message = e.message().replace('\n', " ");
-        at(text, e.span().map_or(0, |s| s.start), &message)
-    })?;
+/// Reads the text of such a file.
+///
+/// # Errors
+/// `LINE: KEY: message`, in one line.
+pub fn parse(text: &str) -> Result<Plan, String> {
+    let plan: Plan =
+        toml::from_str(text).map_err(|e| at(text, e.span().map_or(0, |s| s.start), e.message()))?;
     for link in &plan.links {
         for end in &link.ends {
             let node = &end.get_ref().node;
@@ -205,10 +208,10 @@ fn at(text: &str, offset: usize, message: &str) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     let line = text.lines().nth(number - 1).unwrap_or_default();
-    match line.split_once('=') {
+    printable(&match line.split_once('=') {
         Some((key, _)) => format!("{number}: {}: {message}", key.trim()),
         None => format!("{number}: {message}"),
-    }
+    })
 }
 
 fn end(text: &str) -> Result<EndText, String> {

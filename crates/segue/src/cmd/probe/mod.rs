@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use nix::net::if_::if_nameindex;
 use segue_clock::Span;
 use segue_keepalive::{Config, Tau};
 use segue_wire::ProbeKey;
@@ -122,6 +123,9 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let output = screen::Output { json: args.json, quiet: args.quiet };
     let config = config(args)?;
+    if let Some(name) = &args.interface {
+        check_interface(name)?;
+    }
     if let Some(address) = &args.listen {
         let address = target::listen_address(address)?;
         return listen::run(address, args.interface.as_deref(), key, config, output);
@@ -162,13 +166,28 @@ fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     let mut text = String::new();
     // A key has 32 digits; reading stops long before a wrong file fills the memory.
     file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
+    parse_key(&text).with_context(|| {
+        format!("key file {name} must hold 32 hexadecimal digits and nothing else")
+    })
+}
+
+/// The key in the text of a key file: 32 hexadecimal digits, with white space around them at most.
+pub fn parse_key(text: &str) -> Option<ProbeKey> {
     let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
-    match digits {
-        Some(digits) if digits.len() == 32 => {
-            Ok(ProbeKey(std::array::from_fn(|i| (digits[2 * i] << 4 | digits[2 * i + 1]) as u8)))
-        }
-        _ => bail!("key file {name} must hold 32 hexadecimal digits and nothing else"),
-    }
+    let digits = digits.filter(|digits| digits.len() == 32)?;
+    Some(ProbeKey(std::array::from_fn(|i| (digits[2 * i] << 4 | digits[2 * i + 1]) as u8)))
+}
+
+/// Fails if the interface that the operator named is not there.
+fn check_interface(name: &str) -> anyhow::Result<()> {
+    let present = if_nameindex().context("cannot list the interfaces")?;
+    let names: Vec<_> = present.iter().map(|i| i.name().to_string_lossy()).collect();
+    ensure!(
+        names.iter().any(|present| present == name),
+        "there is no interface {name:?} here; there are {}",
+        names.join(", ")
+    );
+    Ok(())
 }
 
 /// Bytes that nobody can guess.
