@@ -1,6 +1,6 @@
 //! Which path each flow should use.
 //!
-//! A flow has a [`Class`] ([`classify`]); a class has a [`Score`] on each path ([`score`]); and
+//! A flow has a [`Class`] ([`classify`]); a class has a [`Score`] on each path ([`score()`]); and
 //! [`Steering`] turns the scores into [`Decision`]s that do not flap and that can be explained.
 //! Flows follow their class. Whoever pins a single flow does so himself, past this crate.
 //!
