@@ -1,10 +1,10 @@
 //! The datapath for kernels, containers and unprivileged user namespaces without eBPF: a TUN
 //! descriptor and UDP sockets.
 //!
-//! Two threads own the packets. [`egress`] reads super-packets from the TUN device, finds their path
-//! ([`flows`]), finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment
-//! ([`path`], [`socket`]). [`ingress`] takes batches from all sockets, checks them, answers probes
-//! ([`probes`]) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
+//! Two threads own the packets. `egress` reads super-packets from the TUN device, finds their path
+//! (`flows`), finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment
+//! (`path`, `socket`). `ingress` takes batches from all sockets, checks them, answers probes
+//! (`probes`) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
 //! that is taken once a batch and never held during a system call; counters have a lock for each path
 //! and direction, so that a probe carries exactly what left before it.
 //!

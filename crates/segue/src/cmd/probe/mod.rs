@@ -1,7 +1,7 @@
 //! `segue probe`: measurement alone, without tunnels and without root.
 //!
-//! The client ([`client`]) sends the keepalive requests of a tunnel's path, and the listener
-//! ([`listen`]) answers them; the packets are those of `segue_wire::probe`. Where a tunnel's index and
+//! The client (`client`) sends the keepalive requests of a tunnel's path, and the listener
+//! (`listen`) answers them; the packets are those of `segue_wire::probe`. Where a tunnel's index and
 //! cookie come from its registration, here the client draws both at random for each target and run,
 //! and the listener repeats them: they name the measurement session, so that a client that starts
 //! again is a new one, and one whose address changes is not.
