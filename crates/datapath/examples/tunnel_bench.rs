@@ -74,7 +74,7 @@ impl Carrier {
     }
 }
 
-/// Least rate, as a share of the bare wire's.
+/// Least rate on a wire with offloads whole, as a share of the bare wire's.
 const RATE_BAR: f64 = 0.85;
 
 /// Most processor time for a gigabyte, as a multiple of VXLAN's. There is no GRO behind TC
@@ -161,14 +161,12 @@ fn print_table(medians: &BTreeMap<(bool, Carrier), Sample>) {
             .get(&(whole, Carrier::Vxlan))
             .map_or(f64::NAN, |v| s.own_s_per_gb / v.own_s_per_gb);
         let bars = match carrier {
-            Carrier::Segue | Carrier::SegueXdp => format!(
-                "rate {} {RATE_BAR:.2}: {}, CPU {} {:.2}: {}",
-                '\u{2265}',
-                verdict(rate >= RATE_BAR),
-                '\u{2264}',
-                cpu_bar(whole),
-                verdict(cpu <= cpu_bar(whole))
-            ),
+            Carrier::Segue | Carrier::SegueXdp => {
+                let cpu = verdict(cpu <= cpu_bar(whole));
+                let cpu = format!("CPU \u{2264} {:.2}: {cpu}", cpu_bar(whole));
+                let rate = verdict(rate >= RATE_BAR);
+                if whole { format!("rate \u{2265} {RATE_BAR:.2}: {rate}, {cpu}") } else { cpu }
+            }
             Carrier::VxlanBesideXdp => "for reference: what XDP itself costs here".into(),
             Carrier::Bare | Carrier::Vxlan => String::new(),
         };
