@@ -37,7 +37,9 @@ fn no_connection_breaks_and_the_flows_move_within_the_bound_and_back() {
         assert!(result["tcp"]["bytes"].as_u64() > Some(1_000_000), "{}", result["tcp"]);
         assert!(result["datapath"].as_str().is_some_and(|d| d.starts_with(datapath)), "{result}");
         let handovers = result["handovers"].as_array().expect("a list");
-        let forced = handovers.iter().find(|h| h["cause"] == "down").expect("a forced handover");
+        // A response under way when the silence begins makes the uplink's death show first.
+        let forced = handovers.iter().find(|h| h["detection_ms"].is_number());
+        let forced = forced.expect("a forced handover");
         let figure = |key: &str| forced[key].as_f64().unwrap_or_else(|| panic!("{key}: {forced}"));
         // A busy machine delays the verdict: a second is allowed for that, and the figure is printed.
         assert!(figure("detection_ms") <= figure("bound_ms") + 1_000.0, "{forced}");
