@@ -33,6 +33,10 @@ bench:
 	$(CARGO) build --release --examples -p segue-datapath
 	target/release/examples/tunnel_bench
 	target/release/examples/user_bench
+	$(CARGO) build --release -p segue
+	target/release/segue bench probes
+	$(CARGO) test -p segue-bench -- --ignored --nocapture raw_frames_and_sending
+	$(CARGO) test -p segue --test bars -- --ignored --nocapture errors_of_round_trip_times
 
 ## Every parser against a fuzzer, FUZZ_SECONDS each; what must hold is in docs/fuzzing.md.
 FUZZ_SECONDS ?= 60
@@ -45,6 +49,11 @@ fuzz:
 
 ## The long ones: every test three times over, ten minutes of each fuzzer.
 soak:
+	$(CARGO) test -p segue --test reproduce -- --ignored
+	$(CARGO) test -p segue-datapath --lib -- --ignored --nocapture averages
+	$(CARGO) test -p segue-datapath --test ebpf -- --ignored --nocapture ten_thousand_paths
+	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
+	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 

@@ -1,21 +1,24 @@
-//! Compiles the eBPF programs and generates their Rust skeleton.
+//! Compiles the eBPF programs and generates their Rust skeletons.
 
 use std::env;
 use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCE: &str = "src/bpf/segue.bpf.c";
+/// Objects by the names of their sources: the tunnel's packet path, and the STAMP reflector alone.
+const OBJECTS: [&str; 2] = ["segue", "reflector"];
 
 fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("segue.skel.rs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     // Debian keeps <asm/types.h> in a folder named after the architecture.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
-    SkeletonBuilder::new()
-        .source(SOURCE)
-        .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member", &include])
-        .build_and_generate(&out)
-        .expect("the eBPF programs compile; clang and libbpf's headers are needed");
+    for name in OBJECTS {
+        SkeletonBuilder::new()
+            .source(format!("src/bpf/{name}.bpf.c"))
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member", &include])
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .expect("the eBPF programs compile; clang and libbpf's headers are needed");
+    }
     println!("cargo::rerun-if-changed=src/bpf");
 }

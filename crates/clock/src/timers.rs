@@ -51,6 +51,11 @@ impl<K: Ord + Clone> Timers<K> {
         self.by_time.first().map(|(at, key)| (*at, key))
     }
 
+    /// The keys of the timers that are due at `now`, in the order in which they fire.
+    pub fn due(&self, now: Time) -> impl Iterator<Item = &K> {
+        self.by_time.iter().take_while(move |(at, _)| *at <= now).map(|(_, key)| key)
+    }
+
     /// Takes the earliest timer if it is due at `now`.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (at, _) = self.by_time.first()?;
@@ -74,6 +79,7 @@ mod tests {
         timers.set("a", Time(5));
         timers.set("c", Time(3));
         timers.set("c", Time(9));
+        assert_eq!(timers.due(Time(5)).copied().collect::<alloc::vec::Vec<_>>(), ["a", "b"]);
         assert_eq!(timers.pop_due(Time(4)), None);
         assert_eq!(timers.pop_due(Time(5)), Some("a"));
         assert_eq!(timers.pop_due(Time(5)), Some("b"));

@@ -370,6 +370,7 @@ impl Tunnel {
                     k: 3,
                     probe: Probe { seq: 1, ..Probe::default() },
                     held_since: 0,
+                    report: false,
                 };
                 datapath.send_probes(&[order])?;
             }
@@ -421,6 +422,7 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
         ifindex: if host { ifindex } else { 0 },
         gateway: None,
         owner: u32::from(!host),
+        probing: segue_keepalive::Probing::default(),
     };
     let entry = InnerEntry { owner: path.owner };
     datapath.set_path(if host { HOST } else { ANCHOR }, &path).map_err(|e| text(&e))?;

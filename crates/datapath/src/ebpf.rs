@@ -6,18 +6,30 @@
 //! `detach` must be called in the same one. One thread of its own reads the TUN device and the events.
 
 mod attach;
+mod batch;
 mod convert;
 mod device;
+mod features;
+mod load;
 mod locals;
+#[cfg(test)]
+mod many;
+mod neighbour;
 #[cfg(test)]
 mod packets;
 mod reader;
+mod reading;
+#[cfg(test)]
+mod reflect;
 mod skel;
+mod stamp;
 mod tables;
+#[cfg(test)]
+mod trace;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,27 +37,40 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use libbpf_rs::MapHandle;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use segue_linux::clock::{monotonic, realtime_ns};
-use segue_wire::{DropReason, FlowKey};
+use nix::sys::socket::SockFlag;
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use segue_clock::{Span, Time};
+use segue_keepalive::{Reading, Tau};
+use segue_linux::clock::monotonic;
+use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::convert::{PATH_USED, kernel_order, kernel_path};
+use self::batch::{Batch, Hop, ORDERS_MIN};
+use self::convert::{
+    PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
+    kernel_order, kernel_path, kernel_route, kernel_scale, kernel_sweep,
+};
 use self::device::{DeviceKind, Injector, Tun};
+use self::load::load;
 use self::locals::Watch;
-use self::reader::Shore;
-use self::skel::{SegueSkelBuilder, Shared, endpoint, path_config, path_state};
-use self::tables::{Tables, kernel, unmapped};
+use self::reader::{Shore, outer_ethertype};
+use self::reading::Totals;
+use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
+use self::stamp::StampMaps;
+pub use self::stamp::{StampAnswers, StampOptions};
+use self::tables::unmapped;
+use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
 };
 
-const MARK_PROBE: u32 = 0x5e60_e001;
-const MARK_AGAIN: u32 = 0x5e60_e002;
-const PATH_VIA: u32 = 2;
-const PATH_VIA_ONE_WAY: u32 = 4;
+const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
+const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
+const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
+/// `SCALES_MAX` of segue.bpf.h.
+const SCALES_MAX: usize = 16;
 
 /// Where XDP decapsulates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,11 +93,13 @@ pub struct EbpfOptions {
     /// Attach through tcx where the kernel has it (6.6 and later). Without, filters of the clsact
     /// queueing discipline are used.
     pub tcx: bool,
+    /// Answer STAMP too, on the attached interfaces.
+    pub stamp: Option<StampOptions>,
 }
 
 impl Default for EbpfOptions {
     fn default() -> EbpfOptions {
-        EbpfOptions { xdp: Xdp::Auto, tcx: true }
+        EbpfOptions { xdp: Xdp::Auto, tcx: true, stamp: None }
     }
 }
 
@@ -86,18 +113,41 @@ struct Interface {
 struct Programs {
     egress: OwnedFd,
     ingress: OwnedFd,
+    /// Ingress of interfaces without frame header.
+    bare: OwnedFd,
     xdp: OwnedFd,
+    /// Of the programs that ingress hands to; the kernel empties it when nobody holds it.
+    _reflectors: MapHandle,
+    stamp: StampMaps,
+}
+
+/// A path as it was set.
+struct Path {
+    config: path_config,
+    /// The remote end; `None` at an anchor, which learns it.
+    remote: Option<SocketAddr>,
+    /// A host's next hop.
+    hop: Option<Hop>,
+    taus: [Tau; 2],
+    mode: Mode,
+    totals: Totals,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
 pub struct Ebpf {
+    /// While it is open the kernel stamps what arrives, before it waits for a processor.
+    _stamps: OwnedFd,
     interfaces: BTreeMap<u32, Interface>,
     egress: Option<Attached>,
     programs: Programs,
-    paths: BTreeMap<u32, path_config>,
+    paths: BTreeMap<u32, Path>,
+    /// The sets of time constants that the programs have.
+    scales: Vec<[Tau; 2]>,
     max_paths: u32,
     options: EbpfOptions,
-    probes: Injector,
+    batch: Batch,
+    /// Responses that the programs have begun to hold.
+    held: Waiting,
     shore: Arc<Shore>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -123,14 +173,19 @@ impl Ebpf {
     ) -> Result<Ebpf, DatapathError> {
         attach::messages_to_log();
         let tun = Tun::create(setup)?;
-        let (programs, tables) = load(setup, tun.ifindex)?;
+        let (programs, tables, batch) = load(setup, tun.ifindex, options.stamp)?;
         tables.set_alive(monotonic())?;
+        programs.stamp.set_clock()?;
         let watch = Watch::open()?;
+        let stamps = stamp_arrivals().map_err(|source| DatapathError::Kernel {
+            what: "have arriving packets stamped",
+            source,
+        })?;
         locals::refresh(&tables)?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
         let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
-        let shore = Arc::new(Shore::new(tun, tables, setup.role, again));
+        let shore = Arc::new(Shore::new(tun, tables, setup.role, again, probes));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
         let (stop, stopped) =
             UnixStream::pair().map_err(failed("make the packet path's stop signal"))?;
@@ -146,13 +201,16 @@ impl Ebpf {
             })
             .map_err(failed("start the packet path's thread"))?;
         Ok(Ebpf {
+            _stamps: stamps,
             interfaces: BTreeMap::new(),
             egress: Some(egress),
             programs,
             paths: BTreeMap::new(),
+            scales: Vec::new(),
             max_paths: setup.max_paths,
             options,
-            probes,
+            batch,
+            held: Waiting::default(),
             shore,
             stop: Some(stop),
             thread: Some(thread),
@@ -168,69 +226,83 @@ impl Ebpf {
     }
 
     /// Where the programs send packets of a path at this moment.
-    fn endpoint(&self, slot: u32, state: &path_state) -> Option<endpoint> {
-        let learned = state.learned[(state.current & 1) as usize];
-        let path = self.paths.get(&slot)?;
-        let used = if learned.family == 0 { path.endpoint } else { learned };
-        (used.family != 0).then_some(used)
+    fn remote(&self, slot: u32, state: &path_state) -> Option<SocketAddr> {
+        let learned = &state.endpoint;
+        let learned = (learned.local != 0)
+            .then(|| SocketAddr::new(unmapped(learned.remote), u16::from_be(learned.remote_port)));
+        learned.or(self.paths.get(&slot)?.remote)
+    }
+
+    /// Whether so many orders may be worth a batch.
+    fn can_batch(&self, orders: &[ProbeOrder]) -> bool {
+        self.shore.role == Role::Host && orders.len() >= ORDERS_MIN
+    }
+
+    /// Sends probes through the TUN device's program, each a packet.
+    fn send_alone(&self, orders: &[&ProbeOrder]) {
+        let packets: Vec<_> =
+            orders.iter().map(|o| (kernel_order(o), self.ethertype(o.slot))).collect();
+        self.shore.send_probes(&packets);
+    }
+
+    /// The outer EtherType of a probe on a path, which the packet with its order must have. Only a path
+    /// without an address of its own has to be asked for.
+    fn ethertype(&self, slot: u32) -> u16 {
+        let known = self.paths.get(&slot).and_then(|path| path.remote);
+        let remote = known.or_else(|| self.remote(slot, &self.shore.tables.state(slot)));
+        outer_ethertype(remote.map_or(4, |remote| family(remote.ip()) as u8))
+    }
+
+    /// Requests that ride say of what was heard the same as the one ordered last.
+    fn hear(&mut self, order: &ProbeOrder) {
+        let rides = self.paths.get(&order.slot).map_or(0, |path| path.config.flags) & PATH_RIDES;
+        if rides != 0 && order.kind == ProbeKind::Request {
+            self.set_heard(&[order.slot], order.probe.heard);
+        }
+    }
+
+    /// The entry of a set of time constants, written if it is new.
+    fn scale(&mut self, taus: [Tau; 2]) -> Result<u8, DatapathError> {
+        if let Some(entry) = self.scales.iter().position(|known| *known == taus) {
+            return Ok(entry as u8);
+        }
+        let unused = |known: &[Tau; 2]| self.paths.values().all(|path| path.taus != *known);
+        let entry = match self.scales.len() {
+            SCALES_MAX => self.scales.iter().position(unused).ok_or_else(|| {
+                let source = io::ErrorKind::OutOfMemory.into();
+                DatapathError::Kernel { what: "keep more than 16 sets of time constants", source }
+            })?,
+            len => len,
+        };
+        self.shore.tables.set_scale(entry as u32, &kernel_scale(&taus))?;
+        match self.scales.get_mut(entry) {
+            Some(known) => *known = taus,
+            None => self.scales.push(taus),
+        }
+        Ok(entry as u8)
+    }
+
+    /// Begins a path: off first, so that nothing counts while the counters are cleared.
+    fn clear(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
+        self.shore.tables.set_path(slot, &path_config::default())?;
+        if self.shore.role == Role::Host {
+            self.shore.tables.clear_host(slot)?;
+        }
+        self.shore.tables.set_state(slot, state)
     }
 }
 
-fn load(setup: &Setup, tun_ifindex: u32) -> Result<(Programs, Tables), DatapathError> {
-    let mut storage = MaybeUninit::uninit();
-    let mut open = SegueSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(|e| kernel("open the eBPF programs", &e))?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.port = setup.port.to_be();
-        rodata.is_anchor = u8::from(setup.role == Role::Anchor);
-        rodata.mark = setup.mark;
-        rodata.tun_ifindex = tun_ifindex;
-        // Only has to differ from what other programs leave in the metadata, and be non-zero.
-        rodata.meta_magic = (realtime_ns() as u32 ^ std::process::id().rotate_left(16)) | 1;
-    }
-    let sized = |result: Result<(), libbpf_rs::Error>| {
-        result.map_err(|e| kernel("size the eBPF tables", &e))
-    };
-    sized(open.maps.segue_paths.set_max_entries(setup.max_paths.max(1)))?;
-    sized(open.maps.segue_state.set_max_entries(setup.max_paths.max(1)))?;
-    sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
-    let skel = open.load().map_err(|e| kernel("load the eBPF programs", &e))?;
-    let fd = |program: &dyn AsFd| {
-        program
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })
-    };
-    let programs = Programs {
-        egress: fd(&skel.progs.segue_egress)?,
-        ingress: fd(&skel.progs.segue_ingress)?,
-        xdp: fd(&skel.progs.segue_xdp)?,
-    };
-    let maps = &skel.maps;
-    let all = [
-        MapHandle::try_from(&maps.segue_paths),
-        MapHandle::try_from(&maps.segue_state),
-        MapHandle::try_from(&maps.segue_flows),
-        MapHandle::try_from(&maps.segue_inner),
-        MapHandle::try_from(&maps.segue_locals),
-        MapHandle::try_from(&maps.segue_drops),
-        MapHandle::try_from(&maps.segue_alive),
-        MapHandle::try_from(&maps.segue_events),
-    ]
-    .map(|map| map.map_err(|e| kernel("keep an eBPF table", &e)));
-    let [paths, state, flows, inner, locals, drops, alive, events] = all;
-    let tables = Tables {
-        paths: paths?,
-        state: state?,
-        flows: flows?,
-        inner: inner?,
-        locals: locals?,
-        drops: drops?,
-        alive: alive?,
-        events: events?,
-    };
-    Ok((programs, tables))
+/// A socket that wants arrival stamps: with one open, the kernel takes them of all packets.
+fn stamp_arrivals() -> io::Result<OwnedFd> {
+    let family = nix::sys::socket::AddressFamily::Inet;
+    let kind = nix::sys::socket::SockType::Datagram;
+    let socket = nix::sys::socket::socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    nix::sys::socket::setsockopt(&socket, ReceiveTimestampns, &true)?;
+    Ok(socket)
+}
+
+fn same_cookies(a: &path_config, b: &path_config) -> bool {
+    (a.tx_cookie, a.rx_cookie) == (b.tx_cookie, b.rx_cookie)
 }
 
 impl Datapath for Ebpf {
@@ -246,23 +318,26 @@ impl Datapath for Ebpf {
         if self.interfaces.contains_key(&ifindex) {
             return Ok(());
         }
+        if ifindex == self.shore.tun.ifindex {
+            return Err(DatapathError::Kernel {
+                what: "receive tunnel packets from the TUN device that they go to",
+                source: io::ErrorKind::InvalidInput.into(),
+            });
+        }
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",
             source,
         })?;
-        if !device.ethernet {
-            return Err(DatapathError::Kernel {
-                what: "receive from an interface without Ethernet frames",
-                source: io::ErrorKind::Unsupported.into(),
-            });
-        }
-        let program = self.programs.ingress.as_fd();
+        let program = match device.ethernet {
+            true => self.programs.ingress.as_fd(),
+            false => self.programs.bare.as_fd(),
+        };
         let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
             .outlive()
             .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
         let wanted = match self.options.xdp {
-            Xdp::Auto => !device.veth,
-            Xdp::On => true,
+            Xdp::Auto => device.ethernet && !device.veth,
+            Xdp::On => device.ethernet,
             Xdp::Off => false,
         };
         let xdp = if wanted {
@@ -282,25 +357,45 @@ impl Datapath for Ebpf {
 
     fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
-        let mut path = kernel_path(config);
-        if let Some(local) = config.local {
-            // The daemon may know of a new address before this half has heard of it.
-            self.shore.tables.add_local(local.ip())?;
+        if config.probing.encapsulation == Encapsulation::Upmt {
+            return Err(DatapathError::Upmt);
         }
+        let taus = config.probing.taus;
+        let mut path = kernel_path(config, self.scale(taus)?);
+        let ends = both_ends(config);
+        let endpoint = match ends {
+            Some((local, remote)) => {
+                // The daemon may know of a new address before this half has heard of it.
+                let number = self.shore.tables.add_local(local.ip())?;
+                kernel_endpoint(remote, config.ifindex, number)
+            }
+            None => endpoint::default(),
+        };
+        let mut totals = Totals::default();
         match self.paths.get(&slot) {
-            Some(old) if (old.tx_cookie, old.rx_cookie) == (path.tx_cookie, path.rx_cookie) => {
-                path.flags = old.flags;
-                path.via_slot = old.via_slot;
-                path.heard = old.heard;
+            Some(old) if same_cookies(&old.config, &path) => {
+                path.flags |= old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET);
+                path.via_slot = old.config.via_slot;
+                path.heard = old.config.heard;
+                totals = old.totals;
             }
-            _ => {
-                // Off first, so that nothing counts while the counters are cleared.
-                self.shore.tables.set_path(slot, &path_config::default())?;
-                self.shore.tables.set_state(slot, &path_state::default())?;
+            // An anchor's endpoint is the programs' from then on.
+            _ if self.shore.role == Role::Anchor => {
+                self.clear(slot, &path_state { endpoint, ..path_state::default() })?;
             }
+            _ => self.clear(slot, &path_state::default())?,
+        }
+        if self.shore.role == Role::Host {
+            self.shore.tables.set_route(slot, &kernel_route(endpoint, config.gateway))?;
         }
         self.shore.tables.set_path(slot, &path)?;
-        self.paths.insert(slot, path);
+        let (remote, mode) = (ends.map(|(_, remote)| remote), config.probing.mode);
+        let hop = remote.map(|remote| Hop {
+            ifindex: config.ifindex,
+            next: config.gateway.unwrap_or(remote.ip()),
+            v6: family(remote.ip()) == 6,
+        });
+        self.paths.insert(slot, Path { config: path, remote, hop, taus, mode, totals });
         Ok(())
     }
 
@@ -316,29 +411,55 @@ impl Datapath for Ebpf {
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get_mut(&slot) else { return Ok(()) };
-        path.flags = PATH_USED;
-        path.via_slot = 0;
+        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY);
+        path.config.via_slot = 0;
         if let Some(via) = via {
             if via.slot >= self.max_paths {
                 return Err(DatapathError::Slot { slot: via.slot, max: self.max_paths });
             }
-            path.flags |= PATH_VIA | if via.one_way { PATH_VIA_ONE_WAY } else { 0 };
-            path.via_slot = via.slot;
+            path.config.flags |= PATH_VIA | if via.one_way { PATH_VIA_ONE_WAY } else { 0 };
+            path.config.via_slot = via.slot;
         }
-        self.shore.tables.set_path(slot, path)
+        self.shore.tables.set_path(slot, &path.config)
     }
 
     fn set_heard(&mut self, slots: &[u32], heard: u16) {
         for slot in slots {
             let Some(path) = self.paths.get_mut(slot) else { continue };
-            if path.heard == heard {
+            if path.config.heard == heard {
                 continue;
             }
-            path.heard = heard;
-            if let Err(error) = self.shore.tables.set_path(*slot, path) {
+            path.config.heard = heard;
+            if let Err(error) = self.shore.tables.set_path(*slot, &path.config) {
                 tracing::warn!(slot, %error, "a path's heard paths could not be written");
             }
         }
+    }
+
+    fn set_quiet(&mut self, slot: u32, quiet: bool) {
+        let Some(path) = self.paths.get_mut(&slot) else { return };
+        let flags = path.config.flags & !PATH_QUIET | if quiet { PATH_QUIET } else { 0 };
+        if path.config.flags == flags {
+            return;
+        }
+        path.config.flags = flags;
+        if let Err(error) = self.shore.tables.set_path(slot, &path.config) {
+            tracing::warn!(slot, %error, "a path could not be made quiet, or loud");
+        }
+    }
+
+    fn reading(&mut self, slot: u32) -> Option<Reading> {
+        let path = self.paths.get_mut(&slot)?;
+        let state = self.shore.tables.state(slot);
+        let host = match self.shore.role {
+            Role::Host => Some(self.shore.tables.host(slot)?),
+            Role::Anchor => None,
+        };
+        Some(reading::read(&state, host.as_ref(), path.mode, &mut path.totals, monotonic()))
+    }
+
+    fn measures(&self) -> bool {
+        true
     }
 
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
@@ -363,31 +484,71 @@ impl Datapath for Ebpf {
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
-        let mut packets = Vec::with_capacity(orders.len());
+        orders.iter().try_for_each(|order| self.check_slot(order.slot))?;
+        let mut alone = Vec::new();
+        let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
+        let batches = self.can_batch(orders);
         for order in orders {
-            self.check_slot(order.slot)?;
             let Some(path) = self.paths.get(&order.slot) else {
                 self.shore.count(DropReason::NoRemote, 1);
                 continue;
             };
-            // The packet must already be of the outer family; only a path without an address of its
-            // own has to be asked for.
-            let family = match path.endpoint.family {
-                0 => self
-                    .endpoint(order.slot, &self.shore.tables.state(order.slot))
-                    .map(|e| e.family),
-                family => Some(family),
-            };
-            let ethertype = match family {
-                Some(6) => libc::ETH_P_IPV6,
-                _ => libc::ETH_P_IP,
-            };
-            packets.push((kernel_order(order), ethertype as u16));
+            let hop = path.hop.filter(|_| batches && order.kind == ProbeKind::Request);
+            if path.config.flags & PATH_RIDES != 0 {
+                self.hear(order);
+            }
+            match (hop, together.last_mut()) {
+                (Some(hop), Some((last, orders))) if *last == hop => orders.push(order),
+                (Some(hop), _) => together.push((hop, vec![order])),
+                (None, _) => alone.push(order),
+            }
         }
-        let batch: Vec<(&[u8], u16)> = packets.iter().map(|(o, e)| (o.bytes(), *e)).collect();
-        let full = self.probes.send(&batch);
-        self.shore.count(DropReason::QueueFull, full);
+        // Runs of orders over one next hop, those of the same one put together.
+        together.sort_by_key(|(hop, _)| *hop);
+        together.dedup_by(|(hop, later), (kept, orders)| {
+            let same = hop == kept;
+            if same {
+                orders.append(later);
+            }
+            same
+        });
+        for (hop, orders) in together {
+            // The first asks for the neighbour, and keeps it fresh.
+            let ahead = if orders.len() < ORDERS_MIN { orders.len() } else { 1 };
+            let (first, rest) = orders.split_at(ahead);
+            self.send_alone(first);
+            for chunk in rest.chunks(self.batch.room()) {
+                if !self.batch.send(hop, chunk) {
+                    alone.extend(chunk);
+                }
+            }
+        }
+        self.send_alone(&alone);
         Ok(())
+    }
+
+    fn sweep(&mut self, now: Time) -> Option<Time> {
+        let rides = |path: &&Path| path.config.flags & PATH_RIDES != 0;
+        let shortest = self.paths.values().filter(rides).map(|path| path.config.t_ka_us).min();
+        if self.shore.role == Role::Host {
+            return None;
+        }
+        // As many as there is room for: more may come all the time.
+        for _ in 0..self.max_paths {
+            let Some(held) = self.shore.tables.pop_held() else { break };
+            // Times of the programs are modulo 2³² µs.
+            let left = held.until_us.wrapping_sub(now.micros32()) as i32;
+            let until = Time(now.0.saturating_add_signed(i64::from(left) * 1000));
+            self.held.note(held.slot, until);
+        }
+        let due: Vec<u32> = std::iter::from_fn(|| self.held.pop_due(now)).collect();
+        let orders: Vec<_> =
+            due.iter().map(|slot| (kernel_sweep(*slot), self.ethertype(*slot))).collect();
+        self.shore.send_probes(&orders);
+        // One that is held from now on waits for the shortest period at least.
+        let next = self.held.next();
+        let soonest = shortest.map(|us| now + Span::from_micros(us.into()));
+        next.into_iter().chain(soonest).min()
     }
 
     fn inject(&mut self, packet: MissPacket) {
@@ -399,9 +560,7 @@ impl Datapath for Ebpf {
             return PathCounters::default();
         }
         let state = self.shore.tables.state(slot);
-        let remote = self
-            .endpoint(slot, &state)
-            .map(|e| SocketAddr::new(unmapped(e.remote), u16::from_be(e.remote_port)));
+        let remote = self.remote(slot, &state);
         PathCounters {
             tx_packets: state.tx_packets,
             rx_packets: state.rx_packets,
@@ -425,6 +584,11 @@ impl Datapath for Ebpf {
     fn heartbeat(&mut self) {
         if let Err(error) = self.shore.tables.set_alive(monotonic()) {
             tracing::warn!(%error, "the heartbeat could not be written");
+        }
+        if self.options.stamp.is_some()
+            && let Err(error) = self.programs.stamp.set_clock()
+        {
+            tracing::warn!(%error, "the time of day could not be written");
         }
     }
 }

@@ -22,6 +22,11 @@ pub enum DatapathError {
         /// Number of slots.
         max: u32,
     },
+    /// A path with UPMT's packets, which this datapath does not carry.
+    #[error(
+        "encapsulation \"upmt\" is carried in user space only: set datapath = \"user\", or use \"segue\""
+    )]
+    Upmt,
     /// A table in the kernel is full.
     #[error("the {what} table is full")]
     Full {

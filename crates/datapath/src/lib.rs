@@ -12,6 +12,7 @@ mod error;
 mod misses;
 mod types;
 
+pub use ebpf::{StampAnswers, StampOptions};
 pub use error::DatapathError;
 pub use types::{
     Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
@@ -21,6 +22,8 @@ pub use types::{
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use segue_clock::Time;
+use segue_keepalive::Reading;
 use segue_wire::{DropReason, FlowKey};
 
 /// What a daemon asks of the packet path. Slots number the paths of this end; a path's slot is the
@@ -30,8 +33,8 @@ pub trait Datapath: Send {
     fn kind(&self) -> Kind;
     /// Index of the TUN device.
     fn tun_ifindex(&self) -> u32;
-    /// Starts to receive tunnel packets on an interface (the eBPF half: an Ethernet one); does nothing
-    /// if it already does.
+    /// Starts to receive tunnel packets on an interface, with Ethernet frames or without; does nothing if
+    /// it already does.
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError>;
     /// Stops to receive tunnel packets on an interface; does nothing if it does not, or is gone.
     fn detach(&mut self, ifindex: u32);
@@ -54,8 +57,32 @@ pub trait Datapath: Send {
     fn flows(&mut self) -> Vec<FlowEntry>;
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
-    /// The `heard` word that answers and unsolicited responses of these paths carry from now on.
+    /// The `heard` word that answers, unsolicited responses and requests that ride carry from now on on
+    /// these paths. An ordered request sets it too.
     fn set_heard(&mut self, slots: &[u32], heard: u16);
+    /// Whether probes that say nothing new are kept from the daemon (a datapath that measures by
+    /// itself only). A new path is not quiet.
+    fn set_quiet(&mut self, slot: u32, quiet: bool) {
+        let _ = (slot, quiet);
+    }
+    /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
+    /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and
+    /// `last_sent` mean something.
+    fn reading(&mut self, slot: u32) -> Option<Reading> {
+        let _ = slot;
+        None
+    }
+    /// Whether a [`reading`](Datapath::reading) has estimates: the daemon's machines are then made with
+    /// [`segue_keepalive::Source::Readings`].
+    fn measures(&self) -> bool {
+        false
+    }
+    /// Sends the responses that have waited T_KA for a ride in vain, all in one go. Returns when to call
+    /// again; `None` while no response waits.
+    fn sweep(&mut self, now: Time) -> Option<Time> {
+        let _ = now;
+        None
+    }
     /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
     fn inject(&mut self, packet: MissPacket);
     /// Counters of a path, zero for an unknown one.

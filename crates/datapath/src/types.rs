@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use segue_clock::Time;
+use segue_keepalive::Probing;
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
 /// How to set a datapath up.
@@ -68,6 +69,8 @@ pub struct PathConfig {
     pub gateway: Option<IpAddr>,
     /// The host that the path belongs to (anchor); 0 at the host.
     pub owner: u32,
+    /// How it is probed.
+    pub probing: Probing,
 }
 
 /// To whom an inner address belongs: at an anchor the host that may send from it, at a host itself
@@ -128,11 +131,14 @@ pub struct ProbeOrder {
     /// Goes into the header.
     pub k: u8,
     /// All fields that are not the datapath's. Request: it fills `t_sc`, `sc` and
-    /// `dt = t_sc − held_since`. Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss − held_since`.
+    /// `dt = t_sc − held_since`; on a path with rides it numbers requests, and fills the echoes, too.
+    /// Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss − held_since`.
     pub probe: Probe,
     /// Request: t_Rc of the last response. Unsolicited: t_Rs of the last request. Microseconds
     /// modulo 2³².
     pub held_since: u32,
+    /// A request that reports the host's averages: its flag REPORT.
+    pub report: bool,
 }
 
 /// Which kind of probe.
@@ -156,6 +162,8 @@ pub struct ProbeEvent {
     pub kind: ProbeKind,
     /// K from its header.
     pub k: u8,
+    /// A request that reports the host's averages (flag REPORT).
+    pub report: bool,
     /// Its fields.
     pub probe: Probe,
     /// When it arrived, monotonic clock; kernel stamp if `kernel_stamp`.

@@ -4,7 +4,7 @@
 //! Two threads own the packets. `egress` reads super-packets from the TUN device, finds their path
 //! (`flows`), finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment
 //! (`path`, `socket`). `ingress` takes batches from all sockets, checks them, answers probes
-//! (`probes`) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
+//! (`probes`, or with the next data: `rides`) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
 //! that is taken once a batch and never held during a system call; counters have a lock for each path
 //! and direction, so that a probe carries exactly what left before it.
 //!
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
+use segue_clock::Time;
+use segue_keepalive::Reading;
 use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, FlowKey};
 use tun_rs::SyncDevice;
@@ -40,9 +42,11 @@ mod flows;
 mod ingress;
 mod path;
 mod probes;
+mod rides;
 pub mod segment;
 mod socket;
 mod tun;
+mod upmt;
 
 /// Most inner addresses.
 const MAX_INNER: usize = 1 << 20;
@@ -69,6 +73,8 @@ struct Shared {
     anchor: Vec<Arc<Socket>>,
     /// Sockets of paths, those about to be closed included, which a new path takes over.
     opened: Mutex<Vec<Weak<Socket>>>,
+    /// Responses that wait for a ride.
+    waiting: rides::Waiting,
 }
 
 /// The tables.
@@ -78,6 +84,8 @@ struct Core {
     inner: HashMap<IpAddr, InnerEntry>,
     flows: FlowTable,
     misses: Misses,
+    /// How packets without an index are told apart.
+    upmt: upmt::Table,
 }
 
 impl Core {
@@ -139,6 +147,7 @@ impl User {
             inner: HashMap::new(),
             flows: FlowTable::new(setup.max_flows),
             misses: Misses::default(),
+            upmt: upmt::Table::default(),
         };
         let wake = || tun::Wake::new().map_err(kernel("making an event descriptor"));
         let shared = Arc::new(Shared {
@@ -151,6 +160,7 @@ impl User {
             wake_ingress: wake()?,
             anchor,
             opened: Mutex::default(),
+            waiting: Mutex::default(),
         });
         let mut user = User { shared, tun, tun_ifindex, setup: setup.clone(), threads: Vec::new() };
         user.start("segue-egress", egress::run).map_err(kernel("starting a thread"))?;
@@ -245,11 +255,13 @@ impl Datapath for User {
         let mut core = lock(&self.shared.core);
         let cookies = |c: &PathConfig| (c.tx_cookie, c.rx_cookie);
         let kept = core.path(slot).filter(|old| cookies(&old.config) == cookies(config));
+        let is_kept = kept.is_some();
         let state = kept.map_or_else(Arc::<State>::default, |old| old.state.clone());
         {
             let mut current = lock(&state.endpoint);
             *current = endpoint(role, config, *current);
         }
+        core.upmt.set(slot, config, is_kept);
         let path = Path { slot, config: config.clone(), sockets, state };
         core.paths[slot as usize] = Some(Arc::new(path));
         drop(core);
@@ -264,6 +276,7 @@ impl Datapath for User {
         let mut core = lock(&self.shared.core);
         core.paths[slot as usize] = None;
         core.vias[slot as usize] = None;
+        core.upmt.remove(slot);
         drop(core);
         self.shared.wake_ingress.wake();
     }
@@ -306,7 +319,14 @@ impl Datapath for User {
         for order in orders {
             self.check(order.slot)?;
         }
-        let path = |slot| lock(&self.shared.core).path(slot).cloned();
+        let path = |slot| {
+            let core = lock(&self.shared.core);
+            let path = core.path(slot).cloned();
+            if self.setup.role == Role::Host {
+                path.iter().for_each(|path| upmt::address_requests(&core, path));
+            }
+            path
+        };
         for order in orders.iter().filter(|order| order.kind != ProbeKind::Response) {
             match path(order.slot) {
                 Some(path) => probes::send_order(&path, order, &self.shared.drops),
@@ -323,6 +343,16 @@ impl Datapath for User {
         for path in paths {
             lock(&path.state.tx).heard = Some(heard);
         }
+    }
+
+    /// What was sent on a path with rides, and nothing measured: the daemon sees every probe.
+    fn reading(&mut self, slot: u32) -> Option<Reading> {
+        let path = lock(&self.shared.core).path(slot).cloned();
+        path?.reading()
+    }
+
+    fn sweep(&mut self, now: Time) -> Option<Time> {
+        rides::sweep(&self.shared.core, &self.shared.waiting, &self.shared.drops, now)
     }
 
     fn inject(&mut self, packet: MissPacket) {

@@ -4,23 +4,27 @@
 
 mod frames;
 mod packets;
+mod stamp;
 mod text;
 mod tunnel;
 mod values;
 
 pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
+pub use stamp::stamp;
 pub use text::{anchor_config, control, host_config, join, lab_file, prefix, probe_key, units};
-pub use tunnel::{from_anchor, from_host, header, inner, probe};
+pub use tunnel::{from_anchor, from_host, header, inner, probe, ride, upmt};
 pub use values::{link, plan};
 
 /// A target: any bytes in, a panic where a property does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 19] = [
+pub const ALL: [(&str, Target); 22] = [
     ("header", header),
     ("probe", probe),
+    ("ride", ride),
+    ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),
     ("from_anchor", from_anchor),
@@ -38,6 +42,7 @@ pub const ALL: [(&str, Target); 19] = [
     ("plan", plan),
     ("link", link),
     ("frame", frame),
+    ("stamp", stamp),
 ];
 
 /// Takes the first `N` bytes of an input, zero where it is too short.

@@ -7,7 +7,10 @@ use segue_datapath::user::coalesce::Coalescer;
 use segue_datapath::user::dry_run::DryRun;
 use segue_datapath::user::segment::{Cut, VnetHeader};
 use segue_datapath::{InnerEntry, PathConfig, Role};
+use segue_keepalive::Probing;
+use segue_keepalive::seq::{Order, SeqWindow};
 use segue_wire::flow::Inner;
+use segue_wire::header::flags::RIDE_RESPONSE;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 
 use crate::take;
@@ -21,52 +24,95 @@ fn own() -> [IpAddr; 2] {
     [[10, 8, 0, 1].into(), [0xfd08, 0, 0, 0, 0, 0, 0, 1].into()]
 }
 
-/// What the rules say about one packet; `last_seq` is that of the last request or
-/// unsolicited response taken.
-enum Expected<'a> {
-    Packet(&'a [u8]),
-    Probe,
-    Refused(DropReason),
+/// What the rules say about one packet: the inner packet that is delivered, whether a probe is taken,
+/// and for what it, or a part of it, is refused.
+#[derive(Default)]
+struct Expected<'a> {
+    packet: Option<&'a [u8]>,
+    probe: bool,
+    refused: Vec<DropReason>,
 }
 
-fn expected<'a>(role: Role, packet: &'a [u8], last_seq: &mut Option<u32>) -> Expected<'a> {
-    let refused = |reason: DropReason| Expected::Refused(reason);
-    let header = match Header::parse(packet) {
-        Ok(header) => header,
-        Err(error) => return refused(error.into()),
-    };
-    if header.index != SLOT {
-        return refused(DropReason::UnknownIndex);
-    }
-    if header.cookie != COOKIE {
-        return refused(DropReason::Cookie);
-    }
-    match (header.packet_type, role) {
-        (PacketType::Data, _) => match Inner::parse(&packet[Header::LEN..]) {
-            Err(reason) => refused(reason),
-            Ok(inner) if role == Role::Host && !own().contains(&inner.key.dst) => {
-                refused(DropReason::InnerDestination)
-            }
-            Ok(inner) if role == Role::Anchor && !own().contains(&inner.key.src) => {
-                refused(DropReason::InnerSource)
-            }
-            Ok(inner) => Expected::Packet(&packet[Header::LEN..Header::LEN + inner.len]),
-        },
-        (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
-            match Probe::open(packet, &KEY) {
-                Err(error) => refused(error.into()),
-                Ok(probe) if role == Role::Anchor || header.flags != 0 => {
-                    let newer = |last: u32| (probe.seq.wrapping_sub(last) as i32) > 0;
-                    if last_seq.is_some_and(|last| !newer(last)) {
-                        return refused(DropReason::Replay);
-                    }
-                    *last_seq = Some(probe.seq);
-                    Expected::Probe
-                }
-                Ok(_) => Expected::Probe,
-            }
+/// An end that follows the rules. `last_seq` is that of the last request or unsolicited response taken.
+struct Rules {
+    role: Role,
+    rides: bool,
+    last_seq: Option<u32>,
+    responses: SeqWindow,
+}
+
+impl Rules {
+    fn expected<'a>(&mut self, packet: &'a [u8]) -> Expected<'a> {
+        let mut expected = Expected::default();
+        if let Err(reason) = self.take(packet, &mut expected) {
+            expected.refused.push(reason);
         }
-        _ => refused(DropReason::Type),
+        expected
+    }
+
+    fn take<'a>(
+        &mut self,
+        packet: &'a [u8],
+        expected: &mut Expected<'a>,
+    ) -> Result<(), DropReason> {
+        let header = Header::parse(packet)?;
+        if header.index != SLOT {
+            return Err(DropReason::UnknownIndex);
+        }
+        if header.cookie != COOKIE {
+            return Err(DropReason::Cookie);
+        }
+        match (header.packet_type, self.role) {
+            (PacketType::Data, _) => {
+                expected.packet = Some(self.data(&packet[Header::LEN..])?);
+            }
+            (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
+                let probe = Probe::open(packet, &KEY)?;
+                let numbered = self.role == Role::Anchor || header.flags != 0;
+                self.probe(probe, numbered)?;
+                expected.probe = true;
+            }
+            (PacketType::Ride, role) => {
+                let response = header.flags & RIDE_RESPONSE != 0;
+                if !self.rides || response != (role == Role::Host) {
+                    return Err(DropReason::Type);
+                }
+                let (probe, inner) = Probe::open_ride(packet, &KEY)?;
+                match self.probe(probe, !response) {
+                    Ok(()) => expected.probe = true,
+                    Err(reason) => expected.refused.push(reason),
+                }
+                expected.packet = Some(self.data(inner)?);
+            }
+            _ => return Err(DropReason::Type),
+        }
+        Ok(())
+    }
+
+    fn data<'a>(&self, body: &'a [u8]) -> Result<&'a [u8], DropReason> {
+        let inner = Inner::parse(body)?;
+        match self.role {
+            Role::Host if !own().contains(&inner.key.dst) => Err(DropReason::InnerDestination),
+            Role::Anchor if !own().contains(&inner.key.src) => Err(DropReason::InnerSource),
+            _ => Ok(&body[..inner.len]),
+        }
+    }
+
+    /// `numbered`: it must be newer than the last. Otherwise it is the answer to a request, and a path
+    /// with rides has sent none.
+    fn probe(&mut self, probe: Probe, numbered: bool) -> Result<(), DropReason> {
+        let newer = |last: u32| probe.seq.wrapping_sub(last) as i32 > 0;
+        if !numbered {
+            let never_sent = self.rides && newer(0);
+            let once = !never_sent
+                && matches!(self.responses.observe_once(probe.seq), Order::Newest | Order::Late);
+            return if once { Ok(()) } else { Err(DropReason::Replay) };
+        }
+        if self.last_seq.is_some_and(|last| !newer(last)) {
+            return Err(DropReason::Replay);
+        }
+        self.last_seq = Some(probe.seq);
+        Ok(())
     }
 }
 
@@ -78,6 +124,7 @@ pub fn receive(data: &[u8]) {
     let [choice, size] = take(&mut data);
     let role = if choice & 1 == 0 { Role::Host } else { Role::Anchor };
     let size = (choice & 2 != 0).then(|| usize::from(size).max(1));
+    let rides = choice & 32 != 0;
     let mut bytes = data.to_vec();
     for packet in bytes.chunks_mut(size.unwrap_or(data.len()).max(1)) {
         mend(packet, choice);
@@ -92,20 +139,23 @@ pub fn receive(data: &[u8]) {
         ifindex: 0,
         gateway: None,
         owner: OWNER,
+        probing: Probing { rides, ..Probing::default() },
     };
     let inner = own().map(|address| (address, InnerEntry { owner: OWNER }));
     let run = DryRun::new(role, &[(SLOT, path)], &inner).expect("descriptors for two events");
-    let mut last_seq = None;
+    let responses = SeqWindow::new();
+    let mut rules = Rules { role, rides, last_seq: None, responses };
     // Twice, so that replays are seen.
     for _ in 0..2 {
         let taken = run.receive(SocketAddr::from(([192, 0, 2, 9], 4000)), &bytes, size);
         let (mut packets, mut probes, mut refused) = (Vec::new(), 0, BTreeMap::new());
         let chunks = bytes.chunks(size.unwrap_or(bytes.len()).max(1));
         for packet in chunks.chain(bytes.is_empty().then_some(&[][..])) {
-            match expected(role, packet, &mut last_seq) {
-                Expected::Packet(inner) => packets.push(inner),
-                Expected::Probe => probes += 1,
-                Expected::Refused(reason) => *refused.entry(reason).or_insert(0) += 1,
+            let expected = rules.expected(packet);
+            packets.extend(expected.packet);
+            probes += usize::from(expected.probe);
+            for reason in expected.refused {
+                *refused.entry(reason).or_insert(0) += 1;
             }
         }
         assert_eq!(taken.packets, packets);
@@ -121,16 +171,20 @@ fn mend(packet: &mut [u8], choice: u8) {
         packet[4..8].copy_from_slice(&SLOT.to_be_bytes());
         packet[8..16].copy_from_slice(&COOKIE.to_be_bytes());
     }
+    let ride = packet.first() == Some(&0x11);
     if choice & 8 != 0
-        && packet.len() == Probe::PACKET_LEN
+        && (ride || packet.len() == Probe::PACKET_LEN)
         && let Ok(header) = Header::parse(packet)
         && let Some(probe) = packet[Header::LEN..].first_chunk()
     {
         let sealed = Probe::parse(probe).seal(&header, &KEY);
-        packet.copy_from_slice(&sealed);
+        if let Some(front) = packet.get_mut(..sealed.len()) {
+            front.copy_from_slice(&sealed);
+        }
     }
+    let inner_at = if ride { Probe::PACKET_LEN } else { Header::LEN };
     if choice & 16 != 0
-        && let Some(head) = packet.get_mut(Header::LEN..Header::LEN + 40)
+        && let Some(head) = packet.get_mut(inner_at..inner_at + 40)
     {
         let (address, at): (&[u8], _) = match (head[0] >> 4, choice & 1) {
             (4, 0) => (&[10, 8, 0, 1], 16),

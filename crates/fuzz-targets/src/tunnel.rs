@@ -3,6 +3,7 @@
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_wire::flow::Inner;
 use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
+use segue_wire::upmt::{ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, ProbeKey, WireError};
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,45 @@ pub fn inner(data: &[u8]) {
     };
     if plain {
         assert_eq!((inner.key.sport, inner.key.dport), ports);
+    }
+}
+
+/// A ride: sealed, its probe and inner packet come out as they went in; with any bit of the first 56
+/// bytes changed it is refused. Any bytes as they are: what opens is what was sealed.
+pub fn ride(data: &[u8]) {
+    let key = ProbeKey([42; 16]);
+    if let Ok((probe, inner)) = Probe::open_ride(data, &key) {
+        if let Ok(header) = Header::parse(data) {
+            assert_eq!([&probe.seal(&header, &key)[..], inner].concat(), data);
+        }
+        assert_eq!(Probe::open(data, &key).is_ok(), inner.is_empty());
+    }
+    let mut rest = data;
+    let [flags, k, bit_high, bit_low] = take(&mut rest);
+    let body: [u8; Probe::LEN] = take(&mut rest);
+    let header = Header { packet_type: PacketType::Ride, flags, k, index: 7, cookie: 9 };
+    let probe = Probe::parse(&body);
+    let mut packet = [&probe.seal(&header, &key)[..], rest].concat();
+    assert_eq!(Probe::open_ride(&packet, &key), Ok((probe, rest)));
+    assert_eq!(Header::parse(&packet).is_ok(), flags < 6);
+    let bit = usize::from(u16::from_be_bytes([bit_high, bit_low])) % (Probe::PACKET_LEN * 8);
+    packet[bit / 8] ^= 1 << (bit % 8);
+    assert_eq!(Probe::open_ride(&packet, &key), Err(WireError::Mac));
+}
+
+/// UPMT's packets: what a probe or a trailer says is read back from its own bytes, and a trailer with
+/// any bit changed is refused.
+pub fn upmt(data: &[u8]) {
+    if let Some(Ok(probe)) = ProbePacket::parse(data) {
+        assert_eq!(ProbePacket::parse(&probe.emit()), Some(Ok(probe)));
+    }
+    let Ok((trailer, inner)) = Trailer::split(data) else { return };
+    let mut ride = [inner, &trailer.emit()].concat();
+    assert_eq!(ride, data);
+    for bit in inner.len() * 8..ride.len() * 8 {
+        ride[bit / 8] ^= 1 << (bit % 8);
+        assert!(Trailer::split(&ride).is_err());
+        ride[bit / 8] ^= 1 << (bit % 8);
     }
 }
 

@@ -2,10 +2,17 @@
 
 use alloc::collections::VecDeque;
 
-use segue_clock::{Machine, Rng, Span, Time};
-use segue_wire::Probe;
+use segue_clock::{Machine, Span, Time};
+use segue_wire::{Mode, Probe, Report};
 
-use crate::config::stated_ms;
+mod reading;
+mod schedule;
+
+use self::reading::Taken;
+pub(crate) use self::reading::grown;
+use self::schedule::Schedule;
+use crate::bursts::Bursts;
+use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
@@ -26,9 +33,30 @@ use crate::{Arrival, ClientInput, ClientOutput, Config, Estimates, Request, Samp
 /// from the start. While the path is down requests go on, and `up_after` answers to consecutive
 /// requests bring it back.
 ///
+/// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A request goes alone at the end of a period only
+/// if none rode on data in it, as the [`Reading`](crate::Reading) that the driver gives before the tick
+/// says. In each period between two points of the grid there is one request then, anywhere in it, and its
+/// response may wait up to T_KA for a ride. So the answers to two requests K apart are up to (K + 2)·T_KA
+/// apart, and the time-out is (K + 2½)·T_KA: again K losses are necessary. No time-out makes them
+/// sufficient as well, since the distance of two answers varies by up to 3·T_KA: K + 3 are. Detection
+/// takes at most [`Config::t_r_max`].
+///
+/// **Readings** ([`Source::Readings`]). Counts, estimates and the times of the last probes are the
+/// datapath's then; a response that is given as well counts for liveness only.
+///
+/// **The driver** gives arrivals, and a reading where the datapath measures or rides, before a tick that
+/// is due. A response that waits in its queue while the tick runs is one that did not come.
+///
+/// **Late ticks.** What a busy host did not send, the path did not lose: if the tick of a request is
+/// late by more than T_KA/4, time-outs move by as much. A time-out whose own tick is late is put off once,
+/// by T_KA/4, for answers that wait in a queue.
+///
+/// **Switched off** ([`ClientInput::Switch`]) it sends nothing more once one answer has come, and the
+/// state stays as it is.
+///
 /// **Downlink alone.** When requests do not arrive, the server sends unsolicited responses, the first
-/// 1.5·T_KA after the last request. They keep [`heard`](Client::heard) true, whose time-out is the same
-/// (K + ½)·T_KA, but at least 2·T_KA so that with K = 1 the first of them comes in time. They say
+/// 1.5·T_KA after the last request (2.5·T_KA with rides). They keep [`heard`](Client::heard) true, whose time-out is the same,
+/// but at least 2·T_KA so that with K = 1 the first of them comes in time. They say
 /// nothing else: the fields that they echo are old.
 ///
 /// **Replays.** Responses repeat the client's own numbers, and a server that begins again has other
@@ -57,7 +85,51 @@ pub struct Client {
     unsolicited: SeqWindow,
     run: Run,
     measure: Measure,
+    bursts: Bursts,
+    /// What the last reading said.
+    taken: Taken,
+    excuse: Excuse,
+    on: bool,
+    /// A response has come, ever.
+    answered: bool,
+    /// The round-trip loss that the next request reports ([`Mode::RoundTripLoss`]).
+    unreported: Option<f64>,
     outputs: VecDeque<ClientOutput>,
+}
+
+/// What of the silence is this end's own: its driver did not run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Excuse {
+    /// Periods that went by without a request.
+    skipped: Span,
+    /// How late within its period the last request was.
+    late: Span,
+    /// Until when answers may be those to requests from before.
+    until: Time,
+    /// Until when an expired time-out whose tick was late is put off, and whether it has been since the
+    /// last answer.
+    put_off: Option<Time>,
+}
+
+impl Excuse {
+    fn span(&self) -> Span {
+        self.skipped + self.late
+    }
+
+    /// A request that was due leaves `late` after its time; answers to older ones may come for
+    /// `in_flight` from now.
+    fn on_request(&mut self, now: Time, late: Span, t_ka: Span, in_flight: Span) {
+        let skipped = t_ka * (late.0 / t_ka.0.max(1));
+        let late = late - skipped;
+        if now > self.until {
+            self.late = Span::ZERO;
+        }
+        if late > Span(t_ka.0 / 4) || skipped > Span::ZERO {
+            self.skipped = self.skipped + skipped;
+            self.late = self.late.max(late);
+            self.until = now + in_flight;
+        }
+    }
 }
 
 /// What the next request repeats from the last response.
@@ -86,31 +158,18 @@ impl Run {
     }
 }
 
-/// When requests leave.
-#[derive(Clone, Debug)]
-struct Schedule {
-    next: Time,
-    last: Option<Time>,
-    /// After a change to a longer period: the old one, and how many requests still keep it. They
-    /// tell the server about the change before it would miss them.
-    announce: Option<(Span, u8)>,
-    /// Share of the first interval that is left out, in units of 2⁻¹⁹: less than an eighth.
-    phase: u16,
-}
-
 impl Client {
     /// A client in [`State::Starting`] that sends its first request at the first tick. The sequence
     /// of a seed is fixed; paths of one host should have different ones.
     #[must_use]
     pub fn new(config: Config, now: Time, jitter_seed: u64) -> Client {
         let config = config.sane();
-        let phase = Rng::new(jitter_seed).below(1 << 16) as u16;
         Client {
             config,
             state: State::Starting,
             heard: false,
             epoch: now,
-            schedule: Schedule { next: now, last: None, announce: None, phase },
+            schedule: Schedule::new(now, jitter_seed),
             seq: 0,
             alive: now,
             last_heard: now,
@@ -120,6 +179,12 @@ impl Client {
             unsolicited: SeqWindow::new(),
             run: Run::default(),
             measure: Measure::default(),
+            bursts: Bursts::new(),
+            taken: Taken::default(),
+            excuse: Excuse::default(),
+            on: true,
+            answered: false,
+            unreported: None,
             outputs: VecDeque::new(),
         }
     }
@@ -148,6 +213,12 @@ impl Client {
         &self.measure.estimates
     }
 
+    /// Mean length of a burst of lost probes, in probes; `None` while few have been seen.
+    #[must_use]
+    pub fn burst(&self) -> Option<f64> {
+        self.bursts.mean()
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -161,24 +232,58 @@ impl Client {
         self.measure.outage();
     }
 
+    /// When the next request is due if none rides before; `None` while switched off.
+    #[must_use]
+    pub fn next_request(&self) -> Option<Time> {
+        self.runs().then_some(self.schedule.next)
+    }
+
+    /// Moves the grid of requests to one that has a point at `point`, so that the caller is woken once for
+    /// several paths of one period. The next request comes earlier by less than T_KA, and not before `now`.
+    pub fn align(&mut self, now: Time, point: Time) {
+        self.schedule.align(now, point, self.config.t_ka);
+    }
+
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
         let probe = &arrival.probe;
         // Never sent: a former client's answer. It shows that the downlink works, nothing else.
         let behind = u64::from(self.seq.wrapping_sub(probe.seq));
-        if behind >= self.measure.estimates.sent.min(1 << 31) {
-            self.on_heard(now, arrival);
+        if self.numbers() && behind >= self.measure.estimates.sent.min(1 << 31) {
+            self.on_heard(now, arrival.at);
             return;
         }
         let order = self.responses.observe_once(probe.seq);
-        self.measure.count(order);
+        let readings = self.config.source == Source::Readings;
+        if !readings {
+            self.measure.count(order);
+        }
         if matches!(order, Order::Duplicate | Order::Stale) {
             return;
         }
         self.unsolicited_t_ka = Span::ZERO;
-        self.on_heard(now, arrival);
-        self.alive = self.alive.max(arrival.at.min(now));
-        self.on_answer(probe.seq, order);
-        let at = arrival.at;
+        self.on_heard(now, arrival.at);
+        self.on_alive(arrival.at.min(now));
+        let run = if order == Order::Late { 0 } else { self.run.push(probe.seq) };
+        self.on_answer(run);
+        if !readings {
+            self.sample(arrival, order);
+        }
+    }
+
+    /// What is no burst of losses but an outage.
+    fn longest_burst(&self) -> u32 {
+        u32::from(self.config.k) * 4
+    }
+
+    /// Whether this machine numbers the requests. Where they ride or are measured the datapath does, and
+    /// refuses answers to what it never sent.
+    fn numbers(&self) -> bool {
+        self.config.source == Source::Probes && !self.config.rides
+    }
+
+    /// The averages that a new response brings.
+    fn sample(&mut self, arrival: &Arrival, order: Order) {
+        let (probe, at) = (&arrival.probe, arrival.at);
         let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
         let mut sample = Sample {
             at,
@@ -187,17 +292,25 @@ impl Client {
             owl_up: None,
             owl_down: None,
             rtl: self.measure.rtl(scale, at),
+            uncertainty: arrival.uncertainty,
         };
         if let Some(rtt) = sample.rtt {
             self.measure.rtt(scale, at, rtt);
+            self.measure.estimates.uncertainty = arrival.uncertainty;
+        }
+        if sample.rtl.is_some() {
+            self.unreported = sample.rtl;
         }
         if order != Order::Late {
+            self.bursts.on_answer(probe.seq, self.longest_burst());
             self.echo = Echo {
                 t_ss: probe.t_ss,
                 ss: probe.ss,
                 r: arrival.received,
                 held_since: at.micros32(),
             };
+        }
+        if order != Order::Late && self.config.mode != Mode::RoundTripLoss {
             sample.owl_down = self.measure.down(scale, at, probe.ss, arrival.received);
             if echo_age(at, probe.t_sc, self.epoch).is_some() {
                 sample.owl_up = self.measure.up(scale, at, probe.sc, probe.r);
@@ -210,27 +323,39 @@ impl Client {
 
     fn on_unsolicited(&mut self, now: Time, arrival: &Arrival) {
         let probe = &arrival.probe;
-        let estimates = &mut self.measure.estimates;
-        match self.unsolicited.observe_once(probe.seq) {
-            Order::Duplicate => return estimates.duplicates += 1,
-            Order::Stale => return estimates.reordered += 1,
-            Order::Late => estimates.reordered += 1,
-            Order::Newest | Order::Restart => {}
+        let order = self.unsolicited.observe_once(probe.seq);
+        if self.config.source == Source::Probes {
+            self.measure.count_aside(order);
+        }
+        if matches!(order, Order::Duplicate | Order::Stale) {
+            return;
         }
         self.unsolicited_t_ka = Span::from_millis(u64::from(probe.t_ka_ms));
-        self.on_heard(now, arrival);
+        self.on_heard(now, arrival.at);
     }
 
-    fn on_heard(&mut self, now: Time, arrival: &Arrival) {
-        self.last_heard = self.last_heard.max(arrival.at.min(now));
+    fn on_heard(&mut self, now: Time, at: Time) {
+        self.last_heard = self.last_heard.max(at.min(now));
         if !self.heard {
             self.heard = true;
             self.outputs.push_back(ClientOutput::Heard(true));
         }
     }
 
-    fn on_answer(&mut self, seq: u32, order: Order) {
-        let run = if order == Order::Late { 0 } else { self.run.push(seq) };
+    /// A response came at `at`.
+    fn on_alive(&mut self, at: Time) {
+        self.answered = true;
+        if at > self.alive {
+            self.alive = at;
+            self.excuse.put_off = None;
+        }
+        if at > self.excuse.until {
+            (self.excuse.skipped, self.excuse.late) = (Span::ZERO, Span::ZERO);
+        }
+    }
+
+    /// The last `run` requests were answered without a gap.
+    fn on_answer(&mut self, run: u8) {
         match self.state {
             State::Starting => self.enter(State::Up),
             State::Down if run >= self.config.up_after => self.enter(State::Up),
@@ -244,6 +369,7 @@ impl Client {
         }
         self.state = state;
         self.run = Run::default();
+        self.taken.mark();
         self.outputs.push_back(ClientOutput::State(state));
     }
 
@@ -257,9 +383,7 @@ impl Client {
         if let Some(old_down_at) = old_down_at {
             self.rebase(now, old_down_at);
         }
-        if let Some(last) = self.schedule.last {
-            self.schedule.next = self.schedule.next.min(last + self.config.t_ka);
-        }
+        self.schedule.hasten(self.config.t_ka);
         self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
@@ -278,23 +402,37 @@ impl Client {
     }
 
     fn time_out(&self) -> Span {
-        let t_ka = self.config.t_ka;
-        let periods = t_ka * u64::from(self.config.k);
-        if self.state == State::Starting { periods + t_ka } else { periods + t_ka.half() }
+        let extra =
+            if self.state == State::Starting { self.config.t_ka.half() } else { Span::ZERO };
+        self.config.time_out() + extra
     }
 
     fn down_at(&self) -> Option<Time> {
-        (self.state != State::Down).then(|| self.alive + self.time_out())
+        let runs = self.runs() && self.state != State::Down;
+        let put_off = self.excuse.put_off.unwrap_or_default();
+        runs.then(|| (self.alive + self.excuse.span() + self.time_out()).max(put_off))
+    }
+
+    /// Whether there are requests and time-outs: switched off, only until the first answer.
+    fn runs(&self) -> bool {
+        self.on || !self.answered
     }
 
     fn unheard_at(&self) -> Option<Time> {
+        if !self.heard || !self.runs() {
+            return None;
+        }
         let t_ka = self.config.t_ka.max(self.unsolicited_t_ka);
-        let time_out = (t_ka * u64::from(self.config.k) + t_ka.half()).max(t_ka * 2);
+        let time_out = self.config.time_out_at(t_ka).max(t_ka * 2);
         // A change of settings moves `alive` forward, and what answers would do anything may do.
-        self.heard.then(|| self.last_heard.max(self.alive) + time_out)
+        Some(self.last_heard.max(self.alive) + self.excuse.span() + time_out)
     }
 
     fn run_timers(&mut self, now: Time) {
+        if !self.runs() {
+            return;
+        }
+        self.excuse_lateness(now);
         if self.schedule.last.is_some() && self.down_at().is_some_and(|at| now >= at) {
             self.enter(State::Down);
         }
@@ -302,8 +440,25 @@ impl Client {
             self.heard = false;
             self.outputs.push_back(ClientOutput::Heard(false));
         }
-        if now >= self.schedule.next {
+        if now < self.schedule.next {
+        } else if self.config.rides && self.schedule.rode(now, self.config.t_ka) {
+            self.schedule.advance(now, self.config.t_ka);
+        } else {
             self.send(now);
+        }
+    }
+
+    /// See "Late ticks" at [`Client`].
+    fn excuse_lateness(&mut self, now: Time) {
+        let t_ka = self.config.t_ka;
+        if self.schedule.last.is_some() && now >= self.schedule.next {
+            let in_flight = self.measure.estimates.rtt_max.unwrap_or(Span::ZERO);
+            let waits = if self.config.rides { t_ka } else { Span::ZERO };
+            self.excuse.on_request(now, now.since(self.schedule.next), t_ka, in_flight + waits);
+        }
+        let grace = Span(t_ka.0 / 4);
+        if self.excuse.put_off.is_none() && self.down_at().is_some_and(|at| now.since(at) > grace) {
+            self.excuse.put_off = Some(now + grace);
         }
     }
 
@@ -312,8 +467,11 @@ impl Client {
             self.alive = self.alive.max(now);
         }
         self.schedule.advance(now, self.config.t_ka);
+        self.schedule.last = Some(now);
         self.seq = self.seq.wrapping_add(1);
-        self.measure.estimates.sent += 1;
+        if self.config.source == Source::Probes {
+            self.measure.estimates.sent += 1;
+        }
         let probe = Probe {
             seq: self.seq,
             t_ss: self.echo.t_ss,
@@ -322,32 +480,35 @@ impl Client {
             t_ka_ms: stated_ms(self.config.t_ka),
             ..Probe::default()
         };
-        let request = Request { probe, held_since: self.echo.held_since };
+        let report = self.report();
+        let probe = report.map_or(probe, |report| report.pack(probe));
+        let held_since = self.echo.held_since;
+        let request = Request { probe, held_since, report: report.is_some() };
         self.outputs.push_back(ClientOutput::SendRequest(request));
     }
-}
 
-impl Schedule {
-    /// A request leaves at `now`.
-    fn advance(&mut self, now: Time, t_ka: Span) {
-        let period = match &mut self.announce {
-            Some((old, left)) if *left > 1 => {
-                *left -= 1;
-                *old
+    /// What the mode makes the next request report. Nothing before the first loss interval has ended.
+    fn report(&mut self) -> Option<Report> {
+        let e = &self.measure.estimates;
+        match self.config.mode {
+            Mode::Both | Mode::Client => None,
+            Mode::Reports => {
+                e.rtl.first().map(|rtl| Report::new(*rtl, e.rtt_ewma.first().copied()))
             }
-            _ => {
-                self.announce = None;
-                t_ka
-            }
-        };
-        self.next = if self.last.is_none() {
-            let left_out = (u128::from(period.0) * u128::from(self.phase)) >> 19;
-            now + (period - Span(left_out as u64))
-        } else {
-            let missed = now.since(self.next).0 / period.0.max(1);
-            self.next + period * (missed + 1)
-        };
-        self.last = Some(now);
+            Mode::RoundTripLoss => self.unreported.take().map(|rtl| Report::new(rtl, None)),
+        }
+    }
+
+    fn on_switch(&mut self, now: Time, on: bool) {
+        if on && !self.on {
+            self.schedule.restart(now);
+            self.alive = self.alive.max(now);
+            self.last_heard = self.last_heard.max(now);
+            self.excuse = Excuse::default();
+            self.run = Run::default();
+            self.taken.mark();
+        }
+        self.on = on;
     }
 }
 
@@ -361,6 +522,8 @@ impl Machine for Client {
             ClientInput::Tick => {}
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
+            ClientInput::Reading(reading) => self.on_reading(now, &reading),
+            ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),
         }
         self.run_timers(now);
@@ -371,9 +534,9 @@ impl Machine for Client {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
-        let request = (self.schedule.next, "request due");
+        let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));
-        [Some(request), down, unheard].into_iter().flatten().min_by_key(|(at, _)| *at)
+        [request, down, unheard].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 }

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use segue_clock::Span;
+use segue_wire::{Encapsulation, Mode};
 
 use crate::planner::Plan;
 
@@ -21,6 +22,50 @@ pub struct Config {
     /// Answers to consecutive requests that bring a path back up from [`crate::State::Down`], so
     /// that a flapping path does not drag flows back and forth. From `Starting` one suffices.
     pub up_after: u8,
+    /// Who measures.
+    pub mode: Mode,
+    /// Probes may ride on data packets (section 5.3): requests are up to 2·T_KA apart, and responses
+    /// up to T_KA late.
+    pub rides: bool,
+    /// Where estimates come from.
+    pub source: Source,
+}
+
+/// Where a machine's estimates come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The machine computes them, and sees every probe.
+    #[default]
+    Probes,
+    /// The datapath computes them and sends probes of its own; the machine learns of both from
+    /// [`crate::Reading`]s, and sees only probes that say something new.
+    Readings,
+}
+
+/// What a datapath that measures must know about the probes of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probing {
+    /// Who measures.
+    pub mode: Mode,
+    /// K, for probes that the datapath sends on its own.
+    pub k: u8,
+    /// T_KA: at most one ride in a period, and how long a response may wait for one.
+    pub t_ka: Span,
+    /// N: probes of a loss interval.
+    pub n: u32,
+    /// Time constants of the averages; a datapath in the kernel keeps the first two.
+    pub taus: [Tau; 2],
+    /// Probes may ride on data.
+    pub rides: bool,
+    /// Form of the packets.
+    pub encapsulation: Encapsulation,
+}
+
+impl Default for Probing {
+    /// As [`Config::default`], without rides.
+    fn default() -> Probing {
+        Config::default().probing(Encapsulation::Segue)
+    }
 }
 
 /// Time constant of an average.
@@ -53,6 +98,9 @@ impl Default for Config {
             n: 10,
             taus: vec![Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(30))],
             up_after: 3,
+            mode: Mode::Both,
+            rides: false,
+            source: Source::Probes,
         }
     }
 }
@@ -68,16 +116,60 @@ impl Config {
         Config { k: plan.k.max(1), t_ka: Span::from_millis(ms as u64), ..Config::default() }
     }
 
+    /// What a datapath must know of these settings.
+    #[must_use]
+    pub fn probing(&self, encapsulation: Encapsulation) -> Probing {
+        let main = self.taus.first().copied().unwrap_or(Tau::symmetric(Span::from_secs(1)));
+        Probing {
+            mode: self.mode,
+            k: self.k,
+            t_ka: self.t_ka,
+            n: self.n,
+            taus: [main, self.taus.get(1).copied().unwrap_or(main)],
+            rides: self.rides,
+            encapsulation,
+        }
+    }
+
     /// T_L = N·T_KA, the loss interval.
     #[must_use]
     pub fn t_l(&self) -> Span {
         self.t_ka * u64::from(self.n)
     }
 
-    /// T_Rmax = (K + 1)·T_KA + RTT_max (eq. 1): the longest that detection of a fault can take.
+    /// How long a client waits for a response before it calls the path down: (K + ½)·T_KA, with rides
+    /// (K + 2½)·T_KA. [`crate::Client`] derives both.
+    #[must_use]
+    pub fn time_out(&self) -> Span {
+        self.time_out_at(self.t_ka)
+    }
+
+    /// The same for another period.
+    pub(crate) fn time_out_at(&self, t_ka: Span) -> Span {
+        let waits = if self.rides { t_ka * 2 } else { Span::ZERO };
+        t_ka * u64::from(self.k) + t_ka.half() + waits
+    }
+
+    /// T_Rmax: the longest that detection of a fault can take. Without rides (K + 1)·T_KA + RTT_max
+    /// (eq. 1).
+    ///
+    /// With rides (K + 3½)·T_KA + RTT_max: the last request may pass the place of the fault just before
+    /// it, and its response, if only the uplink fails, wait T_KA for a ride; the time-out runs from its
+    /// arrival. If both directions fail it is T_KA less.
     #[must_use]
     pub fn t_r_max(&self, rtt_max: Span) -> Span {
-        self.t_ka * (u64::from(self.k) + 1) + rtt_max
+        let whole = self.t_ka * (u64::from(self.k) + 1) + rtt_max;
+        if self.rides { whole + self.t_ka * 2 + self.t_ka.half() } else { whole }
+    }
+
+    /// T_Ravg: how long detection takes on average, at most. Without rides (K + ½)·T_KA + RTT_avg/2
+    /// (eq. 2). With rides (K + 3)·T_KA + RTT_avg/2, or T_KA less if both directions fail: requests are
+    /// T_KA apart on average, so the last is at least T_KA/2 old on average when the fault comes.
+    #[must_use]
+    pub fn t_r_avg(&self, rtt_avg: Span) -> Span {
+        let half = self.t_ka.half();
+        let whole = self.t_ka * u64::from(self.k) + half + rtt_avg.half();
+        if self.rides { whole + self.t_ka * 2 + half } else { whole }
     }
 
     /// Replaces values that make no sense by the smallest that do.

@@ -1,12 +1,15 @@
 //! What an end knows about its path.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
+use segue_wire::Report;
 
 use crate::Tau;
 use crate::ewma::Ewma;
 use crate::loss::{OneWayLoss, RoundTripLoss};
+use crate::rtt::MAX_RTT;
 use crate::seq::Order;
 
 /// Estimates and counts of one path at one end. The lists have one value for each time constant,
@@ -28,8 +31,8 @@ pub struct Estimates {
     pub owl_up: Vec<f64>,
     /// Averages of the loss from server to client.
     pub owl_down: Vec<f64>,
-    /// Averages of the round-trip loss; empty at a server, which does not know how many requests
-    /// were sent.
+    /// Averages of the round-trip loss; at a server only what the client reports, which alone knows
+    /// how many requests were sent.
     pub rtl: Vec<f64>,
     /// Packets from client to server.
     pub up: Counted,
@@ -45,6 +48,10 @@ pub struct Estimates {
     pub reordered: u64,
     /// Changes of state, but for the first coming up.
     pub transitions: u64,
+    /// How far `rtt_last` may be off, see [`crate::Arrival::uncertainty`].
+    pub uncertainty: Span,
+    /// Server: how often the path was called down when it was the client that had sent nothing.
+    pub client_silent: u64,
 }
 
 /// Packets of one direction, data and probes, since the first exchange. What was lost is
@@ -91,6 +98,42 @@ impl Measure {
             Order::Duplicate => self.estimates.duplicates += 1,
             Order::Stale => self.estimates.reordered += 1,
         }
+    }
+
+    /// Counts a probe that is no answer: only what was wrong with its order.
+    pub(crate) fn count_aside(&mut self, order: Order) {
+        match order {
+            Order::Duplicate => self.estimates.duplicates += 1,
+            Order::Late | Order::Stale => self.estimates.reordered += 1,
+            Order::Newest | Order::Restart => {}
+        }
+    }
+
+    /// What a datapath measured, with `sent` and `received` probes more than before, in place of
+    /// everything but what only a machine knows.
+    pub(crate) fn take_over(&mut self, measured: &Estimates, sent: u64, received: u64) {
+        let own = core::mem::take(&mut self.estimates);
+        self.estimates = Estimates {
+            sent: own.sent + sent,
+            received: own.received + received,
+            transitions: own.transitions,
+            client_silent: own.client_silent,
+            ..measured.clone()
+        };
+    }
+
+    /// What the client reports: its averages (the main one of each), in place of own ones. Returns the RTT
+    /// if there is one that can be believed.
+    pub(crate) fn adopt(&mut self, report: Report) -> Option<Span> {
+        self.estimates.rtl = vec![report.rtl()];
+        let seconds = report.rtt().filter(|rtt| *rtt <= MAX_RTT.as_secs_f64())?;
+        self.estimates.rtt_ewma = vec![seconds];
+        Some(Span::from_secs_f64(seconds))
+    }
+
+    /// A value of the round-trip loss that the client evaluated.
+    pub(crate) fn reported_rtl(&mut self, scale: Scale<'_>, at: Time, rtl: f64) {
+        average(&mut self.rtl, &mut self.estimates.rtl, scale, at, rtl);
     }
 
     pub(crate) fn rtt(&mut self, scale: Scale<'_>, at: Time, rtt: Span) {

@@ -3,7 +3,7 @@
 use segue_clock::{Span, Time};
 use segue_wire::Probe;
 
-use crate::Config;
+use crate::{Config, Estimates};
 
 /// A valid probe that arrived: the datapath has checked its authenticator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +17,50 @@ pub struct Arrival {
     /// Response only: when its request really left, if the kernel told. Takes the place of the
     /// echoed t_Sc.
     pub sent_at: Option<Time>,
+    /// How far the RTT of this probe may be off because of how this end took its stamps; zero where
+    /// the kernel took them next to the wire.
+    pub uncertainty: Span,
+}
+
+/// What a datapath that measures knows about a path, as of `at` ([`crate::config::Source::Readings`]).
+/// The driver gives one before each tick that is due.
+///
+/// A datapath that does not measure but puts requests onto data gives readings to its client too; of
+/// those `rode` and `last_sent` are used.
+///
+/// **Periods of rides.** The last request that the machine ordered is a point of its grid. A request rides
+/// on the first packet that fits in each period of T_KA from there; the ordered one itself belongs to the
+/// period before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// When it was taken.
+    pub at: Time,
+    /// Probes of its own kind that this end has sent, rides included: requests at a client,
+    /// responses at a server.
+    pub sent: u32,
+    /// How many of those rode on data.
+    pub rode: u32,
+    /// When the last one left.
+    pub last_sent: Option<Time>,
+    /// Probes that arrived and counted: responses at a client, requests at a server.
+    pub received: u32,
+    /// When the last one arrived; at a client one that a request asked for.
+    pub last_received: Option<Time>,
+    /// Client: when anything at all arrived last, unsolicited responses included.
+    pub last_heard: Option<Time>,
+    /// Length of the run of consecutive sequence numbers that ends with the last one received.
+    pub run: u8,
+    /// K that the last probe stated; 0 if none.
+    pub k: u8,
+    /// T_KA that the last probe stated.
+    pub t_ka: Option<Span>,
+    /// Averages and counts; `sent`, `received` and `transitions` in it are not used.
+    pub estimates: Estimates,
 }
 
 /// What happens to a [`crate::Client`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ClientInput {
     /// The deadline has come (or any other instant: a tick does only what is due).
     Tick,
@@ -28,12 +68,18 @@ pub enum ClientInput {
     Response(Arrival),
     /// A response that no request asked for: the server misses requests.
     Unsolicited(Arrival),
+    /// What the datapath did and measured by itself. To be given before a tick that is due.
+    Reading(Reading),
     /// New settings; averages and state stay.
     Reconfigure(Config),
+    /// Keepalive off (`false`): once one answer has come there are no more requests and no time-outs,
+    /// and the state stays as it is. On again: requests go as from a start.
+    Switch(bool),
 }
 
 /// What happens to a [`crate::Server`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ServerInput {
     /// The deadline has come.
     Tick,
@@ -43,9 +89,15 @@ pub enum ServerInput {
         arrival: Arrival,
         /// K from its header; 0 if not stated.
         k: u8,
+        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::Report`] in place of echoes.
+        report: bool,
     },
+    /// What the datapath did and measured by itself. To be given before a tick that is due.
+    Reading(Reading),
     /// New settings. K and T_KA that requests state go before them.
     Reconfigure(Config),
+    /// Keepalive off (`false`): no time-outs and no unsolicited responses, the state stays as it is.
+    Switch(bool),
 }
 
 /// A probe to send: a request, or from the server an unsolicited response. The datapath fills the
@@ -58,6 +110,9 @@ pub struct Request {
     /// Microseconds modulo 2³²: when the last probe from the other end arrived (t_Rc of the last
     /// response, t_Rs of the last request); 0 before the first.
     pub held_since: u32,
+    /// The request reports the client's averages: the words `ss` and `r` hold a
+    /// [`segue_wire::Report`], and the flag REPORT is to be set.
+    pub report: bool,
 }
 
 /// Whether a path works.
@@ -101,7 +156,7 @@ pub enum ServerOutput {
 pub struct Sample {
     /// Arrival of the probe.
     pub at: Time,
-    /// Its sequence number.
+    /// Its sequence number. From a reading: how many had been received.
     pub seq: u32,
     /// Round-trip time.
     pub rtt: Option<Span>,
@@ -111,6 +166,8 @@ pub struct Sample {
     pub owl_down: Option<f64>,
     /// Loss of the round trip (appendix III), likewise. The client's alone.
     pub rtl: Option<f64>,
+    /// How far `rtt` may be off, see [`Arrival::uncertainty`].
+    pub uncertainty: Span,
 }
 
 impl Sample {

@@ -29,29 +29,35 @@
 //! | [`client`], [`server`] | the two ends |
 //! | [`estimates`] | what an end knows about its path |
 //! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
+//! | [`adapt`], [`bursts`] | K and T_KA while the path is in use |
 //! | [`planner`] | K and T_KA from targets, eq. 1–8 |
+//! | [`false_positives`] | how often a living path is called down: counted and exact |
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod adapt;
+pub mod bursts;
 pub mod client;
 pub mod config;
 pub mod estimates;
 pub mod event;
 pub mod ewma;
+pub mod false_positives;
 pub mod loss;
 pub mod planner;
 pub mod rtt;
 pub mod seq;
 pub mod server;
 
+pub use adapt::{Adaptive, Aims, Why};
 pub use client::Client;
-pub use config::{Config, Tau};
+pub use config::{Config, Probing, Source, Tau};
 pub use estimates::{Counted, Estimates};
 pub use event::{
-    Arrival, ClientInput, ClientOutput, Request, Sample, ServerInput, ServerOutput, State,
+    Arrival, ClientInput, ClientOutput, Reading, Request, Sample, ServerInput, ServerOutput, State,
 };
 pub use planner::{Infeasible, Plan, Responsiveness, Targets, evaluate, plan};
 pub use server::Server;

@@ -18,8 +18,6 @@ use core::fmt;
 
 use segue_wire::Probe;
 
-use crate::Estimates;
-
 /// The shortest period that [`Targets`] usually allow, in seconds.
 pub const T_KA_MIN: f64 = 0.010;
 /// The largest K that [`Targets`] usually allow: what the header of a probe can state.
@@ -64,27 +62,6 @@ pub enum Responsiveness {
 }
 
 impl Targets {
-    /// The same targets for the path as it was measured, for planning again while it is in use: the
-    /// main averages of RTT and of the loss of each direction, where there are any. The loss given
-    /// stays the least that is planned for, since a minute without loss must not lead to K = 1; the
-    /// RTT_max given stays unless the average has passed it.
-    #[must_use]
-    pub fn measured(self, estimates: &Estimates) -> Targets {
-        // Below 1, where p_fp has a meaning; a path that loses more is down.
-        let most = 0.99;
-        let loss = |given: f64, averages: &[f64]| {
-            averages.first().map_or(given, |loss| loss.clamp(given.min(most), most))
-        };
-        let rtt_avg = estimates.rtt_ewma.first().copied().unwrap_or(self.rtt_avg);
-        Targets {
-            rtt_avg,
-            rtt_max: self.rtt_max.map(|rtt_max| rtt_max.max(rtt_avg)),
-            loss_up: loss(self.loss_up, &estimates.owl_up),
-            loss_down: loss(self.loss_down, &estimates.owl_down),
-            ..self
-        }
-    }
-
     /// Whether every value has a meaning; [`plan`] begins with it.
     ///
     /// # Errors

@@ -3,12 +3,14 @@
 use alloc::collections::VecDeque;
 
 use segue_clock::{Machine, Span, Time};
-use segue_wire::Probe;
+use segue_wire::{Mode, Probe, Report};
+
+mod reading;
 
 use crate::client::Run;
-use crate::config::stated_ms;
+use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
-use crate::rtt::{echo_age, server_rtt};
+use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};
 use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
 
@@ -23,7 +25,22 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 /// client, K lost probes, with half a period for jitter. The client's first request ever brings it up;
 /// after that, `up_after` consecutive requests are needed.
 ///
-/// **Unsolicited responses.** From 1.5·T_KA after the last request one goes every T_KA, for at most
+/// With rides ([`Config::rides`]) requests are up to 2·T_KA apart, two that are K apart up to
+/// (K + 1)·T_KA: the time-out is (K + 1½)·T_KA then.
+///
+/// **The client's own silence.** A server cannot know why no requests come. The first after a down tells:
+/// if fewer than K numbers are missing, and by its t_Sc the client sent nothing for longer than that, the
+/// client was silent, not the path. Such downs are counted (`client_silent`).
+///
+/// **Modes.** [`Mode::Client`]: it keeps no estimates and no timer; [`heard`](Server::heard) is true once
+/// anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and the client's averages
+/// for its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client
+/// reports.
+///
+/// **Readings** ([`Source::Readings`]). As for the client. What an unsolicited response repeats from the last
+/// request is the datapath's to fill in.
+///
+/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at most
 /// [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
 ///
 /// Outputs are at most four for one input.
@@ -46,6 +63,9 @@ pub struct Server {
     requests: SeqWindow,
     run: Run,
     measure: Measure,
+    /// What the last reading said.
+    taken: reading::Taken,
+    on: bool,
     outputs: VecDeque<ServerOutput>,
 }
 
@@ -53,6 +73,7 @@ pub struct Server {
 #[derive(Clone, Copy, Debug)]
 struct LastRequest {
     at: Time,
+    seq: u32,
     t_sc: u32,
     sc: u32,
 }
@@ -76,6 +97,8 @@ impl Server {
             requests: SeqWindow::new(),
             run: Run::default(),
             measure: Measure::default(),
+            taken: reading::Taken::default(),
+            on: true,
             outputs: VecDeque::new(),
         }
     }
@@ -116,10 +139,13 @@ impl Server {
         (self.k, self.t_ka)
     }
 
-    fn on_request(&mut self, now: Time, arrival: &Arrival, k: u8) {
+    fn on_request(&mut self, now: Time, arrival: &Arrival, k: u8, report: bool) {
         let probe = &arrival.probe;
         let order = self.requests.observe(probe.seq, Some(probe.t_sc));
-        self.measure.count(order);
+        let measures = self.config.source == Source::Probes && self.config.mode != Mode::Client;
+        if measures {
+            self.measure.count(order);
+        }
         if matches!(order, Order::Duplicate | Order::Stale) {
             return;
         }
@@ -131,26 +157,53 @@ impl Server {
         let at = arrival.at.min(now);
         self.alive = self.alive.max(at);
         if order != Order::Late {
-            self.adopt(probe, k);
-            self.last = Some(LastRequest { at, t_sc: probe.t_sc, sc: probe.sc });
-            self.next_unsolicited =
-                self.sends_unsolicited.then(|| at + self.t_ka + self.t_ka.half());
+            if self.state == State::Down && order == Order::Newest {
+                self.judge_silence(probe);
+            }
+            self.adopt(k, probe.t_ka_ms);
+            self.last = Some(LastRequest { at, seq: probe.seq, t_sc: probe.t_sc, sc: probe.sc });
+            self.expect_next(at);
         }
-        self.on_sign_of_life(probe.seq, order, first);
-        self.sample(arrival, order);
+        let run = if order == Order::Late { 0 } else { self.run.push(probe.seq) };
+        self.on_sign_of_life(run, first);
+        if measures {
+            self.sample(arrival, order, report);
+        }
+    }
+
+    /// When an unsolicited response is due if no request follows the one that came at `at`.
+    fn expect_next(&mut self, at: Time) {
+        let wait = self.t_ka + self.t_ka.half() + self.ride_wait();
+        let sends = self.on && self.sends_unsolicited && self.config.mode != Mode::Client;
+        self.next_unsolicited = sends.then(|| at + wait);
+    }
+
+    /// How much later than without rides a request may come.
+    fn ride_wait(&self) -> Span {
+        if self.config.rides { self.t_ka } else { Span::ZERO }
+    }
+
+    /// Whether the down that this request ends was the client's silence.
+    fn judge_silence(&mut self, probe: &Probe) {
+        let Some(last) = self.last else { return };
+        let missing = probe.seq.wrapping_sub(last.seq).saturating_sub(1);
+        let Some(gap) = gap_us(probe.t_sc, last.t_sc) else { return };
+        if missing < u32::from(self.k) && Span::from_micros(u64::from(gap)) >= self.time_out() {
+            self.measure.estimates.client_silent += 1;
+        }
     }
 
     /// K and T_KA from a request, with those of the configuration in place of what it leaves open.
-    fn adopt(&mut self, probe: &Probe, k: u8) {
+    fn adopt(&mut self, k: u8, t_ka_ms: u16) {
         self.k = if k == 0 { self.config.k } else { k };
-        self.t_ka = match probe.t_ka_ms {
+        self.t_ka = match t_ka_ms {
             0 => self.config.t_ka,
             ms => Span::from_millis(u64::from(ms)),
         };
     }
 
-    fn on_sign_of_life(&mut self, seq: u32, order: Order, first: bool) {
-        let run = if order == Order::Late { 0 } else { self.run.push(seq) };
+    /// The last `run` requests came without a gap.
+    fn on_sign_of_life(&mut self, run: u8, first: bool) {
         match self.state {
             State::Starting => self.enter(State::Up),
             State::Down if first || run >= self.config.up_after => self.enter(State::Up),
@@ -158,26 +211,43 @@ impl Server {
         }
     }
 
-    fn sample(&mut self, arrival: &Arrival, order: Order) {
+    fn sample(&mut self, arrival: &Arrival, order: Order, report: bool) {
         let (probe, at) = (&arrival.probe, arrival.at);
         let t_l = self.t_ka * u64::from(self.config.n);
         let scale = Scale { taus: &self.config.taus, t_l };
         let mut sample = Sample {
             at,
             seq: probe.seq,
-            rtt: server_rtt(arrival, self.epoch),
+            rtt: None,
             owl_up: None,
             owl_down: None,
             rtl: None,
+            uncertainty: arrival.uncertainty,
         };
-        if let Some(rtt) = sample.rtt {
-            self.measure.rtt(scale, at, rtt);
+        let report = report.then(|| Report::unpack(probe));
+        match (self.config.mode, report) {
+            (Mode::Reports, Some(report)) => {
+                sample.rtt = self.measure.adopt(report);
+                sample.rtl = Some(report.rtl());
+            }
+            (Mode::Reports | Mode::Client, _) => {}
+            (Mode::Both | Mode::RoundTripLoss, _) => {
+                sample.rtt = server_rtt(arrival, self.epoch);
+                if let Some(rtt) = sample.rtt {
+                    self.measure.rtt(scale, at, rtt);
+                    self.measure.estimates.uncertainty = arrival.uncertainty;
+                }
+            }
         }
-        if order != Order::Late {
+        if let (Mode::RoundTripLoss, Some(report)) = (self.config.mode, report) {
+            self.measure.reported_rtl(scale, at, report.rtl());
+            sample.rtl = Some(report.rtl());
+        }
+        if self.config.mode == Mode::Both && order != Order::Late {
             sample.owl_up = self.measure.up(scale, at, probe.sc, arrival.received);
             // Before the first response the client has nothing to echo, and what it echoes from
-            // before the epoch belongs to other counters.
-            let echoes = probe.t_ss != 0 || probe.ss != 0;
+            // before the epoch belongs to other counters; a report stands in place of the echo.
+            let echoes = report.is_none() && (probe.t_ss != 0 || probe.ss != 0);
             if echoes && echo_age(at, probe.t_ss, self.epoch).is_some() {
                 sample.owl_down = self.measure.down(scale, at, probe.ss, probe.r);
             }
@@ -193,6 +263,7 @@ impl Server {
         }
         self.state = state;
         self.run = Run::default();
+        self.taken.mark();
         self.outputs.push_back(ServerOutput::State(state));
     }
 
@@ -204,9 +275,25 @@ impl Server {
         }
     }
 
+    fn time_out(&self) -> Span {
+        self.t_ka * u64::from(self.k) + self.t_ka.half() + self.ride_wait()
+    }
+
     fn down_at(&self) -> Option<Time> {
-        let time_out = self.t_ka * u64::from(self.k) + self.t_ka.half();
-        (self.state != State::Down).then(|| self.alive + time_out)
+        let runs = self.on && self.config.mode != Mode::Client && self.state != State::Down;
+        runs.then(|| self.alive + self.time_out())
+    }
+
+    fn on_switch(&mut self, now: Time, on: bool) {
+        if on && !self.on {
+            self.alive = self.alive.max(now);
+            self.run = Run::default();
+            self.taken.mark();
+        }
+        if !on {
+            self.next_unsolicited = None;
+        }
+        self.on = on;
     }
 
     fn run_timers(&mut self, now: Time) {
@@ -228,7 +315,9 @@ impl Server {
 
     fn send_unsolicited(&mut self, last: LastRequest) {
         self.unsolicited_seq = self.unsolicited_seq.wrapping_add(1);
-        self.measure.estimates.sent += 1;
+        if self.config.source == Source::Probes {
+            self.measure.estimates.sent += 1;
+        }
         let probe = Probe {
             seq: self.unsolicited_seq,
             t_sc: last.t_sc,
@@ -236,7 +325,7 @@ impl Server {
             t_ka_ms: stated_ms(self.t_ka),
             ..Probe::default()
         };
-        let request = Request { probe, held_since: last.at.micros32() };
+        let request = Request { probe, held_since: last.at.micros32(), report: false };
         self.outputs.push_back(ServerOutput::SendUnsolicited(request));
     }
 }
@@ -248,7 +337,11 @@ impl Machine for Server {
     fn handle(&mut self, now: Time, input: ServerInput) {
         match input {
             ServerInput::Tick => {}
-            ServerInput::Request { arrival, k } => self.on_request(now, &arrival, k),
+            ServerInput::Request { arrival, k, report } => {
+                self.on_request(now, &arrival, k, report);
+            }
+            ServerInput::Reading(reading) => self.on_reading(now, &reading),
+            ServerInput::Switch(on) => self.on_switch(now, on),
             ServerInput::Reconfigure(config) => self.on_reconfigure(config),
         }
         self.run_timers(now);
@@ -259,7 +352,7 @@ impl Machine for Server {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
-        let down = self.down_at().map(|at| (at, "no request within (K + 1/2) T_KA"));
+        let down = self.down_at().map(|at| (at, "no request within T_TO"));
         let unsolicited = self.next_unsolicited.map(|at| (at, "unsolicited response due"));
         [down, unsolicited].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::rtt::MAX_RTT;
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Sample, Server, ServerInput,
-    ServerOutput, Tau,
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
+    ServerInput, ServerOutput, Source, Tau,
 };
-use segue_wire::Probe;
+use segue_wire::{Mode, Probe};
 
 /// Counters, stamps and numbers near each other, near a wrap, or anything at all.
 fn word() -> impl Strategy<Value = u32> {
@@ -52,7 +52,13 @@ fn build(
     (probe, at, received, sent_at): (Probe, Option<u64>, u32, Option<u64>),
     now: Time,
 ) -> Arrival {
-    Arrival { probe, at: at.map_or(now, Time), received, sent_at: sent_at.map(Time) }
+    Arrival {
+        probe,
+        at: at.map_or(now, Time),
+        received,
+        sent_at: sent_at.map(Time),
+        uncertainty: Span::ZERO,
+    }
 }
 
 fn config() -> impl Strategy<Value = Config> {
@@ -61,14 +67,24 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![0..1_000_000_000u64, any::<u64>()],
         prop_oneof![0u32..20, any::<u32>()],
         proptest::collection::vec((any::<u64>(), 0..2_000_000_000u64), 0..4),
-        any::<u8>(),
+        any::<(u8, bool)>(),
+        proptest::sample::select(vec![Source::Probes, Source::Readings]),
+        proptest::sample::select(vec![
+            Mode::Both,
+            Mode::Client,
+            Mode::Reports,
+            Mode::RoundTripLoss,
+        ]),
     )
-        .prop_map(|(k, t_ka, n, taus, up_after)| Config {
+        .prop_map(|(k, t_ka, n, taus, (up_after, rides), source, mode)| Config {
             k,
             t_ka: Span(t_ka),
             n,
             taus: taus.into_iter().map(|(r, f)| Tau { rise: Span(r), fall: Span(f) }).collect(),
             up_after,
+            rides,
+            source,
+            mode,
         })
 }
 
@@ -97,6 +113,40 @@ enum Step {
     Deadline,
     Arrive(bool, (Probe, Option<u64>, u32, Option<u64>), u8),
     Reconfigure(Config),
+    Reading(Box<Reading>),
+    Switch(bool),
+}
+
+/// What a datapath may say, and what it never would.
+fn reading() -> impl Strategy<Value = Reading> {
+    let at = || prop_oneof![Just(None), pause().prop_map(|at| Some(Time(at)))];
+    let span = prop_oneof![Just(None), any::<u64>().prop_map(|ns| Some(Span(ns)))];
+    ((pause(), at(), at(), at()), proptest::array::uniform3(word()), any::<(u8, u8)>(), span)
+        .prop_map(
+            |(
+                (now, last_sent, last_received, last_heard),
+                [sent, rode, received],
+                (run, k),
+                t_ka,
+            )| {
+                let rtt = last_heard.map(|at| Span(at.0.min(MAX_RTT.0)));
+                let estimates =
+                    Estimates { rtt_last: rtt, rtt_min: rtt, rtt_max: rtt, ..Estimates::default() };
+                Reading {
+                    at: Time(now),
+                    sent,
+                    rode,
+                    last_sent,
+                    received,
+                    last_received,
+                    last_heard,
+                    run,
+                    k,
+                    t_ka,
+                    estimates,
+                }
+            },
+        )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -105,6 +155,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Deadline),
         6 => (any::<bool>(), arrival(), any::<u8>()).prop_map(|(a, b, c)| Step::Arrive(a, b, c)),
         1 => config().prop_map(Step::Reconfigure),
+        3 => reading().prop_map(|reading| Step::Reading(Box::new(reading))),
+        1 => any::<bool>().prop_map(Step::Switch),
     ]
 }
 
@@ -122,7 +174,7 @@ proptest! {
         for (pause, step) in steps {
             let input = match step {
                 Step::Deadline => {
-                    now = now.max(client.deadline().unwrap().0);
+                    now = now.max(client.deadline().map_or(now, |(at, _)| at));
                     ClientInput::Tick
                 }
                 other => {
@@ -131,6 +183,8 @@ proptest! {
                         Step::Arrive(true, a, _) => ClientInput::Response(build(a, now)),
                         Step::Arrive(false, a, _) => ClientInput::Unsolicited(build(a, now)),
                         Step::Reconfigure(config) => ClientInput::Reconfigure(config),
+                        Step::Reading(reading) => ClientInput::Reading(*reading),
+                        Step::Switch(on) => ClientInput::Switch(on),
                         Step::Tick | Step::Deadline => ClientInput::Tick,
                     }
                 }
@@ -156,8 +210,9 @@ proptest! {
             }
             prop_assert_eq!((state, heard), (client.state(), client.heard()));
             check_estimates(client.estimates())?;
-            let (at, reason) = client.deadline().unwrap();
-            prop_assert!(at > now || at == Time(u64::MAX), "{} is due at once", reason);
+            if let Some((at, reason)) = client.deadline() {
+                prop_assert!(at > now || at == Time(u64::MAX), "{} is due at once", reason);
+            }
         }
     }
 
@@ -178,8 +233,12 @@ proptest! {
                 other => {
                     now += Span(pause);
                     match other {
-                        Step::Arrive(_, a, k) => ServerInput::Request { arrival: build(a, now), k },
+                        Step::Arrive(report, a, k) => {
+                            ServerInput::Request { arrival: build(a, now), k, report }
+                        }
                         Step::Reconfigure(config) => ServerInput::Reconfigure(config),
+                        Step::Reading(reading) => ServerInput::Reading(*reading),
+                        Step::Switch(on) => ServerInput::Switch(on),
                         Step::Tick | Step::Deadline => ServerInput::Tick,
                     }
                 }

@@ -277,7 +277,13 @@ fn a_response_that_came_in_time_is_not_overruled_by_a_late_tick() {
     while client.poll().is_some() {}
     let answer = |seq, at| {
         let probe = Probe { seq, t_sc: 0, sc: seq, ss: seq, r: seq, ..Probe::default() };
-        ClientInput::Response(Arrival { probe, at, received: seq, sent_at: None })
+        ClientInput::Response(Arrival {
+            probe,
+            at,
+            received: seq,
+            sent_at: None,
+            uncertainty: Span::ZERO,
+        })
     };
     client.handle(at_ms(10), answer(1, at_ms(10)));
     client.handle(at_ms(100), ClientInput::Tick);
@@ -357,11 +363,18 @@ fn the_server_takes_k_and_the_period_from_the_request() {
         at,
         received: seq,
         sent_at: None,
+        uncertainty: Span::ZERO,
     };
-    server.handle(at_ms(0), ServerInput::Request { arrival: request(1, 50, at_ms(0)), k: 2 });
+    server.handle(
+        at_ms(0),
+        ServerInput::Request { arrival: request(1, 50, at_ms(0)), k: 2, report: false },
+    );
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
     assert_eq!(server.deadline().unwrap().0, at_ms(125));
-    server.handle(at_ms(40), ServerInput::Request { arrival: request(2, 0, at_ms(40)), k: 0 });
+    server.handle(
+        at_ms(40),
+        ServerInput::Request { arrival: request(2, 0, at_ms(40)), k: 0, report: false },
+    );
     assert_eq!(server.deadline().unwrap().0, at_ms(40 + 47_500), "its own where none is stated");
 }
 

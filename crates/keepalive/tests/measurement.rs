@@ -13,7 +13,7 @@ use segue_keepalive::{
 use segue_wire::Probe;
 
 fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
-    Arrival { probe, at, received, sent_at: None }
+    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }
 
 /// All loss values among samples.
@@ -377,7 +377,10 @@ fn a_duplicate_is_counted_and_does_nothing_else() {
     let mut server = Server::new(config(3, ms(100)), Time(0), true);
     let request = Probe { seq: 1, t_sc: 5, sc: 1, ..Probe::default() };
     for at in [at_ms(10), at_ms(20)] {
-        server.handle(at, ServerInput::Request { arrival: arrival(request, at, 1), k: 3 });
+        server.handle(
+            at,
+            ServerInput::Request { arrival: arrival(request, at, 1), k: 3, report: false },
+        );
     }
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
     assert_eq!((server.estimates().received, server.estimates().duplicates), (1, 1));
@@ -441,7 +444,8 @@ fn requests_repeat_the_newest_response() {
 fn an_unsolicited_response_repeats_the_last_request() {
     let mut server = Server::new(config(3, ms(100)), Time(0), true);
     let probe = Probe { seq: 9, t_sc: 5_000, sc: 44, t_ka_ms: 50, ..Probe::default() };
-    let input = ServerInput::Request { arrival: arrival(probe, at_ms(30), 40), k: 3 };
+    let input =
+        ServerInput::Request { arrival: arrival(probe, at_ms(30), 40), k: 3, report: false };
     server.handle(at_ms(30), input);
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
     assert_eq!(server.deadline(), Some((at_ms(105), "unsolicited response due")));

@@ -28,7 +28,7 @@ fn handle(client: &mut Client, now: Time, input: ClientInput) -> Vec<Probe> {
 }
 
 fn arrival(probe: Probe, at: Time) -> Arrival {
-    Arrival { probe, at, received: probe.seq, sent_at: None }
+    Arrival { probe, at, received: probe.seq, sent_at: None, uncertainty: Span::ZERO }
 }
 
 /// Ticks whatever is due until `until`.

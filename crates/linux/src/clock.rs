@@ -25,6 +25,41 @@ pub fn thread_cpu() -> Span {
     Span(read(ClockId::CLOCK_THREAD_CPUTIME_ID).0)
 }
 
+/// How good the realtime clock is, by the kernel's own account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockQuality {
+    /// It is kept in step with UTC by an external source.
+    pub synchronised: bool,
+    /// The largest error, in nanoseconds; without synchronisation it says nothing.
+    pub error_max_ns: u64,
+}
+
+/// Asks the kernel how good the realtime clock is.
+#[must_use]
+pub fn realtime_quality() -> ClockQuality {
+    let (state, timex) = discipline();
+    ClockQuality {
+        synchronised: state >= 0 && timex.status & libc::STA_UNSYNC == 0,
+        error_max_ns: u64::try_from(timex.maxerror).unwrap_or(u64::MAX).saturating_mul(1_000),
+    }
+}
+
+/// How far `CLOCK_TAI` is ahead of `CLOCK_REALTIME` in nanoseconds: zero until something tells the kernel the
+/// leap seconds.
+#[must_use]
+pub fn tai_offset_ns() -> i64 {
+    i64::from(discipline().1.tai) * 1_000_000_000
+}
+
+/// What the kernel says of its clock, and the state of it.
+fn discipline() -> (libc::c_int, libc::timex) {
+    // SAFETY: all bytes zero is a value of this plain structure, with which the call changes nothing.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    (state, timex)
+}
+
 fn read(id: ClockId) -> Time {
     let t = clock_gettime(id).expect("the clocks of POSIX exist on Linux");
     Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)

@@ -27,3 +27,12 @@ pub fn prefer_precision() -> Precision {
     }
     Precision::Ordinary
 }
+
+/// Makes the calling thread an ordinary one again.
+pub fn ordinary() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the structure outlives the call; 0 names the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) };
+    // SAFETY: no memory is passed; 0 names the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+}

@@ -3,33 +3,33 @@
 //! A [`TimestampedSocket`] never blocks; wait for its descriptor with `poll` (readable: datagrams;
 //! error: transmit stamps). Stamps are the kernel's software stamps (`SO_TIMESTAMPING`), taken when a
 //! datagram enters or leaves the network stack, and are reported on the monotonic clock. The kernel
-//! takes them on the realtime clock; both clocks are read when a stamp is collected, so that the
-//! conversion is off only by what the realtime clock is stepped in between.
+//! takes them on the realtime clock; both clocks are read when a stamp is collected, and each stamp comes
+//! with how far the conversion may be off.
 
+mod clocks;
+
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, Timestamping};
+use nix::sys::socket::sockopt::{
+    IpRecvTos, Ipv4PacketInfo, Ipv4RecvTtl, Ipv6RecvHopLimit, Ipv6RecvPacketInfo, Ipv6RecvTClass,
+    Timestamping,
+};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg,
     sendmsg, setsockopt,
 };
-use nix::sys::time::TimeSpec;
 use segue_clock::{Span, Time};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock;
+use clocks::{Ahead, Clocks};
 
 /// Room for a stamp, packet information and an extended error with its address.
 const CONTROL_BYTES: usize = 256;
-/// A stamp older than this when it is collected means that the realtime clock was stepped.
-const STAMP_AGE_MAX_NS: u64 = 60_000_000_000;
-/// Readings of both clocks this close together need no second try, …
-const CLOCK_GAP_MAX: Span = Span::from_micros(1);
-/// … and there are no more tries than these.
-const CLOCK_TRIES_MAX: u32 = 4;
 /// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
@@ -82,6 +82,16 @@ pub struct Datagram {
     pub at: Time,
     /// `at` is the kernel's; else it is when this program picked the datagram up.
     pub kernel_stamp: bool,
+    /// How far `at` may be off: by the conversion between clocks; without a kernel stamp it may be
+    /// too late by the time since the socket was last found empty.
+    pub error: Span,
+    /// When this program picked it up; later than `at` by its wake-up delay.
+    pub seen: Time,
+    /// Traffic class (IPv6) or type of service (IPv4): DSCP and, in the two lower bits, ECN. Only after
+    /// [`TimestampedSocket::receive_traffic_class`].
+    pub class: Option<u8>,
+    /// TTL or hop limit with which it arrived. Only after [`TimestampedSocket::receive_ttl`].
+    pub ttl: Option<u8>,
 }
 
 /// When a datagram left.
@@ -91,6 +101,8 @@ pub struct TxStamp {
     pub id: u32,
     /// When it was handed to the network device.
     pub at: Time,
+    /// How far `at` may be off by the conversion between clocks.
+    pub error: Span,
 }
 
 /// A non-blocking UDP socket with kernel timestamps in both directions.
@@ -104,6 +116,9 @@ pub struct TimestampedSocket {
     /// The id of the next datagram, and the id at which the kernel's count was zero.
     next_id: u32,
     kernel_zero: u32,
+    ahead: Ahead,
+    /// When there was last nothing to receive; the start before that.
+    empty: Cell<Time>,
 }
 
 impl TimestampedSocket {
@@ -138,6 +153,8 @@ impl TimestampedSocket {
             want_tx_stamps: true,
             next_id: 0,
             kernel_zero: 0,
+            ahead: Ahead::default(),
+            empty: Cell::new(clock::monotonic()),
         };
         socket.start_stamps();
         Ok(socket)
@@ -165,6 +182,78 @@ impl TimestampedSocket {
         let _ = self.socket.set_recv_buffer_size(bytes);
     }
 
+    /// Marks everything that is sent without a class of its own with this traffic class (IPv6) or type
+    /// of service (IPv4).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        if self.v6 {
+            self.socket.set_tclass_v6(class.into())?;
+        }
+        // An IPv6 socket sends to IPv4 addresses too.
+        self.socket.set_tos_v4(class.into())
+    }
+
+    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_traffic_class(&self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvTClass, &true)?;
+        }
+        Ok(setsockopt(&self.socket, IpRecvTos, &true)?)
+    }
+
+    /// Sends everything with this TTL or hop limit.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_ttl(&self, ttl: u8) -> io::Result<()> {
+        if self.v6 {
+            self.socket.set_unicast_hops_v6(ttl.into())?;
+        }
+        self.socket.set_ttl_v4(ttl.into())
+    }
+
+    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_ttl(&self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvHopLimit, &true)?;
+        }
+        Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
+    }
+
+    /// Lets no datagram be fragmented, neither here nor on the way: one that is too long for what is
+    /// known of the path is refused by [`TimestampedSocket::send`] with `EMSGSIZE`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn never_fragment(&self) -> io::Result<()> {
+        if self.v6 {
+            self.set_discovery(
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            )?;
+        }
+        self.set_discovery(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+    }
+
+    fn set_discovery(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        let length = size_of_val(&value) as libc::socklen_t;
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the option is an int, which outlives the call, and its length is passed.
+        match unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Sends one datagram and returns its id, by which [`TimestampedSocket::tx_stamp`] names it.
     /// `from` picks the local address, for answers that must come from where the question went to.
     ///
@@ -176,12 +265,31 @@ impl TimestampedSocket {
         to: SocketAddr,
         from: Option<IpAddr>,
     ) -> io::Result<u32> {
+        self.send_marked(payload, to, from, None)
+    }
+
+    /// As [`TimestampedSocket::send`], with a traffic class or type of service for this datagram alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_marked(
+        &mut self,
+        payload: &[u8],
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        class: Option<u8>,
+    ) -> io::Result<u32> {
+        let (tos, tclass) = (class.unwrap_or(0), class.unwrap_or(0).into());
+        let mark = class.map(|_| match to {
+            SocketAddr::V4(_) => ControlMessage::Ipv4Tos(&tos),
+            SocketAddr::V6(_) => ControlMessage::Ipv6TClass(&tclass),
+        });
         let iov = [IoSlice::new(payload)];
         let to = SockaddrStorage::from(self.outward(to));
         let fd = self.socket.as_raw_fd();
         let flags = MsgFlags::MSG_DONTWAIT;
         let (v4, v6);
-        let control = match from {
+        let mut control = match from {
             Some(IpAddr::V4(a)) if !self.v6 => {
                 let s_addr = u32::from_ne_bytes(a.octets());
                 v4 = libc::in_pktinfo {
@@ -198,6 +306,7 @@ impl TimestampedSocket {
             }
             _ => Vec::new(),
         };
+        control.extend(mark);
         let sent = loop {
             match sendmsg(fd, &iov, &control, flags, Some(&to)) {
                 Err(Errno::EINTR) => {}
@@ -225,14 +334,25 @@ impl TimestampedSocket {
         let flags = MsgFlags::MSG_DONTWAIT;
         let message = match recvmsg::<SockaddrStorage>(fd, &mut iov, Some(&mut control), flags) {
             Ok(message) => message,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(Errno::EAGAIN) => {
+                self.empty.set(clock::monotonic());
+                return Ok(None);
+            }
+            Err(Errno::EINTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let clocks = Clocks::read();
-        let (mut at, mut local) = (None, None);
+        let (mut stamp, mut local, mut class, mut ttl) = (None, None, None, None);
         for item in message.cmsgs()? {
             match item {
-                ControlMessageOwned::ScmTimestampsns(stamps) => at = clocks.convert(stamps.system),
+                ControlMessageOwned::ScmTimestampsns(stamps) => {
+                    stamp = clocks.convert(stamps.system, &self.ahead);
+                }
+                ControlMessageOwned::Ipv4Tos(tos) => class = Some(tos),
+                ControlMessageOwned::Ipv6TClass(tclass) => class = u8::try_from(tclass).ok(),
+                ControlMessageOwned::Ipv4Ttl(hops) | ControlMessageOwned::Ipv6HopLimit(hops) => {
+                    ttl = u8::try_from(hops).ok();
+                }
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
                     local = Some(IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()));
                 }
@@ -248,8 +368,12 @@ impl TimestampedSocket {
             truncated: message.flags.contains(MsgFlags::MSG_TRUNC),
             source: source.ok_or(io::ErrorKind::AddrNotAvailable)?,
             local,
-            at: at.unwrap_or(clocks.monotonic),
-            kernel_stamp: at.is_some(),
+            at: stamp.map_or(clocks.monotonic, |stamp| stamp.at),
+            kernel_stamp: stamp.is_some(),
+            error: stamp.map_or(clocks.monotonic.since(self.empty.get()), |stamp| stamp.error),
+            seen: clocks.monotonic,
+            class,
+            ttl,
         }))
     }
 
@@ -272,11 +396,11 @@ impl TimestampedSocket {
                 Err(error) => return Err(error.into()),
             };
             let clocks = Clocks::read();
-            let (mut at, mut number) = (None, None);
+            let (mut stamp, mut number) = (None, None);
             for item in message.cmsgs()? {
                 match item {
                     ControlMessageOwned::ScmTimestampsns(stamps) => {
-                        at = clocks.convert(stamps.system);
+                        stamp = clocks.convert(stamps.system, &self.ahead);
                     }
                     ControlMessageOwned::Ipv4RecvErr(error, _)
                     | ControlMessageOwned::Ipv6RecvErr(error, _)
@@ -287,11 +411,11 @@ impl TimestampedSocket {
                     _ => {}
                 }
             }
-            if let (Some(at), Some(number)) = (at, number) {
+            if let (Some(stamp), Some(number)) = (stamp, number) {
                 let id = self.kernel_zero.wrapping_add(number);
                 // A straggler from before the count was set back names an id that is not out yet.
                 if id.wrapping_sub(self.kernel_zero) < self.next_id.wrapping_sub(self.kernel_zero) {
-                    return Ok(Some(TxStamp { id, at }));
+                    return Ok(Some(TxStamp { id, at: stamp.at, error: stamp.error }));
                 }
             }
         }
@@ -363,35 +487,23 @@ fn inward(address: &SockaddrStorage) -> Option<SocketAddr> {
     }
 }
 
-/// Both clocks at one moment.
-struct Clocks {
-    monotonic: Time,
-    realtime_ns: u64,
-}
-
-impl Clocks {
-    /// Reads the realtime clock between two readings of the monotonic one, again if this program was
-    /// interrupted in between.
-    fn read() -> Clocks {
-        let mut tries = 0;
-        loop {
-            let before = clock::monotonic();
-            let realtime_ns = clock::realtime_ns();
-            let gap = clock::monotonic().since(before);
-            tries += 1;
-            if gap < CLOCK_GAP_MAX || tries == CLOCK_TRIES_MAX {
-                return Clocks { monotonic: before + gap.half(), realtime_ns };
-            }
-        }
-    }
-
-    /// A stamp of the realtime clock on the monotonic one; `None` if there is none (zero), or if the
-    /// realtime clock was stepped since.
-    fn convert(&self, stamp: TimeSpec) -> Option<Time> {
-        let (s, ns) = (u64::try_from(stamp.tv_sec()).ok()?, u64::try_from(stamp.tv_nsec()).ok()?);
-        let age_ns = self.realtime_ns.checked_sub(s.checked_mul(1_000_000_000)? + ns)?;
-        (age_ns < STAMP_AGE_MAX_NS).then(|| Time(self.monotonic.0.saturating_sub(age_ns)))
-    }
+/// The largest packet, IP header included, that the kernel believes to reach `to`.
+///
+/// # Errors
+/// The kernel's, also if there is no route.
+pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.connect(&to.into())?;
+    let (level, name) = match to {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let mut mtu: i32 = 0;
+    let mut length = size_of_val(&mtu) as libc::socklen_t;
+    let fd = socket.as_raw_fd();
+    // SAFETY: the option is an int; value and length outlive the call.
+    let done = unsafe { libc::getsockopt(fd, level, name, (&raw mut mtu).cast(), &raw mut length) };
+    if done == 0 { Ok(mtu.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -490,10 +602,54 @@ mod tests {
     }
 
     #[test]
-    fn stamps_from_the_future_or_the_distant_past_are_refused() {
-        let clocks = Clocks { monotonic: Time(500_000_000_000), realtime_ns: 1_000_000_000_000 };
-        assert_eq!(clocks.convert(TimeSpec::new(999, 0)), Some(Time(499_000_000_000)));
-        assert_eq!(clocks.convert(TimeSpec::new(1_000, 1)), None);
-        assert_eq!(clocks.convert(TimeSpec::new(0, 0)), None);
+    fn the_traffic_class_arrives_and_an_answer_may_have_one_of_its_own() {
+        for (listen, ask) in
+            [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1"), ("[::]:0", "127.0.0.1")]
+        {
+            let mut server = TimestampedSocket::bind(listen.parse().unwrap(), None).unwrap();
+            server.receive_traffic_class().unwrap();
+            let asked: IpAddr = ask.parse().unwrap();
+            let any = if asked.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let mut client = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
+            client.receive_traffic_class().unwrap();
+            client.set_traffic_class(46 << 2).unwrap();
+            let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
+            client.send(b"a", to, None).unwrap();
+            let (question, _) = receive(&server);
+            assert_eq!(question.class, Some(46 << 2), "{listen} {ask}");
+            server.send_marked(b"b", question.source, question.local, Some(8 << 2)).unwrap();
+            assert_eq!(receive(&client).0.class, Some(8 << 2), "{listen} {ask}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_longer_than_the_path_takes_is_refused_when_it_must_not_be_fragmented() {
+        for (any, to) in
+            [("127.0.0.1:0", "127.0.0.1:9"), ("[::]:0", "127.0.0.1:9"), ("[::1]:0", "[::1]:9")]
+        {
+            let mut socket = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
+            socket.never_fragment().unwrap();
+            let to = to.parse().unwrap();
+            let mtu = path_mtu(to).unwrap();
+            assert!((65_535..=65_536).contains(&mtu), "the loopback device takes that: {mtu}");
+            let error = socket.send(&vec![0; 65_520], to, None).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{any}");
+        }
+    }
+
+    #[test]
+    fn without_a_kernel_stamp_the_bound_reaches_back_to_when_the_socket_was_empty() {
+        let socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        // The option off: this program's clock is all there is.
+        setsockopt(&socket.socket, Timestamping, &TimestampingFlag::empty()).unwrap();
+        assert_eq!(socket.recv(&mut [0; 9]).unwrap(), None);
+        let empty = socket.empty.get();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(b"a", socket.local_addr().unwrap()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (late, _) = receive(&socket);
+        assert!(!late.kernel_stamp && late.seen == late.at, "{late:?}");
+        assert_eq!(late.error, late.at.since(empty));
+        assert!(late.error >= Span::from_millis(20), "{late:?}");
     }
 }

@@ -241,7 +241,7 @@ mod tests {
             mark(10.2, "handover"),
             mark(99.0, "outside"),
         ];
-        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0) };
+        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0), log: false };
         let rows: Vec<_> = mark_places(&marks, &x)
             .into_iter()
             .map(|(mark, place)| (mark.label.as_str(), place.row))
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_label_without_room_at_the_right_stands_at_the_left_of_its_line() {
         let marks = [29.0, 29.9].map(|x| Mark { x, label: "a long label".to_owned() });
-        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0) };
+        let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0), log: false };
         for (mark, place) in mark_places(&marks, &x) {
             assert!(place.right <= x.pixel(mark.x) && place.left >= 0);
         }

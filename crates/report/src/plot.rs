@@ -71,6 +71,10 @@ pub struct Plot {
     pub y_max: Option<f64>,
     /// Range of the horizontal axis, by default that of the points.
     pub x_range: Option<(f64, f64)>,
+    /// The horizontal axis is logarithmic; values that are not positive are left out.
+    pub x_log: bool,
+    /// The same of the vertical axis; `y_from_zero` then means nothing.
+    pub y_log: bool,
 }
 
 /// Height of the plotting area.
@@ -86,21 +90,46 @@ impl Plot {
     /// The figure as an SVG element, in the colours of a page.
     #[must_use]
     pub fn svg_with(&self, palette: &mut Palette) -> String {
+        if self.x_log || self.y_log { self.logarithms().draw(palette) } else { self.draw(palette) }
+    }
+
+    /// The same figure with decimal logarithms for values on the axes that are logarithmic.
+    fn logarithms(&self) -> Plot {
+        let on = |log: bool| move |value: f64| if log { value.log10() } else { value };
+        let (x, y) = (on(self.x_log), on(self.y_log));
+        let mut plot = self.clone();
+        plot.y_from_zero &= !self.y_log;
+        plot.x_range = self.x_range.map(|(from, to)| (x(from), x(to)));
+        plot.y_max = self.y_max.map(y);
+        for point in plot.series.iter_mut().flat_map(|series| &mut series.points) {
+            *point = (x(point.0), y(point.1));
+        }
+        for (from, to, _) in plot.bands.iter_mut().flat_map(|band| &mut band.intervals) {
+            (*from, *to) = (x(*from), x(*to));
+        }
+        for mark in &mut plot.marks {
+            mark.x = x(mark.x);
+        }
+        plot
+    }
+
+    fn draw(&self, palette: &mut Palette) -> String {
         let legend = self.legend(palette);
         let (low, high) = self.y_range();
-        let unplaced = Scale { low, high, pixels: (0.0, 0.0) };
+        let unplaced = Scale { low, high, pixels: (0.0, 0.0), log: self.y_log };
         let y_ticks = unplaced.ticks(5.0);
         let widest = y_ticks.iter().map(|(_, label)| canvas::text_width(label)).max().unwrap_or(0);
         let left = LINE + 28 + widest;
         let (x_low, x_high) = widened(self.x_range.or_else(|| self.x_extent()));
         let pixels = (f64::from(left), f64::from(WIDTH - RIGHT));
-        let x = Scale { low: x_low, high: x_high, pixels };
+        let x = Scale { low: x_low, high: x_high, pixels, log: self.x_log };
 
         let head = if self.title.is_empty() { 8 } else { LINE + 16 };
         let legend_end = head + canvas::legend_height(&legend, left);
         let top = legend_end + canvas::marks_height(&self.marks, &x) + FONT / 2;
         let bottom = top + HEIGHT;
-        let y = Scale { low, high, pixels: (f64::from(bottom), f64::from(top)) };
+        let pixels = (f64::from(bottom), f64::from(top));
+        let y = Scale { low, high, pixels, log: self.y_log };
 
         canvas::draw(bottom + BELOW, |canvas| {
             canvas.title(&self.title);

@@ -7,6 +7,8 @@ pub(crate) struct Scale {
     pub(crate) high: f64,
     /// Pixel of `low` and of `high`.
     pub(crate) pixels: (f64, f64),
+    /// The data are decimal logarithms: ticks stand at powers of ten and say what they stand for.
+    pub(crate) log: bool,
 }
 
 /// Values of larger magnitude are left out, so that no difference overflows.
@@ -45,6 +47,9 @@ impl Scale {
 
     /// Round values, about `count` of them, with their labels.
     pub(crate) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
+        if self.log {
+            return self.decades(count);
+        }
         let raw = (self.high - self.low) / count;
         let power = 10f64.powf(raw.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
@@ -60,6 +65,40 @@ impl Scale {
             .map(|x| (x, label(x, decimals)))
             .collect()
     }
+
+    /// Powers of ten, not many more than `count`; a range that holds less than two has 2 and 5 times a
+    /// power as well.
+    fn decades(&self, count: f64) -> Vec<(f64, String)> {
+        let (first, last) = (self.low.floor() as i32, self.high.ceil() as i32);
+        let every = (f64::from(last - first) / (2.0 * count)).ceil().max(1.0) as i32;
+        let factors: &[f64] = if self.high - self.low < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        (first..=last)
+            .filter(|power| power.rem_euclid(every) == 0)
+            .flat_map(|power| factors.iter().map(move |factor| (power, *factor)))
+            .map(|(power, factor)| (f64::from(power) + factor.log10(), power_label(power, factor)))
+            .filter(|(x, _)| *x >= self.low - 1e-9 && *x <= self.high + 1e-9)
+            .take(40)
+            .collect()
+    }
+}
+
+/// A power of ten as it is read.
+fn power_label(power: i32, factor: f64) -> String {
+    if (0..4).contains(&power) {
+        return format!("{:.0}", factor * 10f64.powi(power));
+    }
+    if (-3..0).contains(&power) {
+        return format!("{:.*}", power.unsigned_abs() as usize, factor * 10f64.powi(power));
+    }
+    let digit = |c: char| match c.to_digit(10) {
+        Some(1) => '¹',
+        Some(2) => '²',
+        Some(3) => '³',
+        Some(n) => char::from_u32(0x2070 + n).unwrap_or(c),
+        None => '⁻',
+    };
+    let exponent: String = power.to_string().chars().map(digit).collect();
+    if factor > 1.0 { format!("{factor:.0}·10{exponent}") } else { format!("10{exponent}") }
 }
 
 fn label(x: f64, decimals: usize) -> String {
@@ -79,7 +118,7 @@ mod tests {
     use super::*;
 
     fn labels(low: f64, high: f64) -> Vec<String> {
-        let scale = Scale { low, high, pixels: (0.0, 100.0) };
+        let scale = Scale { low, high, pixels: (0.0, 100.0), log: false };
         scale.ticks(5.0).into_iter().map(|(_, label)| label).collect()
     }
 
@@ -101,8 +140,20 @@ mod tests {
     }
 
     #[test]
+    fn a_logarithmic_axis_has_powers_of_ten() {
+        let labels = |low: f64, high: f64| -> Vec<String> {
+            let scale = Scale { low, high, pixels: (0.0, 100.0), log: true };
+            scale.ticks(5.0).into_iter().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels(2.0, 6.0), ["100", "1000", "10⁴", "10⁵", "10⁶"]);
+        assert_eq!(labels(-0.1, 1.0), ["1", "2", "5", "10"]);
+        assert_eq!(labels(-4.0, -2.0), ["10⁻⁴", "0.001", "0.01"]);
+        assert!(labels(-300.0, 300.0).len() <= 12);
+    }
+
+    #[test]
     fn values_outside_are_drawn_at_the_border() {
-        let scale = Scale { low: 0.0, high: 10.0, pixels: (100.0, 0.0) };
+        let scale = Scale { low: 0.0, high: 10.0, pixels: (100.0, 0.0), log: false };
         assert_eq!([-5.0, 0.0, 5.0, 20.0].map(|x| scale.pixel(x)), [100, 100, 50, 0]);
     }
 }

@@ -39,7 +39,8 @@ pub(crate) fn svg(
     let widest = rows.iter().map(|row| canvas::text_width(&row.name)).max().unwrap_or(0);
     let left = 32 + widest.min(WIDEST_NAME);
     let (low, high) = widened(crate::scale::extent([x_range.0, x_range.1].into_iter()));
-    let x = Scale { low, high, pixels: (f64::from(left), f64::from(WIDTH - RIGHT)) };
+    let pixels = (f64::from(left), f64::from(WIDTH - RIGHT));
+    let x = Scale { low, high, pixels, log: false };
     let legend = legend(rows, palette);
     let top = 8 + canvas::legend_height(&legend, left) + canvas::marks_height(marks, &x) + FONT / 2;
     let bottom = top + ROW * rows.len() as i32;

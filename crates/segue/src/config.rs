@@ -3,6 +3,7 @@
 
 mod anchor;
 mod host;
+mod keepalive;
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use segue_clock::Span;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error, Visitor};
+use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, address, default_state};
 pub use host::HostFile;
@@ -85,6 +86,39 @@ impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let visitor = Text(units::duration, "a duration with its unit, like \"200ms\"");
         deserializer.deserialize_any(visitor).map(Duration)
+    }
+}
+
+/// Whether a service is wanted, or the port to have it on, as in `true` or `8862`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnPort {
+    /// Not wanted.
+    Off,
+    /// On its usual port.
+    Usual,
+    /// On this one.
+    Port(u16),
+}
+
+struct OnPortVisitor;
+
+impl Visitor<'_> for OnPortVisitor {
+    type Value = OnPort;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("true, false or a port from 1 to 65535")
+    }
+    fn visit_bool<E: Error>(self, on: bool) -> Result<OnPort, E> {
+        Ok(if on { OnPort::Usual } else { OnPort::Off })
+    }
+    fn visit_i64<E: Error>(self, number: i64) -> Result<OnPort, E> {
+        let port = u16::try_from(number).ok().filter(|port| *port != 0);
+        port.map(OnPort::Port).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for OnPort {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OnPortVisitor)
     }
 }
 

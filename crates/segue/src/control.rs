@@ -38,6 +38,13 @@ pub enum Request {
         /// The path; back to automatic if not given.
         to: Option<String>,
     },
+    /// Switches the keepalive of a path on or off (host).
+    Keepalive {
+        /// The path.
+        path: String,
+        /// Whether it is probed.
+        on: bool,
+    },
     /// Makes credentials for a host (anchor).
     Enroll {
         /// The host's name.
@@ -128,8 +135,18 @@ pub struct PathStatus {
     pub local: Option<String>,
     /// The other end, as last seen.
     pub remote: Option<String>,
-    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive (anchor).
+    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive (anchor);
+    /// `unwatched` where nobody looks: the keepalive is off, or (anchor) the host alone measures.
     pub state: String,
+    /// Who measures: `both`, `client`, `reports` or `round-trip-loss`.
+    #[serde(default)]
+    pub mode: String,
+    /// Form of the packets: `segue` or `upmt`.
+    #[serde(default)]
+    pub encapsulation: String,
+    /// Probes may ride on data.
+    #[serde(default)]
+    pub rides: bool,
     /// Packets towards the host pass, as far as is known.
     pub downlink: bool,
     /// Path that carries this one's packets instead.
@@ -158,8 +175,20 @@ pub struct PathStatus {
     pub up: Count,
     /// Packets towards the host since the first exchange: sent and lost.
     pub down: Count,
-    /// Probes sent.
+    /// Round-trip loss, averages; only where it is evaluated or reported.
+    #[serde(default)]
+    pub rtl: Vec<f64>,
+    /// How far the last round-trip time may be off in milliseconds.
+    #[serde(default)]
+    pub uncertainty_ms: f64,
+    /// Probes of its own kind that this end has sent, with and without data.
     pub probes_sent: u64,
+    /// Those of them that rode on data. The others went alone.
+    #[serde(default)]
+    pub probes_rode: u64,
+    /// Why K and T_KA are what they are (host, where they follow what is measured).
+    #[serde(default)]
+    pub why: Option<WhyStatus>,
     /// Probes received.
     pub probes_received: u64,
     /// Changes between up and down.
@@ -172,6 +201,47 @@ pub struct PathStatus {
     pub tx_bytes: u64,
     /// Inner bytes received.
     pub rx_bytes: u64,
+}
+
+/// What the planner chose, and from what.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WhyStatus {
+    /// K.
+    pub k: u8,
+    /// T_KA in milliseconds.
+    pub t_ka_ms: f64,
+    /// Latency-sensitive flows are active: their target is in force.
+    pub active: bool,
+    /// The target for detection in milliseconds.
+    pub target_ms: f64,
+    /// The target bounds the `mean` (T_Ravg) or the `worst` (T_Rmax).
+    pub target_of: String,
+    /// Mean round-trip time that was known, in milliseconds.
+    pub rtt_ms: f64,
+    /// Largest round-trip time that was known, in milliseconds.
+    pub rtt_max_ms: f64,
+    /// Loss towards the anchor that is planned for.
+    pub loss_up: f64,
+    /// Loss towards the host that is planned for.
+    pub loss_down: f64,
+    /// Mean burst of losses in probes; none where losses are independent.
+    pub burst: Option<f64>,
+    /// Planned mean time between false alarms (T_fp) in seconds.
+    pub t_fp_s: f64,
+    /// Planned mean time to notice an outage (T_Ravg) in milliseconds.
+    pub t_r_avg_ms: f64,
+    /// Planned longest time to notice one (T_Rmax) in milliseconds.
+    pub t_r_max_ms: f64,
+    /// What sets the period: `responsiveness`, `budget`, `period` or `false_positives`.
+    pub binding: String,
+    /// What was given up: `nothing`, `responsiveness` or `false_positives`.
+    pub given_up: String,
+    /// What made them change: `start`, `flows`, `loss`, `late` or `spare`.
+    pub cause: String,
+    /// Seconds since the change.
+    pub changed_s: f64,
+    /// All of it in one sentence.
+    pub text: String,
 }
 
 /// Packets of one direction.

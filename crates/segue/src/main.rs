@@ -25,10 +25,23 @@ enum Verb {
     Paths(cmd::look::PathsArgs),
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
+    Keepalive(cmd::look::KeepaliveArgs),
     Clean(cmd::clean::Args),
     Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
     Probe(cmd::probe::Args),
+    Bench(cmd::bench::Args),
+    Reproduce(cmd::reproduce::Args),
+}
+
+impl Verb {
+    /// Leaves devices or namespaces behind if it is ended in the middle: nobody may close its output on it.
+    fn has_to_tidy_up(&self) -> bool {
+        matches!(
+            self,
+            Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_) | Verb::Bench(_) | Verb::Reproduce(_)
+        )
+    }
 }
 
 fn main() -> ExitCode {
@@ -36,7 +49,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    if !matches!(cli.verb, Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_)) {
+    if !cli.verb.has_to_tidy_up() {
         segue_linux::process::end_on_broken_pipe();
     }
     let result: anyhow::Result<ExitCode> = match cli.verb {
@@ -48,10 +61,13 @@ fn main() -> ExitCode {
         Verb::Paths(args) => cmd::look::paths(args),
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
+        Verb::Keepalive(args) => cmd::look::keepalive(args),
         Verb::Clean(args) => cmd::clean::run(args),
         Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => cmd::probe::run(args),
+        Verb::Bench(args) => cmd::bench::run(args),
+        Verb::Reproduce(args) => cmd::reproduce::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {error:#}");

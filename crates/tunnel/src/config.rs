@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Span;
-use segue_keepalive::Config as Keepalive;
+use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_wire::Encapsulation;
 
 use crate::Pool;
 
@@ -25,6 +26,8 @@ pub struct HostConfig {
     pub paths: BTreeMap<String, PathConfig>,
     /// How flows are classed and moved.
     pub steering: segue_steering::Config,
+    /// Whether the datapath measures by itself.
+    pub source: Source,
 }
 
 /// Settings of a path.
@@ -32,10 +35,16 @@ pub struct HostConfig {
 pub struct PathConfig {
     /// K, T_KA, averages.
     pub keepalive: Keepalive,
+    /// Whether it is probed; without, it counts as up once an answer has come.
+    pub enabled: bool,
+    /// What K and T_KA follow while it is in use; `None` leaves them as configured.
+    pub adaptive: Option<Aims>,
     /// Relative price per byte, 0 for free.
     pub price: f64,
     /// Added to the path's score.
     pub preference: f64,
+    /// Form of the path's packets.
+    pub encapsulation: Encapsulation,
 }
 
 /// Settings of an anchor.
@@ -54,6 +63,11 @@ pub struct AnchorConfig {
     pub expiry: Span,
     /// Hosts known from before, with their last epoch and addresses.
     pub known: Vec<Known>,
+    /// Whether the datapath measures by itself.
+    pub source: Source,
+    /// Whether a host may have paths with the packets of [`Encapsulation::Upmt`], which no cookie
+    /// protects; it gets [`Encapsulation::Segue`] otherwise.
+    pub allow_upmt: bool,
 }
 
 /// What outlives a restart of the anchor, per host.

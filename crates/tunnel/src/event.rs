@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, State};
+use segue_keepalive::{Arrival, Probing, Reading, State};
 use segue_steering::Class;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal};
 use segue_wire::{FlowKey, Probe, ProbeKey};
@@ -46,6 +46,8 @@ pub struct PathSetup {
     pub gateway: Option<IpAddr>,
     /// The host it belongs to (anchor); 0 at the host.
     pub owner: u32,
+    /// How it is probed.
+    pub probing: Probing,
 }
 
 /// Where packets bound to a path go instead.
@@ -77,6 +79,10 @@ pub struct ProbeIn {
     pub kind: ProbeKind,
     /// K from its header.
     pub k: u8,
+    /// Outer source.
+    pub remote: SocketAddr,
+    /// It is a request that reports the host's averages (flag REPORT).
+    pub report: bool,
     /// Its fields, stamp and counter.
     pub arrival: Arrival,
 }
@@ -93,6 +99,8 @@ pub struct ProbeOut {
     pub probe: Probe,
     /// t_Rc (request) or t_Rs (unsolicited) in microseconds modulo 2³².
     pub held_since: u32,
+    /// A request that reports the host's averages: its flag REPORT.
+    pub report: bool,
 }
 
 /// Names a packet that the driver keeps until the machine says what to do with it.
@@ -105,6 +113,10 @@ pub struct ConnId(pub u64);
 
 /// What happens to a host.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made one at a time; a box would cost more than it saves"
+)]
 pub enum HostInput {
     /// The deadline has come.
     Tick,
@@ -123,6 +135,9 @@ pub enum HostInput {
     Signal(FromAnchor),
     /// A probe arrived.
     Probe(ProbeIn),
+    /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
+    /// [`crate::Host::due`].
+    Reading(u32, Reading),
     /// A flow has no binding; the driver holds its packet.
     Miss {
         /// The flow.
@@ -143,6 +158,13 @@ pub enum HostInput {
         class: Option<Class>,
         /// The interface; `None` to end an earlier order.
         to: Option<String>,
+    },
+    /// An order of the operator: probe a path or not.
+    Keepalive {
+        /// The path.
+        path: String,
+        /// Whether requests are sent.
+        on: bool,
     },
     /// The daemon ends.
     Stop,
@@ -176,6 +198,8 @@ pub enum HostOutput {
     RemovePath(u32),
     /// Send what is bound to a path over another one.
     SetVia(u32, Option<Redirect>),
+    /// Whether the datapath keeps probes that say nothing new to itself.
+    SetQuiet(u32, bool),
     /// Send a request.
     SendProbe(ProbeOut),
     /// Bind a flow to a path.
@@ -192,6 +216,10 @@ pub enum HostOutput {
 
 /// What happens to an anchor.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made one at a time; a box would cost more than it saves"
+)]
 pub enum AnchorInput {
     /// The deadline has come.
     Tick,
@@ -221,6 +249,9 @@ pub enum AnchorInput {
     },
     /// A probe arrived (a request has been answered).
     Probe(ProbeIn),
+    /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
+    /// [`crate::Anchor::due`].
+    Reading(u32, Reading),
     /// A flow has no binding; the driver holds its packet.
     Miss {
         /// The flow.
@@ -243,6 +274,8 @@ pub enum AnchorOutput {
     RemovePath(u32),
     /// Send what is bound to a path over another one.
     SetVia(u32, Option<Redirect>),
+    /// Whether the datapath keeps probes that say nothing new to itself.
+    SetQuiet(u32, bool),
     /// The `heard` word of these paths' answers.
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host.

@@ -45,9 +45,15 @@ impl Pool {
         self.nth(1)
     }
 
-    /// The lowest address that is not in `taken`.
-    pub(crate) fn free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-        (2..self.size()).map(|n| self.nth(n)).find(|address| !taken.contains(address))
+    /// The first address that is not in `taken`, from offset `from` on and around. `from` moves behind
+    /// it, so that a pool filled one by one is not searched from its start each time.
+    pub(crate) fn free(&self, taken: &BTreeSet<IpAddr>, from: &mut u128) -> Option<IpAddr> {
+        let from_now = (*from).clamp(2, self.size());
+        let offset = (from_now..self.size())
+            .chain(2..from_now)
+            .find(|offset| !taken.contains(&self.nth(*offset)))?;
+        *from = offset + 1;
+        Some(self.nth(offset))
     }
 
     /// Whether `address` is one that a host may have.
@@ -88,7 +94,8 @@ mod tests {
         let pool = Pool::new("10.7.0.0".parse().unwrap(), 29).unwrap();
         assert_eq!(pool.anchor(), "10.7.0.1".parse::<IpAddr>().unwrap());
         let mut taken = BTreeSet::new();
-        while let Some(address) = pool.free(&taken) {
+        let mut from = 4;
+        while let Some(address) = pool.free(&taken, &mut from) {
             assert!(pool.contains(address));
             taken.insert(address);
         }

@@ -19,7 +19,7 @@ use crate::WireError;
 /// ```
 ///
 /// All fields are in network byte order. `K` is the number of unanswered probes before the client
-/// calls the path down (probes only, zero in data). The cookie is secret and fixed for a
+/// calls the path down (probes and rides, zero in data). The cookie is secret and fixed for a
 /// registration, so that every segment of a segmented super-packet carries the same header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -41,6 +41,8 @@ pub struct Header {
 pub enum PacketType {
     /// An inner IPv4 or IPv6 packet.
     Data = 0,
+    /// Probe and authenticator of a request or response, then an inner packet that carries them.
+    Ride = 1,
     /// A probe request: 32 bytes of probe, 8 bytes of authenticator.
     Request = 2,
     /// A probe response, laid out as the request.
@@ -53,6 +55,15 @@ pub mod flags {
     pub const DATA_ONE_WAY: u8 = 1;
     /// Response: no request asked for it; the server has not heard the client for a while.
     pub const RESPONSE_UNSOLICITED: u8 = 1;
+    /// Request: it reports the client's averages (see [`crate::Probe`]), in place of the echoes of Ss
+    /// and R.
+    pub const REQUEST_REPORT: u8 = 1;
+    /// Ride: as [`DATA_ONE_WAY`], for the inner packet.
+    pub const RIDE_ONE_WAY: u8 = 1;
+    /// Ride: the probe is a response; without it a request.
+    pub const RIDE_RESPONSE: u8 = 2;
+    /// Ride: as [`REQUEST_REPORT`], for a request.
+    pub const RIDE_REPORT: u8 = 4;
 }
 
 impl Header {
@@ -76,15 +87,18 @@ impl Header {
         }
         let packet_type = match vt & 15 {
             0 => PacketType::Data,
+            1 => PacketType::Ride,
             2 => PacketType::Request,
             3 => PacketType::Response,
             got => return Err(WireError::Type { got }),
         };
         let known = match packet_type {
-            PacketType::Data | PacketType::Response => 1,
-            PacketType::Request => 0,
+            PacketType::Data | PacketType::Request | PacketType::Response => 1,
+            PacketType::Ride => 7,
         };
-        if flags & !known != 0 {
+        let report = flags::RIDE_RESPONSE | flags::RIDE_REPORT;
+        let both = packet_type == PacketType::Ride && flags & report == report;
+        if flags & !known != 0 || both {
             return Err(WireError::Field { field: "flags", got: u32::from(flags) });
         }
         if reserved != 0 {
@@ -156,6 +170,17 @@ mod tests {
         assert_eq!(with(0, 0x20), Err(WireError::Version { got: 2 }));
         assert_eq!(with(0, 0x1f), Err(WireError::Type { got: 15 }));
         assert_eq!(with(1, 2), Err(WireError::Field { field: "flags", got: 2 }));
+        let ride = |flags: u8| {
+            let mut b = GOLDEN;
+            (b[0], b[1]) = (0x11, flags);
+            Header::parse(&b).map(|header| header.flags)
+        };
+        for good in [0, 1, 2, 3, 4, 5] {
+            assert_eq!(ride(good), Ok(good));
+        }
+        for bad in [6, 7, 8] {
+            assert_eq!(ride(bad), Err(WireError::Field { field: "flags", got: bad.into() }));
+        }
         assert_eq!(with(2, 9), Err(WireError::Field { field: "k", got: 9 }));
         assert_eq!(with(3, 1), Err(WireError::Field { field: "reserved", got: 1 }));
     }

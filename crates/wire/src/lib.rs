@@ -1,6 +1,6 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
-//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]) and the
-//! reasons for which a packet is refused ([`DropReason`]).
+//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]),
+//! STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
 //! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
 //! value that it refuses. The formats are specified byte by byte in `docs/wire/`.
@@ -16,12 +16,15 @@ pub mod flow;
 pub mod header;
 pub mod probe;
 pub mod signal;
+pub mod stamp;
+pub mod upmt;
 
 pub use drop_reason::DropReason;
 pub use error::WireError;
 pub use flow::FlowKey;
 pub use header::{Header, PacketType};
-pub use probe::{Probe, ProbeKey};
+pub use probe::{Probe, ProbeKey, Report};
+pub use signal::{Encapsulation, Mode};
 
 /// UDP port of probes and tunnels.
 pub const TUNNEL_PORT: u16 = 5005;

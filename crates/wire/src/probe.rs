@@ -106,19 +106,75 @@ impl Probe {
     /// [`WireError::TooShort`], [`WireError::Field`] for surplus bytes, [`WireError::Mac`].
     pub fn open(packet: &[u8], key: &ProbeKey) -> Result<Probe, WireError> {
         let got = packet.len();
-        let Some((packet, rest)) = packet.split_first_chunk::<{ Probe::PACKET_LEN }>() else {
-            return Err(WireError::TooShort { what: "probe", got, min: Probe::PACKET_LEN });
-        };
-        if !rest.is_empty() {
+        if got > Probe::PACKET_LEN {
             return Err(WireError::Field { field: "length", got: got as u32 });
         }
+        Ok(Probe::open_ride(packet, key)?.0)
+    }
+
+    /// As [`open`](Probe::open), for a ride ([`crate::PacketType::Ride`]): also gives what follows the
+    /// authenticator, the inner packet, which the authenticator does not cover. A ride is made by
+    /// putting what [`seal`](Probe::seal) gives in front of one.
+    ///
+    /// # Errors
+    /// [`WireError::TooShort`], [`WireError::Mac`].
+    pub fn open_ride<'a>(packet: &'a [u8], key: &ProbeKey) -> Result<(Probe, &'a [u8]), WireError> {
+        let got = packet.len();
+        let Some((packet, inner)) = packet.split_first_chunk::<{ Probe::PACKET_LEN }>() else {
+            return Err(WireError::TooShort { what: "probe", got, min: Probe::PACKET_LEN });
+        };
         let (covered, mac) = packet.split_at(Header::LEN + Probe::LEN);
         if key.mac(covered) != *mac {
             return Err(WireError::Mac);
         }
         let mut body = [0; Probe::LEN];
         body.copy_from_slice(&covered[Header::LEN..]);
-        Ok(Probe::parse(&body))
+        Ok((Probe::parse(&body), inner))
+    }
+}
+
+/// What a client reports in a request with the flag
+/// [`REQUEST_REPORT`](crate::header::flags::REQUEST_REPORT), in the words that echo Ss and R otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Round-trip loss as a fraction of 2³²; the largest value stands for 1 too.
+    pub loss: u32,
+    /// Average of the RTT in microseconds; 0 if not reported.
+    pub rtt_us: u32,
+}
+
+impl Report {
+    /// A round-trip loss in [0, 1] and an average of the RTT in seconds. Values beyond a word's range
+    /// saturate; an RTT reported is at least 1 µs.
+    #[must_use]
+    pub fn new(rtl: f64, rtt: Option<f64>) -> Report {
+        // Float to integer saturates, and what is not a number becomes 0.
+        let rtt_us = rtt.map_or(0, |rtt| ((rtt * 1e6 + 0.5) as u32).max(1));
+        Report { loss: (rtl * 4_294_967_296.0) as u32, rtt_us }
+    }
+
+    /// Round-trip loss in [0, 1).
+    #[must_use]
+    pub fn rtl(self) -> f64 {
+        f64::from(self.loss) / 4_294_967_296.0
+    }
+
+    /// Average of the RTT in seconds.
+    #[must_use]
+    pub fn rtt(self) -> Option<f64> {
+        (self.rtt_us != 0).then(|| f64::from(self.rtt_us) / 1e6)
+    }
+
+    /// The request with the report in place of its echoes.
+    #[must_use]
+    pub fn pack(self, probe: Probe) -> Probe {
+        Probe { ss: self.loss, r: self.rtt_us, ..probe }
+    }
+
+    /// The report of a request that has the flag.
+    #[must_use]
+    pub fn unpack(probe: &Probe) -> Report {
+        Report { loss: probe.ss, rtt_us: probe.r }
     }
 }
 
@@ -195,6 +251,40 @@ mod tests {
             Err(WireError::Field { field: "length", .. })
         ));
         assert_eq!(Probe::open(&packet, &ProbeKey([9; 16])), Err(WireError::Mac));
+    }
+
+    #[test]
+    fn a_report_keeps_loss_and_rtt_and_saturates() {
+        let request = Report::new(0.25, Some(0.0305)).pack(probe());
+        assert_eq!((request.ss, request.r), (1 << 30, 30_500));
+        assert_eq!(Probe { ss: 6, r: 7, ..request }, probe(), "all else stays");
+        let report = Report::unpack(&request);
+        assert_eq!((report.rtl(), report.rtt()), (0.25, Some(0.0305)));
+        assert_eq!(Report::new(1.0, None), Report { loss: u32::MAX, rtt_us: 0 });
+        assert_eq!(Report::new(1.0, None).rtt(), None);
+        assert_eq!(Report::new(-1.0, Some(0.0)), Report { loss: 0, rtt_us: 1 });
+        assert_eq!(Report::new(f64::NAN, Some(1e9)), Report { loss: 0, rtt_us: u32::MAX });
+    }
+
+    #[test]
+    fn a_ride_gives_the_probe_and_the_inner_packet_whatever_that_is() {
+        let header = Header { packet_type: PacketType::Ride, ..header() };
+        let sealed = probe().seal(&header, &key());
+        for inner in [&[][..], &[0x45], &[9; 1400]] {
+            let mut packet = [&sealed[..], inner].concat();
+            assert_eq!(Probe::open_ride(&packet, &key()), Ok((probe(), inner)));
+            for bit in 0..Probe::PACKET_LEN * 8 {
+                packet[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Probe::open_ride(&packet, &key()), Err(WireError::Mac), "bit {bit}");
+                packet[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        for n in 0..sealed.len() {
+            assert_eq!(
+                Probe::open_ride(&sealed[..n], &key()),
+                Err(WireError::TooShort { what: "probe", got: n, min: 56 })
+            );
+        }
     }
 
     proptest! {

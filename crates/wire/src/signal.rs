@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
-pub const SIGNAL_VERSION: u16 = 1;
+pub const SIGNAL_VERSION: u16 = 2;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
@@ -40,6 +40,14 @@ pub enum FromHost {
     },
     /// The host goes away and wants its registration ended.
     Leave,
+    /// Switches the keepalive of a path off or on again. While it is off no requests are sent, and
+    /// neither end judges the path.
+    Keepalive {
+        /// Its number.
+        path: u8,
+        /// Whether requests are sent.
+        on: bool,
+    },
 }
 
 /// One path as the host offers it.
@@ -57,6 +65,40 @@ pub struct PathOffer {
     pub k: u8,
     /// Probe period in milliseconds.
     pub t_ka_ms: u16,
+    /// Who measures.
+    pub mode: Mode,
+    /// Probes may ride on data, in both directions.
+    pub rides: bool,
+    /// Form of the path's packets.
+    pub encapsulation: Encapsulation,
+}
+
+/// Who measures a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Client and server, RTT and one-way loss (Salsano 2018, 4.1 and 4.2).
+    #[default]
+    Both,
+    /// The client alone; the server answers and keeps no measurement and no timer (Patriarca 2012, 4).
+    Client,
+    /// The client, which reports its averages of RTT and round-trip loss in its requests; the server
+    /// has a timer (Patriarca 2012, 4: networked robots).
+    Reports,
+    /// Client and server measure RTT; loss is that of the round trip, which the client evaluates and
+    /// reports (Salsano 2018, appendix III).
+    RoundTripLoss,
+}
+
+/// Form of a path's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encapsulation {
+    /// The tunnel header of `docs/wire/tunnel.md`.
+    #[default]
+    Segue,
+    /// The packets of Salsano 2018, figure 13: the inner packet directly in UDP.
+    Upmt,
 }
 
 /// From the anchor to the mobile host.
@@ -98,6 +140,12 @@ pub struct PathGrant {
     pub cookie: u64,
     /// Key of the path's probes, both directions.
     pub key: [u8; 16],
+    /// Who measures: what was offered, or [`Mode::Both`] if the anchor will not have that.
+    pub mode: Mode,
+    /// Probes may ride on data.
+    pub rides: bool,
+    /// Form of the path's packets.
+    pub encapsulation: Encapsulation,
 }
 
 impl core::fmt::Debug for PathGrant {
@@ -191,6 +239,9 @@ mod tests {
             cookie: u64::MAX,
             k: 5,
             t_ka_ms: 30,
+            mode: Mode::Both,
+            rides: false,
+            encapsulation: Encapsulation::Segue,
         })
     }
 
@@ -208,7 +259,11 @@ mod tests {
             while let Some(m) = decode::<FromHost>(&mut buffer).unwrap() {
                 got.push(m);
             }
-            assert_eq!(got, [FromHost::Register { version: 1, epoch: 9 }, offer()], "cut {cut}");
+            assert_eq!(
+                got,
+                [FromHost::Register { version: SIGNAL_VERSION, epoch: 9 }, offer()],
+                "cut {cut}"
+            );
         }
     }
 

@@ -8,16 +8,21 @@ use std::process::Command;
 
 use etherparse::PacketBuilder;
 use segue_wire::flow::Inner;
-use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
+use segue_wire::header::flags::{
+    DATA_ONE_WAY, RESPONSE_UNSOLICITED, RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
+};
+use segue_wire::upmt::ProbePacket;
 use segue_wire::{Header, PacketType, Probe, ProbeKey, TUNNEL_PORT};
 
 /// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 32] = [
     "segue.version",
     "segue.type",
     "segue.flags",
     "segue.flags.one_way",
     "segue.flags.unsolicited",
+    "segue.flags.response",
+    "segue.flags.report",
     "segue.k",
     "segue.reserved",
     "segue.index",
@@ -229,6 +234,41 @@ fn an_independent_dissector_hands_inner_packets_to_its_own_and_finds_them_right(
 }
 
 #[test]
+fn an_independent_dissector_reads_both_parts_of_a_ride() {
+    let probe = Probe { seq: 77, t_sc: 2, r: 7, heard: 0x8001, ..Probe::default() };
+    let flags = [0, RIDE_ONE_WAY | RIDE_RESPONSE, RIDE_REPORT];
+    let header = |flags| Header { packet_type: PacketType::Ride, flags, k: 3, index: 7, cookie: 9 };
+    let mut inner = vec![Vec::new(); 2];
+    let (ipv4, ipv6) = (
+        PacketBuilder::ipv4([10, 77, 0, 2], [10, 77, 0, 1], 64),
+        PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 64),
+    );
+    ipv4.udp(1111, 2222).write(&mut inner[0], b"voice").unwrap();
+    ipv6.udp(1111, 2222).write(&mut inner[1], b"voice").unwrap();
+    let mut packets = Vec::new();
+    for flags in flags {
+        let sealed = probe.seal(&header(flags), &ProbeKey([7; 16]));
+        let rides = inner.iter().map(|inner| [&sealed[..], inner].concat());
+        packets.extend(rides.flat_map(|ride| [outer(&ride, false), outer(&ride, true)]));
+    }
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        let flags = flags[i / 4];
+        expect_header(line, &header(flags));
+        for (name, flag) in
+            [("one_way", RIDE_ONE_WAY), ("response", RIDE_RESPONSE), ("report", RIDE_REPORT)]
+        {
+            let set = u64::from(flags & flag != 0);
+            assert_eq!(number(line, &format!("segue.flags.{name}")), set, "{name} of {flags}");
+        }
+        assert_eq!(number(line, "segue.probe.seq"), 77);
+        assert_eq!(number(line, "segue.probe.heard"), 0x8001);
+        assert_eq!(get(line, "udp.srcport"), ["4000", "1111"]);
+        assert_eq!(get(line, "udp.checksum.status"), [GOOD, GOOD]);
+    }
+}
+
+#[test]
 fn an_independent_dissector_marks_what_the_parser_refuses() {
     let request = Header { packet_type: PacketType::Request, flags: 0, k: 3, index: 7, cookie: 9 };
     let good = Probe::default().seal(&request, &ProbeKey([7; 16]));
@@ -238,8 +278,18 @@ fn an_independent_dissector_marks_what_the_parser_refuses() {
         packet
     };
     let data = [&[0x10][..], &[0; 15], &[0x70; 30]].concat();
-    let bad = [spoilt(1, 1), spoilt(3, 1), spoilt(0, 0x10), good[..55].to_vec(), data];
-    let foreign = [spoilt(0, 0x22), spoilt(0, 0x11), good[..15].to_vec()];
+    let ride = |flags| [&[0x11, flags][..], &good[2..]].concat();
+    let bad = [
+        spoilt(1, 2),
+        spoilt(3, 1),
+        spoilt(0, 0x10),
+        good[..55].to_vec(),
+        data,
+        [&ride(6)[..], &[0x45]].concat(),
+        [&ride(0)[..], &[0x75]].concat(),
+        ride(0)[..55].to_vec(),
+    ];
+    let foreign = [spoilt(0, 0x22), spoilt(0, 0x14), good[..15].to_vec()];
     let packets: Vec<_> = bad.iter().chain(&foreign).map(|packet| outer(packet, false)).collect();
     let Some(lines) = dissect(&packets) else { return };
     for (i, line) in lines.iter().enumerate() {
@@ -248,6 +298,50 @@ fn an_independent_dissector_marks_what_the_parser_refuses() {
     }
     for packet in bad.iter().chain(&foreign) {
         let header = Header::parse(packet);
-        assert!(header.is_err() || Probe::open(packet, &ProbeKey([7; 16])).is_err());
+        assert!(header.is_err() || Probe::open_ride(packet, &ProbeKey([7; 16])).is_err());
     }
+}
+
+#[test]
+fn an_independent_dissector_reads_upmts_packets_as_ip_in_udp() {
+    let probe = Probe { seq: 9, heard: 0x1234, ..Probe::default() };
+    let of = |response, flagged| ProbePacket {
+        host: [10, 77, 0, 2].into(),
+        anchor: [192, 0, 2, 2].into(),
+        path: 4,
+        response,
+        flagged,
+        probe,
+    };
+    let packets = [(false, false), (false, true), (true, false), (true, true)]
+        .map(|(response, flagged)| outer(&of(response, flagged).emit(), false));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&capture(&packets)).unwrap();
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-n", "-d", "udp.port==5005,ip", "-o", "udp.check_checksum:TRUE", "-r"]);
+    tshark.arg(file.path()).args([
+        "-o",
+        "ip.check_checksum:TRUE",
+        "-T",
+        "fields",
+        "-E",
+        "occurrence=l",
+    ]);
+    let fields = ["ip.src", "ip.dst", "ip.id", "udp.srcport", "udp.dstport", "udp.length"];
+    let status = ["ip.checksum.status", "udp.checksum.status"];
+    fields.iter().chain(&status).for_each(|field| _ = tshark.args(["-e", field]));
+    let Ok(output) = tshark.output() else {
+        eprintln!("skipped: tshark cannot be run");
+        return;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let up = "10.77.0.2\t192.0.2.2\t0x1234\t50054";
+    let down = "192.0.2.2\t10.77.0.2\t0x1234";
+    let expected = [
+        format!("{up}\t50049\t36\t1\t1"),
+        format!("{up}\t50048\t36\t1\t1"),
+        format!("{down}\t50049\t50054\t36\t1\t1"),
+        format!("{down}\t50048\t50054\t36\t1\t1"),
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 }

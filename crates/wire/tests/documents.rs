@@ -5,13 +5,25 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use segue_wire::flow::Inner;
+use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, decode, encode};
-use segue_wire::{Header, PacketType, Probe, ProbeKey};
+use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
+use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
+use segue_wire::upmt::{ProbePacket, Trailer};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
 use serde::{Deserialize, Serialize};
 
 const TUNNEL: &str = include_str!("../../../docs/wire/tunnel-and-probe.md");
+const STAMP: &str = include_str!("../../../docs/wire/stamp.md");
+const UPMT: &str = include_str!("../../../docs/wire/upmt.md");
 const SIGNALLING: &str = include_str!("../../../docs/wire/signalling.md");
 const KEY: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+/// An empty datagram from 10.77.0.2:12345 to 10.77.0.1:53.
+const INNER: [u8; 28] = [
+    0x45, 0, 0, 28, 0, 1, 0x40, 0, 64, 17, 0x26, 0x34, 10, 77, 0, 2, 10, 77, 0, 1, 0x30, 0x39, 0,
+    53, 0, 8, 0xba, 0xd3,
+];
 
 /// The blocks that follow `<!-- example: NAME -->`, by name.
 fn examples(document: &str) -> BTreeMap<&str, Vec<u8>> {
@@ -54,10 +66,7 @@ fn request() -> (Header, Probe) {
 fn the_packets_in_the_description_of_the_tunnel_are_real() {
     let (header, probe) = request();
     let data = Header { packet_type: PacketType::Data, k: 0, ..header };
-    let inner = [
-        0x45, 0, 0, 28, 0, 1, 0x40, 0, 64, 17, 0x26, 0x34, 10, 77, 0, 2, 10, 77, 0, 1, 0x30, 0x39,
-        0, 53, 0, 8, 0xba, 0xd3,
-    ];
+    let inner = INNER;
     let key = Inner::parse(&inner).unwrap().key;
     assert_eq!(key.to_string(), "udp 10.77.0.2:12345 > 10.77.0.1:53");
     let answer = Header {
@@ -66,15 +75,34 @@ fn the_packets_in_the_description_of_the_tunnel_are_real() {
         cookie: 0xaabb_ccdd_eeff_0011,
         ..header
     };
+    let ride = Header { packet_type: PacketType::Ride, ..header };
     let held = Probe { t_ss: 123_456_789, dt: 12, ss: 1, r: 1, ..probe };
+    let reporting = Header { flags: REQUEST_REPORT, ..header };
+    let second = Probe { seq: 2, t_sc: 1_200_000, t_ss: 123_456_789, dt: 169_500, sc: 2, ..probe };
+    let report = Report::new(0.25, Some(0.0305)).pack(second);
     expect_same(
         TUNNEL,
         &[
             ("data", [&data.emit()[..], &inner].concat()),
             ("request", probe.seal(&header, &ProbeKey(KEY)).into()),
+            ("report", report.seal(&reporting, &ProbeKey(KEY)).into()),
             ("response", held.seal(&answer, &ProbeKey(KEY)).into()),
+            ("ride", [&probe.seal(&ride, &ProbeKey(KEY))[..], &inner].concat()),
         ],
     );
+}
+
+#[test]
+fn the_packets_in_the_description_of_upmt_are_real() {
+    let probe = Probe { t_ka_ms: 0, ..request().1 };
+    let host = "10.77.0.2".parse().unwrap();
+    let anchor = "192.0.2.1".parse().unwrap();
+    let packet =
+        ProbePacket { host, anchor, path: 3, response: false, flagged: false, probe }.emit();
+    let trailer = Trailer { version: 4, response: false, report: false, path: 3, probe };
+    let mut ride = [&INNER[..], &trailer.emit()].concat();
+    ride[0] |= 0xf0;
+    expect_same(UPMT, &[("probe", packet), ("ride", ride)]);
 }
 
 fn host(message: FromHost) -> Vec<u8> {
@@ -103,16 +131,27 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         cookie: u64::MAX,
         k: 5,
         t_ka_ms: 30,
+        mode: Mode::Both,
+        rides: false,
+        encapsulation: Encapsulation::Segue,
     };
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),
         anchor: vec!["10.77.0.1".parse().unwrap()],
         tunnel_port: 5005,
     };
-    let grant = PathGrant { path: 3, index: 11, cookie: 0x1122_3344_5566_7788, key: KEY };
+    let grant = PathGrant {
+        path: 3,
+        index: 11,
+        cookie: 0x1122_3344_5566_7788,
+        key: KEY,
+        mode: Mode::Both,
+        rides: false,
+        encapsulation: Encapsulation::Segue,
+    };
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
-        ("Register", host(FromHost::Register { version: 1, epoch: 9 })),
+        ("Register", host(FromHost::Register { version: 2, epoch: 9 })),
         ("AddPath", host(FromHost::AddPath(offer))),
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),
@@ -125,4 +164,41 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
     let (before, messages) = SIGNALLING.split_once("## Framing").unwrap();
     assert_eq!(before.matches("<!-- example: join").count(), 2);
     expect_same(messages, &examples);
+}
+
+#[test]
+fn the_packets_in_the_description_of_stamp_are_real() {
+    let at = 1_700_000_000_000_000_000;
+    let error = ErrorEstimate::ntp(16_000_000_000, false);
+    let packet = SenderPacket { seq: 7, timestamp: Timestamp::ntp(at), error, ssid: 0x1234 };
+    let mut buffer = [0; 256];
+    let base = packet.emit(None, &mut buffer).unwrap();
+    let request = buffer[..base].to_vec();
+    let receive = Timestamp::ntp(at + 10_000_000);
+    let facts = Facts { receive, ttl: 64, error, seq: Some(5), ..Facts::default() };
+    let mut answer = vec![0; base];
+    let transmit = || Timestamp::ntp(at + 10_250_000);
+    Request::open(&request, None).unwrap().answer(&facts, transmit, &mut answer).unwrap();
+
+    let mut writer = Writer::new(&mut buffer[base..]);
+    let class = ClassOfService { dscp1: 10, ..ClassOfService::default() };
+    let count = DirectMeasurement { sender_tx: 8, ..DirectMeasurement::default() };
+    writer.push(kind::CLASS_OF_SERVICE, &class.emit()).unwrap();
+    writer.push(kind::DIRECT_MEASUREMENT, &count.emit()).unwrap();
+    writer.push(kind::FOLLOW_UP, &FollowUp::default().emit()).unwrap();
+    writer.pad(16).unwrap();
+    let extensions = base + writer.len();
+    let extensions = buffer[..extensions].to_vec();
+
+    let key = StampKey::new(&std::array::from_fn::<u8, 32, _>(|i| i as u8));
+    let len = packet.emit(Some(&key), &mut buffer).unwrap();
+    expect_same(
+        STAMP,
+        &[
+            ("request", request),
+            ("answer", answer),
+            ("authenticated", buffer[..len].to_vec()),
+            ("extensions", extensions),
+        ],
+    );
 }

@@ -22,10 +22,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "written for little-en
 #define FAMILY_INET6 10
 #define FRAGMENT_MASK 0x3fff
 #define TTL 64
-#define HEARTBEAT_TIMEOUT_NS 3000000000ULL
+#define HEARTBEAT_TIMEOUT_NS (HEARTBEAT_TIMEOUT_S * 1000000000ULL)
+#define ARRIVAL_AGE_MAX_NS 1000000000LL
 #define PROTO_TCP 6
 #define ECN_MASK 3
 #define ECN_CE 3
+#define barrier() asm volatile("" ::: "memory")
 #define ALIGNED __attribute__((aligned(8)))
 
 const volatile __u16 port = 0;       /* network order */
@@ -49,6 +51,27 @@ struct {
 } segue_state SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_state);
+} segue_host SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_route);
+} segue_routes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCALES_MAX);
+	__type(key, __u32);
+	__type(value, struct scale);
+} segue_scales SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct flow_key);
@@ -59,18 +82,27 @@ struct inner_key {
 	__u32 address[4];
 };
 
-/* The machine's own addresses: what goes elsewhere is not ours, whatever its port. */
+/* The machine's own addresses, each with its number: what goes elsewhere is not ours, whatever its
+ * port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, LOCALS_MAX);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct inner_key);
 	__type(value, __u32);
 } segue_locals SEC(".maps");
 
+/* The same by number; 0 is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOCALS_MAX + 1);
+	__type(key, __u32);
+	__type(value, struct inner_key);
+} segue_addresses SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 1); /* set before loading */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct inner_key);
 	__type(value, struct inner_owner);
@@ -87,17 +119,25 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct sign_of_life);
 } segue_alive SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 18);
 } segue_events SEC(".maps");
 
 /* So that the Rust types of what is in no map are generated too. */
 const volatile struct probe_order type_of_order = {};
 const volatile struct probe_event type_of_event = {};
+const volatile enum order_mark type_of_mark = MARK_PROBE;
+const volatile enum path_flag type_of_flag = PATH_USED;
+const volatile enum path_mode type_of_mode = MODE_BOTH;
+const volatile enum probe_kind type_of_kind = KIND_REQUEST;
+const volatile struct held type_of_held = {};
+const volatile enum event_flag type_of_event_flag = EVENT_ANSWER;
+const volatile enum known type_of_known = KNOWN_RTT;
+const volatile enum heartbeat type_of_heartbeat = HEARTBEAT_TIMEOUT_S;
 
 static __always_inline void count(enum drop_reason reason)
 {
@@ -118,9 +158,25 @@ static __always_inline int drop(enum drop_reason reason)
 static __always_inline int daemon_is_gone(__u64 now_ns)
 {
 	__u32 zero = 0;
-	__u64 *alive = bpf_map_lookup_elem(&segue_alive, &zero);
+	struct sign_of_life *alive = bpf_map_lookup_elem(&segue_alive, &zero);
 
-	return !alive || (__s64)(now_ns - *alive) > (__s64)HEARTBEAT_TIMEOUT_NS;
+	return !alive || (__s64)(now_ns - alive->at_ns) > (__s64)HEARTBEAT_TIMEOUT_NS;
+}
+
+/* When a packet arrived: by the kernel's own stamp where it took one, which is before the packet waited for
+ * this processor, else now. The stamp is of the wall clock, hence by its age. */
+static __always_inline __u64 arrival_ns(struct __sk_buff *skb)
+{
+	__u64 now_ns = bpf_ktime_get_ns(), stamp_ns = skb->tstamp;
+	__u32 zero = 0;
+	struct sign_of_life *alive = bpf_map_lookup_elem(&segue_alive, &zero);
+	__s64 age_ns;
+
+	if (!stamp_ns || !alive)
+		return now_ns;
+	age_ns = bpf_ktime_get_tai_ns() - alive->tai_offset_ns - stamp_ns;
+	/* Beyond that the wall clock was set, or the stamp is somebody else's. */
+	return age_ns > 0 && age_ns < ARRIVAL_AGE_MAX_NS ? now_ns - age_ns : now_ns;
 }
 
 static __always_inline struct path_config *path_of(__u32 slot)
@@ -135,14 +191,19 @@ static __always_inline struct path_state *state_of(__u32 slot)
 	return bpf_map_lookup_elem(&segue_state, &slot);
 }
 
-/* What was learned goes before what was configured: only an anchor learns. */
-static __always_inline struct endpoint *endpoint_of(struct path_config *path,
-						    struct path_state *state)
+static __always_inline struct host_state *host_of(__u32 slot)
 {
-	struct endpoint *learned = &state->learned[state->current & 1];
-
-	return learned->family ? learned : &path->endpoint;
+	return bpf_map_lookup_elem(&segue_host, &slot);
 }
+
+/* Both addresses of a path, as they go into packets. */
+struct outer_ends {
+	__u32 local[4];
+	__u32 remote[4];
+	__u32 ifindex;
+	__u16 remote_port; /* network order */
+	__u8 family;       /* 4 or 6 */
+};
 
 static __always_inline void map_v4(__u32 to[4], __u32 address)
 {
@@ -160,12 +221,68 @@ static __always_inline void copy_address(__u32 to[4], const __u32 from[4])
 	to[3] = from[3];
 }
 
-static __always_inline int is_local(const __u32 address[4])
+/* The number of an address of this machine, 0 if it is none. */
+static __always_inline __u32 local_id(const __u32 address[4])
 {
 	struct inner_key key;
+	__u32 *id;
 
 	copy_address(key.address, address);
-	return bpf_map_lookup_elem(&segue_locals, &key) != 0;
+	id = bpf_map_lookup_elem(&segue_locals, &key);
+	return id ? *id : 0;
+}
+
+static __always_inline int is_mapped(const __u32 address[4])
+{
+	return !address[0] && !address[1] && address[2] == bpf_htonl(0xffff);
+}
+
+/* The endpoint of a path at this moment, never one that is half written; 0 if it is known. Readers
+ * rely on loads being done in order, which holds where it matters most; elsewhere a packet that
+ * leaves in the very nanoseconds of a change may go astray. */
+static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
+					 struct endpoint *to)
+{
+	struct host_route *route;
+	__u32 before;
+
+	if (!is_anchor) {
+		route = bpf_map_lookup_elem(&segue_routes, &slot);
+		if (!route)
+			return -1;
+		*to = route->endpoint;
+		return 0;
+	}
+	for (int i = 0; i < 4; i++) {
+		before = *(volatile __u32 *)&state->guard & GUARD_COUNT;
+		barrier();
+		*to = state->endpoint;
+		barrier();
+		if (!(before & 1) && before == (*(volatile __u32 *)&state->guard & GUARD_COUNT))
+			return 0;
+	}
+	return -1;
+}
+
+/* Where packets of a path go; 0 if that is known. */
+static __always_inline int ends_of(__u32 slot, struct path_state *state, struct outer_ends *ends)
+{
+	struct inner_key *local;
+	struct endpoint to;
+	__u32 id;
+
+	if (read_endpoint(slot, state, &to) || !to.local || !to.ifindex)
+		return -1;
+	id = to.local;
+	local = bpf_map_lookup_elem(&segue_addresses, &id);
+	if (!local)
+		return -1;
+	copy_address(ends->local, local->address);
+	copy_address(ends->remote, to.remote);
+	ends->ifindex = to.ifindex;
+	ends->remote_port = to.remote_port;
+	ends->family = is_mapped(to.remote) ? 4 : 6;
+	return 0;
 }
 
 static __always_inline __u16 fold(__u64 sum)
@@ -190,7 +307,7 @@ static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
 
 /* Writes the headers in front of the tunnel header. `payload` is the UDP payload's length. */
 static __always_inline void fill_v4(struct iphdr *ip, struct udphdr *udp,
-				    const struct endpoint *to, __u8 tos, __u32 payload)
+				    const struct outer_ends *to, __u8 tos, __u32 payload)
 {
 	ip->version = 4;
 	ip->ihl = 5;
@@ -208,7 +325,7 @@ static __always_inline void fill_v4(struct iphdr *ip, struct udphdr *udp,
 }
 
 static __always_inline void fill_v6(struct ipv6hdr *ip, struct udphdr *udp,
-				    const struct endpoint *to, __u8 tos, __u32 payload)
+				    const struct outer_ends *to, __u8 tos, __u32 payload)
 {
 	*(__be32 *)ip = bpf_htonl(6u << 28 | (__u32)tos << 20);
 	ip->payload_len = bpf_htons(payload + sizeof(*udp));
@@ -221,18 +338,19 @@ static __always_inline void fill_v6(struct ipv6hdr *ip, struct udphdr *udp,
 	udp->len = bpf_htons(payload + sizeof(*udp));
 }
 
-static __always_inline int send_to(struct path_config *path, __u32 ifindex)
+static __always_inline int send_to(__u32 slot, __u32 ifindex)
 {
+	struct host_route *route = bpf_map_lookup_elem(&segue_routes, &slot);
 	struct bpf_redir_neigh next = {};
 
-	if (!path->gateway_family)
+	if (is_anchor || !route || !route->gateway_family)
 		return bpf_redirect_neigh(ifindex, 0, 0, 0);
-	if (path->gateway_family == 4) {
+	if (route->gateway_family == 4) {
 		next.nh_family = FAMILY_INET;
-		next.ipv4_nh = path->gateway[3];
+		next.ipv4_nh = route->gateway[3];
 	} else {
 		next.nh_family = FAMILY_INET6;
-		copy_address(next.ipv6_nh, path->gateway);
+		copy_address(next.ipv6_nh, route->gateway);
 	}
 	return bpf_redirect_neigh(ifindex, &next, sizeof(next), 0);
 }

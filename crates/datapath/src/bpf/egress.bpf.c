@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* TC egress of the TUN device: inner packets become tunnel packets, ordered probes real ones. */
 #include "parse.bpf.h"
-#include "probe.bpf.h"
+#include "ride.bpf.h"
 
 struct outer_v4 {
 	struct iphdr ip;
@@ -19,15 +19,8 @@ struct outer_v6 {
 	(BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(struct tunnel_header)) |     \
 	 BPF_F_ADJ_ROOM_FIXED_GSO)
 
-/* Puts a frame header without addresses in front; bpf_redirect_neigh fills the addresses in. */
-static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
-{
-	return bpf_skb_change_head(skb, ETH_HLEN, 0) ||
-	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0);
-}
-
 /* 0: encapsulated; 1: untouched, the kernel does not encapsulate this; -1: spoilt. */
-static __always_inline int encapsulate_v4(struct __sk_buff *skb, const struct endpoint *to,
+static __always_inline int encapsulate_v4(struct __sk_buff *skb, const struct outer_ends *to,
 					  const struct tunnel_header *header, __u8 tos)
 {
 	struct outer_v4 outer ALIGNED = {};
@@ -44,7 +37,7 @@ static __always_inline int encapsulate_v4(struct __sk_buff *skb, const struct en
 	return push_ethernet(skb, bpf_htons(ETH_P_IP)) ? -1 : 0;
 }
 
-static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct endpoint *to,
+static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct outer_ends *to,
 					  const struct tunnel_header *header, __u8 tos)
 {
 	struct outer_v6 outer ALIGNED = {};
@@ -79,13 +72,13 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 {
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };
 	struct inner inner = {};
-	__u32 len = skb->len, slot;
+	__u32 len = skb->len, slot, flow_packets;
 	struct amount amount;
 	struct path_config *path;
 	struct path_state *state;
 	struct flow_value *flow;
-	struct endpoint *to;
-	int result;
+	struct outer_ends to = {};
+	int result = NO_RIDE;
 
 	if (parse_inner(skb, 0, len, &inner))
 		return drop(DROP_INNER_PACKET);
@@ -97,59 +90,105 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	state = state_of(slot);
 	if (!path || !state)
 		return again ? drop(DROP_NO_REMOTE) : PASS;
-	to = endpoint_of(path, state);
-	if (!to->family || !to->ifindex)
+	if (ends_of(slot, state, &to))
 		return drop(DROP_NO_REMOTE);
 	if (skb->gso_size && inner.key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
 	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
 	header.index = path->tx_index;
 	header.cookie = path->tx_cookie;
-	result = to->family == 4 ? encapsulate_v4(skb, to, &header, inner.tos)
-				 : encapsulate_v6(skb, to, &header, inner.tos);
+	if (path->flags & PATH_RIDES && !skb->gso_size)
+		result = ride(skb, slot, &to, header.flags, inner.tos);
+	if (!result)
+		amount.packets = 0; /* counted with the probe */
+	if (result == NO_RIDE)
+		result = to.family == 4 ? encapsulate_v4(skb, &to, &header, inner.tos)
+					: encapsulate_v6(skb, &to, &header, inner.tos);
 	if (result > 0 && !again)
 		return PASS;
 	if (result)
 		return drop(DROP_ENCAPSULATION);
-	__sync_fetch_and_add(&state->tx_packets, amount.packets);
+	flow_packets = amount.packets ? amount.packets : 1;
+	if (amount.packets)
+		__sync_fetch_and_add(&state->tx_packets, amount.packets);
 	__sync_fetch_and_add(&state->tx_bytes, amount.bytes);
-	__sync_fetch_and_add(&flow->packets, amount.packets);
+	__sync_fetch_and_add(&flow->packets, flow_packets);
 	__sync_fetch_and_add(&flow->bytes, amount.bytes);
 	flow->last_seen_ns = now_ns;
 	skb->mark = mark;
-	return send_to(path, to->ifindex);
+	return send_to(slot, to.ifindex);
 }
 
-/* Stamps, counts and authenticates a probe as the last thing before it leaves. */
-static __always_inline void complete(struct probe_packet *packet, const struct probe_order *order,
-				     const struct path_config *path, struct path_state *state)
+static __always_inline void begin_probe(struct probe_packet *packet, const struct probe_order *order,
+					const struct path_config *path, __u8 type)
 {
-	__u32 sent = __sync_fetch_and_add(&state->tx_packets, 1) + 1;
-	__u32 now = stamp_us(bpf_ktime_get_ns());
-
-	packet->header.version_type = HEADER_VERSION << 4;
+	packet->header.version_type = HEADER_VERSION << 4 | type;
 	packet->header.index = path->tx_index;
 	packet->header.cookie = path->tx_cookie;
 	packet->header.k = order->k;
 	packet->probe = order->probe;
-	packet->probe.dt = bpf_htonl(now - order->held_since);
-	if (order->kind == KIND_REQUEST) {
-		packet->header.version_type |= TYPE_REQUEST;
-		packet->probe.t_sc = bpf_htonl(now);
-		packet->probe.sc = bpf_htonl(sent);
-		state->sent_seq = bpf_ntohl(packet->probe.seq);
-	} else {
-		packet->header.version_type |= TYPE_RESPONSE;
-		packet->header.flags = FLAG_UNSOLICITED;
-		packet->probe.t_ss = bpf_htonl(now);
-		packet->probe.ss = bpf_htonl(sent);
-		packet->probe.r = bpf_htonl(state->rx_packets);
-		packet->probe.heard = bpf_htons(path->heard);
-	}
-	packet->mac = probe_mac(packet, path->key0, path->key1);
 }
 
-static __always_inline __u16 udp_checksum(const struct endpoint *to, struct udphdr *udp,
+static __always_inline int complete_request(struct probe_packet *packet,
+					    const struct probe_order *order,
+					    const struct path_config *path,
+					    struct path_state *state)
+{
+	struct host_state *host = host_of(order->slot);
+	__u64 now_ns = bpf_ktime_get_ns();
+
+	if (!host || is_anchor)
+		return -1;
+	begin_probe(packet, order, path, TYPE_REQUEST);
+	if (number_request(packet, path, state, host, now_ns))
+		packet->header.flags = FLAG_REPORT;
+	host->grid_ns = now_ns;
+	return 0;
+}
+
+/* The same for a response that could not be sent when its request came, or that found no ride. */
+static __always_inline int complete_response(struct probe_packet *packet,
+					     const struct probe_order *order,
+					     const struct path_config *path,
+					     struct path_state *state)
+{
+	__u64 received_ns = order->held_since * 1000ULL, newest = state->newest;
+
+	begin_probe(packet, order, path, TYPE_RESPONSE);
+	if (order->swept) {
+		received_ns = state->received_ns;
+		if ((__s64)(bpf_ktime_get_ns() - received_ns) <
+		    (__s64)longest_wait(path, newest) * 1000 || !take_held(state))
+			return -1;
+		read_held(state, newest, packet);
+		if (*(volatile __u64 *)&state->newest != newest)
+			return -1;
+	}
+	finish_response(packet, path, state, received_ns);
+	return 0;
+}
+
+/* The same for a response that no request asked for. */
+static __always_inline int complete_unsolicited(struct probe_packet *packet,
+						const struct probe_order *order,
+						const struct path_config *path,
+						struct path_state *state)
+{
+	__u32 now = stamp_us(bpf_ktime_get_ns());
+
+	begin_probe(packet, order, path, TYPE_RESPONSE);
+	packet->header.flags = FLAG_UNSOLICITED;
+	packet->probe.t_sc = bpf_htonl(state->t_sc);
+	packet->probe.sc = bpf_htonl(state->up.sent);
+	packet->probe.t_ss = bpf_htonl(now);
+	packet->probe.dt = bpf_htonl(now - stamp_us(state->received_ns));
+	packet->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	packet->probe.r = bpf_htonl(state->rx_packets);
+	packet->probe.heard = bpf_htons(path->heard);
+	return 0;
+}
+
+static __always_inline __u16 udp_checksum(const struct outer_ends *to, struct udphdr *udp,
 					  struct probe_packet *packet)
 {
 	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)udp->len;
@@ -165,9 +204,7 @@ static __always_inline __u16 udp_checksum(const struct endpoint *to, struct udph
 	return folded ? folded : 0xffff;
 }
 
-
-
-static __always_inline int probe_v4(struct __sk_buff *skb, const struct endpoint *to,
+static __always_inline int probe_v4(struct __sk_buff *skb, const struct outer_ends *to,
 				    struct probe_packet *packet)
 {
 	struct outer_v4 outer ALIGNED = {};
@@ -182,7 +219,7 @@ static __always_inline int probe_v4(struct __sk_buff *skb, const struct endpoint
 	       bpf_skb_store_bytes(skb, ETH_HLEN + extra, packet, sizeof(*packet), 0);
 }
 
-static __always_inline int probe_v6(struct __sk_buff *skb, const struct endpoint *to,
+static __always_inline int probe_v6(struct __sk_buff *skb, const struct outer_ends *to,
 				    struct probe_packet *packet)
 {
 	struct outer_v6 outer ALIGNED = {};
@@ -203,7 +240,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	struct probe_order order;
 	struct path_config *path;
 	struct path_state *state;
-	struct endpoint *to;
+	struct outer_ends to;
 	int failed;
 
 	if (skb->len != sizeof(order) || bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
@@ -212,16 +249,22 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	state = state_of(order.slot);
 	if (!path || !state)
 		return drop(DROP_NO_REMOTE);
-	to = endpoint_of(path, state);
-	if (!to->family || !to->ifindex ||
-	    skb->protocol != (to->family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
+	if (ends_of(order.slot, state, &to) ||
+	    skb->protocol != (to.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
 		return drop(DROP_NO_REMOTE);
-	complete(&packet, &order, path, state);
-	failed = to->family == 4 ? probe_v4(skb, to, &packet) : probe_v6(skb, to, &packet);
+	if (order.kind == KIND_RESPONSE) {
+		if (complete_response(&packet, &order, path, state))
+			return TC_ACT_SHOT; /* it found a ride */
+	} else if (order.kind == KIND_REQUEST ? complete_request(&packet, &order, path, state)
+					      : complete_unsolicited(&packet, &order, path, state)) {
+		return drop(DROP_NO_REMOTE);
+	}
+	packet.mac = probe_mac(&packet, path->key0, path->key1);
+	failed = to.family == 4 ? probe_v4(skb, &to, &packet) : probe_v6(skb, &to, &packet);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
 	skb->mark = mark;
-	return send_to(path, to->ifindex);
+	return send_to(order.slot, to.ifindex);
 }
 
 SEC("tc")

@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* TC ingress of an access interface (Ethernet): tunnel packets become inner packets of the TUN
- * device, requests become responses. */
-#include "answer.bpf.h"
+/* TC ingress of an access interface: tunnel packets become inner packets of the TUN device, requests
+ * become responses. One program for interfaces with Ethernet frames, one for those without. */
+#include "arrive.bpf.h"
 #include "parse.bpf.h"
 
+/* What answers STAMP behind these programs, by whether there is a frame header. Called by tail, it has a
+ * stack of its own and costs tunnel packets nothing. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__array(values, int(struct __sk_buff *));
+} segue_reflectors SEC(".maps") = {
+	.values = { (void *)&segue_stamp_bare, (void *)&segue_stamp },
+};
+
 /* Binds the return direction of a flow to the path that it came over. */
-static __always_inline void learn_flow(const struct flow_key *arrived, __u32 slot)
+static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot)
 {
 	struct flow_value fresh = { .slot = slot, .last_seen_ns = bpf_ktime_get_coarse_ns() };
 	struct flow_key key = {};
 	struct flow_value *flow;
 
+	if (!arrived)
+		return 0;
 	copy_address(key.src, arrived->dst);
 	copy_address(key.dst, arrived->src);
 	key.sport = arrived->dport;
@@ -20,27 +33,29 @@ static __always_inline void learn_flow(const struct flow_key *arrived, __u32 slo
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
 	if (!flow) {
 		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
-		return;
+		return 0;
 	}
 	if (flow->slot != slot)
 		flow->slot = slot;
 	flow->last_seen_ns = fresh.last_seen_ns;
+	return 0;
 }
 
-/* Counts a packet of a path and decides whether it may enter; -1 if so, else a drop reason. */
+/* Counts a packet of a path (a ride's count is `*received`) and decides whether it may enter; -1 if so,
+ * else a drop reason. */
 static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struct path_config *path,
 				  struct path_state *state, __u32 at, __u32 len, __u8 flags,
-				  struct inner *inner)
+				  struct inner *inner, __u32 *received)
 {
 	struct inner_owner *owner;
 	struct amount amount;
 
 	if (parse_inner(skb, at, len, inner)) {
-		__sync_fetch_and_add(&state->rx_packets, 1);
+		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
 		return DROP_INNER_PACKET;
 	}
 	amount = measure(skb, at, len, inner);
-	__sync_fetch_and_add(&state->rx_packets, amount.packets);
+	*received = __sync_fetch_and_add(&state->rx_packets, amount.packets) + amount.packets;
 	__sync_fetch_and_add(&state->rx_bytes, amount.bytes);
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
@@ -70,18 +85,19 @@ static __always_inline int carry_congestion(struct __sk_buff *skb, __u32 at, con
 	return !bpf_skb_store_bytes(skb, at, bytes, 2, BPF_F_RECOMPUTE_CSUM);
 }
 
+/* `front`: bytes from the tunnel header to the inner packet. */
 static __always_inline int decapsulate(struct __sk_buff *skb, const struct outer *outer,
-				       const struct inner *inner)
+				       const struct inner *inner, __u32 front)
 {
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
-	int strip = outer->at + sizeof(struct tunnel_header) - ETH_HLEN;
-	__u32 head = ETH_HLEN + strip + (inner->version == 4 ? sizeof(struct iphdr)
+	int strip = outer->at + front - outer->link;
+	__u32 head = outer->link + strip + (inner->version == 4 ? sizeof(struct iphdr)
 							     : sizeof(struct ipv6hdr));
 
 	if (bpf_skb_pull_data(skb, head))
 		return drop(DROP_DECAPSULATION);
 	if ((outer->tos & ECN_MASK) == ECN_CE &&
-	    !carry_congestion(skb, outer->at + sizeof(struct tunnel_header), inner))
+	    !carry_congestion(skb, outer->at + front, inner))
 		return drop(DROP_DECAPSULATION);
 	if (inner->version != outer->family)
 		flags |= inner->version == 4 ? DECAP_L3_IPV4 : DECAP_L3_IPV6;
@@ -96,50 +112,76 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
 	struct inner inner = {};
+	__u32 received;
 	int reason;
 
 	if (!path || !state)
 		return drop(DROP_UNKNOWN_INDEX);
-	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &inner);
+	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &inner,
+			&received);
 	if (reason >= 0)
 		return drop(reason);
 	return bpf_redirect(tun_ifindex, BPF_F_INGRESS);
 }
 
-static __always_inline int receive(struct __sk_buff *skb)
+/* `link`: bytes of frame header. */
+static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 {
-	struct outer outer = {};
-	struct inner inner = {};
+	struct scratch *room = scratch();
+	struct probe_packet *packet;
+	struct outer *outer;
+	struct inner *inner;
 	struct path_config *path;
 	struct path_state *state;
-	__u32 slot;
+	__u32 slot, received, front = sizeof(struct tunnel_header);
+	__u8 type;
 	int reason;
 
-	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */)
+	if (skb->pkt_type == 3 /* PACKET_OTHERHOST */ || !room)
 		return PASS;
-	reason = read_outer(skb, &outer);
-	if (reason == NOT_OURS || !is_local(outer.local) ||
-	    daemon_is_gone(bpf_ktime_get_coarse_ns()))
+	packet = &room->packet;
+	outer = &room->outer;
+	inner = &room->inner;
+	__builtin_memset(outer, 0, sizeof(*outer));
+	__builtin_memset(inner, 0, sizeof(*inner));
+	outer->link = link;
+	reason = read_outer(skb, outer);
+	if (reason == NOT_OURS) {
+		if (stamp_port)
+			bpf_tail_call(skb, &segue_reflectors, !!link);
+		return PASS;
+	}
+	outer->local_id = local_id(outer->local);
+	if (!outer->local_id || daemon_is_gone(bpf_ktime_get_coarse_ns()))
 		return PASS;
 	if (reason == TOO_SHORT)
 		return drop(DROP_TRUNCATED);
-	reason = check_header(&outer.header);
+	reason = check_header(&outer->header);
 	if (reason >= 0)
 		return drop(reason);
-	slot = bpf_ntohl(outer.header.index);
+	slot = bpf_ntohl(outer->header.index);
 	path = path_of(slot);
 	state = state_of(slot);
 	if (!path || !state)
 		return drop(DROP_UNKNOWN_INDEX);
-	if (outer.header.cookie != path->rx_cookie)
+	if (outer->header.cookie != path->rx_cookie)
 		return drop(DROP_COOKIE);
-	if (outer.header.version_type & 15)
-		return handle_probe(skb, slot, &outer, path, state);
-	reason = accept(skb, slot, path, state, outer.at + sizeof(outer.header),
-			outer.payload - sizeof(outer.header), outer.header.flags, &inner);
+	type = outer->header.version_type & 15;
+	if (type > TYPE_RIDE)
+		return handle_probe(skb, slot, outer);
+	if (type == TYPE_RIDE) {
+		reason = read_ride(skb, outer, path, packet);
+		if (reason >= 0)
+			return drop(reason);
+		front = sizeof(*packet);
+	}
+	reason = accept(skb, slot, path, state, outer->at + front, outer->payload - front,
+			outer->header.flags, inner, &received);
+	if (type == TYPE_RIDE)
+		take_ride(skb, slot, outer, packet, received);
 	if (reason >= 0)
 		return drop(reason);
-	return decapsulate(skb, &outer, &inner);
+	return decapsulate(skb, outer, inner, front);
 }
 
 SEC("tc")
@@ -149,5 +191,11 @@ int segue_ingress(struct __sk_buff *skb)
 
 	if ((void *)(meta + 1) <= (void *)(long)skb->data && meta->magic == meta_magic)
 		return deliver_stripped(skb, meta->slot, meta->flags);
-	return receive(skb);
+	return receive(skb, ETH_HLEN);
+}
+
+SEC("tc")
+int segue_bare(struct __sk_buff *skb)
+{
+	return receive(skb, 0);
 }

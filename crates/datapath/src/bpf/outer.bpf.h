@@ -12,9 +12,11 @@
 struct outer {
 	__u32 local[4]; /* destination */
 	__u32 remote[4];
+	__u32 link;     /* bytes of frame header in front of the outer IP header */
 	__u32 at;       /* offset of the tunnel header */
 	__u32 payload;  /* bytes from the tunnel header on, by the UDP header */
 	__u16 remote_port;
+	__u16 local_id; /* number of the destination, 0 if it is not ours */
 	__u8 family;
 	__u8 tos;
 	struct tunnel_header header;
@@ -23,7 +25,7 @@ struct outer {
 #define NOT_OURS -1
 #define TOO_SHORT 1
 
-/* Reads up to the UDP header; 0, NOT_OURS or TOO_SHORT. `outer` must be all zero. */
+/* Reads up to the tunnel header; 0, NOT_OURS or TOO_SHORT. `outer` must be all zero but for `link`. */
 static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer)
 {
 	struct udphdr udp;
@@ -32,24 +34,24 @@ static __always_inline int read_outer(struct __sk_buff *skb, struct outer *outer
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.ihl != 5 ||
+		if (bpf_skb_load_bytes(skb, outer->link, &ip, sizeof(ip)) || ip.ihl != 5 ||
 		    ip.protocol != IPPROTO_UDP || ip.frag_off & bpf_htons(FRAGMENT_MASK))
 			return NOT_OURS;
 		map_v4(outer->local, ip.daddr);
 		map_v4(outer->remote, ip.saddr);
 		outer->family = 4;
 		outer->tos = ip.tos;
-		udp_at = ETH_HLEN + sizeof(ip);
+		udp_at = outer->link + sizeof(ip);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
 
-		if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_UDP)
+		if (bpf_skb_load_bytes(skb, outer->link, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_UDP)
 			return NOT_OURS;
 		copy_address(outer->local, ip.daddr.s6_addr32);
 		copy_address(outer->remote, ip.saddr.s6_addr32);
 		outer->family = 6;
 		outer->tos = bpf_ntohl(*(__be32 *)&ip) >> 20 & 0xff;
-		udp_at = ETH_HLEN + sizeof(ip);
+		udp_at = outer->link + sizeof(ip);
 	} else {
 		return NOT_OURS;
 	}
@@ -74,9 +76,11 @@ static __always_inline int check_header(const struct tunnel_header *header)
 
 	if (header->version_type >> 4 != HEADER_VERSION)
 		return DROP_VERSION;
-	if (type != TYPE_DATA && type != TYPE_REQUEST && type != TYPE_RESPONSE)
+	if (type > TYPE_RESPONSE)
 		return DROP_TYPE;
-	if (header->flags & ~(type == TYPE_REQUEST ? 0 : 1))
+	if (header->flags & ~(type == TYPE_RIDE ? 7 : 1))
+		return DROP_FIELD;
+	if (type == TYPE_RIDE && header->flags >= (FLAG_RIDE_RESPONSE | FLAG_RIDE_REPORT))
 		return DROP_FIELD;
 	if (header->reserved)
 		return DROP_FIELD;

@@ -3,7 +3,9 @@
 #ifndef SEGUE_PROBE_H
 #define SEGUE_PROBE_H
 
-#include "common.bpf.h"
+#include <bpf/bpf_helpers.h>
+
+#include "segue.bpf.h"
 
 #define ROTATE(x, n) ((x) << (n) | (x) >> (64 - (n)))
 

@@ -2,8 +2,11 @@
 /* The programs of the packet path, in one object because they share their maps. */
 #include <stddef.h>
 
+#include "stamp.bpf.c"
 #include "egress.bpf.c"
 #include "ingress.bpf.c"
 #include "xdp.bpf.c"
+#include "batch.bpf.c"
+#include "trace.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

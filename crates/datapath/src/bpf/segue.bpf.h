@@ -31,8 +31,10 @@ enum drop_reason {
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */
-#define MARK_PROBE 0x5e60e001
-#define MARK_AGAIN 0x5e60e002
+enum order_mark {
+	MARK_PROBE = 0x5e60e001,
+	MARK_AGAIN = 0x5e60e002,
+};
 
 /* The tunnel header, segue_wire::Header. Network order. */
 struct tunnel_header {
@@ -44,12 +46,21 @@ struct tunnel_header {
 	__u64 cookie;
 };
 
+enum heartbeat {
+	HEARTBEAT_TIMEOUT_S = 3,
+};
+
 #define HEADER_VERSION 1
 #define TYPE_DATA 0
+#define TYPE_RIDE 1
 #define TYPE_REQUEST 2
 #define TYPE_RESPONSE 3
 #define FLAG_DATA_ONE_WAY 1
 #define FLAG_UNSOLICITED 1
+#define FLAG_REPORT 1
+#define FLAG_RIDE_ONE_WAY 1
+#define FLAG_RIDE_RESPONSE 2
+#define FLAG_RIDE_REPORT 4
 
 /* segue_wire::Probe. Network order. */
 struct probe_data {
@@ -71,9 +82,11 @@ struct probe_packet {
 	__u64 mac; /* little-endian */
 };
 
-#define KIND_REQUEST 0
-#define KIND_RESPONSE 1
-#define KIND_UNSOLICITED 2
+enum probe_kind {
+	KIND_REQUEST = 0,
+	KIND_RESPONSE = 1,
+	KIND_UNSOLICITED = 2,
+};
 
 /* A probe as the daemon orders it: a packet on the TUN device with MARK_PROBE. As long as a probe
  * packet, so that the program only puts bytes in front. */
@@ -82,9 +95,27 @@ struct probe_order {
 	__u32 held_since;
 	__u8 kind;
 	__u8 k;
-	__u8 reserved[6];
+	__u8 swept; /* a response: the one that the path still holds, if its time is up */
+	__u8 reserved[5];
 	struct probe_data probe;
 	__u64 reserved_mac;
+};
+
+/* A request as the daemon orders it in a batch. */
+struct batch_order {
+	__u32 slot;
+	__u16 heard;
+	__u16 t_ka_ms;
+	__u8 k;
+	__u8 reserved[7];
+};
+
+/* A batch under way. All of it takes one next hop. */
+struct batch {
+	__u32 next;     /* order */
+	__u32 orders;
+	__u8 source[6]; /* addresses of the frames */
+	__u8 destination[6];
 };
 
 /* segue_wire::FlowKey; ports in network order. */
@@ -106,47 +137,156 @@ struct flow_value {
 	__u64 last_seen_ns;
 };
 
-/* Outer addresses of a path. `family` is 4, 6 or 0 for none. */
+/* Where a path's packets go. Its own address is an entry of `segue_addresses`; 0 there means that no
+ * endpoint is known. */
 struct endpoint {
-	__u32 local[4];
 	__u32 remote[4];
 	__u32 ifindex;
 	__u16 remote_port; /* network order */
-	__u8 family;
-	__u8 reserved;
+	__u16 local;
 };
 
-#define PATH_USED 1
-#define PATH_VIA 2
-#define PATH_VIA_ONE_WAY 4
+enum path_flag {
+	PATH_USED = 1,
+	PATH_VIA = 2,
+	PATH_VIA_ONE_WAY = 4,
+	PATH_QUIET = 8, /* probes that say nothing new are kept from the daemon */
+	PATH_RIDES = 16, /* probes may ride on data packets */
+};
+
+/* Who measures: segue_wire::Mode. */
+enum path_mode {
+	MODE_BOTH = 0,
+	MODE_CLIENT = 1,
+	MODE_REPORTS = 2,
+	MODE_ROUND_TRIP_LOSS = 3,
+};
 
 /* Written by the daemon alone. */
 struct path_config {
-	__u32 flags;
 	__u32 owner;
 	__u32 tx_index;  /* network order */
-	__u32 via_slot;
 	__u64 tx_cookie; /* network order */
 	__u64 rx_cookie; /* network order */
 	__u64 key0;
 	__u64 key1;
-	struct endpoint endpoint;
-	__u32 gateway[4];
+	__u32 via_slot;
+	__u32 t_ka_us;   /* T_KA */
+	__u16 n;         /* probes of a loss interval */
+	__u8 flags;      /* enum path_flag */
+	__u8 scale;      /* entry of `segue_scales` */
 	__u16 heard;
-	__u8 gateway_family; /* 4, 6 or 0 for none */
-	__u8 reserved[5];
+	__u8 k;
+	__u8 mode;       /* enum path_mode */
 };
 
-/* Written by the programs; the daemon clears it when a path begins. */
+/* One direction's loss: counters of all packets, data and probes, modulo 2^32. */
+struct loss {
+	__u32 sent;           /* the last pair */
+	__u32 received;
+	__u32 start_sent;     /* the pair with which the interval began */
+	__u32 start_received;
+	__u16 base_sent;      /* the first pair, as far as 16 bits hold it */
+	__u16 base_received;
+	__u32 due_us;         /* when the interval ends */
+	__u32 at_us;          /* when the last value was taken */
+	__u32 average[2];     /* in units of 2^-32 */
+};
+
+/* What of `path_state` holds: bits of `known`. */
+enum known {
+	KNOWN_RTT = 1,
+	KNOWN_UP = 2,         /* a pair of counters */
+	KNOWN_UP_AVERAGE = 4,
+	KNOWN_DOWN = 8,
+	KNOWN_DOWN_AVERAGE = 16,
+	KNOWN_PEER = 32,      /* a probe, so that `heard` and the like can change */
+};
+
+/* Thresholds that are crossed: bits of `crossed`. */
+enum crossed {
+	CROSSED_RTT = 1,
+	CROSSED_UP = 2,
+	CROSSED_DOWN = 4,
+};
+
+/* `newest`: the sequence number in the low half, above it T_KA in ms, K, the run of consecutive numbers
+ * that ends with it, and whether there was one at all. */
+#define NEWEST_T_KA_SHIFT 32
+#define NEWEST_K_SHIFT 48
+#define NEWEST_RUN_SHIFT 56
+#define NEWEST_SEEN (1ULL << 63)
+#define RUN_MAX 127
+
+/* `guard`: a count of changes of the endpoint, odd while one is under way, and a response that waits
+ * for a ride. */
+#define GUARD_COUNT 0xffffU
+#define GUARD_HELD (1U << 31)
+
+/* Written by the programs; the daemon clears it when a path begins. docs/memory.md. */
 struct path_state {
 	__u64 tx_bytes;
 	__u64 rx_bytes;
 	__u32 tx_packets;
 	__u32 rx_packets;
-	__u64 last_seq;    /* last sequence number received; bit 32: there was one */
-	__u32 sent_seq;    /* last request sent */
-	__u32 current;     /* which of `learned` holds: readers never see one that is being written */
-	struct endpoint learned[2];
+	__u64 newest;       /* probes that count: requests at an anchor, responses at a host */
+	__u64 received_ns;  /* when the last of them came */
+	struct endpoint endpoint; /* an anchor's, learned */
+	__u32 guard;
+	__u32 received;     /* how many of them */
+	__u32 data_us;      /* anchor: when data last left, for rides */
+	__u32 t_sc;         /* anchor: of the newest request */
+	__u16 heard;        /* as the other end said last, in network order */
+	__u8 known;
+	__u8 crossed;
+	__u32 rtt_at_us;    /* when the last RTT was taken */
+	__u64 rtt[2];       /* averages of the RTT in units of 2^-32 us */
+	__u32 rtt_last_us;
+	__u32 rtt_min_us;
+	__u32 rtt_max_us;
+	__u32 jitter;       /* in units of 2^-4 us */
+	struct loss up;     /* client to server; at a client that measures round trips alone: of those */
+	struct loss down;
+};
+
+/* What only a host needs; written by the programs, cleared with `path_state`. */
+struct host_state {
+	__u32 echo_t_ss;   /* of the newest response, for the next request; machine's order */
+	__u32 echo_ss;
+	__u32 echo_r;
+	__u32 held_since;
+	__u64 sent_ns;     /* when the last request left */
+	__u64 heard_ns;    /* when anything came last */
+	__u64 responses;   /* bit i: the response to number `newest - i` has come */
+	__u64 unsolicited; /* the newest unsolicited response, as `newest` */
+	__u64 grid_ns;     /* when the last request left alone: steps of T_KA begin here */
+	__u64 rode_ns;     /* when one rode last */
+	__u32 sent_seq;    /* number of the last request */
+	__u32 sent;        /* requests that left, rides included */
+	__u32 rode;        /* how many of them on data */
+	__u32 duplicates;
+	__u32 reordered;
+	__u32 reserved;
+};
+
+/* Where a host's packets go; written by the daemon. */
+struct host_route {
+	struct endpoint endpoint;
+	__u32 gateway[4];
+	__u32 gateway_family; /* 4, 6 or 0 for none */
+	__u32 reserved;
+};
+
+/* Time constants of the two averages: 2^48/tau, tau in microseconds; all ones where it is zero. */
+struct scale {
+	__u64 rise[2];
+	__u64 fall[2];
+};
+
+/* The daemon lives, and what it knows of the clocks. */
+struct sign_of_life {
+	__u64 at_ns;
+	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
 };
 
 struct inner_owner {
@@ -162,9 +302,25 @@ struct probe_event {
 	__u8 kind;
 	__u8 k;
 	__u8 family; /* outer, 4 or 6 */
-	__u8 reserved[3];
+	__u8 flags;  /* of its header, those of a request or response alone */
+	__u8 wants;  /* enum event_flag */
+	__u8 reserved;
 	struct probe_data probe;
 };
+
+enum event_flag {
+	EVENT_ANSWER = 1, /* the request has not been answered, and has to be at once */
+	EVENT_QUIET = 2,  /* nothing new for the daemon */
+};
+
+/* A response that waits for a ride. */
+struct held {
+	__u32 slot;
+	__u32 until_us;
+};
+
+#define LOCALS_MAX 4096
+#define SCALES_MAX 16
 
 /* What the XDP program tells the TC program of a packet that it stripped. */
 struct xdp_meta {
@@ -173,15 +329,22 @@ struct xdp_meta {
 	__u32 flags;
 };
 
+_Static_assert(sizeof(struct sign_of_life) == 16, "sign of life");
 _Static_assert(sizeof(struct tunnel_header) == 16, "tunnel header");
 _Static_assert(sizeof(struct probe_data) == 32, "probe");
 _Static_assert(sizeof(struct probe_packet) == 56, "probe packet");
 _Static_assert(sizeof(struct probe_order) == sizeof(struct probe_packet), "probe order");
+_Static_assert(sizeof(struct batch_order) == 16, "order of a batch");
+_Static_assert(sizeof(struct batch) == 20, "batch");
 _Static_assert(sizeof(struct flow_key) == 44, "flow key");
 _Static_assert(sizeof(struct flow_value) == 32, "flow");
-_Static_assert(sizeof(struct endpoint) == 40, "endpoint");
-_Static_assert(sizeof(struct path_config) == 112, "path configuration");
-_Static_assert(sizeof(struct path_state) == 120, "path state");
+_Static_assert(sizeof(struct endpoint) == 24, "endpoint");
+_Static_assert(sizeof(struct path_config) == 56, "path configuration");
+_Static_assert(sizeof(struct loss) == 36, "loss");
+_Static_assert(sizeof(struct path_state) == 192, "path state");
+_Static_assert(sizeof(struct host_state) == 88, "a host's state");
+_Static_assert(sizeof(struct host_route) == 48, "a host's route");
+_Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");
 _Static_assert(sizeof(struct xdp_meta) % 4 == 0 && sizeof(struct xdp_meta) <= 32, "metadata");
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
  * XDP on an access interface: strips valid data packets before the device's GRO, so that it merges
- * the inner segments, and leaves the path in the metadata. All that is not plainly valid data
- * passes as it is: the TC program refuses, counts and answers. That program must be attached before
- * this one and outlive it.
+ * the inner segments, and leaves the path in the metadata; at an anchor, answers valid requests in
+ * their frames. All that is plainly neither passes as it is: the TC program refuses, counts and
+ * answers. That program must be attached before this one and outlive it.
  */
-#include "outer.bpf.h"
+#include "reflect.bpf.h"
 
 struct frame_v4 {
 	struct ethhdr eth;
@@ -65,7 +65,7 @@ static __always_inline int is_data(const struct tunnel_header *header, const __u
 	if (header->version_type != HEADER_VERSION << 4 || check_header(header) >= 0)
 		return 0;
 	path = path_of(bpf_ntohl(header->index));
-	return path && path->rx_cookie == header->cookie && is_local(local) &&
+	return path && path->rx_cookie == header->cookie && local_id(local) &&
 	       !daemon_is_gone(bpf_ktime_get_coarse_ns());
 }
 
@@ -106,6 +106,8 @@ int segue_xdp(struct xdp_md *ctx)
 		    f->udp.dest != port || f->ip.frag_off & bpf_htons(FRAGMENT_MASK) ||
 		    (f->ip.tos & ECN_MASK) == ECN_CE)
 			return XDP_PASS;
+		if (is_request(eth, f->header.version_type))
+			return reflect_v4(ctx, eth);
 		map_v4(local, f->ip.daddr);
 		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,
 				     bpf_ntohs(f->ip.tot_len) - sizeof(f->ip),
@@ -117,6 +119,8 @@ int segue_xdp(struct xdp_md *ctx)
 		if ((void *)(f + 1) > end || f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != port ||
 		    (f->ip.flow_lbl[0] >> 4 & ECN_MASK) == ECN_CE)
 			return XDP_PASS;
+		if (is_request(eth, f->header.version_type))
+			return reflect_v6(ctx, eth);
 		copy_address(local, f->ip.daddr.s6_addr32);
 		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,
 				     bpf_ntohs(f->ip.payload_len),

@@ -1,55 +1,117 @@
 //! The words of the trait as the programs' types.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use super::skel::{endpoint, path_config, probe_data, probe_order};
+use segue_clock::{Span, Time};
+use segue_keepalive::Tau;
+use segue_wire::Mode;
+
+use super::skel::{
+    endpoint, host_route, path_config, path_flag, path_mode, probe_data, probe_event, probe_kind,
+    probe_order, scale,
+};
 use super::tables::mapped;
 use crate::{PathConfig, ProbeKind, ProbeOrder};
 
-/// `PATH_USED` of segue.bpf.h.
-pub(super) const PATH_USED: u32 = 1;
+pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
+pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
+pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
+pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
+pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
-/// A path as the programs read it.
-pub(super) fn kernel_path(config: &PathConfig) -> path_config {
+/// A path as the programs read it; `scale` is the entry of its time constants.
+pub(super) fn kernel_path(config: &PathConfig, scale: u8) -> path_config {
     let (low, high) = config.key.0.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b));
+    let probing = &config.probing;
     path_config {
-        flags: PATH_USED,
         owner: config.owner,
         tx_index: config.tx_index.to_be(),
-        via_slot: 0,
         tx_cookie: config.tx_cookie.to_be(),
         rx_cookie: config.rx_cookie.to_be(),
         key0: word(low),
         key1: word(high),
-        endpoint: kernel_endpoint(config),
-        gateway: config.gateway.map(mapped).unwrap_or_default(),
+        via_slot: 0,
+        t_ka_us: u32::try_from(probing.t_ka.0 / 1000).unwrap_or(u32::MAX),
+        n: u16::try_from(probing.n).unwrap_or(u16::MAX),
+        flags: PATH_USED | if probing.rides { PATH_RIDES } else { 0 },
+        scale,
         heard: 0,
-        gateway_family: config.gateway.map_or(0, family),
-        reserved: [0; 5],
+        k: probing.k,
+        mode: kernel_mode(probing.mode).0 as u8,
     }
 }
 
-/// Addresses of both ends and of one family, or none.
-fn kernel_endpoint(config: &PathConfig) -> endpoint {
-    match (config.local, config.remote) {
-        (Some(local), Some(remote)) if family(local.ip()) == family(remote.ip()) => endpoint {
-            local: mapped(local.ip()),
-            remote: mapped(remote.ip()),
-            ifindex: config.ifindex,
-            remote_port: remote.port().to_be(),
-            family: family(remote.ip()),
-            reserved: 0,
-        },
-        _ => endpoint::default(),
+fn kernel_mode(mode: Mode) -> path_mode {
+    match mode {
+        Mode::Both => path_mode::MODE_BOTH,
+        Mode::Client => path_mode::MODE_CLIENT,
+        Mode::Reports => path_mode::MODE_REPORTS,
+        Mode::RoundTripLoss => path_mode::MODE_ROUND_TRIP_LOSS,
     }
 }
 
-fn family(address: IpAddr) -> u8 {
+/// Time constants as the programs compute with them.
+pub(super) fn kernel_scale(taus: &[Tau; 2]) -> scale {
+    scale { rise: taus.map(|tau| rate(tau.rise)), fall: taus.map(|tau| rate(tau.fall)) }
+}
+
+/// 2⁴⁸/τ with τ in microseconds; all ones for zero, where the average follows the sample.
+fn rate(tau: Span) -> u64 {
+    if tau == Span::ZERO {
+        return u64::MAX;
+    }
+    let ns = u128::from(tau.0.max(1000));
+    (((1000u128 << 48) + ns / 2) / ns) as u64
+}
+
+/// Addresses of both ends and of one family, if both are known.
+pub(super) fn both_ends(config: &PathConfig) -> Option<(SocketAddr, SocketAddr)> {
+    let (local, remote) = config.local.zip(config.remote)?;
+    (family(local.ip()) == family(remote.ip())).then_some((local, remote))
+}
+
+/// Where packets go; `local` is the number of this end's own address.
+pub(super) fn kernel_endpoint(remote: SocketAddr, ifindex: u32, local: u16) -> endpoint {
+    endpoint { remote: mapped(remote.ip()), ifindex, remote_port: remote.port().to_be(), local }
+}
+
+/// A host's way to the path's other end.
+pub(super) fn kernel_route(endpoint: endpoint, gateway: Option<IpAddr>) -> host_route {
+    host_route {
+        endpoint,
+        gateway: gateway.map(mapped).unwrap_or_default(),
+        gateway_family: gateway.map_or(0, family),
+        reserved: 0,
+    }
+}
+
+/// 4 or 6.
+pub(super) fn family(address: IpAddr) -> u32 {
     match address.to_canonical() {
         IpAddr::V4(_) => 4,
         IpAddr::V6(_) => 6,
     }
+}
+
+/// The response to a request that the programs could not answer with its own packet.
+pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
+    probe_order {
+        slot: request.slot,
+        held_since: Time(request.at_ns).micros32(),
+        kind: probe_kind::KIND_RESPONSE.0 as u8,
+        k: request.k,
+        swept: 0,
+        reserved: [0; 5],
+        probe: probe_data { r: request.received.to_be(), ..request.probe },
+        reserved_mac: 0,
+    }
+}
+
+/// The response that a path still holds, if its time is up.
+pub(super) fn kernel_sweep(slot: u32) -> probe_order {
+    let kind = probe_kind::KIND_RESPONSE.0 as u8;
+    probe_order { slot, kind, swept: 1, ..probe_order::default() }
 }
 
 /// A probe to send as the programs read it.
@@ -59,11 +121,12 @@ pub(super) fn kernel_order(order: &ProbeOrder) -> probe_order {
         slot: order.slot,
         held_since: order.held_since,
         kind: match order.kind {
-            ProbeKind::Request => 0,
-            ProbeKind::Response | ProbeKind::Unsolicited => 2,
+            ProbeKind::Request => probe_kind::KIND_REQUEST.0 as u8,
+            ProbeKind::Response | ProbeKind::Unsolicited => probe_kind::KIND_UNSOLICITED.0 as u8,
         },
         k: order.k,
-        reserved: [0; 6],
+        swept: 0,
+        reserved: [0; 5],
         probe: probe_data {
             seq: p.seq.to_be(),
             t_sc: p.t_sc.to_be(),

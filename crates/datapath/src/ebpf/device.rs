@@ -206,6 +206,19 @@ impl DeviceKind {
     }
 }
 
+/// The frame address of a device of the calling thread's namespace.
+pub(super) fn hardware_address(ifindex: u32) -> io::Result<[u8; 6]> {
+    let name = nix::net::if_::if_indextoname(ifindex)?;
+    let kind = (AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+    let socket = socket(kind.0, kind.1, kind.2, None)?;
+    let mut request = request_for(name.to_bytes());
+    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which outlives the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
+    // SAFETY: SIOCGIFHWADDR has filled this member.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+    Ok(std::array::from_fn(|i| address[i] as u8))
+}
+
 /// `struct ethtool_drvinfo`, as far as it is read.
 #[repr(C)]
 struct DriverInfo {

@@ -9,41 +9,42 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
+use super::skel::Shared;
+use super::tables::Tables;
 use super::*;
-use crate::ProbeKind;
 
-const PORT: u16 = 5005;
-const KEY: ProbeKey = ProbeKey([42; 16]);
-const SLOT: u32 = 5;
-const COOKIE: u64 = 0x0102_0304_0506_0708;
+pub(super) const PORT: u16 = 5005;
+pub(super) const KEY: ProbeKey = ProbeKey([42; 16]);
+pub(super) const SLOT: u32 = 5;
+pub(super) const COOKIE: u64 = 0x0102_0304_0506_0708;
 const PEER_INDEX: u32 = 77;
 const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
 const OWNER: u32 = 7;
 /// The loopback device of every namespace: test packets arrive on it.
-const ARRIVED_ON: u32 = 1;
+pub(super) const ARRIVED_ON: u32 = 1;
 const UNSPEC: i32 = -1;
-const SHOT: i32 = 2;
-const REDIRECT: i32 = 7;
-const XDP_PASS: i32 = 2;
-const ETH: usize = 14;
+pub(super) const SHOT: i32 = 2;
+pub(super) const REDIRECT: i32 = 7;
+pub(super) const XDP_PASS: i32 = 2;
+pub(super) const ETH: usize = 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outer {
+pub(super) enum Outer {
     V4,
     V6,
 }
 
 impl Outer {
-    const BOTH: [Outer; 2] = [Outer::V4, Outer::V6];
+    pub(super) const BOTH: [Outer; 2] = [Outer::V4, Outer::V6];
 
-    fn address(self, end: u8) -> IpAddr {
+    pub(super) fn address(self, end: u8) -> IpAddr {
         match self {
             Outer::V4 => [10, 9, 0, end].into(),
             Outer::V6 => [0xfd09, 0, 0, 0, 0, 0, 0, u16::from(end)].into(),
         }
     }
 
-    fn headers(self) -> usize {
+    pub(super) fn headers(self) -> usize {
         match self {
             Outer::V4 => ETH + 20 + 8,
             Outer::V6 => ETH + 40 + 8,
@@ -59,7 +60,7 @@ fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 /// A frame with a UDP datagram, as it arrives; the UDP checksum is absent.
-fn frame(outer: Outer, from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(outer: Outer, from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut f = vec![0; 12];
     let udp_len = (payload.len() + 8) as u16;
     match outer {
@@ -84,11 +85,11 @@ fn frame(outer: Outer, from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> V
     f
 }
 
-fn to_us(outer: Outer, payload: &[u8]) -> Vec<u8> {
+pub(super) fn to_us(outer: Outer, payload: &[u8]) -> Vec<u8> {
     frame(outer, outer.address(1), outer.address(2), PORT, payload)
 }
 
-fn header(packet_type: PacketType) -> Header {
+pub(super) fn header(packet_type: PacketType) -> Header {
     let k = if packet_type == PacketType::Data { 0 } else { 3 };
     Header { packet_type, flags: 0, k, index: SLOT, cookie: COOKIE }
 }
@@ -155,14 +156,14 @@ fn inners() -> Vec<Vec<u8>> {
 }
 
 /// The loaded programs of one end, with one path and no device.
-struct Lab {
-    programs: Programs,
-    tables: Tables,
+pub(super) struct Lab {
+    pub(super) programs: Programs,
+    pub(super) tables: Tables,
 }
 
 impl Lab {
     /// `None` without the privilege to load programs.
-    fn new(role: Role) -> Option<Lab> {
+    pub(super) fn new(role: Role) -> Option<Lab> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: the eBPF programs need root");
             return None;
@@ -176,17 +177,17 @@ impl Lab {
             max_flows: 1024,
             mark: 0x5e6,
         };
-        let (programs, tables) = load(&setup, ARRIVED_ON).unwrap();
+        let (programs, tables, _) = load(&setup, ARRIVED_ON, None).unwrap();
         let lab = Lab { programs, tables };
         tables_for(&lab.tables, role);
         Some(lab)
     }
 
-    fn ingress(&self, frame: &[u8]) -> (i32, Vec<u8>) {
+    pub(super) fn ingress(&self, frame: &[u8]) -> (i32, Vec<u8>) {
         run(self.programs.ingress.as_fd(), frame, None)
     }
 
-    fn state(&self) -> path_state {
+    pub(super) fn state(&self) -> path_state {
         self.tables.state(SLOT)
     }
 }
@@ -202,8 +203,10 @@ fn tables_for(tables: &Tables, role: Role) {
         ifindex: 0,
         gateway: None,
         owner: if role == Role::Anchor { OWNER } else { 0 },
+        probing: segue_keepalive::Probing::default(),
     };
-    tables.set_path(SLOT, &path_config { heard: 0x8001, ..kernel_path(&config) }).unwrap();
+    tables.set_scale(0, &kernel_scale(&config.probing.taus)).unwrap();
+    tables.set_path(SLOT, &path_config { heard: 0x8001, ..kernel_path(&config, 0) }).unwrap();
     for address in ["10.8.0.1", "fd08::1"] {
         tables.set_inner(address.parse().unwrap(), config.owner).unwrap();
     }
@@ -212,7 +215,7 @@ fn tables_for(tables: &Tables, role: Role) {
 }
 
 /// Runs a program once on a frame: its verdict, and the frame as it left it.
-fn run(program: BorrowedFd<'_>, frame: &[u8], mark: Option<u32>) -> (i32, Vec<u8>) {
+pub(super) fn run(program: BorrowedFd<'_>, frame: &[u8], mark: Option<u32>) -> (i32, Vec<u8>) {
     let mut out = vec![0u8; 4096];
     // The beginning of struct __sk_buff: len, pkt_type, mark. The rest is taken as zero.
     let mut context = [0, 0, mark.unwrap_or(0)];
@@ -351,9 +354,9 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
         );
         let state = lab.state();
         assert_eq!((state.rx_packets, state.tx_packets), (seq, seq));
-        let learned = state.learned[(state.current & 1) as usize];
+        let learned = state.endpoint;
         assert_eq!(unmapped(learned.remote), outer.address(1));
-        assert_eq!(unmapped(learned.local), outer.address(2));
+        assert_eq!(lab.tables.local(learned.local), outer.address(2));
         assert_eq!((learned.remote_port, learned.ifindex), (6000u16.to_be(), ARRIVED_ON));
         assert_eq!(lab.ingress(&packet).0, SHOT, "a replay");
     }
@@ -375,10 +378,32 @@ fn ordered_probes_become_whole_frames_with_a_checksum() {
                 ifindex: ARRIVED_ON,
                 gateway: None,
                 owner: OWNER,
+                probing: segue_keepalive::Probing::default(),
             };
-            lab.tables.set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config) }).unwrap();
+            lab.tables
+                .set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config, 0) })
+                .unwrap();
+            let number = lab.tables.add_local(outer.address(2)).unwrap();
+            let (_, remote) = both_ends(&config).unwrap();
+            let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
+            match role {
+                Role::Host => {
+                    lab.tables.set_route(SLOT, &kernel_route(endpoint, None)).unwrap();
+                }
+                Role::Anchor => {
+                    let state = path_state { endpoint, ..lab.state() };
+                    lab.tables.set_state(SLOT, &state).unwrap();
+                }
+            }
             let probe = Probe { seq: 50 + sent, t_ka_ms: 200, heard: 3, ..Probe::default() };
-            let order = kernel_order(&ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since: 0 });
+            let order = kernel_order(&ProbeOrder {
+                slot: SLOT,
+                kind,
+                k: 3,
+                probe,
+                held_since: 0,
+                report: false,
+            });
             let mut packet = order.bytes().to_vec();
             // A test run takes the EtherType from here; of an order these bytes mean nothing.
             let ethertype: [u8; 2] = if outer == Outer::V4 { [8, 0] } else { [0x86, 0xdd] };
@@ -392,7 +417,8 @@ fn ordered_probes_become_whole_frames_with_a_checksum() {
             assert_eq!((words.sum::<u32>() + 17 + udp_len) % 0xffff, 0, "the UDP checksum");
             assert_eq!(lab.state().tx_packets, sent);
             let expected = match kind {
-                ProbeKind::Request => Probe { sc: sent, ..probe },
+                // The programs number requests.
+                ProbeKind::Request => Probe { seq: sent, sc: sent, ..probe },
                 _ => Probe { ss: sent, heard: 9, ..probe },
             };
             let opened = Probe::open(&out[at..], &KEY).unwrap();
@@ -418,12 +444,11 @@ fn xdp_strips_valid_data_only_and_says_which_path_it_was() {
             assert!(stripped[ETH..] == inner);
         }
         let good = to_us(outer, &data(&inner_v4(6, &[], 0)));
-        let request = Probe::default().seal(&header(PacketType::Request), &KEY);
         let mut congested = good;
         congested[ETH + 1] |= if outer == Outer::V4 { 3 } else { 0x30 };
         let wrong = Header { cookie: 1, ..header(PacketType::Data) };
         let wrong = to_us(outer, &[&wrong.emit()[..], &inner_v4(6, &[], 0)].concat());
-        for packet in [to_us(outer, &request), congested, wrong] {
+        for packet in [congested, wrong] {
             assert_eq!(run(program, &packet, None), (XDP_PASS, packet));
         }
     }
@@ -441,7 +466,7 @@ fn judge(payload: &[u8]) -> Result<FlowKey, DropReason> {
     }
     match header.packet_type {
         PacketType::Data => {}
-        PacketType::Response => return Err(DropReason::Type),
+        PacketType::Response | PacketType::Ride => return Err(DropReason::Type),
         PacketType::Request => {
             return Err(Probe::open(payload, &KEY).expect_err("no request was mutated").into());
         }

@@ -1,5 +1,6 @@
 //! The thread behind the TUN device: packets that the programs did not take, and their events.
 
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -11,17 +12,23 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
 use segue_wire::flow::Inner;
+use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{DropReason, FlowKey, Probe};
 
+use super::convert::kernel_answer;
 use super::device::{Injector, Tun, VNET_LEN};
 use super::locals::{self, Watch};
-use super::skel::{Shared, probe_event};
+use super::skel::{Shared, event_flag, probe_event, probe_kind, probe_order};
 use super::tables::{Tables, unmapped};
 use crate::misses::{Missed, Misses};
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role};
 
 /// Time between two looks for packets that nobody came for.
 const SWEEP_NS: u64 = 1_000_000_000;
+/// Events taken before packets, answers and the stop signal get their turn.
+const EVENTS: usize = 4_096;
+/// What makes the ring buffer stop after the event that was taken.
+const ENOUGH: i32 = -libc::ECANCELED;
 /// Packets read before the events are looked at again.
 const BATCH: usize = 64;
 const PACKET_MAX: usize = VNET_LEN + 65_536;
@@ -32,14 +39,28 @@ pub(super) struct Shore {
     pub(super) tables: Tables,
     pub(super) role: Role,
     again: Injector,
+    pub(super) probes: Injector,
     held: Mutex<Misses>,
     drops: [AtomicU64; DropReason::ALL.len()],
 }
 
 impl Shore {
-    pub(super) fn new(tun: Tun, tables: Tables, role: Role, again: Injector) -> Shore {
+    pub(super) fn new(
+        tun: Tun,
+        tables: Tables,
+        role: Role,
+        again: Injector,
+        probes: Injector,
+    ) -> Shore {
         let drops = std::array::from_fn(|_| AtomicU64::new(0));
-        Shore { tun, tables, role, again, held: Mutex::default(), drops }
+        Shore { tun, tables, role, again, probes, held: Mutex::default(), drops }
+    }
+
+    /// Gives probes to the programs; each with its outer EtherType.
+    pub(super) fn send_probes(&self, orders: &[(probe_order, u16)]) {
+        let batch: Vec<(&[u8], u16)> = orders.iter().map(|(o, e)| (o.bytes(), *e)).collect();
+        let full = self.probes.send(&batch);
+        self.count(DropReason::QueueFull, full);
     }
 
     pub(super) fn count(&self, reason: DropReason, packets: u64) {
@@ -98,13 +119,21 @@ pub(super) fn run(
     watch: &Watch,
     stop: &UnixStream,
 ) -> Result<(), libbpf_rs::Error> {
-    let mut builder = RingBufferBuilder::new();
     let on_event = Arc::clone(sink);
-    builder.add(&shore.tables.events, move |bytes| {
-        if let Some(event) = probe_event::from_bytes(bytes) {
+    let unanswered = RefCell::new(Vec::new());
+    let taken = Cell::new(0);
+    let mut builder = RingBufferBuilder::new();
+    builder.add(&shore.tables.events, |bytes| {
+        let Some(event) = probe_event::from_bytes(bytes) else { return 0 };
+        if event.wants & ANSWER != 0 {
+            unanswered.borrow_mut().push((kernel_answer(&event), outer_ethertype(event.family)));
+        }
+        if event.wants & QUIET == 0 {
             on_event(Event::Probe(read_event(&event)));
         }
-        0
+        // Under a flood there are always more, and answers and packets wait behind them.
+        taken.set(taken.get() + 1);
+        if taken.get() < EVENTS { 0 } else { ENOUGH }
     })?;
     let events = builder.build()?;
     // SAFETY: the descriptor belongs to `events`, which lives until this function returns.
@@ -128,7 +157,12 @@ pub(super) fn run(
                 tracing::warn!(%error, "the addresses of this machine could not be brought up to date");
             }
         }
-        events.consume()?;
+        taken.set(0);
+        match events.consume_raw() {
+            code if code >= 0 || code == ENOUGH => {}
+            code => return Err(libbpf_rs::Error::from_raw_os_error(-code)),
+        }
+        shore.send_probes(&unanswered.take());
         read_packets(shore, sink, &mut buffers);
         let now = monotonic();
         if now.0.saturating_sub(swept.0) >= SWEEP_NS {
@@ -185,16 +219,27 @@ fn ethertype(bytes: &[u8]) -> u16 {
     }
 }
 
+/// The EtherType of an outer family, 4 or 6.
+pub(super) fn outer_ethertype(family: u8) -> u16 {
+    (if family == 6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP }) as u16
+}
+
+const ANSWER: u8 = event_flag::EVENT_ANSWER.0 as u8;
+const QUIET: u8 = event_flag::EVENT_QUIET.0 as u8;
+const REQUEST: u8 = probe_kind::KIND_REQUEST.0 as u8;
+const RESPONSE: u8 = probe_kind::KIND_RESPONSE.0 as u8;
+
 fn read_event(event: &probe_event) -> ProbeEvent {
     let p = &event.probe;
     ProbeEvent {
         slot: event.slot,
         kind: match event.kind {
-            0 => ProbeKind::Request,
-            1 => ProbeKind::Response,
+            REQUEST => ProbeKind::Request,
+            RESPONSE => ProbeKind::Response,
             _ => ProbeKind::Unsolicited,
         },
         k: event.k,
+        report: event.kind == REQUEST && event.flags & REQUEST_REPORT != 0,
         probe: Probe {
             seq: u32::from_be(p.seq),
             t_sc: u32::from_be(p.t_sc),

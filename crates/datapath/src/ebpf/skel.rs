@@ -7,11 +7,12 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/segue.skel.rs"));
 }
 
-pub(super) use generated::SegueSkelBuilder;
 pub(super) use generated::types::{
-    endpoint, flow_key, flow_value, inner_key, inner_owner, path_config, path_state, probe_data,
-    probe_event, probe_order,
+    batch, batch_order, endpoint, event_flag, flow_key, flow_value, heartbeat, held, host_route,
+    host_state, inner_key, inner_owner, known, loss, order_mark, path_config, path_flag, path_mode,
+    path_state, probe_data, probe_event, probe_kind, probe_order, scale, sign_of_life,
 };
+pub(super) use generated::{OpenSegueSkel, SegueSkelBuilder};
 
 /// A type shared with the programs.
 ///
@@ -45,14 +46,21 @@ macro_rules! shared {
 shared!(
     u32,
     u64,
+    batch,
+    batch_order,
     flow_key,
     flow_value,
     inner_key,
     inner_owner,
+    host_route,
+    host_state,
+    scale,
+    held,
     path_config,
     path_state,
     probe_event,
-    probe_order
+    probe_order,
+    sign_of_life
 );
 
 #[cfg(test)]
@@ -67,16 +75,27 @@ mod tests {
         assert_eq!(offset_of!(flow_key, label), 40);
         assert_eq!(size_of::<flow_value>(), 32);
         assert_eq!(offset_of!(flow_value, packets), 8);
-        assert_eq!(size_of::<endpoint>(), 40);
-        assert_eq!(offset_of!(endpoint, family), 38);
-        assert_eq!(size_of::<path_config>(), 112);
-        assert_eq!(offset_of!(path_config, endpoint), 48);
-        assert_eq!(offset_of!(path_config, heard), 104);
-        assert_eq!(size_of::<path_state>(), 120);
-        assert_eq!(offset_of!(path_state, learned), 40);
+        assert_eq!(size_of::<endpoint>(), 24);
+        assert_eq!(offset_of!(endpoint, local), 22);
+        assert_eq!(size_of::<path_config>(), 56);
+        assert_eq!(offset_of!(path_config, via_slot), 40);
+        assert_eq!(offset_of!(path_config, heard), 52);
+        assert_eq!(size_of::<path_state>(), 192);
+        assert_eq!(offset_of!(path_state, endpoint), 40);
+        assert_eq!(offset_of!(path_state, rtt), 88);
+        assert_eq!(offset_of!(path_state, up), 120);
+        assert_eq!(offset_of!(path_state, down), 156);
+        assert_eq!(size_of::<loss>(), 36);
+        assert_eq!(size_of::<host_state>(), 88);
+        assert_eq!(size_of::<held>(), 8);
+        assert_eq!(size_of::<host_route>(), 48);
+        assert_eq!(size_of::<scale>(), 32);
+        assert_eq!(offset_of!(sign_of_life, tai_offset_ns), 8);
         assert_eq!(size_of::<probe_data>(), segue_wire::Probe::LEN);
         assert_eq!(size_of::<probe_order>(), segue_wire::Probe::PACKET_LEN);
         assert_eq!(offset_of!(probe_order, probe), segue_wire::Header::LEN);
+        assert_eq!(size_of::<batch_order>(), 16);
+        assert_eq!(size_of::<batch>(), 20);
         assert_eq!(size_of::<probe_event>(), 72);
         assert_eq!(offset_of!(probe_event, probe), 40);
     }

@@ -3,26 +3,59 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
+use segue_linux::clock::tai_offset_ns;
 use segue_wire::{DropReason, FlowKey};
 
 use super::convert::PATH_USED;
-use super::skel::{Shared, flow_key, flow_value, inner_key, inner_owner, path_config, path_state};
+use super::skel::{
+    Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
+    path_config, path_state, scale, sign_of_life,
+};
 use crate::{DatapathError, FlowEntry};
+
+/// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
+const LOCALS_MAX: u16 = 4096;
 
 /// Handles on the maps; usable from any thread.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) paths: MapHandle,
     pub(super) state: MapHandle,
+    pub(super) host: MapHandle,
+    pub(super) routes: MapHandle,
+    pub(super) scales: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) inner: MapHandle,
     pub(super) locals: MapHandle,
+    pub(super) addresses: MapHandle,
+    pub(super) numbers: Mutex<Numbers>,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
     pub(super) events: MapHandle,
+    pub(super) held: MapHandle,
+}
+
+/// The numbers that the programs know this machine's addresses by.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    of: BTreeMap<IpAddr, u16>,
+    /// The number given last: one that became free is used again as late as may be, since a path may
+    /// still have it.
+    last: u16,
+}
+
+impl Numbers {
+    /// A free number, 1 to 4096; `None` if all are taken.
+    fn free(&mut self) -> Option<u16> {
+        let taken: BTreeSet<u16> = self.of.values().copied().collect();
+        let after = (1..=LOCALS_MAX).map(|step| (self.last + step - 1) % LOCALS_MAX + 1);
+        self.last = after.into_iter().find(|number| !taken.contains(number))?;
+        Some(self.last)
+    }
 }
 
 impl Tables {
@@ -36,6 +69,23 @@ impl Tables {
 
     pub(super) fn state(&self, slot: u32) -> path_state {
         get(&self.state, &slot).unwrap_or_default()
+    }
+
+    /// What only a host has; `None` for a slot beyond its table, as all but one are at an anchor.
+    pub(super) fn host(&self, slot: u32) -> Option<host_state> {
+        get(&self.host, &slot)
+    }
+
+    pub(super) fn clear_host(&self, slot: u32) -> Result<(), DatapathError> {
+        put(&self.host, "clear a path's state", &slot, &host_state::default())
+    }
+
+    pub(super) fn set_route(&self, slot: u32, route: &host_route) -> Result<(), DatapathError> {
+        put(&self.routes, "write a path's route", &slot, route)
+    }
+
+    pub(super) fn set_scale(&self, entry: u32, scale: &scale) -> Result<(), DatapathError> {
+        put(&self.scales, "write time constants", &entry, scale)
     }
 
     pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
@@ -54,20 +104,43 @@ impl Tables {
 
     /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
-        present.iter().try_for_each(|address| self.add_local(*address))?;
-        for key in self.locals.keys() {
-            let known = inner_key::from_bytes(&key).map(|key| unmapped(key.address));
-            if known.is_some_and(|address| !present.contains(&address)) {
+        present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.of.retain(|address, _| {
+            let stays = present.contains(address);
+            if !stays {
                 // Gone already is as good.
-                let _ = self.locals.delete(&key);
+                let _ = self.locals.delete(inner_key { address: mapped(*address) }.bytes());
             }
-        }
+            stays
+        });
         Ok(())
     }
 
-    pub(super) fn add_local(&self, address: IpAddr) -> Result<(), DatapathError> {
+    /// The number of an address of this machine, given to it if it has none.
+    pub(super) fn add_local(&self, address: IpAddr) -> Result<u16, DatapathError> {
+        const WHAT: &str = "write an address of this machine";
+        let address = address.to_canonical();
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = numbers.of.get(&address) {
+            return Ok(*number);
+        }
+        let full =
+            || DatapathError::Kernel { what: WHAT, source: io::ErrorKind::OutOfMemory.into() };
+        let number = numbers.free().ok_or_else(full)?;
         let key = inner_key { address: mapped(address) };
-        put(&self.locals, "write an address of this machine", &key, &1u32)
+        put(&self.addresses, WHAT, &u32::from(number), &key)?;
+        put(&self.locals, WHAT, &key, &u32::from(number))?;
+        numbers.of.insert(address, number);
+        Ok(number)
+    }
+
+    /// The address of a number, unspecified if there is none.
+    #[cfg(test)]
+    pub(super) fn local(&self, number: u16) -> IpAddr {
+        unmapped(
+            get::<_, inner_key>(&self.addresses, &u32::from(number)).unwrap_or_default().address,
+        )
     }
 
     pub(super) fn bind(&self, key: &FlowKey, slot: u32, now: Time) -> Result<(), DatapathError> {
@@ -116,8 +189,16 @@ impl Tables {
         found
     }
 
+    /// A response that the programs have begun to hold, the oldest first; `None` if there is none that
+    /// was not given yet.
+    pub(super) fn pop_held(&self) -> Option<held> {
+        // A queue has no keys.
+        Shared::from_bytes(&self.held.lookup_and_delete(&[]).ok()??)
+    }
+
     pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
-        put(&self.alive, "write the heartbeat", &0u32, &now.0)
+        let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns() };
+        put(&self.alive, "write the heartbeat", &0u32, &sign)
     }
 }
 

@@ -2,7 +2,8 @@
 //! the way carried in (RFC 6040, normal mode). Pure.
 
 use segue_wire::flow::Inner;
-use segue_wire::{Header, PacketType};
+use segue_wire::upmt::Form;
+use segue_wire::{Header, PacketType, Probe};
 
 use super::checksum::set_ipv4;
 
@@ -33,11 +34,19 @@ pub fn capable(class: u8) -> bool {
 
 /// Sets CE in the inner packet of a tunnel packet, if there is one whose ends understand it.
 pub fn mark(tunnel_packet: &mut [u8]) {
-    let data = |header: Header| header.packet_type == PacketType::Data;
-    if !Header::parse(tunnel_packet).is_ok_and(data) {
-        return;
+    let at = match Header::parse(tunnel_packet).map(|header| header.packet_type) {
+        _ if Form::of(tunnel_packet) == Form::Inner => 0,
+        Ok(PacketType::Data) => Header::LEN,
+        Ok(PacketType::Ride) => Probe::PACKET_LEN,
+        _ => return,
+    };
+    if let Some(packet) = tunnel_packet.get_mut(at..) {
+        mark_inner(packet);
     }
-    let packet = &mut tunnel_packet[Header::LEN..];
+}
+
+/// Sets CE in an inner packet whose ends understand it.
+pub fn mark_inner(packet: &mut [u8]) {
     if Inner::parse(packet).is_err() || !capable(class_of(packet)) {
         return;
     }
@@ -87,6 +96,9 @@ mod tests {
                 let expected = if class & 3 == 0 { class } else { class | 3 };
                 assert_eq!(class_of(marked), expected);
                 assert_eq!(marked[2..10], inner[2..10]);
+                let mut ride = [&[0x11][..], &[0; 55], &inner].concat();
+                mark(&mut ride);
+                assert_eq!(&ride[56..], marked);
                 if inner[0] >> 4 == 4 {
                     assert_eq!(Sum::default().bytes(&marked[..20]).fold(), 0xffff);
                 } else {

@@ -1,6 +1,7 @@
 //! The receiving side without device, sockets or threads: what it makes of a datagram. For tests that
 //! want to feed it anything, at any rate, without privileges.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +28,7 @@ pub struct DryRun {
 #[derive(Debug, Default)]
 pub struct Taken<'a> {
     /// Inner packets that would go to the TUN device, in order.
-    pub packets: Vec<&'a [u8]>,
+    pub packets: Vec<Cow<'a, [u8]>>,
     /// Probes that the daemon would hear of.
     pub probes: Vec<ProbeEvent>,
     /// Requests that would be answered.
@@ -56,12 +57,15 @@ impl DryRun {
                 state: Arc::<State>::default(),
             }));
         }
+        let mut upmt = super::upmt::Table::default();
+        paths.iter().for_each(|(slot, config)| upmt.set(*slot, config, false));
         let core = Core {
             paths: table,
             vias: vec![None; slots],
             inner: inner.iter().copied().collect::<HashMap<_, _>>(),
             flows: FlowTable::new(64),
             misses: Misses::default(),
+            upmt,
         };
         Ok(DryRun {
             shared: Shared {
@@ -74,6 +78,7 @@ impl DryRun {
                 wake_ingress: tun::Wake::new()?,
                 anchor: Vec::new(),
                 opened: Mutex::default(),
+                waiting: Mutex::default(),
             },
         })
     }
@@ -82,8 +87,14 @@ impl DryRun {
     /// coalesced them.
     pub fn receive<'a>(&self, from: SocketAddr, bytes: &'a [u8], size: Option<usize>) -> Taken<'a> {
         let endpoint = Endpoint { remote: Some(from), local: None, ifindex: 0 };
-        let arrival =
-            Arrival { from, endpoint, at: Time(1), kernel_stamp: false, congested: false };
+        let arrival = Arrival {
+            from,
+            endpoint,
+            at: Time(1),
+            kernel_stamp: false,
+            congested: false,
+            ifindex: 0,
+        };
         let (mut last, mut work) = (Last::default(), Work::default());
         let mut core = lock(&self.shared.core);
         take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);

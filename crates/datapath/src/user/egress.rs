@@ -200,10 +200,36 @@ impl Sender {
             };
             let n = rest.iter().take_while(same).count();
             let (group, after) = rest.split_at(n);
-            self.cut(arena, group);
-            self.send_pieces(shared, arena, first);
+            self.send_group(shared, arena, group);
             rest = after;
         }
+    }
+
+    /// Sends the packets of one path in order; one of them may take a probe along.
+    fn send_group(&mut self, shared: &Shared, arena: &mut [u8], group: &[Job]) {
+        let Some(first) = group.first() else { return };
+        let rides = first.path.config.probing.rides;
+        let alone = |job: &Job| (job.cut.count == 1).then_some(job.cut.bytes);
+        let lengths = group.iter().map(alone);
+        let Some(at) = rides.then(|| first.path.carrier(shared.role, lengths)).flatten() else {
+            self.cut(arena, group);
+            self.send_pieces(shared, arena, first);
+            return;
+        };
+        self.cut(arena, &group[..at]);
+        self.send_pieces(shared, arena, first);
+        self.cut(arena, &group[at..=at]);
+        let (header, body) = &self.pieces[0];
+        let inner = (
+            &self.headers[header.start + first.path.header_len()..header.end],
+            &arena[body.clone()],
+        );
+        let one_way = first.flags & DATA_ONE_WAY != 0;
+        if !first.path.send_ride(shared.role, inner, one_way, first.class, &shared.waiting) {
+            self.send_pieces(shared, arena, first);
+        }
+        self.cut(arena, &group[at + 1..]);
+        self.send_pieces(shared, arena, first);
     }
 
     /// Cuts the packets of one path.
@@ -212,10 +238,11 @@ impl Sender {
         self.pieces.clear();
         for job in group {
             let tunnel = job.path.data_header(job.flags).emit();
+            let tunnel = &tunnel[..job.path.header_len()];
             let start = job.at.start + VnetHeader::LEN;
             job.cut.apply(&mut arena[start..job.at.end], |inner, body| {
                 let from = self.headers.len();
-                self.headers.extend_from_slice(&tunnel);
+                self.headers.extend_from_slice(tunnel);
                 self.headers.extend_from_slice(inner);
                 let body = start + body.start..start + body.end;
                 self.pieces.push((from..self.headers.len(), body));

@@ -1,5 +1,6 @@
 //! From the network to the TUN device: one thread for all sockets.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -7,17 +8,19 @@ use std::sync::Arc;
 use segue_clock::{Span, Time};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::flow::Inner;
-use segue_wire::header::flags::{DATA_ONE_WAY, RESPONSE_UNSOLICITED};
+use segue_wire::header::flags::{
+    DATA_ONE_WAY, REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
+};
 use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
 
 use super::class::{capable, class_of, congested};
 use super::coalesce::Coalescer;
 use super::egress::poll_in;
 use super::path::{Path, Rx, lock};
-use super::probes::{self, Answer};
+use super::probes::{self, Answer, Pending};
 use super::segment::VnetHeader;
 use super::socket::{Batch, Endpoint, Socket};
-use super::{Core, Shared, tun};
+use super::{Core, Shared, tun, upmt};
 use crate::{Event, ProbeEvent, ProbeKind, Role};
 
 /// Error of the conversion between clocks, generously.
@@ -26,13 +29,15 @@ const SKEW: Span = Span::from_millis(1);
 const UNDISTURBED: Span = Span::from_micros(10);
 /// Most readings of both clocks for one conversion; the quickest counts.
 const READINGS: usize = 4;
+/// Most bytes in front of a datagram of ours that comes back with its transmit stamp.
+const LOWER_LAYERS: usize = 128;
 /// Longest time that a datagram is believed to have waited in a socket.
 const QUEUED: Span = Span::from_secs(10);
 
 /// What one batch asks for once the tables are unlocked.
 #[derive(Default)]
 pub struct Work<'a> {
-    pub packets: Vec<&'a [u8]>,
+    pub packets: Vec<Cow<'a, [u8]>>,
     pub answers: Vec<Answer>,
     pub events: Vec<Event>,
 }
@@ -46,6 +51,8 @@ pub struct Arrival {
     pub kernel_stamp: bool,
     /// The outer header says that there was congestion.
     pub congested: bool,
+    /// Interface that it came by, 0 if not known.
+    pub ifindex: u32,
 }
 
 /// The path and the binding that the previous packet of the batch used; most packets repeat them.
@@ -110,18 +117,24 @@ fn take_stamps(shared: &Shared, socket: &Socket) {
     let offset = clock_offset_ns();
     socket.drain_errors(|looped, stamp_ns| {
         // The datagram comes back with the headers of the lower layers in front.
-        let Some(packet) = looped.len().checked_sub(Probe::PACKET_LEN).map(|at| &looped[at..])
-        else {
-            return;
-        };
-        let Ok(header) = Header::parse(packet) else { return };
+        let most = looped.len().saturating_sub(upmt::SHORTEST).min(LOWER_LAYERS);
         let paths: Vec<Arc<Path>> = lock(&shared.core).paths.iter().flatten().cloned().collect();
-        for path in paths {
-            let config = &path.config;
-            if (config.tx_index, config.tx_cookie) == (header.index, header.cookie)
-                && let Ok(probe) = Probe::open(packet, &config.key)
+        for packet in (0..=most).map(|at| &looped[at..]) {
+            if let Some((number, probe)) = upmt::request_of(packet)
+                && let Some(path) = paths.iter().find(|path| path.slot == number && path.is_upmt())
             {
                 lock(&path.state.rx).stamped(probe.seq, Time(stamp_ns.wrapping_sub(offset)));
+                return;
+            }
+            let Ok(header) = Header::parse(packet) else { continue };
+            for path in &paths {
+                let config = &path.config;
+                if (config.tx_index, config.tx_cookie) == (header.index, header.cookie)
+                    && let Ok((probe, _)) = Probe::open_ride(packet, &config.key)
+                {
+                    lock(&path.state.rx).stamped(probe.seq, Time(stamp_ns.wrapping_sub(offset)));
+                    return;
+                }
             }
         }
     });
@@ -143,13 +156,16 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let endpoint = Endpoint { remote: Some(from), local, ifindex };
         let at = stamp.unwrap_or(now);
         let congested = congested(datagram.received.class);
-        let arrival = Arrival { from, endpoint, at, kernel_stamp: stamp.is_some(), congested };
+        let (kernel_stamp, ifindex) = (stamp.is_some(), datagram.received.ifindex);
+        let arrival = Arrival { from, endpoint, at, kernel_stamp, congested, ifindex };
         let bytes = batch.bytes(datagram);
         let size = datagram.received.gro_size;
         take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
     }
     drop(core);
-    work.answers.iter().for_each(|answer| probes::send_answer(answer, &shared.drops));
+    for answer in work.answers.drain(..) {
+        probes::send_answer(answer, &shared.drops, &shared.waiting);
+    }
     deliver(shared, tun_fd, &work.packets);
     work.events.into_iter().for_each(|event| (shared.sink)(event));
 }
@@ -183,6 +199,9 @@ fn take_packet<'a>(
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
+    if upmt::concerns(core, packet) {
+        return upmt::take(shared, core, arrival, packet, last, work);
+    }
     let known = match (&last.header, packet.first_chunk::<{ Header::LEN }>()) {
         (Some((bytes, path)), Some(head)) if bytes == head => Some(path.clone()),
         _ => None,
@@ -195,34 +214,56 @@ fn take_packet<'a>(
             if path.config.rx_cookie != header.cookie {
                 return Err(DropReason::Cookie);
             }
+            if path.is_upmt() {
+                return Err(DropReason::Version);
+            }
             last.header = Some((header.emit(), path.clone()));
             path
         }
     };
     match (header.packet_type, shared.role) {
         (PacketType::Data, _) => {
-            let body = &packet[Header::LEN..];
+            let body = Cow::Borrowed(&packet[Header::LEN..]);
             let one_way = header.flags & DATA_ONE_WAY != 0;
             take_data(shared, core, &path, arrival, body, one_way, last, work)
         }
-        (PacketType::Request, Role::Anchor) => take_request(&path, arrival, &header, packet, work),
-        (PacketType::Response, Role::Host) => take_response(&path, arrival, &header, packet, work),
+        (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
+            let probe = Probe::open(packet, &path.config.key)?;
+            let take = Take { path: &path, arrival, header: &header, probe, alone: true };
+            take.probe(shared.role, work)
+        }
+        (PacketType::Ride, role) => {
+            let response = header.flags & RIDE_RESPONSE != 0;
+            if !path.config.probing.rides || response != (role == Role::Host) {
+                return Err(DropReason::Type);
+            }
+            let (probe, body) = Probe::open_ride(packet, &path.config.key)?;
+            let one_way = header.flags & RIDE_ONE_WAY != 0;
+            let body = Cow::Borrowed(body);
+            // It counts the packet, once for both parts.
+            let data = take_data(shared, core, &path, arrival, body, one_way, last, work);
+            let take = Take { path: &path, arrival, header: &header, probe, alone: false };
+            if let Err(reason) = take.probe(role, work) {
+                shared.drops.add(reason, 1);
+            }
+            data
+        }
         _ => Err(DropReason::Type),
     }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one packet, used once")]
-fn take_data<'a>(
+pub fn take_data<'a>(
     shared: &Shared,
     core: &mut Core,
     path: &Path,
     arrival: &Arrival,
-    body: &'a [u8],
+    body: Cow<'a, [u8]>,
     one_way: bool,
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
-    let inner = Inner::parse(body);
+    let inner = Inner::parse(&body);
     {
         // Counted also where it is refused below: it was not lost.
         let mut rx = lock(&path.state.rx);
@@ -245,80 +286,96 @@ fn take_data<'a>(
         core.flows.bind(back.0, back.1, arrival.at);
         last.learned = Some(back);
     }
-    if arrival.congested && !capable(class_of(body)) {
+    if arrival.congested && !capable(class_of(&body)) {
         return Err(DropReason::Decapsulation);
     }
-    work.packets.push(&body[..inner.len]);
-    Ok(())
-}
-
-fn take_request(
-    path: &Arc<Path>,
-    arrival: &Arrival,
-    header: &Header,
-    packet: &[u8],
-    work: &mut Work<'_>,
-) -> Result<(), DropReason> {
-    let probe = Probe::open(packet, &path.config.key)?;
-    let mut rx = lock(&path.state.rx);
-    rx.expect_newer(probe.seq)?;
-    rx.packets = rx.packets.wrapping_add(1);
-    *lock(&path.state.endpoint) = arrival.endpoint;
-    let event = event(path, arrival, header, probe, ProbeKind::Request, &rx);
-    work.answers.push(Answer {
-        path: path.clone(),
-        k: header.k,
-        probe: Probe { r: rx.packets, ..probe },
-        received_at: arrival.at,
+    work.packets.push(match body {
+        Cow::Borrowed(body) => Cow::Borrowed(&body[..inner.len]),
+        Cow::Owned(mut body) => {
+            body.truncate(inner.len);
+            Cow::Owned(body)
+        }
     });
-    work.events.push(Event::Probe(event));
     Ok(())
 }
 
-fn take_response(
-    path: &Path,
-    arrival: &Arrival,
-    header: &Header,
-    packet: &[u8],
-    work: &mut Work<'_>,
-) -> Result<(), DropReason> {
-    let probe = Probe::open(packet, &path.config.key)?;
-    let unsolicited = header.flags & RESPONSE_UNSOLICITED != 0;
-    let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
-    let mut rx = lock(&path.state.rx);
-    if unsolicited {
-        rx.expect_newer(probe.seq)?;
+/// A probe that is what it says, as far as its form can tell.
+pub struct Take<'a> {
+    pub path: &'a Arc<Path>,
+    pub arrival: &'a Arrival,
+    /// Of a path with UPMT's packets: one that says the same.
+    pub header: &'a Header,
+    pub probe: Probe,
+    /// It came by itself: the packet has not been counted yet.
+    pub alone: bool,
+}
+
+impl Take<'_> {
+    pub fn probe(&self, role: Role, work: &mut Work<'_>) -> Result<(), DropReason> {
+        match role {
+            Role::Anchor => self.request(work),
+            Role::Host => self.response(work),
+        }
     }
-    rx.packets = rx.packets.wrapping_add(1);
-    let mut event = event(path, arrival, header, probe, kind, &rx);
-    event.sent_at = if unsolicited { None } else { rx.sent_at(probe.seq) };
-    work.events.push(Event::Probe(event));
-    Ok(())
-}
 
-fn event(
-    path: &Path,
-    arrival: &Arrival,
-    header: &Header,
-    probe: Probe,
-    kind: ProbeKind,
-    rx: &Rx,
-) -> ProbeEvent {
-    ProbeEvent {
-        slot: path.slot,
-        kind,
-        k: header.k,
-        probe,
-        at: arrival.at,
-        received: rx.packets,
-        remote: arrival.from,
-        kernel_stamp: arrival.kernel_stamp,
-        sent_at: None,
+    fn request(&self, work: &mut Work<'_>) -> Result<(), DropReason> {
+        let Take { path, arrival, probe, .. } = *self;
+        let mut rx = lock(&path.state.rx);
+        rx.expect_newer(probe.seq)?;
+        self.count(&mut rx);
+        *lock(&path.state.endpoint) = arrival.endpoint;
+        let probe = Probe { r: rx.packets, ..probe };
+        let response = Pending { k: self.header.k, probe, received_at: arrival.at };
+        work.answers.push(Answer { path: path.clone(), response });
+        work.events.push(Event::Probe(self.event(ProbeKind::Request, &rx)));
+        Ok(())
+    }
+
+    fn response(&self, work: &mut Work<'_>) -> Result<(), DropReason> {
+        let Take { path, arrival, probe, .. } = *self;
+        let unsolicited = self.alone && self.header.flags & RESPONSE_UNSOLICITED != 0;
+        let kind = if unsolicited { ProbeKind::Unsolicited } else { ProbeKind::Response };
+        let mut rx = lock(&path.state.rx);
+        if unsolicited {
+            rx.expect_newer(probe.seq)?;
+        } else if path.config.probing.rides && path.state.never_sent(probe.seq) {
+            return Err(DropReason::Replay);
+        } else {
+            rx.expect_new(probe.seq)?;
+        }
+        self.count(&mut rx);
+        let mut event = self.event(kind, &rx);
+        if !unsolicited {
+            rx.answered(&probe, arrival.at);
+            event.sent_at = rx.sent_at(probe.seq);
+        }
+        work.events.push(Event::Probe(event));
+        Ok(())
+    }
+
+    fn count(&self, rx: &mut Rx) {
+        rx.packets = rx.packets.wrapping_add(u32::from(self.alone));
+    }
+
+    fn event(&self, kind: ProbeKind, rx: &Rx) -> ProbeEvent {
+        let report = if self.alone { REQUEST_REPORT } else { RIDE_REPORT };
+        ProbeEvent {
+            slot: self.path.slot,
+            kind,
+            k: self.header.k,
+            report: kind == ProbeKind::Request && self.header.flags & report != 0,
+            probe: self.probe,
+            at: self.arrival.at,
+            received: rx.packets,
+            remote: self.arrival.from,
+            kernel_stamp: self.arrival.kernel_stamp,
+            sent_at: None,
+        }
     }
 }
 
 /// Writes inner packets to the TUN device, segments of a flow together.
-fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[&[u8]]) {
+fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[Cow<'_, [u8]>]) {
     if packets.is_empty() {
         return;
     }

@@ -3,20 +3,24 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_clock::Time;
-use segue_wire::{DropReason, Header, PacketType};
+use segue_keepalive::seq::{Order, SeqWindow};
+use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::Drops;
+use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
+use super::upmt::Ends;
 use crate::{PathConfig, PathCounters};
 
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
 
 /// A path as configured, with the state that outlives a change of configuration. Locks are taken in
-/// the order `rx`, `endpoint` or `tx`, `endpoint`, and none while another thread's table is waited for.
+/// the order `tx`, `rx`, `endpoint`, and none while another thread's table is waited for.
 pub struct Path {
     pub slot: u32,
     pub config: PathConfig,
@@ -31,6 +35,11 @@ pub struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
+    /// Inner addresses of probes on a path with UPMT's packets, once they are known.
+    pub ends: Mutex<Option<Ends>>,
+    /// Number of the last request, written with `tx` held and before it leaves: its answer can be here
+    /// before the call that sends it returns.
+    pub requests: AtomicU32,
 }
 
 /// Held while packets are sent, so that a probe counts exactly what left before it.
@@ -38,8 +47,9 @@ pub struct State {
 pub struct Tx {
     pub packets: u32,
     pub bytes: u64,
-    /// The `heard` word of responses, once the daemon has said one.
+    /// The `heard` word of responses and of requests that ride, once the daemon has said one.
     pub heard: Option<u16>,
+    pub rides: Rides,
 }
 
 /// The receiving side.
@@ -49,8 +59,35 @@ pub struct Rx {
     pub bytes: u64,
     /// Sequence number of the last valid request (anchor) or unsolicited response (host).
     pub last_seq: Option<u32>,
+    /// Numbers of responses to requests, so that each counts once (host).
+    pub responses: SeqWindow,
     /// When requests really left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
+    /// What the next request repeats from the last response.
+    pub echo: Option<Echo>,
+}
+
+/// What a request repeats from a response.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Echo {
+    seq: u32,
+    pub t_ss: u32,
+    pub ss: u32,
+    pub r: u32,
+    /// When it came, microseconds modulo 2³².
+    pub held_since: Option<u32>,
+}
+
+impl State {
+    /// Numbers a request that is about to leave, or (with the number before) takes that back.
+    pub fn number(&self, seq: u32) {
+        self.requests.store(seq, Ordering::Release);
+    }
+
+    /// Whether no request has had this number yet.
+    pub fn never_sent(&self, seq: u32) -> bool {
+        seq.wrapping_sub(self.requests.load(Ordering::Acquire)) as i32 > 0
+    }
 }
 
 impl Rx {
@@ -62,6 +99,24 @@ impl Rx {
         }
         self.last_seq = Some(seq);
         Ok(())
+    }
+
+    /// Takes note of a response that came at `at`, unless a newer one has come.
+    pub fn answered(&mut self, probe: &Probe, at: Time) {
+        if self.echo.is_some_and(|echo| probe.seq.wrapping_sub(echo.seq) as i32 <= 0) {
+            return;
+        }
+        let held_since = Some(at.micros32());
+        let (seq, t_ss, ss) = (probe.seq, probe.t_ss, probe.ss);
+        self.echo = Some(Echo { seq, t_ss, ss, r: self.packets, held_since });
+    }
+
+    /// Takes note of the number of a response to a request; a repeated one is refused.
+    pub fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
+        match self.responses.observe_once(seq) {
+            Order::Duplicate | Order::Stale => Err(DropReason::Replay),
+            Order::Newest | Order::Late | Order::Restart => Ok(()),
+        }
     }
 
     /// Notes when a request left.
@@ -127,12 +182,12 @@ impl Path {
                 false,
             ) {
                 Ok(()) => {
-                    tx.count(left);
+                    tx.count(left, self.header_len());
                     left = &[];
                 }
                 Err(error) if gso_refused(&error) => {
                     // Refused for its size alone, or is there no segmentation here at all?
-                    if send_one(socket, &endpoint, left[0], burst.class, &mut tx, drops) {
+                    if send_one(self, socket, &endpoint, left[0], burst.class, &mut tx, drops) {
                         socket.refuse_gso();
                         left = &left[1..];
                     } else {
@@ -147,7 +202,7 @@ impl Path {
             }
         }
         for piece in left {
-            send_one(socket, &endpoint, *piece, burst.class, &mut tx, drops);
+            send_one(self, socket, &endpoint, *piece, burst.class, &mut tx, drops);
         }
     }
 
@@ -164,14 +219,15 @@ impl Path {
 }
 
 impl Tx {
-    fn count(&mut self, pieces: &[(&[u8], &[u8])]) {
+    fn count(&mut self, pieces: &[(&[u8], &[u8])], header: usize) {
         self.packets = self.packets.wrapping_add(pieces.len() as u32);
-        let bytes: usize = pieces.iter().map(|(h, b)| h.len() + b.len() - Header::LEN).sum();
+        let bytes: usize = pieces.iter().map(|(h, b)| h.len() + b.len() - header).sum();
         self.bytes += bytes as u64;
     }
 }
 
 fn send_one(
+    path: &Path,
     socket: &Socket,
     endpoint: &Endpoint,
     piece: (&[u8], &[u8]),
@@ -180,7 +236,7 @@ fn send_one(
     drops: &Drops,
 ) -> bool {
     match socket.send(endpoint, &mut vectors(&[piece]), None, class, false) {
-        Ok(()) => tx.count(&[piece]),
+        Ok(()) => tx.count(&[piece], path.header_len()),
         Err(error) => {
             tracing::trace!(%error, "not sent");
             drops.add(reason(&error), 1);
@@ -236,6 +292,7 @@ mod tests {
             ifindex: 0,
             gateway: None,
             owner: 0,
+            probing: segue_keepalive::Probing::default(),
         };
         let state = State::default();
         *lock(&state.endpoint) = Endpoint { remote: Some(remote), ..Endpoint::default() };

@@ -4,16 +4,22 @@ use std::sync::Arc;
 
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
-use segue_wire::header::flags::RESPONSE_UNSOLICITED;
+use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED};
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::Drops;
-use super::path::{self, Path, lock};
-use crate::{ProbeKind, ProbeOrder};
+use super::path::{self, Path, Tx, lock};
+use super::rides::Waiting;
+use crate::{ProbeKind, ProbeOrder, Role};
 
 /// An answer that is due.
 pub struct Answer {
     pub path: Arc<Path>,
+    pub response: Pending,
+}
+
+/// A response that has not been sent yet.
+pub struct Pending {
     /// K of the request, which is repeated.
     pub k: u8,
     /// The request's fields, and `r`.
@@ -22,60 +28,99 @@ pub struct Answer {
     pub received_at: Time,
 }
 
-/// Sends the answer to a request.
-pub fn send_answer(answer: &Answer, drops: &Drops) {
-    let received = answer.received_at.micros32();
-    send(&answer.path, ProbeKind::Response, answer.k, drops, |ss, now, heard| Probe {
-        t_ss: now,
-        dt: now.wrapping_sub(received),
-        ss,
-        heard: heard.unwrap_or(0),
-        ..answer.probe
+impl Pending {
+    /// The response as the packet number `ss` that leaves at `now`.
+    pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
+        let t_ss = now.micros32();
+        let dt = t_ss.wrapping_sub(self.received_at.micros32());
+        Probe { t_ss, dt, ss, heard: heard.unwrap_or(0), ..self.probe }
+    }
+}
+
+/// Sends the answer to a request, or keeps it for a ride.
+pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
+    let Answer { path, response } = answer;
+    let rides = path.config.probing.rides;
+    let at_once = if rides { path.hold(response, waiting) } else { vec![response] };
+    at_once.iter().for_each(|response| send_response(&path, response, drops));
+}
+
+/// Sends a response by itself.
+pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
+    send(path, ProbeKind::Response, (response.k, false), drops, |tx, ss, now| {
+        response.complete(ss, now, tx.heard)
     });
 }
 
 /// Sends a probe that the daemon ordered.
 pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
-    send(path, order.kind, order.k, drops, |sent, now, heard| {
+    send(path, order.kind, (order.k, order.report), drops, |tx, sent, now| {
+        if order.kind == ProbeKind::Request && path.config.probing.rides {
+            let Probe { heard, t_ka_ms, ss, r, .. } = order.probe;
+            let request = Probe { heard, t_ka_ms, ..path.request(tx, sent, now) };
+            return if order.report { Probe { ss, r, ..request } } else { request };
+        }
+        let now = now.micros32();
         let dt = now.wrapping_sub(order.held_since);
         if order.kind == ProbeKind::Request {
             return Probe { t_sc: now, sc: sent, dt, ..order.probe };
         }
         let r = lock(&path.state.rx).packets;
-        let heard = heard.unwrap_or(order.probe.heard);
+        let heard = tx.heard.unwrap_or(order.probe.heard);
         Probe { t_ss: now, ss: sent, dt, r, heard, ..order.probe }
     });
 }
 
-/// Sends one probe. `fill` completes it from the count of sent packets (itself included), the time in
-/// microseconds and the path's `heard` word.
+/// Sends one probe. Its header has K, and whether a request is a report; `fill` completes it from the
+/// sending side, the count of sent packets (itself included) and the time.
 fn send(
     path: &Path,
     kind: ProbeKind,
-    k: u8,
+    (k, report): (u8, bool),
     drops: &Drops,
-    fill: impl FnOnce(u32, u32, Option<u16>) -> Probe,
+    fill: impl FnOnce(&Tx, u32, Time) -> Probe,
 ) {
     let Some((socket, endpoint)) = path.route() else {
         drops.add(DropReason::NoRemote, 1);
         return;
     };
     let (packet_type, flags) = match kind {
+        ProbeKind::Request if report => (PacketType::Request, REQUEST_REPORT),
         ProbeKind::Request => (PacketType::Request, 0),
         ProbeKind::Response => (PacketType::Response, 0),
         ProbeKind::Unsolicited => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
     let header = Header { packet_type, flags, k, ..path.data_header(0) };
     let mut tx = lock(&path.state.tx);
-    let count = tx.packets.wrapping_add(1);
-    let probe = fill(count, monotonic().micros32(), tx.heard);
-    let mut packet = probe.seal(&header, &path.config.key);
-    let mut iov = [libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() }];
-    match socket.send(&endpoint, &mut iov, None, 0, kind == ProbeKind::Request) {
-        Ok(()) => tx.packets = count,
-        Err(error) => {
-            tracing::debug!(slot = path.slot, %error, "probe not sent");
-            drops.add(path::reason(&error), 1);
+    let (count, now) = (tx.packets.wrapping_add(1), monotonic());
+    let probe = fill(&tx, count, now);
+    if kind == ProbeKind::Request {
+        path.state.number(probe.seq);
+    }
+    let sealed = probe.seal(&header, &path.config.key);
+    let upmt = path.is_upmt().then(|| path.upmt_probe(kind, report, probe));
+    let packet = match &upmt {
+        None => &sealed[..],
+        Some(Some(packet)) => packet,
+        Some(None) => {
+            drops.add(DropReason::NoRemote, 1);
+            return;
         }
+    };
+    let mut iov =
+        [libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() }];
+    if let Err(error) = socket.send(&endpoint, &mut iov, None, 0, kind == ProbeKind::Request) {
+        tracing::debug!(slot = path.slot, %error, "probe not sent");
+        drops.add(path::reason(&error), 1);
+        return;
+    }
+    tx.packets = count;
+    match kind {
+        ProbeKind::Request => {
+            tx.heard = Some(probe.heard);
+            tx.rides.sent_alone(now, Role::Host);
+        }
+        ProbeKind::Response => tx.rides.sent_alone(now, Role::Anchor),
+        ProbeKind::Unsolicited => {}
     }
 }

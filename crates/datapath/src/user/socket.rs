@@ -5,12 +5,14 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
+use super::path::lock;
 
 /// Datagrams (of which each may stand for many) taken from the kernel in one call.
 pub const BATCH: usize = 32;
@@ -27,6 +29,8 @@ pub struct Socket {
     bound: SocketAddr,
     ifindex: u32,
     gso: AtomicBool,
+    /// Never sends: the kernel tells MTUs to connected sockets only.
+    asker: Mutex<socket2::Socket>,
 }
 
 /// Where a datagram goes, and from where.
@@ -45,16 +49,19 @@ impl Socket {
     /// capability and is refused (interface, mark, buffer) is done without.
     pub fn open(bound: SocketAddr, ifindex: u32, mark: u32) -> io::Result<Socket> {
         let domain = Domain::for_address(bound);
-        let inner = socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        let new = || socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP));
+        let (inner, asker) = (new()?, new()?);
         if ifindex != 0 {
             // A path that is set up again may meet its predecessor, which is about to be closed.
             inner.set_reuse_address(true)?;
             if let Err(error) = bind_to_interface(&inner, ifindex) {
                 tracing::info!(ifindex, %error, "not bound to the interface, by source address only");
+            } else {
+                bind_to_interface(&asker, ifindex)?;
             }
         }
         if mark != 0
-            && let Err(error) = inner.set_mark(mark)
+            && let Err(error) = inner.set_mark(mark).and_then(|()| asker.set_mark(mark))
         {
             tracing::info!(mark, %error, "outer packets carry no mark");
         }
@@ -77,7 +84,9 @@ impl Socket {
         let stamps = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
         let _ = option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps as i32);
         inner.bind(&bound.into())?;
-        Ok(Socket { inner, bound, ifindex, gso: AtomicBool::new(true) })
+        asker.bind(&SocketAddr::new(bound.ip(), 0).into())?;
+        let (gso, asker) = (AtomicBool::new(true), Mutex::new(asker));
+        Ok(Socket { inner, bound, ifindex, gso, asker })
     }
 
     /// Whether a path with these parameters can share the socket.
@@ -161,6 +170,22 @@ impl Socket {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// The MTU of the way to a remote end as the kernel knows it, IP header included.
+    pub fn mtu(&self, remote: SocketAddr) -> Option<usize> {
+        let asker = lock(&self.asker);
+        asker.connect(&remote.into()).ok()?;
+        let (level, name) = if remote.is_ipv6() {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_MTU)
+        };
+        let (mut mtu, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+        let value = (&raw mut mtu).cast();
+        // SAFETY: the value is an int, its size is given, and both outlive the call.
+        let got = unsafe { libc::getsockopt(asker.as_raw_fd(), level, name, value, &mut len) };
+        (got == 0).then(|| usize::try_from(mtu).ok()).flatten()
     }
 
     /// Forgets an error that waits to be reported, which would end every poll(2).

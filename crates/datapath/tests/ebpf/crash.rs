@@ -27,7 +27,7 @@ fn child_that_will_be_killed() {
     let Ok(namespace) = std::env::var(CHILD) else { return };
     let (namespace, tcx) = namespace.split_once(',').unwrap();
     Netns::open(namespace).unwrap().enter_thread().unwrap();
-    let options = EbpfOptions { xdp: Xdp::On, tcx: tcx == "tcx" };
+    let options = EbpfOptions { xdp: Xdp::On, tcx: tcx == "tcx", stamp: None };
     let setup = setup(Role::Anchor, Family::V4);
     let mut datapath = Ebpf::with_options(&setup, Arc::new(|_| ()), options).unwrap();
     let path = PathConfig {
@@ -40,6 +40,7 @@ fn child_that_will_be_killed() {
         ifindex: 0,
         gateway: None,
         owner: OWNER,
+        probing: segue_keepalive::Probing::default(),
     };
     datapath.set_path(anchor_slot(0), &path).unwrap();
     datapath.set_inner([10, 8, 0, 1].into(), InnerEntry { owner: OWNER }).unwrap();

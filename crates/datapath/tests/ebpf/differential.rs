@@ -61,7 +61,7 @@ impl Reference {
             return Err(DropReason::Cookie);
         }
         match header.packet_type {
-            PacketType::Response => Err(DropReason::Type),
+            PacketType::Response | PacketType::Ride => Err(DropReason::Type),
             PacketType::Request => {
                 let seq = Probe::open(bytes, &KEY)?.seq;
                 if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {

@@ -48,7 +48,7 @@ fn verdict(bytes: &[u8]) -> DropReason {
     }
     match header.packet_type {
         PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
-        PacketType::Response => DropReason::Type,
+        PacketType::Response | PacketType::Ride => DropReason::Type,
         PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
     }
 }
@@ -90,8 +90,8 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
         assert_eq!(after.remote, before.remote);
         assert_eq!((after.tx_packets, after.rx_bytes), (before.tx_packets, before.rx_bytes));
         assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.probe.seq == 1));
-        // The sequence number of the spoilt ones is still good.
-        world.probe(0, 9);
+        // None of them took the place of a number: a lower one than theirs is still good.
+        world.probe(0, 2);
     }
 }
 
@@ -155,11 +155,11 @@ fn an_ordinary_socket_accepts_the_probes_and_their_checksum() {
         let socket = world.anchor.ns.run(|| UdpSocket::bind(at)).unwrap().unwrap();
         socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         world.anchor.datapath.lock().unwrap().detach(ifindex);
-        world.order(0, 5);
+        world.order(0, 1);
         let mut bytes = [0; 100];
         let (n, from) = socket.recv_from(&mut bytes).unwrap();
         let probe = Probe::open(&bytes[..n], &KEY).unwrap();
-        assert_eq!((probe.seq, probe.sc, probe.t_ka_ms, probe.heard), (5, 1, 200, 3));
+        assert_eq!((probe.seq, probe.sc, probe.t_ka_ms, probe.heard), (1, 1, 200, 3));
         assert_eq!(from, world.host_path(0).local.unwrap());
         assert_eq!(Header::parse(&bytes).unwrap(), request_header());
     }
@@ -174,7 +174,8 @@ fn unsolicited_responses_reach_the_host_once() {
     let probe = Probe { seq: 77, ..Probe::default() };
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 2);
     let kind = ProbeKind::Unsolicited;
-    let order = ProbeOrder { slot: anchor_slot(0), kind, k: 4, probe, held_since: 0 };
+    let order =
+        ProbeOrder { slot: anchor_slot(0), kind, k: 4, probe, held_since: 0, report: false };
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
     assert_eq!((seen.probe.seq, seen.probe.ss, seen.probe.r, seen.k), (77, 2, 1, 4));

@@ -2,11 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panic, as tests do")]
 
+mod bare;
+mod batch;
 mod crash;
 mod differential;
 mod forward;
 mod hostile;
+mod measure;
 mod moves;
+#[path = "../user_lab/raw.rs"]
+mod raw;
+mod rides;
 mod traffic;
 mod wire;
 mod world;

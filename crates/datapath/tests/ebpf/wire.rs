@@ -105,15 +105,3 @@ fn what_leaves_is_the_header_and_the_inner_packet() {
         }
     }
 }
-
-#[test]
-fn an_interface_without_ethernet_frames_is_refused() {
-    if !may_run() {
-        return;
-    }
-    let world = World::new(Family::V4, Wire::Whole, 1, EbpfOptions::default());
-    let datapath = &world.host.datapath;
-    let tun = datapath.lock().unwrap().tun_ifindex();
-    let refused = world.host.ns.run(|| datapath.lock().unwrap().attach(tun)).unwrap();
-    assert!(refused.unwrap_err().to_string().contains("without Ethernet frames"));
-}

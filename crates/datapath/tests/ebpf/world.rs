@@ -111,6 +111,17 @@ pub fn may_run() -> bool {
 impl World {
     /// Two ends, `paths` wires, everything set up, no packet sent.
     pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
+        World::with_paths(outer, wire, paths, options, 32)
+    }
+
+    /// The same with room for `max_paths` paths at each end.
+    pub fn with_paths(
+        outer: Family,
+        wire: Wire,
+        paths: u32,
+        options: EbpfOptions,
+        max_paths: u32,
+    ) -> World {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = |end| format!("segue-e{}-{serial}{end}", std::process::id());
@@ -135,8 +146,8 @@ impl World {
             }
         }
         let [a, b] = namespaces;
-        let host = End::start(a, &setup(Role::Host, outer), options);
-        let anchor = End::start(b, &setup(Role::Anchor, outer), options);
+        let host = End::start(a, &Setup { max_paths, ..setup(Role::Host, outer) }, options);
+        let anchor = End::start(b, &Setup { max_paths, ..setup(Role::Anchor, outer) }, options);
         let world = World { host, anchor, outer };
         for path in 0..paths {
             world.set_paths(path);
@@ -181,10 +192,11 @@ impl World {
             ifindex: self.host.ifindex(path),
             gateway: None,
             owner: 0,
+            probing: segue_keepalive::Probing::default(),
         }
     }
 
-    fn set_paths(&self, path: u32) {
+    pub fn set_paths(&self, path: u32) {
         let host = self.host_path(path);
         let anchor = PathConfig {
             tx_index: host_slot(path),
@@ -196,6 +208,7 @@ impl World {
             ifindex: 0,
             gateway: None,
             owner: OWNER,
+            probing: segue_keepalive::Probing::default(),
         };
         for (end, slot, config) in
             [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
@@ -221,6 +234,7 @@ impl World {
             k: 3,
             probe,
             held_since: 0,
+            report: false,
         };
         self.host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
     }

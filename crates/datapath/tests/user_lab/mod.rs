@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each user of this module needs a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test network that cannot be set up ends the run")]
 
+pub mod raw;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -210,6 +212,7 @@ pub fn host_config(v6: bool) -> PathConfig {
         ifindex: 0,
         gateway: None,
         owner: 0,
+        probing: segue_keepalive::Probing::default(),
     }
 }
 
@@ -224,6 +227,7 @@ pub fn anchor_config() -> PathConfig {
         ifindex: 0,
         gateway: None,
         owner: OWNER,
+        probing: segue_keepalive::Probing::default(),
     }
 }
 
@@ -261,7 +265,14 @@ impl Lab {
 
     pub fn order(&self, slot: u32, seq: u32) {
         let probe = Probe { seq, heard: 5, t_ka_ms: 200, ..Probe::default() };
-        let order = ProbeOrder { slot, kind: ProbeKind::Request, k: 4, probe, held_since: 0 };
+        let order = ProbeOrder {
+            slot,
+            kind: ProbeKind::Request,
+            k: 4,
+            probe,
+            held_since: 0,
+            report: false,
+        };
         self.host.with(|u| u.send_probes(&[order]).unwrap());
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod datapath;
+
 use std::collections::BTreeMap;
 
 use segue_clock::{Machine, Span, Time};
@@ -22,7 +24,7 @@ pub type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
-    Request(Probe, u8),
+    Request(Probe, u8, bool),
     Response(Probe),
     Unsolicited(Probe),
     Data(Dir),
@@ -130,6 +132,16 @@ impl World {
         self.drain_client();
     }
 
+    pub fn switch_client(&mut self, on: bool) {
+        self.client.handle(self.now, ClientInput::Switch(on));
+        self.drain_client();
+    }
+
+    pub fn switch_server(&mut self, on: bool) {
+        self.server.handle(self.now + self.offset, ServerInput::Switch(on));
+        self.drain_server();
+    }
+
     /// When `wanted` was last logged, if at or after `from`.
     pub fn first_after(&self, from: Time, wanted: Log) -> Option<Time> {
         self.log.iter().find(|(at, log)| *at >= from && *log == wanted).map(|(at, _)| *at)
@@ -153,10 +165,16 @@ impl World {
         match packet {
             Packet::Data(Dir::Up) => self.rs = self.rs.wrapping_add(1),
             Packet::Data(Dir::Down) => self.rc = self.rc.wrapping_add(1),
-            Packet::Request(probe, k) => self.arrive_request(probe, k),
+            Packet::Request(probe, k, report) => self.arrive_request(probe, k, report),
             Packet::Response(probe) | Packet::Unsolicited(probe) => {
                 self.rc = self.rc.wrapping_add(1);
-                let arrival = Arrival { probe, at: self.now, received: self.rc, sent_at: None };
+                let arrival = Arrival {
+                    probe,
+                    at: self.now,
+                    received: self.rc,
+                    sent_at: None,
+                    uncertainty: Span::ZERO,
+                };
                 let input = if matches!(packet, Packet::Response(_)) {
                     ClientInput::Response(arrival)
                 } else {
@@ -168,7 +186,7 @@ impl World {
         }
     }
 
-    fn arrive_request(&mut self, probe: Probe, k: u8) {
+    fn arrive_request(&mut self, probe: Probe, k: u8, report: bool) {
         self.rs = self.rs.wrapping_add(1);
         self.ss = self.ss.wrapping_add(1);
         self.log.push((self.now, Log::RequestArrived(probe.seq)));
@@ -181,8 +199,9 @@ impl World {
             ..probe
         };
         self.carry(Dir::Down, Packet::Response(response), self.now + self.hold);
-        let arrival = Arrival { probe, at: here, received: self.rs, sent_at: None };
-        self.server.handle(here, ServerInput::Request { arrival, k });
+        let arrival =
+            Arrival { probe, at: here, received: self.rs, sent_at: None, uncertainty: Span::ZERO };
+        self.server.handle(here, ServerInput::Request { arrival, k, report });
         self.drain_server();
     }
 
@@ -196,7 +215,7 @@ impl World {
                     let probe = Probe { t_sc, sc: self.sc, dt, ..request.probe };
                     self.log.push((self.now, Log::Request(probe.seq)));
                     let k = self.client.config().k;
-                    self.carry(Dir::Up, Packet::Request(probe, k), self.now);
+                    self.carry(Dir::Up, Packet::Request(probe, k, request.report), self.now);
                 }
                 ClientOutput::State(state) => self.log.push((self.now, Log::Client(state))),
                 ClientOutput::Heard(heard) => self.log.push((self.now, Log::Heard(heard))),
@@ -241,6 +260,7 @@ pub fn config(k: u8, t_ka: Span) -> Config {
         n: 10,
         taus: vec![Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(30))],
         up_after: 3,
+        ..Config::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! `segue demo`: the main job on this machine. Real daemons in network namespaces, live traffic, a
 //! Wi-Fi whose backhaul goes silent, and the figures of what happened.
 
-mod interrupt;
+pub(super) mod interrupt;
 mod outcome;
 mod page;
 mod stage;

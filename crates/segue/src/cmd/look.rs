@@ -31,6 +31,9 @@ pub struct StatusArgs {
 pub struct PathsArgs {
     #[command(flatten)]
     which: Which,
+    /// Say why each path is probed as it is
+    #[arg(long)]
+    why: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,6 +69,27 @@ pub struct HandoverArgs {
     /// End an earlier order
     #[arg(long, conflicts_with = "to")]
     auto: bool,
+}
+
+/// Probe a path of the host or not. A path that is not probed counts as up while its interface is there.
+#[derive(clap::Args)]
+pub struct KeepaliveArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The path
+    path: String,
+    /// on or off
+    #[arg(value_enum)]
+    switch: Switch,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
 }
 
 impl Which {
@@ -107,7 +131,7 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let how = if host.connected { "connected" } else { "no signalling" };
         println!("host       {} {} ({how})", host.name, host.inner.join(" "));
     }
-    print_paths(&status.paths);
+    print_paths(&status.paths, false);
     for (class, path) in &status.classes {
         println!("class      {class:<12} {path}");
     }
@@ -127,7 +151,7 @@ pub fn paths(args: PathsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status.paths)?);
     } else {
-        print_paths(&status.paths);
+        print_paths(&status.paths, args.why);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -140,7 +164,7 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
     [rtt, percent(&path.owl_up), percent(&path.owl_down)]
 }
 
-fn print_paths(paths: &[PathStatus]) {
+fn print_paths(paths: &[PathStatus], why: bool) {
     println!(
         "{:<20} {:<9} {:<5} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8}  to",
         "path", "state", "down", "rtt", "loss up", "loss dn", "K", "T_KA", "T_Rmax"
@@ -162,6 +186,29 @@ fn print_paths(paths: &[PathStatus]) {
             path.bound_ms,
             path.remote.as_deref().unwrap_or("-"),
         );
+        if why {
+            print_why(path);
+        }
+    }
+}
+
+fn print_why(path: &PathStatus) {
+    let alone = path.probes_sent.saturating_sub(path.probes_rode);
+    println!(
+        "    mode {}, packets {}, {alone} probes alone, {} on data; last round trip good to {:.3} ms",
+        path.mode, path.encapsulation, path.probes_rode, path.uncertainty_ms
+    );
+    match &path.why {
+        Some(why) => {
+            let burst =
+                why.burst.map_or("by chance".into(), |burst| format!("of {burst:.1} probes"));
+            println!("    {:.0} s ago, {}", why.changed_s, why.text);
+            println!(
+                "    detection {:.0} ms on average, {:.0} ms at most; losses {burst}",
+                why.t_r_avg_ms, why.t_r_max_ms
+            );
+        }
+        None => println!("    K and T_KA are fixed, or the path has not been up yet"),
     }
 }
 
@@ -196,6 +243,16 @@ fn flow_line(flow: &FlowStatus, why: bool) -> String {
         flow.bytes,
         flow.idle_ms / 1e3
     )
+}
+
+/// Runs `segue keepalive`.
+pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
+    let request = Request::Keepalive { path: args.path, on: args.switch == Switch::On };
+    match control::ask(&args.which.socket(), &request)? {
+        Response::Done(done) => println!("{done}"),
+        _ => bail!("the daemon's answer makes no sense"),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `segue handover`.

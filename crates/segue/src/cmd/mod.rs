@@ -1,6 +1,7 @@
 //! The verbs.
 
 pub mod anchor;
+pub mod bench;
 pub mod clean;
 pub mod demo;
 pub mod enroll;
@@ -9,6 +10,7 @@ pub mod lab;
 pub mod look;
 pub mod plan;
 pub mod probe;
+pub mod reproduce;
 
 use std::future::Future;
 use std::process::ExitCode;

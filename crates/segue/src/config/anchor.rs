@@ -7,13 +7,16 @@ use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_linux::link::Prefix;
 use segue_tunnel::Pool;
+use segue_wire::stamp::PORT as STAMP_PORT;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 
-use super::Duration;
+use super::{Duration, OnPort};
+use crate::cmd::probe;
 use crate::control;
 use crate::daemon::anchor::Settings;
 use crate::daemon::packets::Choice;
+use crate::daemon::stamp;
 
 /// What may stand in an anchor's file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -39,12 +42,20 @@ pub struct AnchorFile {
     pub pool_v6: Option<String>,
     /// Most paths of all hosts together, 4096.
     pub max_paths: Option<u32>,
+    /// Answer STAMP, or the port to answer it on; not.
+    pub stamp: Option<OnPort>,
+    /// File with the key of authenticated STAMP; none.
+    pub stamp_key: Option<PathBuf>,
     /// How long a host without a sign of life keeps its registration, 60 s.
     pub expiry: Option<Duration>,
     /// File of the anchor's state, `/var/lib/segue/anchor.db`.
     pub state: Option<PathBuf>,
     /// Control socket.
     pub control: Option<PathBuf>,
+    /// Run before ordinary threads, true.
+    pub realtime: Option<bool>,
+    /// Whether hosts may have paths with UPMT's packets, false.
+    pub allow_upmt: Option<bool>,
 }
 
 /// Reads `ADDRESS` or `ADDRESS:PORT`.
@@ -71,6 +82,10 @@ impl AnchorFile {
         if expiry == Span::ZERO {
             bail!("expiry must be above zero");
         }
+        let allow_upmt = self.allow_upmt.unwrap_or(false);
+        if allow_upmt && self.datapath != Some(Choice::User) {
+            bail!("allow_upmt: UPMT's packets need datapath = \"user\"");
+        }
         let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
         let addresses = self.addresses.unwrap_or_default();
         let addresses: Vec<SocketAddr> = addresses
@@ -86,10 +101,15 @@ impl AnchorFile {
         if !(2..=1 << 20).contains(&max_paths) {
             bail!("max_paths must lie between 2 and {}", 1 << 20);
         }
+        let port = self.port.unwrap_or(TUNNEL_PORT);
+        let stamp = stamp(self.stamp.unwrap_or(OnPort::Off), self.stamp_key)?;
+        if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
+            bail!("stamp: the port must differ from port and signal_port");
+        }
         Ok(Settings {
             device,
             mtu,
-            port: self.port.unwrap_or(TUNNEL_PORT),
+            port,
             signal_port,
             datapath: self.datapath.unwrap_or(Choice::Auto),
             interfaces: self.interfaces.unwrap_or_default(),
@@ -97,11 +117,30 @@ impl AnchorFile {
             pool_v4,
             pool_v6,
             max_paths,
+            stamp,
             expiry,
+            realtime: self.realtime.unwrap_or(true),
+            allow_upmt,
             state: self.state.unwrap_or_else(default_state),
             control: self.control.unwrap_or_else(|| control::default_path("anchor")),
         })
     }
+}
+
+fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::Settings>> {
+    let key = key.filter(|file| !file.as_os_str().is_empty());
+    let port = match choice {
+        OnPort::Off if key.is_some() => bail!("stamp_key needs stamp = true, or a port"),
+        OnPort::Off => return Ok(None),
+        OnPort::Usual => STAMP_PORT,
+        OnPort::Port(port) => port,
+    };
+    let read = |file: PathBuf| {
+        let text = probe::read_secret(&file)?;
+        probe::stamp::read_key(&text).with_context(|| file.display().to_string())
+    };
+    let key = key.map(read).transpose().context("stamp_key")?;
+    Ok(Some(stamp::Settings { port, key }))
 }
 
 fn pool(key: &str, text: &str, v6: bool) -> anyhow::Result<Option<Pool>> {

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_clock::Span;
-use segue_keepalive::planner::{self, Responsiveness, Targets};
-use segue_keepalive::{Config as Keepalive, Tau};
 use segue_linux::link::Prefix;
 use segue_tunnel::PathConfig;
-use segue_wire::TUNNEL_PORT;
+use segue_wire::{Encapsulation, TUNNEL_PORT};
 use serde::Deserialize;
 
-use super::{Duration, Ratio};
+use super::Duration;
+use super::keepalive::KeepaliveKeys;
 use crate::control;
 use crate::daemon::host::Settings;
 use crate::daemon::packets::Choice;
@@ -38,6 +36,8 @@ pub struct HostFile {
     pub interfaces: Option<Vec<String>>,
     /// Control socket.
     pub control: Option<PathBuf>,
+    /// Run before ordinary threads, true.
+    pub realtime: Option<bool>,
     /// Probing of all paths.
     #[serde(default)]
     pub keepalive: KeepaliveKeys,
@@ -49,28 +49,6 @@ pub struct HostFile {
     pub steering: SteeringKeys,
 }
 
-/// How a path is probed: by targets, or by K and period.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeepaliveKeys {
-    /// Mean time to notice a silent outage (T_Ravg), 500 ms.
-    responsiveness: Option<Duration>,
-    /// Mean time between false alarms (T_fp), 10⁵ s.
-    false_positive_interval: Option<Duration>,
-    /// Round-trip time to plan for, 50 ms.
-    rtt: Option<Duration>,
-    /// Loss in each direction to plan for, 2 %.
-    loss: Option<Ratio>,
-    /// K, in place of a plan; needs `period`.
-    k: Option<u8>,
-    /// T_KA, in place of a plan; needs `k`.
-    period: Option<Duration>,
-    /// Time constants of the averages, `["1s", "10s"]`.
-    tau: Option<Vec<Duration>>,
-    /// Probes of a loss interval (N), 10.
-    loss_interval: Option<u32>,
-}
-
 /// One interface.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,10 +56,20 @@ pub struct PathKeys {
     /// As in `[keepalive]`, for this path alone.
     #[serde(default)]
     keepalive: KeepaliveKeys,
+    /// Form of the packets, `segue` or `upmt`.
+    encapsulation: Option<EncapsulationKey>,
     /// Relative price per byte, 0.
     price: Option<f64>,
     /// Added to the path's score, 0.
     preference: Option<f64>,
+}
+
+/// Form of a path's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum EncapsulationKey {
+    Segue,
+    Upmt,
 }
 
 /// How flows move.
@@ -92,69 +80,6 @@ pub struct SteeringKeys {
     margin: Option<f64>,
     /// How long it needs it; four probe periods, at most 500 ms.
     hold: Option<Duration>,
-}
-
-impl KeepaliveKeys {
-    /// These keys, and `base`'s where these are silent.
-    fn over(&self, base: &KeepaliveKeys) -> KeepaliveKeys {
-        KeepaliveKeys {
-            responsiveness: self.responsiveness.or(base.responsiveness),
-            false_positive_interval: self.false_positive_interval.or(base.false_positive_interval),
-            rtt: self.rtt.or(base.rtt),
-            loss: self.loss.or(base.loss),
-            k: self.k.or(base.k),
-            period: self.period.or(base.period),
-            tau: self.tau.clone().or_else(|| base.tau.clone()),
-            loss_interval: self.loss_interval.or(base.loss_interval),
-        }
-    }
-
-    fn validate(&self) -> anyhow::Result<Keepalive> {
-        let mut keepalive = match (self.k, self.period) {
-            (Some(k), Some(Duration(t_ka))) => Keepalive { k, t_ka, ..Keepalive::default() },
-            (None, None) => self.plan()?,
-            _ => bail!("k and period go together; or give targets and let them be planned"),
-        };
-        // A probe states whole milliseconds in 16 bits.
-        let (shortest, longest) = (Span::from_millis(5), Span::from_millis(65_535));
-        if keepalive.k == 0 || !(shortest..=longest).contains(&keepalive.t_ka) {
-            bail!("k must be at least 1 and the period between {shortest} and {longest}");
-        }
-        if let Some(n) = self.loss_interval {
-            if n == 0 {
-                bail!("loss_interval must be at least 1");
-            }
-            keepalive.n = n;
-        }
-        keepalive.taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
-        if let Some(taus) = &self.tau {
-            if taus.is_empty() || taus.iter().any(|tau| tau.0 == Span::ZERO) {
-                bail!("tau needs at least one time constant, each above zero");
-            }
-            keepalive.taus = taus.iter().map(|tau| Tau { rise: tau.0, fall: tau.0 }).collect();
-        }
-        Ok(keepalive)
-    }
-
-    fn plan(&self) -> anyhow::Result<Keepalive> {
-        let seconds = |given: Option<Duration>, default: f64| {
-            given.map_or(default, |Duration(span)| span.as_secs_f64())
-        };
-        let loss = self.loss.map_or(0.02, |Ratio(loss)| loss);
-        let plan = planner::plan(&Targets {
-            rtt_avg: seconds(self.rtt, 0.05),
-            loss_up: loss,
-            loss_down: loss,
-            responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
-            fp_interval: seconds(self.false_positive_interval, 1e5),
-            rtt_max: None,
-            burst: None,
-            t_ka_min: 0.005,
-            k_max: 32,
-        })
-        .map_err(|error| anyhow::anyhow!("the keepalive targets cannot be met: {error}"))?;
-        Ok(Keepalive::from(&plan))
-    }
 }
 
 impl HostFile {
@@ -168,13 +93,25 @@ impl HostFile {
             .map(|text| text.parse().with_context(|| format!("routes: {text:?}")))
             .collect::<anyhow::Result<_>>()?;
         let path_config = |keys: &PathKeys, what: &str| {
-            let keepalive = keys.keepalive.over(&self.keepalive).validate();
+            let probed = keys.keepalive.over(&self.keepalive).and_then(|keys| keys.validate());
             let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
             if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
                 bail!("{what:?}: price must be zero or more, and preference a number");
             }
-            let keepalive = keepalive.with_context(|| format!("{what:?}"))?;
-            Ok(PathConfig { keepalive, price, preference })
+            let upmt = keys.encapsulation == Some(EncapsulationKey::Upmt);
+            if upmt && self.datapath != Some(Choice::User) {
+                bail!("{what:?}: encapsulation \"upmt\" needs datapath = \"user\"");
+            }
+            let probed = probed.with_context(|| format!("{what:?}"))?;
+            Ok(PathConfig {
+                keepalive: probed.keepalive,
+                enabled: probed.enabled,
+                // Their probes do not say K and T_KA, so that an anchor could not follow.
+                adaptive: probed.adaptive.filter(|_| !upmt),
+                price,
+                preference,
+                encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
+            })
         };
         let path = path_config(&PathKeys::default(), "keepalive")?;
         let paths = self
@@ -201,6 +138,7 @@ impl HostFile {
             path,
             paths,
             steering,
+            realtime: self.realtime.unwrap_or(true),
             control: self.control.unwrap_or_else(|| control::default_path("host")),
         })
     }

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
-use segue_datapath::{Datapath, Event, InnerEntry, ProbeKind, Role, Setup};
+use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::{Datapath, Event, InnerEntry, ProbeKind, ProbeOrder, Role, Setup};
+use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::link::Prefix;
 use segue_linux::monitor::{Interface, Monitor};
@@ -23,8 +25,9 @@ pub use self::enrolment::Enrolment;
 use self::enrolment::LEASES;
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Held, MARK};
+use super::packets::{self, Choice, Held, MARK, Queue};
 use super::routing::Routing;
+use super::stamp::{self, Stamp};
 use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
 
@@ -50,12 +53,18 @@ pub struct Settings {
     pub pool_v6: Option<Pool>,
     /// Most paths of all hosts.
     pub max_paths: u32,
+    /// Whether hosts may have paths with UPMT's packets.
+    pub allow_upmt: bool,
+    /// How to answer STAMP; `None` for not at all.
+    pub stamp: Option<stamp::Settings>,
     /// How long a silent host keeps its registration.
     pub expiry: Span,
     /// File of the store.
     pub state: PathBuf,
     /// The control socket.
     pub control: PathBuf,
+    /// Run before ordinary threads where the system allows it.
+    pub realtime: bool,
 }
 
 /// A host's epoch and addresses in the store.
@@ -76,6 +85,13 @@ struct Daemon {
     signal: Signal,
     events: Events,
     trouble: Trouble,
+    packets: Queue,
+    /// Probes that the machine has ordered, to be sent in one go.
+    orders: Vec<ProbeOrder>,
+    /// Paths on which probes ride, and when the datapath wants the sweep of responses that wait for it.
+    riding: BTreeSet<u32>,
+    sweep_at: Option<Time>,
+    stamp: Option<Stamp>,
     attached: BTreeSet<u32>,
     interfaces: Vec<Interface>,
     started: Time,
@@ -92,8 +108,15 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let enrolment = Enrolment::load(&store)?;
     let (signal_in, mut signalled) = mpsc::channel(1_024);
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
-    let opened = packets::open(settings.datapath, &setup(&settings))?;
-    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
+    // Before the packet path's threads, which may run before ordinary ones.
+    let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
+    let options = EbpfOptions {
+        stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
+        ..EbpfOptions::default()
+    };
+    let opened = packets::open(settings.datapath, &setup(&settings), options, settings.realtime)?;
+    let (datapath, _reserved) = (opened.datapath, opened.reserved);
+    let source = packets::source(datapath.as_ref());
     let mut routing = Routing::at_anchor(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
     routing.set_anchor(
@@ -101,7 +124,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         &pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect::<Vec<_>>(),
     )?;
     let mut daemon = Daemon {
-        machine: Anchor::new(machine_config(&settings, &store)?, random_seed()?),
+        machine: Anchor::new(machine_config(&settings, &store, source)?, random_seed()?),
         _routing: routing,
         held: Held::default(),
         events: Events::default(),
@@ -109,6 +132,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         attached: BTreeSet::new(),
         interfaces: Vec::new(),
         started: monotonic(),
+        packets: opened.events,
+        orders: Vec::new(),
+        riding: BTreeSet::new(),
+        sweep_at: None,
+        stamp,
         datapath,
         store,
         enrolment,
@@ -119,12 +147,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut interrupt = super::termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     loop {
-        let deadline = daemon.machine.deadline().map(|(at, _)| at);
+        let deadline = daemon.deadline();
         tokio::select! {
             biased;
             _ = interrupt.recv() => break,
-            () = super::until(deadline) => daemon.feed(AnchorInput::Tick),
-            Some(event) = packets.recv() => daemon.on_packet_event(event),
+            () = super::until(deadline) => daemon.on_deadline(),
+            event = daemon.packets.next() => daemon.on_packet_event(event),
             Some(event) = signalled.recv() => daemon.on_signal_event(event),
             Some((request, back)) = asked.recv() => daemon.on_request(&request, back),
             changed = monitor.changed() => daemon.on_interfaces(&changed?),
@@ -147,7 +175,11 @@ fn setup(settings: &Settings) -> Setup {
     }
 }
 
-fn machine_config(settings: &Settings, store: &Embedded) -> anyhow::Result<AnchorConfig> {
+fn machine_config(
+    settings: &Settings,
+    store: &Embedded,
+    source: Source,
+) -> anyhow::Result<AnchorConfig> {
     let leases: Vec<(String, Lease)> =
         store.list_as(LEASES).context("the anchor's leases are unreadable")?;
     let known = leases
@@ -161,25 +193,73 @@ fn machine_config(settings: &Settings, store: &Embedded) -> anyhow::Result<Ancho
         max_paths: settings.max_paths,
         expiry: settings.expiry,
         known,
+        source,
+        allow_upmt: settings.allow_upmt,
     })
 }
 
 impl Daemon {
-    /// Gives the machine an input and does what it says. What cannot be done is told and left undone:
-    /// one host's trouble must not end the service of all others.
+    /// When the machine or the datapath wants to be called.
+    fn deadline(&self) -> Option<Time> {
+        let machine = self.machine.deadline().map(|(at, _)| at);
+        [machine, self.sweep_at].into_iter().flatten().min()
+    }
+
+    /// Probes that have come go before time-outs, and what the datapath knows of the paths that are due:
+    /// a late daemon must not take its own lateness for silence.
+    fn on_deadline(&mut self) {
+        for probe in self.packets.waiting() {
+            self.handle(AnchorInput::Probe(packets::probe_in(&probe)));
+        }
+        let due = self.machine.due(monotonic());
+        self.read(&due);
+        self.handle(AnchorInput::Tick);
+        self.send_probes();
+        self.sweep_responses();
+    }
+
+    /// Sends the responses that have waited long enough for a ride. Asked too after each request: it may be
+    /// the first whose response waits.
+    fn sweep_responses(&mut self) {
+        let now = monotonic();
+        if !self.riding.is_empty() && self.sweep_at.is_none_or(|at| at <= now) {
+            self.sweep_at = self.datapath.sweep(now);
+        }
+    }
+
+    /// Gives the machine what the datapath has measured on these paths.
+    fn read(&mut self, slots: &[u32]) {
+        for slot in slots {
+            if let Some(reading) = self.datapath.reading(*slot) {
+                self.handle(AnchorInput::Reading(*slot, reading));
+            }
+        }
+    }
+
+    /// Gives the machine an input and does what it says.
     fn feed(&mut self, input: AnchorInput) {
+        self.handle(input);
+        self.send_probes();
+    }
+
+    /// As [`Daemon::feed`], but keeps the probes that are to be sent. What cannot be done is told and left
+    /// undone: one host's trouble must not end the service of all others.
+    fn handle(&mut self, input: AnchorInput) {
         let now = monotonic();
         self.machine.handle(now, input);
-        let mut probes = Vec::new();
         while let Some(output) = self.machine.poll() {
             if let AnchorOutput::SendProbe(probe) = output {
-                probes.push(packets::order(&probe, ProbeKind::Unsolicited));
+                self.orders.push(packets::order(&probe, ProbeKind::Unsolicited));
             } else if let Err(error) = self.apply(now, output) {
                 self.trouble.tell(now, &error);
             }
         }
-        if !probes.is_empty()
-            && let Err(error) = self.datapath.send_probes(&probes)
+    }
+
+    fn send_probes(&mut self) {
+        let orders = std::mem::take(&mut self.orders);
+        if !orders.is_empty()
+            && let Err(error) = self.datapath.send_probes(&orders)
         {
             debug!("responses not sent: {error}");
         }
@@ -190,9 +270,18 @@ impl Daemon {
             AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
             AnchorOutput::Close(conn) => self.signal.forget(conn),
             AnchorOutput::SetPath(slot, path) => {
+                if path.probing.rides {
+                    self.riding.insert(slot);
+                } else {
+                    self.riding.remove(&slot);
+                }
                 self.datapath.set_path(slot, &packets::path_config(&path))?;
             }
-            AnchorOutput::RemovePath(slot) => self.datapath.remove_path(slot),
+            AnchorOutput::RemovePath(slot) => {
+                self.riding.remove(&slot);
+                self.datapath.remove_path(slot);
+            }
+            AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
             AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => {
@@ -220,7 +309,10 @@ impl Daemon {
 
     fn on_packet_event(&mut self, event: Event) {
         match event {
-            Event::Probe(probe) => self.feed(AnchorInput::Probe(packets::probe_in(&probe))),
+            Event::Probe(probe) => {
+                self.feed(AnchorInput::Probe(packets::probe_in(&probe)));
+                self.sweep_responses();
+            }
             Event::Miss(packet) => {
                 let key = packet.key;
                 let ticket = self.held.keep(packet);
@@ -256,7 +348,6 @@ impl Daemon {
         let wanted = |i: &&Interface| {
             let listed = &self.settings.interfaces;
             i.up && !i.loopback
-                && i.ethernet
                 && i.name != self.settings.device
                 && (listed.is_empty() || listed.contains(&i.name))
         };
@@ -282,6 +373,9 @@ impl Daemon {
     fn on_request(&mut self, request: &Request, back: oneshot::Sender<Response>) {
         let response = match request {
             Request::Status { events_from } => {
+                let slots: Vec<u32> = self.machine.paths().map(|(slot, _)| slot).collect();
+                self.read(&slots);
+                self.send_probes();
                 Response::Status(Box::new(self.status(*events_from)))
             }
             Request::Flows => Response::Flows(status::anchor_flows(
@@ -289,8 +383,8 @@ impl Daemon {
                 self.datapath.as_mut(),
                 monotonic(),
             )),
-            Request::Handover { .. } => {
-                Response::Error("this is an anchor; handovers are the host's to decide".into())
+            Request::Handover { .. } | Request::Keepalive { .. } => {
+                Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
             }
             Request::Enroll { name, addresses } => match self.enroll(name, addresses) {
                 Ok(line) => Response::Done(line),
@@ -328,7 +422,9 @@ impl Daemon {
         let now = monotonic();
         let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
         let inner = pools.map(|pool| pool.anchor().to_string()).collect();
-        let drops = self.datapath.drops();
+        let mut drops = packets::drops(self.datapath.as_mut(), &self.packets);
+        let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
+        drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
         Status {
             role: "anchor".into(),
             name: String::new(),
@@ -344,7 +440,7 @@ impl Daemon {
             hosts: status::hosts(&self.machine),
             paths: status::anchor_paths(&self.machine, self.datapath.as_mut()),
             classes: BTreeMap::new(),
-            drops: drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect(),
+            drops,
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

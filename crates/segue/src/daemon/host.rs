@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use segue_clock::{Machine, Time};
-use segue_datapath::{Datapath, DatapathError, Event, ProbeKind, Role, Setup};
+use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::{Datapath, DatapathError, Event, ProbeKind, ProbeOrder, Role, Setup};
+use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
@@ -20,7 +22,7 @@ use tracing::{debug, warn};
 
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Held, MARK};
+use super::packets::{self, Choice, Held, MARK, Queue};
 use super::routing::Routing;
 use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
@@ -50,10 +52,12 @@ pub struct Settings {
     pub steering: segue_steering::Config,
     /// The control socket.
     pub control: PathBuf,
+    /// Run before ordinary threads where the system allows it.
+    pub realtime: bool,
 }
 
 /// How often the datapath's flow table is looked at.
-const SWEEP: Duration = Duration::from_secs(10);
+const SWEEP: Duration = Duration::from_secs(5);
 /// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
 
@@ -66,6 +70,9 @@ struct Daemon {
     signal: Signal,
     events: Events,
     trouble: Trouble,
+    packets: Queue,
+    /// Probes that the machine has ordered, to be sent in one go.
+    orders: Vec<ProbeOrder>,
     /// The inner addresses that the datapath has.
     inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
@@ -82,10 +89,16 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let _control = control::Server::start(&settings.control, asked_in)?;
     let (signal_in, mut signalled) = mpsc::channel(256);
     let signal = Signal::new(settings.join.clone(), signal_in)?;
-    let opened = packets::open(settings.datapath, &setup(&settings))?;
-    let (datapath, mut packets, _reserved) = (opened.datapath, opened.events, opened.reserved);
+    let opened = packets::open(
+        settings.datapath,
+        &setup(&settings),
+        EbpfOptions::default(),
+        settings.realtime,
+    )?;
+    let (datapath, _reserved) = (opened.datapath, opened.reserved);
+    let source = packets::source(datapath.as_ref());
     let mut daemon = Daemon {
-        machine: Host::new(machine_config(&settings), random_seed()?),
+        machine: Host::new(machine_config(&settings, source), random_seed()?),
         routing: Routing::at_host(&settings.device),
         signal,
         held: Held::default(),
@@ -94,6 +107,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         inner: Vec::new(),
         attached: BTreeSet::new(),
         started: monotonic(),
+        packets: opened.events,
+        orders: Vec::new(),
         datapath,
         settings,
     };
@@ -106,8 +121,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             _ = interrupt.recv() => break,
-            () = super::until(deadline) => daemon.feed(HostInput::Tick)?,
-            Some(event) = packets.recv() => daemon.on_packet_event(event)?,
+            () = super::until(deadline) => daemon.on_deadline()?,
+            event = daemon.packets.next() => daemon.on_packet_event(event)?,
             Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
             Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
             changed = monitor.changed() => daemon.on_interfaces(&changed?)?,
@@ -133,7 +148,7 @@ fn setup(settings: &Settings) -> Setup {
     }
 }
 
-fn machine_config(settings: &Settings) -> HostConfig {
+fn machine_config(settings: &Settings, source: Source) -> HostConfig {
     let anchor = settings.join.anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
     HostConfig {
         anchor,
@@ -142,19 +157,49 @@ fn machine_config(settings: &Settings) -> HostConfig {
         path: settings.path.clone(),
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
+        source,
     }
 }
 
 impl Daemon {
-    /// Gives the machine an input and does what it says. What the datapath cannot do is told and left
-    /// undone; an error is what leaves the host without a tunnel.
+    /// Probes that have come go before time-outs, and what the datapath knows of the paths that are due:
+    /// a late daemon must not take its own lateness for silence.
+    fn on_deadline(&mut self) -> anyhow::Result<()> {
+        for probe in self.packets.waiting() {
+            self.handle(HostInput::Probe(packets::probe_in(&probe)))?;
+        }
+        let due = self.machine.due(monotonic());
+        self.read(&due)?;
+        self.handle(HostInput::Tick)?;
+        self.send_probes();
+        Ok(())
+    }
+
+    /// Gives the machine what the datapath has measured on these paths.
+    fn read(&mut self, slots: &[u32]) -> anyhow::Result<()> {
+        for slot in slots {
+            if let Some(reading) = self.datapath.reading(*slot) {
+                self.handle(HostInput::Reading(*slot, reading))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the machine an input and does what it says.
     fn feed(&mut self, input: HostInput) -> anyhow::Result<()> {
+        self.handle(input)?;
+        self.send_probes();
+        Ok(())
+    }
+
+    /// As [`Daemon::feed`], but keeps the probes that are to be sent. What the datapath cannot do is told
+    /// and left undone; an error is what leaves the host without a tunnel.
+    fn handle(&mut self, input: HostInput) -> anyhow::Result<()> {
         let now = monotonic();
         self.machine.handle(now, input);
-        let mut probes = Vec::new();
         while let Some(output) = self.machine.poll() {
             if let HostOutput::SendProbe(probe) = output {
-                probes.push(packets::order(&probe, ProbeKind::Request));
+                self.orders.push(packets::order(&probe, ProbeKind::Request));
             } else if let Err(error) = self.apply(now, output) {
                 if error.is::<DatapathError>() {
                     self.trouble.tell(now, &error);
@@ -163,12 +208,16 @@ impl Daemon {
                 }
             }
         }
-        if !probes.is_empty()
-            && let Err(error) = self.datapath.send_probes(&probes)
+        Ok(())
+    }
+
+    fn send_probes(&mut self) {
+        let orders = std::mem::take(&mut self.orders);
+        if !orders.is_empty()
+            && let Err(error) = self.datapath.send_probes(&orders)
         {
             debug!("probes not sent: {error}");
         }
-        Ok(())
     }
 
     fn apply(&mut self, now: Time, output: HostOutput) -> anyhow::Result<()> {
@@ -190,6 +239,7 @@ impl Daemon {
                 self.datapath.set_path(slot, &packets::path_config(&path))?;
             }
             HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
+            HostOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
             HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             HostOutput::SendProbe(_) => {}
             HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
@@ -266,7 +316,7 @@ impl Daemon {
                 let wanted = &self.settings.interfaces;
                 let listed = wanted.is_empty() || wanted.contains(&candidate.name);
                 let known = usable.iter().any(|other| other.index == candidate.index);
-                if listed && !known && candidate.ethernet {
+                if listed && !known {
                     usable.push(candidate);
                 }
             }
@@ -301,6 +351,9 @@ impl Daemon {
     ) -> anyhow::Result<()> {
         let response = match request {
             Request::Status { events_from } => {
+                let slots: Vec<u32> = self.machine.paths().map(|(n, _)| u32::from(n)).collect();
+                self.read(&slots)?;
+                self.send_probes();
                 Response::Status(Box::new(self.status(*events_from)))
             }
             Request::Flows => Response::Flows(status::host_flows(
@@ -317,6 +370,13 @@ impl Daemon {
                     Err(error) => Response::Error(error.to_string()),
                 }
             }
+            Request::Keepalive { path, on } => match self.check_path(path) {
+                Ok(()) => {
+                    self.feed(HostInput::Keepalive { path: path.clone(), on: *on })?;
+                    Response::Done(format!("{path}: keepalive {}", if *on { "on" } else { "off" }))
+                }
+                Err(error) => Response::Error(error.to_string()),
+            },
             Request::Enroll { .. } | Request::Unenroll { .. } => {
                 Response::Error("this is a host; hosts are enrolled at the anchor".into())
             }
@@ -325,17 +385,22 @@ impl Daemon {
         Ok(())
     }
 
+    fn check_path(&self, name: &str) -> anyhow::Result<()> {
+        if self.machine.path_named(name).is_some() {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.machine.paths().map(|(_, path)| path.name()).collect();
+        bail!("there is no path {name:?}; the paths are {}", names.join(", "));
+    }
+
     fn handover(
         &self,
         flow: Option<&str>,
         class: Option<&str>,
         to: Option<String>,
     ) -> anyhow::Result<HostInput> {
-        if let Some(name) = &to
-            && self.machine.path_named(name).is_none()
-        {
-            let names: Vec<&str> = self.machine.paths().map(|(_, path)| path.name()).collect();
-            bail!("there is no path {name:?}; the paths are {}", names.join(", "));
+        if let Some(name) = &to {
+            self.check_path(name)?;
         }
         let class = class
             .map(|name| {
@@ -362,13 +427,11 @@ impl Daemon {
             Some((class.name().to_owned(), path.name().to_owned()))
         });
         let classes = classes.collect();
-        let drops = self.datapath.drops();
-        let mut drops: BTreeMap<String, u64> =
-            drops.iter().map(|(reason, n)| (reason.name().to_owned(), *n)).collect();
-        // Whether an answer was seen before, the measurement knows.
+        let mut drops = packets::drops(self.datapath.as_mut(), &self.packets);
+        // Whether an answer was seen before, who measures knows: a datapath that does has counted it.
         let clients = self.machine.paths().filter_map(|(_, path)| path.client());
         let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
-        if repeated > 0 {
+        if repeated > 0 && !self.datapath.measures() {
             *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
         }
         Status {
@@ -384,7 +447,7 @@ impl Daemon {
             now_ns: now.0,
             uptime_s: now.since(self.started).as_secs_f64(),
             hosts: Vec::new(),
-            paths: status::host_paths(&self.machine, self.datapath.as_mut()),
+            paths: status::host_paths(&self.machine, self.datapath.as_mut(), now),
             classes,
             drops,
             events: self.events.since(events_from),

@@ -5,6 +5,7 @@ pub mod events;
 pub mod host;
 pub mod packets;
 pub mod routing;
+pub mod stamp;
 pub mod status;
 
 use std::time::Duration;

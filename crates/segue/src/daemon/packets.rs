@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
-use segue_datapath::ebpf::Ebpf;
+use segue_clock::Time;
+use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, Kind, MissPacket, PathConfig, ProbeKind, ProbeOrder, Setup, Via,
+    Datapath, Event, EventSink, Kind, MissPacket, PathConfig, ProbeEvent, ProbeKind, ProbeOrder,
+    Setup, Via,
 };
+use segue_keepalive::Source;
+use segue_linux::thread::{self, Precision};
 use segue_tunnel::{PathSetup, ProbeIn, ProbeOut, Redirect, Ticket};
+use segue_wire::DropReason;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -27,8 +34,16 @@ pub enum Choice {
 
 /// Firewall mark of everything that a daemon sends outside the tunnel.
 pub const MARK: u32 = 0x5e60;
-/// Events that wait for the daemon; more are dropped.
-const QUEUE: usize = 65_536;
+/// Probes that wait for the daemon; more are dropped.
+const PROBES: usize = 65_536;
+/// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
+/// own, so that a flood of new flows displaces no probe.
+const MISSES: usize = 4_096;
+/// Most probes of one path that are taken in a [`WINDOW`]: twice what the shortest period of
+/// requests, 5 ms, makes.
+const SHARE: u32 = 40;
+/// Length of a window in nanoseconds.
+const WINDOW: u64 = 100_000_000;
 /// Held packets of flows without a binding; more are dropped.
 const HELD: usize = 1_024;
 
@@ -37,36 +52,114 @@ pub struct Opened {
     /// The datapath.
     pub datapath: Box<dyn Datapath>,
     /// What it reports.
-    pub events: mpsc::Receiver<Event>,
+    pub events: Queue,
     /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
     pub reserved: Option<UdpSocket>,
 }
 
-/// Opens the datapath in the current network namespace.
-pub fn open(choice: Choice, setup: &Setup) -> anyhow::Result<Opened> {
+/// Opens the datapath in the current network namespace. With `realtime` the calling thread, and the one
+/// that takes the programs' events, run before ordinary ones where the system allows it; those that carry
+/// packets in user space stay ordinary. `options` are eBPF's.
+pub fn open(
+    choice: Choice,
+    setup: &Setup,
+    options: EbpfOptions,
+    realtime: bool,
+) -> anyhow::Result<Opened> {
     let reserved = reserve(setup.port)?;
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    let sink: EventSink = std::sync::Arc::new(move |event| {
-        let _ = sender.try_send(event);
-    });
+    let (sink, events) = queue(setup.max_paths);
     if choice != Choice::User {
-        match Ebpf::new(setup, sink.clone()) {
+        // Threads inherit the scheduling of the one that starts them.
+        prefer(realtime);
+        match Ebpf::with_options(setup, sink.clone(), options) {
             Ok(ebpf) => {
                 let datapath: Box<dyn Datapath> = Box::new(ebpf);
                 info!("datapath: {}", kind_name(datapath.kind()));
-                return Ok(Opened { datapath, events: receiver, reserved: Some(reserved) });
+                return Ok(Opened { datapath, events, reserved: Some(reserved) });
             }
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
             }
             Err(error) => warn!("datapath: eBPF cannot be had ({error}), taking user space"),
         }
+        thread::ordinary();
     }
     // The sockets of this datapath are bound to the port themselves, one for each path.
     drop(reserved);
     let user = User::new(setup, sink).context("the tunnel device cannot be set up")?;
     info!("datapath: user space");
-    Ok(Opened { datapath: Box::new(user), events: receiver, reserved: None })
+    prefer(realtime);
+    Ok(Opened { datapath: Box::new(user), events, reserved: None })
+}
+
+fn prefer(realtime: bool) {
+    if realtime && thread::prefer_precision() == Precision::Ordinary {
+        info!("the system allows no better scheduling: a busy machine delays probes");
+    }
+}
+
+/// What the datapath's threads have told and the daemon has not yet taken.
+pub struct Queue {
+    probes: mpsc::Receiver<ProbeEvent>,
+    misses: mpsc::Receiver<MissPacket>,
+    shed: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// The next event, probes first.
+    pub async fn next(&mut self) -> Event {
+        tokio::select! {
+            biased;
+            Some(probe) = self.probes.recv() => Event::Probe(probe),
+            Some(miss) = self.misses.recv() => Event::Miss(miss),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// The probes that wait at this moment.
+    pub fn waiting(&mut self) -> Vec<ProbeEvent> {
+        let n = self.probes.len();
+        std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
+    }
+
+    /// Events dropped for want of room, and those of a path beyond its share.
+    pub fn shed(&self) -> u64 {
+        self.shed.load(Ordering::Relaxed)
+    }
+}
+
+/// The queue and what fills it. Each path has a share of the events, so that one host's flood of valid
+/// probes costs the others none.
+fn queue(max_paths: u32) -> (EventSink, Queue) {
+    let (probe_in, probes) = mpsc::channel(PROBES);
+    let (miss_in, misses) = mpsc::channel(MISSES);
+    let shed = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&shed);
+    let shares: Vec<AtomicU64> = (0..max_paths).map(|_| AtomicU64::new(0)).collect();
+    let sink: EventSink = Arc::new(move |event| {
+        let taken = match event {
+            Event::Probe(probe) => {
+                let share = shares.get(probe.slot as usize);
+                share.is_some_and(|share| within_share(share, probe.at))
+                    && probe_in.try_send(probe).is_ok()
+            }
+            Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
+        };
+        if !taken {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (sink, Queue { probes, misses, shed })
+}
+
+/// Counts an event of a path: its window in the upper half of the word, its events in that in the
+/// lower.
+fn within_share(share: &AtomicU64, at: Time) -> bool {
+    let window = (at.0 / WINDOW) << 32;
+    let count = |word: u64| if word >> 32 << 32 == window { word + 1 } else { window | 1 };
+    let (Ok(before) | Err(before)) =
+        share.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(count(word)));
+    count(before) as u32 <= SHARE
 }
 
 /// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
@@ -80,6 +173,15 @@ fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
     .with_context(|| format!("cannot use UDP port {port} for tunnels; set another port"))
 }
 
+/// Refused packets by the name of the reason: the datapath's, and what did not fit into the queue.
+pub fn drops(datapath: &mut dyn Datapath, queue: &Queue) -> BTreeMap<String, u64> {
+    let mut drops = datapath.drops();
+    if queue.shed() > 0 {
+        *drops.entry(DropReason::QueueFull).or_default() += queue.shed();
+    }
+    drops.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
+}
+
 /// The name of a datapath in output.
 pub fn kind_name(kind: Kind) -> &'static str {
     match kind {
@@ -87,6 +189,11 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::Ebpf { xdp: false } => "ebpf",
         Kind::User => "user",
     }
+}
+
+/// Where the machines' estimates come from with this datapath.
+pub fn source(datapath: &dyn Datapath) -> Source {
+    if datapath.measures() { Source::Readings } else { Source::Probes }
 }
 
 /// Packets that wait for their machine's word.
@@ -126,6 +233,7 @@ pub fn path_config(setup: &PathSetup) -> PathConfig {
         ifindex: setup.ifindex,
         gateway: setup.gateway,
         owner: setup.owner,
+        probing: setup.probing,
     }
 }
 
@@ -142,6 +250,7 @@ pub fn order(probe: &ProbeOut, kind: ProbeKind) -> ProbeOrder {
         k: probe.k,
         probe: probe.probe,
         held_since: probe.held_since,
+        report: probe.report,
     }
 }
 
@@ -155,11 +264,51 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
             ProbeKind::Unsolicited => segue_tunnel::ProbeKind::Unsolicited,
         },
         k: event.k,
+        remote: event.remote,
+        report: event.report,
         arrival: segue_keepalive::Arrival {
             probe: event.probe,
             at: event.at,
             received: event.received,
             sent_at: event.sent_at,
+            uncertainty: segue_clock::Span::ZERO,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probe(slot: u32, at_ms: u64) -> Event {
+        Event::Probe(ProbeEvent {
+            slot,
+            kind: ProbeKind::Request,
+            report: false,
+            k: 3,
+            probe: segue_wire::Probe::default(),
+            at: Time(at_ms * 1_000_000),
+            received: 1,
+            remote: ([192, 0, 2, 1], 5005).into(),
+            kernel_stamp: true,
+            sent_at: None,
+        })
+    }
+
+    #[test]
+    fn a_paths_flood_of_probes_costs_the_others_none() {
+        let (sink, mut queue) = queue(4);
+        for _ in 0..200_000 {
+            sink(probe(1, 50));
+        }
+        sink(probe(2, 50));
+        sink(probe(1, 150));
+        let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
+        let flood = SHARE as usize;
+        assert_eq!(slots.len(), flood + 2);
+        assert_eq!(slots[flood..], [2, 1], "the next window brings a new share");
+        assert_eq!(queue.shed(), 200_000 - flood as u64);
+        sink(probe(4, 50));
+        assert!(queue.waiting().is_empty(), "there is no such path");
     }
 }

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
 use segue_datapath::{Datapath, FlowEntry};
-use segue_keepalive::{Counted, Estimates};
+use segue_keepalive::adapt::{Binding, Cause, GivenUp};
+use segue_keepalive::{Counted, Estimates, Responsiveness, Why};
 use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, Host};
+use segue_wire::{Encapsulation, Mode};
 
 use super::events::state_name;
-use crate::control::{Count, FlowStatus, HostStatus, PathStatus};
+use crate::control::{Count, FlowStatus, HostStatus, PathStatus, WhyStatus};
+
+/// The state of a path that nobody looks after.
+const UNWATCHED: &str = "unwatched";
 
 fn ms(span: Span) -> f64 {
     span.as_millis_f64()
@@ -29,9 +34,75 @@ fn measured(status: &mut PathStatus, e: &Estimates) {
     status.owl_down.clone_from(&e.owl_down);
     status.up = count(e.up);
     status.down = count(e.down);
+    status.rtl.clone_from(&e.rtl);
+    status.uncertainty_ms = ms(e.uncertainty);
     status.probes_sent = e.sent;
     status.probes_received = e.received;
     status.transitions = e.transitions;
+}
+
+/// Fills what was agreed.
+fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encapsulation) {
+    status.mode = match mode {
+        Mode::Both => "both",
+        Mode::Client => "client",
+        Mode::Reports => "reports",
+        Mode::RoundTripLoss => "round-trip-loss",
+    }
+    .into();
+    status.rides = rides;
+    status.encapsulation = match encapsulation {
+        Encapsulation::Segue => "segue",
+        Encapsulation::Upmt => "upmt",
+    }
+    .into();
+}
+
+/// What the planner chose at `changed`.
+fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
+    let (target, target_of) = match why.target {
+        Responsiveness::Avg(target) => (target, "mean"),
+        Responsiveness::Max(target) => (target, "worst"),
+    };
+    let known = &why.known;
+    WhyStatus {
+        k: why.plan.k,
+        t_ka_ms: why.plan.t_ka * 1e3,
+        active: known.active,
+        target_ms: target * 1e3,
+        target_of: target_of.into(),
+        rtt_ms: known.rtt_avg * 1e3,
+        rtt_max_ms: known.rtt_max * 1e3,
+        loss_up: known.loss_up,
+        loss_down: known.loss_down,
+        burst: known.burst,
+        t_fp_s: why.plan.t_fp,
+        t_r_avg_ms: why.plan.t_r_avg * 1e3,
+        t_r_max_ms: why.plan.t_r_max * 1e3,
+        binding: match why.binding {
+            Binding::Responsiveness => "responsiveness",
+            Binding::Budget => "budget",
+            Binding::Period => "period",
+            Binding::FalsePositives => "false_positives",
+        }
+        .into(),
+        given_up: match why.given_up {
+            GivenUp::Nothing => "nothing",
+            GivenUp::Responsiveness { .. } => "responsiveness",
+            GivenUp::FalsePositives { .. } => "false_positives",
+        }
+        .into(),
+        cause: match why.cause {
+            Cause::Start => "start",
+            Cause::Flows => "flows",
+            Cause::Loss => "loss",
+            Cause::Late => "late",
+            Cause::Spare => "spare",
+        }
+        .into(),
+        changed_s: now.since(changed).as_secs_f64(),
+        text: why.to_string(),
+    }
 }
 
 /// Fills what comes from the datapath.
@@ -39,6 +110,9 @@ fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath) {
     let counters = datapath.counters(slot);
     status.tx_packets = counters.tx_packets;
     status.rx_packets = counters.rx_packets;
+    if let Some(reading) = datapath.reading(slot) {
+        status.probes_rode = reading.rode.into();
+    }
     status.tx_bytes = counters.tx_bytes;
     status.rx_bytes = counters.rx_bytes;
     if let Some(remote) = counters.remote {
@@ -47,7 +121,7 @@ fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath) {
 }
 
 /// The host's paths.
-pub fn host_paths(host: &Host, datapath: &mut dyn Datapath) -> Vec<PathStatus> {
+pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<PathStatus> {
     let names: BTreeMap<u32, String> =
         host.paths().map(|(n, path)| (u32::from(n), path.name().to_owned())).collect();
     host.paths()
@@ -61,8 +135,17 @@ pub fn host_paths(host: &Host, datapath: &mut dyn Datapath) -> Vec<PathStatus> {
                 bound_ms: ms(path.detection_bound()),
                 ..PathStatus::default()
             };
+            agreed(
+                &mut status,
+                path.keepalive().mode,
+                path.keepalive().rides,
+                path.encapsulation(),
+            );
+            status.why = path.why().map(|(why, changed)| why_status(now, why, changed));
             if let Some(client) = path.client() {
-                state_name(client.state()).clone_into(&mut status.state);
+                let state =
+                    if path.is_unwatched() { UNWATCHED } else { state_name(client.state()) };
+                state.clone_into(&mut status.state);
                 status.downlink = client.heard();
                 status.k = client.config().k;
                 status.t_ka_ms = ms(client.config().t_ka);
@@ -85,7 +168,8 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathSta
             let mut status = PathStatus {
                 host: anchor.host_name(path.owner).unwrap_or_default().to_owned(),
                 name: path.name.clone(),
-                state: state_name(server.state()).into(),
+                state: if path.is_watched() { state_name(server.state()) } else { UNWATCHED }
+                    .into(),
                 downlink: path.via().is_none(),
                 via: path.via().and_then(|v| anchor.path(v.slot)).map(|path| path.name.clone()),
                 k,
@@ -94,6 +178,7 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathSta
                 tau_s: server.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect(),
                 ..PathStatus::default()
             };
+            agreed(&mut status, path.mode(), path.rides(), path.encapsulation());
             measured(&mut status, server.estimates());
             counted(&mut status, slot, datapath);
             status

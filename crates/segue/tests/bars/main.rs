@@ -7,11 +7,14 @@
 //! requests, the larger of the two.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod accuracy;
+mod busy;
 mod detection;
 mod directions;
 mod late;
 mod loss;
 mod returns;
+mod rides;
 mod round_trip;
 mod stage;
 mod step;

@@ -16,7 +16,7 @@ use super::{DATAPATHS, shared, together, truth};
 /// Where our `segue probe --listen` listens, beside the tunnels.
 pub const PROBE_PORT: u16 = 5_007;
 /// The main time constant of everything here.
-const TAU: Span = Span::from_secs(1);
+pub const TAU: Span = Span::from_secs(1);
 /// Looks at the averages, and the time between two.
 const LOOKS: usize = 25;
 const LOOK: Duration = Duration::from_millis(150);
@@ -127,7 +127,7 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) {
 
 /// Judges averages by the true ones: the median, and nine looks of ten. Not all: while the machine does
 /// something else a packet may be stamped at one place and wait before the next.
-fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) {
+pub fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) {
     let mut errors: Vec<f64> = pairs.iter().map(|(said, imposed)| (said - imposed).abs()).collect();
     errors.sort_by(f64::total_cmp);
     let imposed = pairs.iter().map(|(_, imposed)| imposed).sum::<f64>() / pairs.len() as f64;

@@ -37,6 +37,8 @@ pub struct Plan {
     pub steering: &'static str,
     /// The tunnels run over IPv6.
     pub v6: bool,
+    /// Probes ride on data packets.
+    pub rides: bool,
 }
 
 impl Plan {
@@ -50,6 +52,7 @@ impl Plan {
             keepalive,
             steering: "",
             v6: false,
+            rides: false,
         }
     }
 }
@@ -128,6 +131,7 @@ impl Stage {
             self.plan.steering,
         );
         let _ = writeln!(text, "period = \"{period}ms\"\ntau = [\"1s\", \"10s\"]");
+        let _ = writeln!(text, "rides = {}", self.plan.rides);
         let start = monotonic();
         let host = spawn(self.net.host(), "host", &self.files, &text, Some(&self.join));
         self.host = Some(host);

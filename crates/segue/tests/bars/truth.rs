@@ -4,8 +4,12 @@ use segue_clock::{Span, Time};
 use segue_lab::{Direction, Record};
 use segue_wire::Probe;
 
+use super::voice;
+
 /// Headers of IP and UDP over IPv4 and IPv6.
 const OUTER: [usize; 2] = [28, 48];
+/// Those of the flow, which speaks IPv4.
+const IP_UDP: usize = 28;
 
 /// The packets of one direction that belong to a UDP port, in the order in which they came.
 pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
@@ -15,9 +19,11 @@ pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     packets
 }
 
-/// Whether it is a probe that travels alone.
+/// Whether it is a probe that travels alone, or one that rides on a packet of [`Voice`](super::voice).
 pub fn is_probe(record: &Record) -> bool {
-    OUTER.iter().any(|outer| record.bytes as usize == outer + Probe::PACKET_LEN)
+    let bytes = record.bytes as usize;
+    let lengths = [Probe::PACKET_LEN, Probe::PACKET_LEN + IP_UDP + voice::BYTES];
+    OUTER.iter().any(|outer| lengths.iter().any(|length| bytes == outer + length))
 }
 
 /// When it was sent on, if it was.

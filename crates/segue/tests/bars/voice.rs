@@ -12,8 +12,8 @@ use segue_linux::clock::monotonic;
 
 use super::stage::{Stage, patiently};
 
-/// Bytes of a datagram; no probe's packet has the length that this gives.
-const BYTES: usize = 100;
+/// Bytes of a datagram; with or without a probe, no other packet has the length that this gives.
+pub const BYTES: usize = 100;
 
 /// One direction.
 #[derive(Debug, Default)]

@@ -7,12 +7,15 @@ mod changes;
 mod enrolment;
 mod handover;
 mod hostile;
+mod keepalive;
 mod life;
 mod nat;
 mod outage;
 mod refusals;
 mod several;
+mod stamp;
 mod traffic;
+mod upmt;
 mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

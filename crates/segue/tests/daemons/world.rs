@@ -81,9 +81,15 @@ impl World {
 
     /// An anchor that answers.
     pub fn anchor(&self) -> Daemon {
+        self.anchor_with(&[])
+    }
+
+    /// The same with further arguments.
+    pub fn anchor_with(&self, more: &[&str]) -> Daemon {
         let state = self.path("anchor.db");
         let mut args = vec!["anchor", "--datapath", self.datapath, "--state"];
         args.push(state.to_str().unwrap());
+        args.extend(more);
         let daemon = Daemon::start(self.net.anchor(), self.path("anchor"), &args);
         daemon.wait("the anchor answers", |_| true);
         daemon

@@ -8,8 +8,8 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
-use super::Anchor;
-use super::paths::printable;
+use super::paths::{AnchorPath, printable};
+use super::{Anchor, Timer};
 use crate::{AnchorOutput, ConnId, Known, Report};
 
 /// A host with a registration.
@@ -68,6 +68,7 @@ impl Anchor {
                 offer.name = printable(&offer.name);
                 self.add_path(now, conn, owner, &offer);
             }
+            FromHost::Keepalive { path, on } => self.switch(now, owner, path, on),
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
             FromHost::Register { .. } => {}
@@ -121,13 +122,16 @@ impl Anchor {
     }
 
     /// The addresses a host had before, as far as the pools still hold them, or new ones.
-    fn addresses(&self, name: &str) -> Option<Vec<IpAddr>> {
+    fn addresses(&mut self, name: &str) -> Option<Vec<IpAddr>> {
         let had = self.known.get(name).map_or(&[][..], |known| &known.inner);
-        let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
+        let pools = [&self.config.pool_v4, &self.config.pool_v6];
         pools
-            .map(|pool| {
+            .into_iter()
+            .zip(&mut self.free_from)
+            .filter_map(|(pool, from)| Some((pool.as_ref()?, from)))
+            .map(|(pool, from)| {
                 let kept = had.iter().find(|address| pool.contains(**address)).copied();
-                kept.or_else(|| pool.free(&self.taken))
+                kept.or_else(|| pool.free(&self.taken, from))
             })
             .collect()
     }
@@ -200,9 +204,13 @@ impl Anchor {
         let expiry = self.config.expiry;
         let Some(host) = self.hosts.get(&owner) else { return };
         let lives = host.conn.is_some()
-            || host.paths.values().any(|slot| self.slots.get(slot).is_some_and(|p| p.is_up()));
+            || host.paths.values().any(|slot| self.slots.get(slot).is_some_and(AnchorPath::is_up));
         if let Some(host) = self.hosts.get_mut(&owner) {
             host.expires = if lives { None } else { host.expires.or(Some(now + expiry)) };
+            match host.expires {
+                Some(at) => self.timers.set(Timer::Expiry(owner), at),
+                None => self.timers.cancel(&Timer::Expiry(owner)),
+            }
         }
     }
 
@@ -216,10 +224,11 @@ impl Anchor {
     /// Ends a registration. The addresses stay reserved for the host.
     fn forget(&mut self, owner: u32) {
         let Some(host) = self.hosts.remove(&owner) else { return };
+        self.timers.cancel(&Timer::Expiry(owner));
         let mut paths: Vec<(u32, bool)> = host
             .paths
             .values()
-            .filter_map(|slot| Some((*slot, self.slots.remove(slot)?.via().is_none())))
+            .filter_map(|slot| Some((*slot, self.release_slot(*slot)?.via().is_none())))
             .collect();
         // Redirected ones first: none is ever redirected to a path that is gone.
         paths.sort_by_key(|(_, direct)| *direct);
@@ -248,6 +257,7 @@ impl Anchor {
             self.forget(owner);
         }
         if let Some(known) = self.known.remove(name) {
+            self.free_from = [0; 2];
             for address in &known.inner {
                 self.taken.remove(address);
             }

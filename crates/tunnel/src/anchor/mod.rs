@@ -10,15 +10,19 @@
 //!   path. In doubt the downlink moves: both paths deliver, so a needless move costs nothing, and it
 //!   goes back when the host says that it hears.
 
+mod downlink;
+mod endpoint;
 mod hosts;
 mod paths;
+mod probes;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_clock::{Machine, Time};
+use segue_clock::{Machine, Time, Timers};
+use segue_keepalive::ServerInput;
 use segue_wire::FlowKey;
 
 pub use hosts::RegisteredHost;
@@ -38,9 +42,27 @@ pub struct Anchor {
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
     slots: BTreeMap<u32, AnchorPath>,
+    /// What is due when: each event changes the timer of one path, so that it costs the same however
+    /// many paths there are.
+    timers: Timers<Timer>,
     next_owner: u32,
-    next_slot: u32,
+    /// Slots below this have been in use.
+    fresh_slot: u32,
+    /// Slots that were given up, the longest unused first: late packets of their former paths shall
+    /// find nobody.
+    free_slots: VecDeque<u32>,
+    /// Where the search for a free address begins, in each pool.
+    free_from: [u128; 2],
     out: VecDeque<AnchorOutput>,
+}
+
+/// What can be due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The server of the path in this slot.
+    Path(u32),
+    /// This host's registration ends.
+    Expiry(u32),
 }
 
 impl Anchor {
@@ -60,8 +82,11 @@ impl Anchor {
             owner_of_address: BTreeMap::new(),
             conns: BTreeMap::new(),
             slots: BTreeMap::new(),
+            timers: Timers::new(),
             next_owner: 1,
-            next_slot: 1,
+            fresh_slot: 1,
+            free_slots: VecDeque::new(),
+            free_from: [0; 2],
             out: VecDeque::new(),
         }
     }
@@ -74,6 +99,16 @@ impl Anchor {
     /// The paths by slot.
     pub fn paths(&self) -> impl Iterator<Item = (u32, &AnchorPath)> {
         self.slots.iter().map(|(slot, path)| (*slot, path))
+    }
+
+    /// The paths on which something is due at `now`, of which a reading should be given first.
+    #[must_use]
+    pub fn due(&self, now: Time) -> Vec<u32> {
+        let path = |timer: &Timer| match timer {
+            Timer::Path(slot) => Some(*slot),
+            Timer::Expiry(_) => None,
+        };
+        self.timers.due(now).filter_map(path).collect()
     }
 
     /// The path in a slot.
@@ -103,23 +138,13 @@ impl Anchor {
     }
 
     fn on_tick(&mut self, now: Time) {
-        let due: Vec<u32> = self
-            .slots
-            .iter()
-            .filter(|(_, path)| path.deadline().is_some_and(|(at, _)| at <= now))
-            .map(|(slot, _)| *slot)
-            .collect();
-        for slot in due {
-            self.feed(now, slot, segue_keepalive::ServerInput::Tick);
-        }
-        let expired: Vec<u32> = self
-            .hosts
-            .iter()
-            .filter(|(_, host)| host.expires.is_some_and(|at| at <= now))
-            .map(|(owner, _)| *owner)
-            .collect();
-        for owner in expired {
-            self.expire(now, owner);
+        let due: Vec<Timer> = self.timers.due(now).copied().collect();
+        for timer in due {
+            self.timers.cancel(&timer);
+            match timer {
+                Timer::Path(slot) => self.feed(now, slot, ServerInput::Tick),
+                Timer::Expiry(owner) => self.expire(now, owner),
+            }
         }
     }
 }
@@ -138,6 +163,7 @@ impl Machine for Anchor {
             AnchorInput::Disconnected { conn } => self.on_disconnected(now, conn),
             AnchorInput::Remove { host } => self.on_remove(now, &host),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
+            AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),
         }
     }
@@ -147,11 +173,9 @@ impl Machine for Anchor {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
-        let expiry = self.hosts.values().filter_map(|host| host.expires);
-        self.slots
-            .values()
-            .filter_map(AnchorPath::deadline)
-            .chain(expiry.map(|at| (at, "a host expires")))
-            .min_by_key(|(at, _)| *at)
+        self.timers.next().map(|(at, timer)| match timer {
+            Timer::Path(_) => (at, "a path's server is due"),
+            Timer::Expiry(_) => (at, "a host expires"),
+        })
     }
 }

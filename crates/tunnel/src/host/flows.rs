@@ -29,6 +29,8 @@ pub struct Flow {
     pub path: u8,
     /// The path the operator wants for it.
     pub pinned: Option<u8>,
+    /// When it was first seen.
+    pub first_seen: Time,
     /// When it was last seen.
     pub last_seen: Time,
 }
@@ -43,7 +45,9 @@ pub(super) struct Waiting {
 impl Host {
     pub(super) fn on_miss(&mut self, now: Time, key: FlowKey, dscp: u8, ticket: Ticket) {
         let class = classify(&key, dscp, &self.config.steering);
-        let pinned = self.flows.get(&key).and_then(|flow| flow.pinned);
+        let known = self.flows.get(&key);
+        let pinned = known.and_then(|flow| flow.pinned);
+        let first_seen = known.map_or(now, |flow| flow.first_seen);
         if self.signal == Signal::Stopped {
             self.out.push_back(HostOutput::Discard(ticket));
             return;
@@ -60,7 +64,9 @@ impl Host {
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
             self.forget_oldest();
         }
-        self.flows.insert(key, Flow { class, path, pinned, last_seen: now });
+        let flow = Flow { class, path, pinned, first_seen, last_seen: now };
+        self.flows.insert(key, flow);
+        self.note_use(now, &flow);
         self.out.push_back(HostOutput::Bind(key, u32::from(path)));
         self.out.push_back(HostOutput::Inject(ticket));
     }
@@ -115,6 +121,7 @@ impl Host {
             self.flows.remove(&key);
             self.out.push_back(HostOutput::Unbind(key));
         }
+        self.note_uses(now);
     }
 
     /// Asks the steering about every class and moves what it wants moved.
@@ -184,30 +191,46 @@ impl Host {
             flow.path = to;
             self.out.push_back(HostOutput::Bind(key, u32::from(to)));
         }
+        if !counts.is_empty() {
+            self.note_uses(now);
+        }
         counts
     }
 
-    /// Takes all flows off a path at once: first one redirection, then each binding.
+    /// Takes all flows off a path at once: first one redirection, then each binding. The classes may
+    /// part.
     pub(super) fn move_off(&mut self, now: Time, number: u8, name: &str, cause: Cause) {
-        let bound = self.flows.values().filter(|flow| flow.path == number).count();
         let Some(target) = self.best_for_all(now).filter(|target| *target != number) else {
             self.set_via(number, None);
             return;
         };
         self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
         self.redirect_dead_paths(now);
+        let mut left: BTreeMap<u8, usize> = BTreeMap::new();
         for class in Class::ALL {
-            self.rebind(now, class, false);
+            for ((from, to), flows) in self.rebind(now, class, false) {
+                if from == number {
+                    *left.entry(to).or_insert(0) += flows;
+                } else {
+                    let why = self.causes.get(&class).copied().unwrap_or(Cause::Better);
+                    self.report_handover(Some(class), from, to, why, flows);
+                }
+            }
         }
-        let to = self.paths.get(&target).map_or_else(String::new, |p| p.name().to_string());
-        self.out.push_back(HostOutput::Report(Report::Handover {
-            host: String::new(),
-            class: None,
-            from: name.to_string(),
-            to,
-            cause,
-            flows: bound,
-        }));
+        if left.is_empty() {
+            left.insert(target, 0);
+        }
+        for (to, flows) in left {
+            let to = self.paths.get(&to).map_or_else(String::new, |p| p.name().to_string());
+            self.out.push_back(HostOutput::Report(Report::Handover {
+                host: String::new(),
+                class: None,
+                from: name.to_string(),
+                to,
+                cause,
+                flows,
+            }));
+        }
     }
 
     /// The live path of the default class, after the steering has heard the news.

@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Time;
+use segue_keepalive::Adaptive;
 use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
 
+use super::adapt::Following;
 use super::{Host, Path, Signal};
 use crate::{Cause, HostOutput, Interface, Report};
 
@@ -36,7 +38,7 @@ impl Host {
         }
         for interface in self.interfaces.clone() {
             match self.path_named(&interface.name) {
-                Some(number) => self.refresh_path(number, &interface),
+                Some(number) => self.refresh_path(now, number, &interface),
                 None => self.add_path(&interface),
             }
         }
@@ -64,7 +66,12 @@ impl Host {
     fn add_path(&mut self, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(number) = self.number_for(&interface.name) else { return };
-        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path).clone();
+        let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path);
+        let mut config = config.clone();
+        config.keepalive.source = self.config.source;
+        let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
+        let ordered = self.switched.get(&interface.name).copied();
+        let enabled = ordered.unwrap_or(config.enabled);
         let path = Path {
             name: interface.name.clone(),
             ifindex: interface.index,
@@ -75,6 +82,11 @@ impl Host {
             rx_cookie: self.secrets.cookie(),
             grant: None,
             client: None,
+            quiet: false,
+            following,
+            enabled,
+            off: false,
+            unseen: false,
             usable_since: Time::ZERO,
             offer_at: None,
             via: None,
@@ -103,7 +115,7 @@ impl Host {
 
     /// Follows a new address, gateway or index of the path's interface. The path keeps its cookies
     /// and counters: to the anchor this is a NAT rebinding.
-    fn refresh_path(&mut self, number: u8, interface: &Interface) {
+    fn refresh_path(&mut self, now: Time, number: u8, interface: &Interface) {
         let Some((local, remote, gateway)) = self.ends(interface) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
         let new = (interface.index, local, remote.ip(), gateway);
@@ -111,6 +123,7 @@ impl Host {
             (path.ifindex, path.local, path.remote, path.gateway) =
                 (interface.index, local, remote, gateway);
             self.configure(number);
+            self.show_endpoint(now, number);
         }
     }
 

@@ -11,6 +11,7 @@
 //! Moving flows never waits for signalling: bindings and redirections are local, and the anchor
 //! learns from the packets and from the `heard` words of the probes.
 
+mod adapt;
 mod flows;
 mod interfaces;
 mod paths;
@@ -52,6 +53,8 @@ pub struct Host {
     /// The number of each interface seen, so that one that comes back has its number again, and what
     /// the operator ordered and the steering remembers of it still holds.
     numbers: BTreeMap<String, u8>,
+    /// What the operator ordered of the keepalive, by interface: an order outlives the interface.
+    switched: BTreeMap<String, bool>,
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
@@ -89,6 +92,7 @@ impl Host {
             inner: Vec::new(),
             paths: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            switched: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
             causes: BTreeMap::new(),
@@ -128,6 +132,13 @@ impl Host {
     /// The paths by number.
     pub fn paths(&self) -> impl Iterator<Item = (u8, &Path)> {
         self.paths.iter().map(|(number, path)| (*number, path))
+    }
+
+    /// The paths on which something is due at `now`, of which a reading should be given first.
+    #[must_use]
+    pub fn due(&self, now: Time) -> Vec<u32> {
+        let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
+        self.paths.iter().filter(|(_, path)| due(path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
     /// The number of the path over the named interface.
@@ -346,9 +357,11 @@ impl Machine for Host {
             HostInput::SignalDown => self.on_signal_down(now),
             HostInput::Signal(message) => self.on_message(now, message),
             HostInput::Probe(probe) => self.on_probe(now, &probe),
+            HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
             HostInput::Miss { key, dscp, ticket } => self.on_miss(now, key, dscp, ticket),
             HostInput::Flows(seen) => self.on_flows(now, &seen),
             HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),
+            HostInput::Keepalive { path, on } => self.on_keepalive(now, &path, on),
             HostInput::Stop => self.on_stop(),
         }
     }

@@ -5,12 +5,15 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Client, ClientInput, ClientOutput, Counted, State};
+use segue_keepalive::{
+    Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State,
+};
 use segue_steering::{PathId, PathView};
-use segue_wire::ProbeKey;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer};
+use segue_wire::{Encapsulation, ProbeKey};
 
 use super::Host;
+use super::adapt::Following;
 use crate::{
     Cause, HostOutput, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
 };
@@ -31,6 +34,14 @@ pub struct Path {
     pub(super) rx_cookie: u64,
     pub(super) grant: Option<PathGrant>,
     pub(super) client: Option<Client>,
+    pub(super) quiet: bool,
+    pub(super) following: Option<Following>,
+    /// The operator wants requests on it.
+    pub(super) enabled: bool,
+    /// There are none, and the anchor has been told.
+    pub(super) off: bool,
+    /// The anchor is to learn this end's address from the next request.
+    pub(super) unseen: bool,
     pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
@@ -74,6 +85,18 @@ impl Path {
         self.client.as_ref().is_some_and(|client| client.state() == State::Up)
     }
 
+    /// Whether the operator wants it probed.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// No requests are sent on it: it counts as up while its interface is there.
+    #[must_use]
+    pub fn is_unwatched(&self) -> bool {
+        self.off
+    }
+
     /// Answers should arrive and do not.
     #[must_use]
     pub fn is_down(&self) -> bool {
@@ -100,7 +123,19 @@ impl Path {
     #[must_use]
     pub fn detection_bound(&self) -> Span {
         let rtt = self.client.as_ref().and_then(|c| c.estimates().rtt_max).unwrap_or(Span::ZERO);
-        self.config.keepalive.t_r_max(rtt)
+        self.keepalive().t_r_max(rtt)
+    }
+
+    /// The settings in force: those configured, before the anchor has granted the path.
+    #[must_use]
+    pub fn keepalive(&self) -> &Keepalive {
+        self.client.as_ref().map_or(&self.config.keepalive, Client::config)
+    }
+
+    /// Form of the packets: what was granted, else what is wanted.
+    #[must_use]
+    pub fn encapsulation(&self) -> Encapsulation {
+        self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
     }
 
     fn view(&self, number: u8) -> PathView {
@@ -139,6 +174,11 @@ impl Path {
     }
 }
 
+/// The host's settings of a path with the terms of its grant.
+fn granted(keepalive: &Keepalive, grant: &PathGrant) -> Keepalive {
+    Keepalive { mode: grant.mode, rides: grant.rides, ..keepalive.clone() }
+}
+
 impl Host {
     pub(super) fn views(&self) -> Vec<PathView> {
         self.paths.iter().map(|(number, path)| path.view(*number)).collect()
@@ -150,14 +190,17 @@ impl Host {
             return;
         }
         let Some(path) = self.paths.get(&number) else { return };
-        let keepalive = &path.config.keepalive;
+        let (wanted, in_force) = (&path.config.keepalive, path.keepalive());
         let offer = PathOffer {
             path: number,
             name: path.name.chars().take(segue_wire::signal::MAX_NAME / 4).collect(),
             index: u32::from(number),
             cookie: path.rx_cookie,
-            k: keepalive.k,
-            t_ka_ms: (keepalive.t_ka.0 / 1_000_000).min(u64::from(u16::MAX)) as u16,
+            k: in_force.k,
+            t_ka_ms: (in_force.t_ka.0 / 1_000_000).min(u64::from(u16::MAX)) as u16,
+            mode: wanted.mode,
+            rides: wanted.rides,
+            encapsulation: path.config.encapsulation,
         };
         self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
     }
@@ -167,15 +210,19 @@ impl Host {
         let seed = self.secrets.seed();
         let port = self.anchor.map(|anchor| anchor.port());
         let Some(path) = self.paths.get_mut(&number) else { return };
-        if path.grant.as_ref() == Some(&grant) {
+        let secrets = |grant: &PathGrant| (grant.index, grant.cookie, grant.key);
+        if path.grant.as_ref().is_some_and(|old| secrets(old) == secrets(&grant)) {
+            self.on_terms(now, number, grant);
             return;
         }
+        let keepalive = granted(&path.config.keepalive, &grant);
         path.grant = Some(grant);
         path.offer_at = None;
+        (path.quiet, path.off) = (false, false);
         if let Some(port) = port {
             path.remote.set_port(port);
         }
-        path.client = Some(Client::new(path.config.keepalive.clone(), now, seed));
+        path.client = Some(Client::new(keepalive, now, seed));
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
         self.set_via(number, None);
@@ -184,6 +231,21 @@ impl Host {
         self.evaluate(now);
         self.out.push_back(HostOutput::Report(report));
         self.feed(now, number, ClientInput::Tick);
+    }
+
+    /// A standing path is granted again, perhaps with other terms.
+    fn on_terms(&mut self, now: Time, number: u8, grant: PathGrant) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        // A switch may have missed the anchor while there was no connection.
+        let on = !path.off;
+        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
+        if path.grant.as_ref() == Some(&grant) {
+            return;
+        }
+        let keepalive = granted(path.keepalive(), &grant);
+        path.grant = Some(grant);
+        self.feed(now, number, ClientInput::Reconfigure(keepalive));
+        self.configure(number);
     }
 
     pub(super) fn configure(&mut self, number: u8) {
@@ -199,6 +261,7 @@ impl Host {
             ifindex: path.ifindex,
             gateway: path.gateway,
             owner: 0,
+            probing: path.keepalive().probing(path.encapsulation()),
         };
         self.out.push_back(HostOutput::SetPath(u32::from(number), setup));
     }
@@ -211,6 +274,11 @@ impl Host {
             ProbeKind::Request => return,
         };
         self.feed(now, number, input);
+    }
+
+    pub(super) fn on_reading(&mut self, now: Time, slot: u32, reading: segue_keepalive::Reading) {
+        let Ok(number) = u8::try_from(slot) else { return };
+        self.feed(now, number, ClientInput::Reading(reading));
     }
 
     pub(super) fn tick_paths(&mut self, now: Time) {
@@ -226,7 +294,7 @@ impl Host {
     }
 
     /// Gives a path's client an input and does what it says.
-    fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
+    pub(super) fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(client) = &mut path.client else { return };
         let was_up = client.state() == State::Up;
@@ -241,11 +309,21 @@ impl Host {
         let mut sampled = false;
         for output in outputs {
             match output {
-                ClientOutput::SendRequest(request) => self.send_request(number, request),
+                ClientOutput::SendRequest(request) => {
+                    self.align(now, number);
+                    self.send_request(number, request);
+                }
                 ClientOutput::State(state) => self.on_path_state(now, number, state),
                 ClientOutput::Heard(heard) => self.on_path_heard(now, number, heard),
                 ClientOutput::Sample(_) => sampled = true,
             }
+        }
+        if sampled && let Some(path) = self.paths.get_mut(&number) {
+            path.unseen = false;
+        }
+        self.follow_switch(now, number);
+        if sampled {
+            self.follow(now, number);
         }
         if sampled && now.since(self.evaluated) >= EVALUATION {
             self.evaluate(now);
@@ -263,10 +341,27 @@ impl Host {
         probe.heard = heard;
         self.out.push_back(HostOutput::SendProbe(ProbeOut {
             slot: u32::from(number),
-            k: path.config.keepalive.k,
+            k: path.keepalive().k,
             probe,
             held_since: request.held_since,
+            report: request.report,
         }));
+    }
+
+    /// Puts the path's requests to the instants of another path with the same period, so that one timer
+    /// serves both.
+    fn align(&mut self, now: Time, number: u8) {
+        let Some(t_ka) = self.paths.get(&number).map(|path| path.keepalive().t_ka) else { return };
+        let leader = self
+            .paths
+            .iter()
+            .filter(|(_, path)| path.is_set() && path.keepalive().t_ka == t_ka)
+            .find_map(|(n, path)| Some((*n, path.client.as_ref()?.next_request()?)));
+        if let Some((_, point)) = leader.filter(|(n, _)| *n < number)
+            && let Some(client) = self.paths.get_mut(&number).and_then(|path| path.client.as_mut())
+        {
+            client.align(now, point);
+        }
     }
 
     fn on_path_state(&mut self, now: Time, number: u8, state: State) {
@@ -290,6 +385,8 @@ impl Host {
             }
             State::Starting => {}
         }
+        self.set_quiet(number, state == State::Up);
+        self.adapt(now, number);
         self.out.push_back(HostOutput::Report(Report::PathState {
             host: String::new(),
             path: name,
@@ -332,6 +429,50 @@ impl Host {
             {
                 self.report_move(number, target, Cause::UplinkDown);
             }
+        }
+    }
+
+    /// The operator's word: whether requests are sent on a path.
+    pub(super) fn on_keepalive(&mut self, now: Time, name: &str, on: bool) {
+        let Some(number) = self.path_named(name) else { return };
+        if let Some(path) = self.paths.get_mut(&number) {
+            path.enabled = on;
+            self.switched.insert(name.to_string(), on);
+        }
+        self.follow_switch(now, number);
+        self.evaluate(now);
+    }
+
+    /// Switches the keepalive of a path on or off as the operator wants. Off only once it is up: a path
+    /// that has never been answered is no path, and the anchor learns from requests where this end is.
+    fn follow_switch(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
+        let on = path.enabled;
+        if on != path.off || !on && (!path.is_up() || path.unseen) {
+            return;
+        }
+        path.off = !on;
+        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
+        self.feed(now, number, ClientInput::Switch(on));
+    }
+
+    /// Probes a path that is not watched until one answer has come: its address changed, and the anchor
+    /// must learn the new one.
+    pub(super) fn show_endpoint(&mut self, now: Time, number: u8) {
+        let Some(path) = self.paths.get_mut(&number).filter(|path| path.off) else { return };
+        (path.off, path.unseen) = (false, true);
+        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on: true }));
+        self.feed(now, number, ClientInput::Switch(true));
+    }
+
+    /// Lets a datapath that measures keep probes that say nothing new.
+    fn set_quiet(&mut self, number: u8, quiet: bool) {
+        if self.config.source == Source::Readings
+            && let Some(path) = self.paths.get_mut(&number)
+            && path.quiet != quiet
+        {
+            path.quiet = quiet;
+            self.out.push_back(HostOutput::SetQuiet(u32::from(number), quiet));
         }
     }
 

@@ -2,12 +2,14 @@
 //! the answers to requests.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Arrival;
+use segue_keepalive::{Arrival, Reading, Source};
 use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
+
+use super::meter::Meter;
 
 /// One packet of an application.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,7 @@ pub struct Data {
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
     Data { data: Data, one_way: bool },
-    Probe { kind: ProbeKind, k: u8, probe: Probe, key: ProbeKey },
+    Probe { kind: ProbeKind, k: u8, report: bool, probe: Probe, key: ProbeKey },
 }
 
 /// A packet on the wire between the two ends.
@@ -54,6 +56,8 @@ pub enum Received {
     Data(Data, u32),
     /// A probe for the machine, and the answer that goes back at once.
     Probe(ProbeIn, Option<Packet>),
+    /// A probe that says nothing new, and the answer that goes back at once.
+    Quiet(Option<Packet>),
     Nothing,
 }
 
@@ -65,6 +69,7 @@ struct Slot {
     rx: u32,
     learned: Option<IpAddr>,
     last_seq: Option<u32>,
+    meter: Meter,
 }
 
 struct Held {
@@ -79,6 +84,8 @@ const MAX_HELD: usize = 64;
 #[derive(Default)]
 pub struct Datapath {
     is_anchor: bool,
+    /// It measures by itself, and its machine learns from readings.
+    measures: bool,
     slots: BTreeMap<u32, Slot>,
     flows: BTreeMap<FlowKey, u32>,
     inner: BTreeMap<IpAddr, u32>,
@@ -88,8 +95,12 @@ pub struct Datapath {
 }
 
 impl Datapath {
-    pub fn of_anchor() -> Datapath {
-        Datapath { is_anchor: true, ..Datapath::default() }
+    pub fn of_anchor(source: Source) -> Datapath {
+        Datapath { is_anchor: true, ..Datapath::of_host(source) }
+    }
+
+    pub fn of_host(source: Source) -> Datapath {
+        Datapath { measures: source == Source::Readings, ..Datapath::default() }
     }
 
     pub fn set_path(&mut self, slot: u32, setup: PathSetup) {
@@ -101,8 +112,8 @@ impl Datapath {
             old => {
                 // A redirection outlives the path: the machine has to end it.
                 let via = old.and_then(|old| old.via);
-                let fresh =
-                    Slot { setup, via, heard: 0, tx: 0, rx: 0, learned: None, last_seq: None };
+                let (learned, last_seq, meter) = (None, None, Meter::default());
+                let fresh = Slot { setup, via, heard: 0, tx: 0, rx: 0, learned, last_seq, meter };
                 self.slots.insert(slot, fresh);
             }
         }
@@ -130,6 +141,15 @@ impl Datapath {
         for slot in slots {
             self.slots.get_mut(slot).expect("heard word of a path that is not there").heard = word;
         }
+    }
+
+    pub fn set_quiet(&mut self, slot: u32, quiet: bool) {
+        assert!(self.measures, "quiet where each probe is needed");
+        self.slots.get_mut(&slot).expect("quiet of a path that is not there").meter.quiet = quiet;
+    }
+
+    pub fn reading(&self, now: Time, slot: u32) -> Option<Reading> {
+        self.slots.get(&slot).filter(|_| self.measures).map(|path| path.meter.reading(now))
     }
 
     pub fn set_inner(&mut self, address: IpAddr, owner: u32) {
@@ -170,6 +190,12 @@ impl Datapath {
 
     pub fn heard(&self, slot: u32) -> Option<u16> {
         self.slots.get(&slot).map(|path| path.heard)
+    }
+
+    /// Index and cookie under which the other end of a path receives.
+    pub fn tx_of(&self, slot: u32) -> (u32, u64) {
+        let setup = &self.slots[&slot].setup;
+        (setup.tx_index, setup.tx_cookie)
     }
 
     pub fn slots(&self) -> Vec<u32> {
@@ -213,13 +239,17 @@ impl Datapath {
     }
 
     pub fn send_probe(&mut self, now: Time, order: &ProbeOut) -> Option<(Outer, Packet)> {
-        let is_anchor = self.is_anchor;
+        let (is_anchor, measures) = (self.is_anchor, self.measures);
         let path = self.slots.get_mut(&order.slot).expect("probe on a path that is not there");
         let outer = outer_of(is_anchor, path)?;
         path.tx = path.tx.wrapping_add(1);
         let mut probe = order.probe;
         let us = now.micros32();
         probe.dt = us.wrapping_sub(order.held_since);
+        if measures {
+            probe.dt = us.wrapping_sub(path.meter.held_since());
+            path.meter.on_order(now, is_anchor, &mut probe);
+        }
         let kind = if is_anchor {
             (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);
             ProbeKind::Unsolicited
@@ -227,7 +257,8 @@ impl Datapath {
             (probe.t_sc, probe.sc) = (us, path.tx);
             ProbeKind::Request
         };
-        let body = Body::Probe { kind, k: order.k, probe, key: path.setup.key };
+        let (k, report) = (order.k, order.report);
+        let body = Body::Probe { kind, k, report, probe, key: path.setup.key };
         Some((outer, packet(path, body)))
     }
 
@@ -254,7 +285,7 @@ impl Datapath {
                 }
                 Received::Data(data, packet.index)
             }
-            Body::Probe { kind, k, probe, key } => {
+            Body::Probe { kind, k, report, probe, key } => {
                 let newer =
                     path.last_seq.is_none_or(|last| (probe.seq.wrapping_sub(last) as i32) > 0);
                 let fresh = kind == ProbeKind::Response || newer;
@@ -266,12 +297,23 @@ impl Datapath {
                     path.last_seq = Some(probe.seq);
                 }
                 path.rx = path.rx.wrapping_add(1);
-                let arrival = Arrival { probe, at: now, received: path.rx, sent_at: None };
+                let arrival = Arrival {
+                    probe,
+                    at: now,
+                    received: path.rx,
+                    sent_at: None,
+                    uncertainty: Span::ZERO,
+                };
                 let answer = is_anchor.then(|| {
                     path.learned = Some(from);
                     answer(now, path, probe, k)
                 });
-                Received::Probe(ProbeIn { slot: packet.index, kind, k, arrival }, answer)
+                if self.measures && !path.meter.tells(now, kind, k, &arrival, from) {
+                    return Received::Quiet(answer);
+                }
+                let remote = SocketAddr::new(from, 5005);
+                let probe = ProbeIn { slot: packet.index, kind, k, remote, report, arrival };
+                Received::Probe(probe, answer)
             }
         }
     }
@@ -287,7 +329,8 @@ fn answer(now: Time, path: &mut Slot, request: Probe, k: u8) -> Packet {
         heard: path.heard,
         ..request
     };
-    packet(path, Body::Probe { kind: ProbeKind::Response, k, probe, key: path.setup.key })
+    let (kind, key) = (ProbeKind::Response, path.setup.key);
+    packet(path, Body::Probe { kind, k, report: false, probe, key })
 }
 
 fn packet(path: &Slot, body: Body) -> Packet {

@@ -5,6 +5,7 @@ mod app;
 mod checks;
 mod datapath;
 mod link;
+mod meter;
 mod outputs;
 mod signal;
 
@@ -93,6 +94,8 @@ pub struct Net {
     pub enrolled: BTreeSet<String>,
     pub persisted: BTreeMap<String, Known>,
     pub load: Load,
+    /// Probes that the packet paths kept to themselves.
+    pub quiet: u64,
     /// Everything that the anchor said, in order.
     pub said: Vec<(ConnId, FromAnchor)>,
     conns: BTreeMap<ConnId, Conn>,
@@ -112,9 +115,17 @@ pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
         anchor: vec![ANCHOR.parse().unwrap()],
         epoch: 1,
         port: 5005,
-        path: PathConfig { keepalive: keepalive(k, t_ka_ms), price: 0.0, preference: 0.0 },
+        path: PathConfig {
+            keepalive: keepalive(k, t_ka_ms),
+            enabled: true,
+            adaptive: None,
+            price: 0.0,
+            preference: 0.0,
+            encapsulation: segue_wire::Encapsulation::Segue,
+        },
         paths: BTreeMap::new(),
         steering: segue_steering::Config::default(),
+        source: segue_keepalive::Source::Probes,
     }
 }
 
@@ -126,6 +137,8 @@ pub fn anchor_config() -> AnchorConfig {
         max_paths: 64,
         expiry: secs(60),
         known: Vec::new(),
+        source: segue_keepalive::Source::Probes,
+        allow_upmt: false,
     }
 }
 
@@ -138,7 +151,7 @@ impl Net {
         let mut net = Net {
             now: Time(1_000_000_000),
             anchor: Anchor::new(config.clone(), [1; 32]),
-            anchor_datapath: Datapath::of_anchor(),
+            anchor_datapath: Datapath::of_anchor(config.source),
             anchor_reports: Vec::new(),
             anchor_config: config,
             hosts: Vec::new(),
@@ -146,6 +159,7 @@ impl Net {
             enrolled: BTreeSet::new(),
             persisted: BTreeMap::new(),
             load: Load::default(),
+            quiet: 0,
             said: Vec::new(),
             conns: BTreeMap::new(),
             next_conn: 1,
@@ -164,7 +178,7 @@ impl Net {
         self.hosts.push(HostNode {
             name: name.into(),
             machine: Host::new(config.clone(), seed),
-            datapath: Datapath::default(),
+            datapath: Datapath::of_host(config.source),
             links: Vec::new(),
             reports: Vec::new(),
             conn: None,
@@ -288,7 +302,7 @@ impl Net {
         let known = self.persisted.values().cloned().collect();
         let seed = self.next_seed();
         self.anchor = Anchor::new(AnchorConfig { known, ..self.anchor_config.clone() }, seed);
-        self.anchor_datapath = Datapath::of_anchor();
+        self.anchor_datapath = Datapath::of_anchor(self.anchor_config.source);
         for conn in self.conns.values_mut() {
             conn.orphaned = true;
         }
@@ -329,8 +343,8 @@ impl Net {
             self.now = self.now.max(next);
             if tick_first {
                 match node {
-                    Some(host) => self.tell_host(host, HostInput::Tick),
-                    None => self.tell_anchor(AnchorInput::Tick),
+                    Some(host) => self.tick_host(host),
+                    None => self.tick_anchor(),
                 }
             } else if let Some((_, event)) = self.queue.pop_first() {
                 self.happen(event);
@@ -448,6 +462,13 @@ impl Net {
                 }
                 self.tell_anchor(AnchorInput::Probe(probe));
             }
+            Received::Quiet(answer) => {
+                self.count(0, 1);
+                self.quiet += 1;
+                if let Some(answer) = answer {
+                    self.transmit_down(from, answer);
+                }
+            }
             Received::Nothing => {}
         }
     }
@@ -464,6 +485,10 @@ impl Net {
             Received::Probe(probe, _) => {
                 self.count(0, 1);
                 self.tell_host(host, HostInput::Probe(probe));
+            }
+            Received::Quiet(_) => {
+                self.count(0, 1);
+                self.quiet += 1;
             }
             Received::Nothing => {}
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use segue_clock::Machine;
+use segue_clock::{Machine, Time};
 use segue_tunnel::{AnchorInput, AnchorOutput, HostInput, HostOutput};
 
 use super::datapath::Sent;
@@ -26,6 +26,33 @@ impl Net {
         for (key, flow) in node.machine.flows() {
             assert!(numbers.contains(&flow.path), "{key} is bound to path {}", flow.path);
         }
+    }
+
+    /// Carries out what a host's machine has said at `now` to somebody else.
+    pub fn carry_out(&mut self, host: usize, now: Time, outputs: Vec<HostOutput>) {
+        self.now = now;
+        for output in outputs {
+            self.host_output(host, output);
+        }
+    }
+
+    /// What the packet path has measured on the paths that are due, then the tick.
+    pub fn tick_host(&mut self, host: usize) {
+        for slot in self.hosts[host].machine.due(self.now) {
+            if let Some(reading) = self.hosts[host].datapath.reading(self.now, slot) {
+                self.tell_host(host, HostInput::Reading(slot, reading));
+            }
+        }
+        self.tell_host(host, HostInput::Tick);
+    }
+
+    pub fn tick_anchor(&mut self) {
+        for slot in self.anchor.due(self.now) {
+            if let Some(reading) = self.anchor_datapath.reading(self.now, slot) {
+                self.tell_anchor(AnchorInput::Reading(slot, reading));
+            }
+        }
+        self.tell_anchor(AnchorInput::Tick);
     }
 
     fn host_output(&mut self, host: usize, output: HostOutput) {
@@ -66,6 +93,7 @@ impl Net {
             HostOutput::Discard(ticket) => {
                 datapath.take_held(ticket);
             }
+            HostOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             HostOutput::Report(report) => self.hosts[host].reports.push((self.now, report)),
         }
     }
@@ -124,6 +152,7 @@ impl Net {
             AnchorOutput::Persist(known) => {
                 self.persisted.insert(known.name.clone(), known);
             }
+            AnchorOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             AnchorOutput::Report(report) => self.anchor_reports.push((self.now, report)),
         }
     }

@@ -3,10 +3,14 @@
 use core::net::IpAddr;
 
 use segue_clock::{Machine, Time};
-use segue_tunnel::{Host, HostInput, HostOutput, Interface, Report};
+use segue_keepalive::{Estimates, Reading, Source};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Host, HostInput, HostOutput,
+    Interface, Report,
+};
 use segue_wire::signal::{FromAnchor, FromHost, MAX_NAME, PathOffer, Refusal, SIGNAL_VERSION};
 
-use crate::net::{Net, host_config, ms};
+use crate::net::{Net, anchor_config, host_config, ms};
 
 #[test]
 fn a_paths_name_cannot_write_on_the_operators_terminal() {
@@ -28,7 +32,17 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
         let offer = |cookie| {
             let name = name.into();
             let index = u32::from(path);
-            FromHost::AddPath(PathOffer { path, name, index, cookie, k: 3, t_ka_ms: 60 })
+            FromHost::AddPath(PathOffer {
+                path,
+                name,
+                index,
+                cookie,
+                k: 3,
+                t_ka_ms: 60,
+                mode: segue_wire::Mode::Both,
+                rides: false,
+                encapsulation: segue_wire::Encapsulation::Segue,
+            })
         };
         // Offered, offered again as it stands, and replaced.
         for cookie in [1, 1, 2] {
@@ -102,4 +116,65 @@ fn of_many_addresses_a_host_takes_one_of_each_family() {
     let expected: [IpAddr; 2] = ["10.77.0.2".parse().unwrap(), "fd5e::2".parse().unwrap()];
     assert_eq!(host.inner(), expected);
     assert!(host.registered());
+}
+
+/// An anchor whose datapath measures, with one path of one host.
+fn anchor_that_reads() -> (Anchor, u32) {
+    let config = AnchorConfig { source: Source::Readings, ..anchor_config() };
+    let mut anchor = Anchor::new(config, [3; 32]);
+    let (conn, version) = (ConnId(1), SIGNAL_VERSION);
+    let offer = FromHost::AddPath(PathOffer {
+        path: 0,
+        name: "wifi".into(),
+        index: 0,
+        cookie: 7,
+        k: 3,
+        t_ka_ms: 60,
+        mode: segue_wire::Mode::Both,
+        rides: false,
+        encapsulation: segue_wire::Encapsulation::Segue,
+    });
+    for input in [
+        AnchorInput::Connected { conn, host: "mallory".into() },
+        AnchorInput::Signal { conn, message: FromHost::Register { version, epoch: 1 } },
+        AnchorInput::Signal { conn, message: offer },
+    ] {
+        anchor.handle(Time(1), input);
+        while anchor.poll().is_some() {}
+    }
+    let slot = anchor.paths().next().unwrap().0;
+    (anchor, slot)
+}
+
+#[test]
+fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
+    let (mut anchor, slot) = anchor_that_reads();
+    for (n, stated, counts_as) in
+        [(1, Some(ms(1)), ms(5)), (2, Some(ms(7)), ms(7)), (3, None, ms(60))]
+    {
+        let at = Time(0) + ms(100) * u64::from(n);
+        let reading = Reading {
+            at,
+            sent: n,
+            rode: 0,
+            last_sent: Some(at),
+            received: n,
+            last_received: Some(at),
+            last_heard: None,
+            run: 1,
+            k: 1,
+            t_ka: stated,
+            estimates: Estimates::default(),
+        };
+        anchor.handle(at, AnchorInput::Reading(slot, reading));
+        assert_eq!(anchor.path(slot).unwrap().keepalive(), (1, counts_as), "{stated:?}");
+        let told: Vec<_> = core::iter::from_fn(|| anchor.poll())
+            .filter_map(|output| match output {
+                AnchorOutput::SetPath(_, setup) => Some(setup.probing.t_ka),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, [counts_as], "{stated:?}");
+        assert!(anchor.deadline().is_some_and(|(due, _)| due >= at + counts_as), "{stated:?}");
+    }
 }

@@ -5,6 +5,8 @@
 #[path = "../net/mod.rs"]
 mod net;
 
+mod adaptive;
+mod agreement;
 mod hostile_peers;
 mod interfaces;
 mod lifetimes;
@@ -14,4 +16,5 @@ mod random_walk;
 mod refusals;
 mod registration;
 mod returns;
+mod scale;
 mod silent_outage;

@@ -5,11 +5,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
-use segue_keepalive::Arrival;
+use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
-use segue_tunnel::{AnchorInput, ConnId, HostInput, Interface, ProbeIn, ProbeKind};
+use segue_tunnel::{AnchorInput, ConnId, HostConfig, HostInput, Interface, ProbeIn, ProbeKind};
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION};
-use segue_wire::{FlowKey, Probe};
+use segue_wire::{FlowKey, Mode, Probe};
 
 use crate::net::{ANCHOR, Net, Way, host_config, ms};
 
@@ -63,7 +63,15 @@ fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
         slot: number(rng),
         kind: kinds[rng.below(3) as usize],
         k: rng.next_u64() as u8,
-        arrival: Arrival { probe, at: now, received: number(rng), sent_at },
+        remote: (address(rng), 5005).into(),
+        report: rng.chance(0.2),
+        arrival: Arrival {
+            probe,
+            at: now,
+            received: number(rng),
+            sent_at,
+            uncertainty: segue_clock::Span::ZERO,
+        },
     }
 }
 
@@ -78,6 +86,11 @@ fn interfaces(rng: &mut Rng) -> Vec<Interface> {
         });
     }
     some
+}
+
+fn mode(rng: &mut Rng) -> Mode {
+    let modes = [Mode::Both, Mode::Client, Mode::Reports, Mode::RoundTripLoss];
+    modes[rng.below(4) as usize]
 }
 
 fn from_anchor(rng: &mut Rng) -> FromAnchor {
@@ -95,18 +108,22 @@ fn from_anchor(rng: &mut Rng) -> FromAnchor {
             index: number(rng),
             cookie: rng.below(3),
             key: [rng.below(3) as u8; 16],
+            mode: mode(rng),
+            rides: false,
+            encapsulation: segue_wire::Encapsulation::Segue,
         }),
     }
 }
 
 fn from_host(rng: &mut Rng) -> FromHost {
-    match rng.below(8) {
+    match rng.below(9) {
         0..3 => FromHost::Register {
             version: if rng.chance(0.9) { SIGNAL_VERSION } else { rng.next_u64() as u16 },
             epoch: rng.below(4),
         },
         3 => FromHost::RemovePath { path: rng.below(20) as u8 },
         4 => FromHost::Leave,
+        5 => FromHost::Keepalive { path: rng.below(4) as u8, on: rng.chance(0.5) },
         _ => FromHost::AddPath(PathOffer {
             path: rng.below(18) as u8,
             name: pick(rng, &["wlan0", "", "\u{1b}[2J", "ß"]).into(),
@@ -114,14 +131,18 @@ fn from_host(rng: &mut Rng) -> FromHost {
             cookie: rng.below(3),
             k: rng.below(5) as u8,
             t_ka_ms: number(rng) as u16,
+            mode: mode(rng),
+            rides: false,
+            encapsulation: segue_wire::Encapsulation::Segue,
         }),
     }
 }
 
 fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
     let name = pick(rng, &LINKS);
-    let input = match rng.below(10) {
+    let input = match rng.below(11) {
         0 => HostInput::Tick,
+        9 => HostInput::Keepalive { path: name.into(), on: rng.chance(0.5) },
         1 => HostInput::Interfaces(interfaces(rng)),
         2 => return net.announce(host),
         3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR.parse().unwrap() },
@@ -161,9 +182,12 @@ fn walk(seed: u64) -> String {
     let mut net = Net::new(seed);
     net.anchor_config.max_paths = 10;
     net.anchor_config.pool_v6 = segue_tunnel::Pool::new("fd00::".parse().unwrap(), 64);
+    let source = if rng.chance(0.3) { Source::Readings } else { Source::Probes };
+    net.anchor_config.source = source;
     net.restart_anchor();
     for name in &NAMES[..2] {
-        let host = net.add_host(name, host_config(1 + rng.below(4) as u8, 20 + rng.below(200)));
+        let config = host_config(1 + rng.below(4) as u8, 20 + rng.below(200));
+        let host = net.add_host(name, HostConfig { source, ..config });
         for link in LINKS {
             net.add_link(host, link, ms(1 + rng.below(100)));
         }

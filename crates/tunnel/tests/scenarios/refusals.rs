@@ -11,7 +11,17 @@ fn register(epoch: u64) -> FromHost {
 
 fn offer(path: u8, k: u8, t_ka_ms: u16, cookie: u64) -> FromHost {
     let name = format!("if{path}");
-    FromHost::AddPath(PathOffer { path, name, index: u32::from(path), cookie, k, t_ka_ms })
+    FromHost::AddPath(PathOffer {
+        path,
+        name,
+        index: u32::from(path),
+        cookie,
+        k,
+        t_ka_ms,
+        mode: segue_wire::Mode::Both,
+        rides: false,
+        encapsulation: segue_wire::Encapsulation::Segue,
+    })
 }
 
 /// Sends a message by hand; what the anchor answers to it.

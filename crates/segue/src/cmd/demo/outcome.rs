@@ -187,16 +187,26 @@ fn path_outcome(watch: &Watch, truth: &PathTruth, course: Course) -> PathOutcome
 }
 
 fn handovers(watch: &Watch, seen: &Seen, course: Course) -> Vec<Handover> {
+    merged(&watch.host_events)
+        .iter()
+        .map(|(at, event)| handover(*at, event, watch, seen, course))
+        .collect()
+}
+
+/// The moves of flows: when each began, and the last of the events that tell of it. A direction may die a
+/// moment before the other, so that the last cause is the one that stood.
+fn merged(events: &[(f64, EventRecord)]) -> Vec<(f64, &EventRecord)> {
     let mut moves: Vec<(f64, &EventRecord)> = Vec::new();
-    for (at, event) in watch.host_events.iter().filter(|(_, event)| event.kind == "handover") {
-        let same = |(before, other): &(f64, &EventRecord)| {
-            at - before < SAME && (&other.path, &other.to) == (&event.path, &event.to)
+    for (at, event) in events.iter().filter(|(_, event)| event.kind == "handover") {
+        let same = |(began, other): &&mut (f64, &EventRecord)| {
+            at - *began < SAME && (&other.path, &other.to) == (&event.path, &event.to)
         };
-        if !moves.iter().any(same) {
-            moves.push((*at, event));
+        match moves.iter_mut().find(same) {
+            Some((_, last)) => *last = event,
+            None => moves.push((*at, event)),
         }
     }
-    moves.iter().map(|(at, event)| handover(*at, event, watch, seen, course)).collect()
+    moves
 }
 
 fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Course) -> Handover {
@@ -303,6 +313,39 @@ mod tests {
         assert!((longest_silence(&arrivals, (0.1, 0.6)) - 1.46).abs() < 1e-9);
         assert!((longest_silence(&arrivals, (0.1, 0.53)) - 0.48).abs() < 1e-9);
         assert_eq!(longest_silence(&[], (0.0, 1.0)), 0.0);
+    }
+
+    #[test]
+    fn of_two_causes_of_one_handover_the_one_that_stood_is_told() {
+        let event = |at: f64, kind: &str, to: &str, cause: &str| {
+            let record = EventRecord {
+                number: 0,
+                at_ns: 0,
+                kind: kind.into(),
+                host: String::new(),
+                path: "wifi".into(),
+                to: Some(to.into()),
+                detail: cause.into(),
+                downlink: None,
+                silent_ms: None,
+                bound_ms: None,
+                flows: None,
+                class: None,
+            };
+            (at, record)
+        };
+        let events = [
+            event(4.30, "handover", "lte", "uplink_down"),
+            event(4.31, "path_state", "lte", "down"),
+            event(4.35, "handover", "lte", "down"),
+            event(4.36, "handover", "usb", "down"),
+            event(9.00, "handover", "lte", "better"),
+        ];
+        let told: Vec<_> = merged(&events)
+            .iter()
+            .map(|(at, e)| (*at, e.to.as_deref().unwrap_or_default(), e.detail.as_str()))
+            .collect();
+        assert_eq!(told, [(4.30, "lte", "down"), (4.36, "usb", "down"), (9.00, "lte", "better")]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The client's loop.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -7,9 +8,11 @@ use segue_clock::{Span, Time};
 use segue_keepalive::Config;
 use segue_linux::clock;
 
+use super::Running;
 use super::screen::{Output, Screen};
 use super::signals::Signals;
 use super::target::Target;
+use crate::metrics::{Page, Server as Metrics};
 
 /// How to measure.
 pub struct Options {
@@ -21,6 +24,8 @@ pub struct Options {
     pub deadline: Option<Span>,
     /// How to print.
     pub output: Output,
+    /// The process around it.
+    pub running: Running,
 }
 
 /// Measures until all is sent and answered, or until interrupted.
@@ -29,6 +34,8 @@ pub struct Options {
 /// If the system refuses signals, sockets or output.
 pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
+    let metrics = options.running.told_metrics(options.output)?;
+    let scheduling = options.running.scheduling();
     let start = clock::monotonic();
     let end = options.deadline.map(|length| start + length);
     let grace = grace(&options.config);
@@ -44,6 +51,9 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
             for news in target.receive()? {
                 screen.news(now, target, &news)?;
             }
+            // Answers that wait have come, however late this process is: they go first, and what is due is
+            // judged after them.
+            let now = clock::monotonic();
             let at = match step(target, options, now, end) {
                 Step::Done => continue,
                 Step::Drain(until) => until,
@@ -60,8 +70,11 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
             wake = [wake, end.filter(|end| *end > now), Some(at)].into_iter().flatten().min();
         }
         screen.draw(now, &targets)?;
+        if let Some(metrics) = &metrics {
+            metrics.answer(|| page(&targets, &options.config));
+        }
         wake = wake.into_iter().chain(screen.deadline()).min();
-        if all_done || signals.wait(targets.iter().map(AsFd::as_fd), wake)? {
+        if all_done || wait(&signals, &targets, metrics.as_ref(), wake)? {
             break;
         }
     }
@@ -71,8 +84,28 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
             screen.news(now, target, &news)?;
         }
     }
-    screen.summary(now, grace, &targets)?;
+    screen.summary(now, grace, &targets, scheduling)?;
     Ok(exit_code(&targets))
+}
+
+fn wait(
+    signals: &Signals,
+    targets: &[Target],
+    metrics: Option<&Metrics>,
+    until: Option<Time>,
+) -> io::Result<bool> {
+    signals.wait(targets.iter().map(AsFd::as_fd).chain(metrics.map(AsFd::as_fd)), until)
+}
+
+/// The metrics.
+fn page(targets: &[Target], config: &Config) -> String {
+    let mut page = Page::default();
+    let views: Vec<_> = targets.iter().map(|target| target.view(config)).collect();
+    page.paths(&views);
+    for target in targets {
+        page.drops(&[("target", target.name.clone())], target.drops.by_reason());
+    }
+    page.text()
 }
 
 /// What a target does next.
@@ -101,7 +134,7 @@ fn step(target: &mut Target, options: &Options, now: Time, end: Option<Time>) ->
 }
 
 /// For how long an answer is waited for: the longest time-out of the measurement.
-fn grace(config: &Config) -> Span {
+pub fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
 }
 

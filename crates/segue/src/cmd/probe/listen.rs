@@ -10,18 +10,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use segue_clock::{Machine, Span, Time, Timers};
-use segue_keepalive::seq::{Order, SeqWindow};
-use segue_keepalive::{Arrival, Config, Server, ServerInput, ServerOutput};
+use anyhow::Context;
+use segue_clock::{Span, Time, Timers};
+use segue_keepalive::Config;
 use segue_linux::clock;
 use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
-use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
-use super::samples::{RttMs, Samples};
-use super::screen::{Output, drops, loss, percent, print, print_json, state_name};
-use super::shown;
+use super::endpoint::{Endpoint, LENGTH_MAX};
+use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
+use super::refusals::Refusals;
+use super::screen::{Output, print, print_json};
+use super::session::{Key, Report, Session};
 use super::signals::Signals;
+use super::target::News;
+use super::{Running, shown};
+use crate::metrics::{Page, Server as Metrics, names};
 
 /// Clients at a time; one more takes the place of the one silent for longest. So a flood of forged
 /// ones, which are heard once, does not keep out those that go on.
@@ -32,42 +37,49 @@ const IDLE: Span = Span::from_secs(60);
 const REPORT: Span = Span::from_secs(10);
 /// RTT samples kept for each client's percentiles.
 const SAMPLES_MAX: usize = 256;
+/// Clients that have metrics of their own, so that a page stays within a few megabytes.
+const METRICS_MAX: usize = 1_000;
 /// Datagrams taken before timers and signals get their turn.
 const BATCH_MAX: usize = 1_000;
 /// Bytes of receive buffer asked for: room for a burst of many clients.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Index and cookie.
-type Key = (u32, u64);
+/// What a listener does beside answering.
+pub struct Options {
+    /// Settings of each measurement.
+    pub config: Config,
+    /// How to print.
+    pub output: Output,
+    /// Who gets an answer.
+    pub guard: Guard,
+    /// Answers have the DSCP of their requests.
+    pub echo_dscp: bool,
+    /// The process around it.
+    pub running: Running,
+}
 
 struct Listener {
-    socket: TimestampedSocket,
-    key: ProbeKey,
+    end: Endpoint,
     config: Config,
     output: Output,
+    guard: Guard,
+    echo_dscp: bool,
     clients: BTreeMap<Key, Session>,
     clients_max: usize,
     ticks: Timers<Key>,
     idle: Timers<Key>,
-    drops: [u64; DropReason::ALL.len()],
-}
-
-struct Session {
-    remote: SocketAddr,
-    machine: Server,
-    window: SeqWindow,
-    samples: Samples,
-    sent: u32,
-    received: u32,
-    kernel_stamps: u32,
-    /// `received` at the last report.
-    reported: u32,
+    /// `received` of each client at the last report.
+    reported: BTreeMap<Key, u32>,
+    drops: Refusals,
+    buffer: Vec<u8>,
 }
 
 #[derive(Serialize)]
 struct Listening {
     r#type: &'static str,
     address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -75,30 +87,15 @@ struct ClientLine {
     r#type: &'static str,
     event: &'static str,
     #[serde(flatten)]
-    client: ClientReport,
+    client: Report,
 }
 
 #[derive(Serialize)]
-struct ClientReport {
-    client: String,
-    session: String,
-    state: &'static str,
-    received: u32,
-    sent: u32,
-    rtt_ms: RttMs,
-    owl_up: Option<f64>,
-    owl_down: Option<f64>,
-    transitions: u64,
-    duplicates: u64,
-    reordered: u64,
-    stamp: &'static str,
-}
-
-#[derive(Serialize)]
-struct Summary {
+struct Summary<'a> {
     r#type: &'static str,
-    clients: Vec<ClientReport>,
-    drops: BTreeMap<&'static str, u64>,
+    scheduling: &'static str,
+    clients: Vec<Report>,
+    drops: &'a BTreeMap<&'static str, u64>,
 }
 
 /// Answers until interrupted.
@@ -109,53 +106,32 @@ pub fn run(
     address: SocketAddr,
     interface: Option<&str>,
     key: ProbeKey,
-    config: Config,
-    output: Output,
+    options: Options,
 ) -> anyhow::Result<ExitCode> {
-    let mut socket = bind(address, interface)?;
-    socket.receive_stamps_only();
+    let socket = bind(address, interface)?;
     socket.set_receive_buffer(RECEIVE_BUFFER_BYTES);
+    if options.echo_dscp {
+        socket.receive_traffic_class().context("cannot learn the DSCP of requests")?;
+    }
     let signals = Signals::take()?;
+    let metrics = options.running.metrics()?;
+    let scheduling = options.running.scheduling();
+    let output = options.output;
     let address = socket.local_addr()?.to_string();
     if output.json {
-        print_json(&Listening { r#type: "listening", address })?;
+        let metrics = metrics.as_ref().map(|metrics| metrics.address().to_string());
+        print_json(&Listening { r#type: "listening", address, metrics })?;
     } else if !output.quiet {
         print(&format!("listening on {address}"))?;
     }
-    let mut listener = Listener {
-        socket,
-        key,
-        config,
-        output,
-        clients: BTreeMap::new(),
-        clients_max: CLIENTS_MAX,
-        ticks: Timers::new(),
-        idle: Timers::new(),
-        drops: [0; DropReason::ALL.len()],
-    };
-    let mut report = clock::monotonic() + REPORT;
-    loop {
-        listener.receive()?;
-        let now = clock::monotonic();
-        listener.expire(now)?;
-        if report <= now {
-            listener.report()?;
-            report = now + REPORT;
-        }
-        let timers = [listener.ticks.next(), listener.idle.next()];
-        let wake = timers.into_iter().flatten().map(|(at, _)| at).chain([report]).min();
-        if signals.wait([listener.socket.as_fd()].into_iter(), wake)? {
-            break;
-        }
-    }
-    // What came before the signal counts.
-    listener.receive()?;
-    listener.summary()?;
+    let mut listener = Listener::new(Endpoint::new(socket, key)?, options, CLIENTS_MAX);
+    listener.answer(&signals, metrics.as_ref())?;
+    listener.summary(scheduling)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Without IPv6 in the kernel, all addresses means all IPv4 addresses.
-fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocket, UdpError> {
+pub fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocket, UdpError> {
     match TimestampedSocket::bind(address, interface) {
         Err(UdpError::Io { source, .. })
             if address.ip().is_unspecified()
@@ -169,64 +145,114 @@ fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocke
 }
 
 impl Listener {
-    fn receive(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 2048];
-        for _ in 0..BATCH_MAX {
-            let Some(datagram) = self.socket.recv(&mut buffer)? else { break };
-            match self.on_datagram(&datagram, &buffer[..datagram.len])? {
-                Ok(()) => {}
-                Err(reason) => self.drops[reason as usize] += 1,
+    fn new(end: Endpoint, options: Options, clients_max: usize) -> Listener {
+        Listener {
+            end,
+            config: options.config,
+            output: options.output,
+            guard: options.guard,
+            echo_dscp: options.echo_dscp,
+            clients: BTreeMap::new(),
+            clients_max,
+            ticks: Timers::new(),
+            idle: Timers::new(),
+            reported: BTreeMap::new(),
+            drops: Refusals::default(),
+            buffer: vec![0; LENGTH_MAX],
+        }
+    }
+
+    fn answer(&mut self, signals: &Signals, metrics: Option<&Metrics>) -> io::Result<()> {
+        let mut report = clock::monotonic() + REPORT;
+        loop {
+            let until = self.receive_batch()?;
+            self.expire_after(until)?;
+            if let Some(metrics) = metrics {
+                metrics.answer(|| self.page());
+            }
+            if report <= clock::monotonic() {
+                self.report()?;
+                report = clock::monotonic() + REPORT;
+            }
+            let timers = [self.ticks.next(), self.idle.next()];
+            let wake = timers.into_iter().flatten().map(|(at, _)| at).chain([report]).min();
+            let sockets = [self.end.socket().as_fd()].into_iter();
+            if signals.wait(sockets.chain(metrics.map(AsFd::as_fd)), wake)? {
+                break;
             }
         }
+        // What came before the signal counts.
+        self.receive_batch()?;
         Ok(())
+    }
+
+    /// Takes a batch; up to which instant everything that has arrived is taken then. Later timers wait:
+    /// a request that is in the queue has come.
+    fn receive_batch(&mut self) -> io::Result<Time> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut until = None;
+        for _ in 0..BATCH_MAX {
+            let now = clock::monotonic();
+            let Some(datagram) = self.end.take(&mut buffer)? else {
+                until = Some(now);
+                break;
+            };
+            if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len])? {
+                self.drops.count(reason);
+            }
+            until = Some(datagram.at);
+        }
+        self.buffer = buffer;
+        Ok(until.unwrap_or(Time::ZERO))
     }
 
     fn on_datagram(
         &mut self,
         datagram: &Datagram,
         bytes: &[u8],
-    ) -> io::Result<Result<(), DropReason>> {
-        let (header, probe) = match check(bytes, &self.key) {
+    ) -> io::Result<Result<(), &'static str>> {
+        let source = datagram.source.ip();
+        if !self.guard.allows(source) {
+            return Ok(Err(NOT_ALLOWED));
+        }
+        let (header, probe) = match check(bytes, &self.end) {
             Ok(request) => request,
             Err(reason) => return Ok(Err(reason)),
         };
-        let key = (header.index, header.cookie);
         let now = clock::monotonic();
+        if !self.guard.admits(source, now) {
+            return Ok(Err(RATE_LIMIT));
+        }
+        let key = (header.index, header.cookie);
         if !self.clients.contains_key(&key) {
             if self.clients.len() >= self.clients_max {
                 self.forget_silent()?;
             }
-            let session = Session::new(datagram, &self.config, now, header.cookie);
+            let (remote, seed) = (datagram.source, header.cookie);
+            let session = Session::new(remote, &self.config, datagram.at, seed, SAMPLES_MAX);
             self.clients.insert(key, session);
         }
         self.idle.set(key, now + IDLE);
         let Some(session) = self.clients.get_mut(&key) else { return Ok(Ok(())) };
-        // A packet that comes twice would hide a loss in the counters, and needs one answer.
-        let order = session.window.observe(probe.seq, Some(probe.t_sc));
-        let repeated = matches!(order, Order::Duplicate | Order::Stale);
-        if !repeated {
-            session.remote = datagram.source;
-            session.received = session.received.wrapping_add(1);
-            session.kernel_stamps += u32::from(datagram.kernel_stamp);
-            let packet = session.answer(&header, &probe, datagram, &self.key);
-            // An answer that cannot be sent is lost like one that is lost later.
-            let _ = self.socket.send(&packet, datagram.source, datagram.local);
-        }
-        let arrival = Arrival { probe, at: datagram.at, received: session.received, sent_at: None };
-        session.machine.handle(now, ServerInput::Request { arrival, k: header.k });
-        self.drain(key)?;
-        Ok(if repeated { Err(DropReason::Replay) } else { Ok(()) })
+        let new = session.is_new(&probe);
+        let news = if new {
+            session.on_request(&mut self.end, datagram, (&header, &probe), self.echo_dscp)?
+        } else {
+            session.on_repeated(datagram, &header, &probe)
+        };
+        self.after(key, &news)?;
+        Ok(if new { Ok(()) } else { Err("replay") })
     }
 
-    /// Ticks what is due and forgets the silent.
-    fn expire(&mut self, now: Time) -> io::Result<()> {
-        while let Some(key) = self.ticks.pop_due(now) {
+    /// Ticks what is due, if it was due at `until`, and forgets the silent.
+    fn expire_after(&mut self, until: Time) -> io::Result<()> {
+        while let Some(key) = self.ticks.pop_due(until) {
             if let Some(session) = self.clients.get_mut(&key) {
-                session.machine.handle(now, ServerInput::Tick);
-                self.drain(key)?;
+                let news = session.tick(until);
+                self.after(key, &news)?;
             }
         }
-        while let Some(key) = self.idle.pop_due(now) {
+        while let Some(key) = self.idle.pop_due(until) {
             self.forget(key)?;
         }
         Ok(())
@@ -242,33 +268,20 @@ impl Listener {
 
     fn forget(&mut self, key: Key) -> io::Result<()> {
         self.ticks.cancel(&key);
+        self.reported.remove(&key);
         match self.clients.remove(&key) {
             Some(session) => self.tell("gone", key, &session),
             None => Ok(()),
         }
     }
 
-    fn drain(&mut self, key: Key) -> io::Result<()> {
-        let Some(session) = self.clients.get_mut(&key) else { return Ok(()) };
-        let mut changed = false;
-        while let Some(output) = session.machine.poll() {
-            match output {
-                ServerOutput::State(_) => changed = true,
-                ServerOutput::Sample(sample) => {
-                    if let Some(rtt) = sample.rtt {
-                        session.samples.push(rtt);
-                    }
-                }
-                // Asked for none.
-                ServerOutput::SendUnsolicited(_) => {}
-            }
-        }
-        match session.machine.deadline() {
-            Some((at, _)) => self.ticks.set(key, at),
+    fn after(&mut self, key: Key, news: &[News]) -> io::Result<()> {
+        let Some(session) = self.clients.get(&key) else { return Ok(()) };
+        match session.deadline() {
+            Some(at) => self.ticks.set(key, at),
             None => self.ticks.cancel(&key),
         }
-        if changed {
-            let session = &self.clients[&key];
+        if news.iter().any(|news| matches!(news, News::State(_))) {
             self.tell("state", key, session)?;
         }
         Ok(())
@@ -276,13 +289,12 @@ impl Listener {
 
     fn report(&mut self) -> io::Result<()> {
         for (key, session) in &self.clients {
-            if session.received != session.reported {
+            if self.reported.get(key) != Some(&session.received) {
                 self.tell("report", *key, session)?;
             }
         }
-        for session in self.clients.values_mut() {
-            session.reported = session.received;
-        }
+        let counts = self.clients.iter().map(|(key, session)| (*key, session.received));
+        self.reported = counts.collect();
         Ok(())
     }
 
@@ -298,11 +310,12 @@ impl Listener {
         }
     }
 
-    fn summary(&self) -> io::Result<()> {
+    fn summary(&self, scheduling: &'static str) -> io::Result<()> {
         let clients = self.clients.iter().map(|(key, session)| session.report(*key));
-        let drops = drops(&self.drops);
+        let drops = self.drops.by_reason();
         if self.output.json {
-            return print_json(&Summary { r#type: "summary", clients: clients.collect(), drops });
+            let clients = clients.collect();
+            return print_json(&Summary { r#type: "summary", scheduling, clients, drops });
         }
         print(&format!("\n--- {} clients ---", self.clients.len()))?;
         for client in clients {
@@ -313,131 +326,82 @@ impl Listener {
         }
         Ok(())
     }
+
+    /// The metrics.
+    fn page(&self) -> String {
+        let mut page = Page::default();
+        let clients = self.clients.iter().take(METRICS_MAX);
+        let views: Vec<_> = clients
+            .map(|((index, _), session)| {
+                let target = shown(session.remote);
+                session.view(
+                    vec![("target", target), ("session", format!("{index:08x}"))],
+                    &self.config,
+                )
+            })
+            .collect();
+        page.paths(&views);
+        page.one(&names::SESSIONS, self.clients.len() as f64);
+        page.drops(&[], self.drops.by_reason());
+        page.text()
+    }
 }
 
 /// The request in a datagram.
-fn check(bytes: &[u8], key: &ProbeKey) -> Result<(Header, Probe), DropReason> {
-    let header = Header::parse(bytes)?;
+pub fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
+    let header =
+        Header::parse(bytes).map_err(|error| segue_wire::DropReason::from(error).name())?;
     if header.packet_type != PacketType::Request {
-        return Err(DropReason::Type);
+        return Err(segue_wire::DropReason::Type.name());
     }
-    Ok((header, Probe::open(bytes, key)?))
-}
-
-impl Session {
-    fn new(datagram: &Datagram, config: &Config, now: Time, seed: u64) -> Session {
-        Session {
-            remote: datagram.source,
-            machine: Server::new(config.clone(), now, false),
-            window: SeqWindow::new(),
-            samples: Samples::new(SAMPLES_MAX, seed),
-            sent: 0,
-            received: 0,
-            kernel_stamps: 0,
-            reported: 0,
-        }
-    }
-
-    fn answer(
-        &mut self,
-        header: &Header,
-        request: &Probe,
-        datagram: &Datagram,
-        key: &ProbeKey,
-    ) -> [u8; Probe::PACKET_LEN] {
-        self.sent = self.sent.wrapping_add(1);
-        // Last, so that what is stamped is as close to the sending as can be.
-        let t_ss = clock::monotonic().micros32();
-        let response = Probe {
-            t_ss,
-            dt: t_ss.wrapping_sub(datagram.at.micros32()),
-            ss: self.sent,
-            r: self.received,
-            heard: 1,
-            ..*request
-        };
-        response.seal(&Header { packet_type: PacketType::Response, ..*header }, key)
-    }
-
-    fn report(&self, (index, _): Key) -> ClientReport {
-        let estimates = self.machine.estimates();
-        ClientReport {
-            client: shown(self.remote),
-            session: format!("{index:08x}"),
-            state: state_name(self.machine.state()),
-            received: self.received,
-            sent: self.sent,
-            rtt_ms: self.samples.summary(estimates),
-            owl_up: loss(estimates.up),
-            owl_down: loss(estimates.down),
-            transitions: estimates.transitions,
-            duplicates: estimates.duplicates,
-            reordered: estimates.reordered,
-            stamp: match self.kernel_stamps {
-                0 => "user",
-                n if n == self.received => "kernel",
-                _ => "mixed",
-            },
-        }
-    }
-}
-
-impl ClientReport {
-    fn text(&self) -> String {
-        let rtt = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}"));
-        format!(
-            "{} [{}] {}  rtt {} ms (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",
-            self.client,
-            self.session,
-            self.state,
-            rtt(self.rtt_ms.ewma),
-            rtt(self.rtt_ms.min),
-            rtt(self.rtt_ms.max),
-            percent(self.owl_up),
-            percent(self.owl_down),
-            self.received,
-            self.stamp
-        )
-    }
+    end.open(bytes).map_err(segue_wire::DropReason::name)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::guard::Rates;
     use super::*;
 
-    fn listener(clients_max: usize) -> Listener {
+    fn listener(clients_max: usize, guard: Guard) -> Listener {
         let socket = TimestampedSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
-        Listener {
-            socket,
-            key: ProbeKey::default(),
+        let options = Options {
             config: Config::default(),
             output: Output { json: false, quiet: true },
-            clients: BTreeMap::new(),
-            clients_max,
-            ticks: Timers::new(),
-            idle: Timers::new(),
-            drops: [0; DropReason::ALL.len()],
-        }
+            guard,
+            echo_dscp: true,
+            running: Running { metrics: None, realtime: false },
+        };
+        let end = Endpoint::new(socket, ProbeKey::default()).unwrap();
+        Listener::new(end, options, clients_max)
     }
 
-    fn request(listener: &mut Listener, index: u32, seq: u32) -> Result<(), DropReason> {
+    fn request(listener: &mut Listener, index: u32, seq: u32) -> Result<(), &'static str> {
         let header = Header { packet_type: PacketType::Request, flags: 0, k: 3, index, cookie: 1 };
         let probe = Probe { seq, t_sc: seq, ..Probe::default() };
-        let packet = probe.seal(&header, &listener.key);
+        let packet = probe.seal(&header, &ProbeKey::default());
+        let at = clock::monotonic();
         let datagram = Datagram {
             len: packet.len(),
             truncated: false,
             source: (Ipv4Addr::LOCALHOST, 9).into(),
             local: None,
-            at: clock::monotonic(),
+            at,
             kernel_stamp: false,
+            error: Span::ZERO,
+            seen: at,
+            class: None,
+            ttl: None,
         };
         listener.on_datagram(&datagram, &packet).unwrap()
     }
 
+    fn open() -> Guard {
+        Guard::new(Vec::new(), Rates::default())
+    }
+
     #[test]
     fn forged_clients_do_not_keep_out_those_that_go_on() {
-        let mut listener = listener(8);
+        let mut listener = listener(8, open());
         for round in 1..=100 {
             assert_eq!(request(&mut listener, 1, round), Ok(()), "round {round}");
             for forged in 0..5 {
@@ -447,5 +411,46 @@ mod tests {
         assert_eq!(listener.clients.len(), 8);
         assert_eq!(listener.clients[&(1, 1)].received, 100);
         assert_eq!(request(&mut listener, 2, 1), Ok(()), "a new one gets in");
+    }
+
+    #[test]
+    fn above_the_rate_nothing_is_answered_and_no_session_begins() {
+        let mut listener =
+            listener(8, Guard::new(Vec::new(), Rates { source: Some(2), total: None }));
+        assert_eq!((request(&mut listener, 1, 1), request(&mut listener, 1, 2)), (Ok(()), Ok(())));
+        assert_eq!(request(&mut listener, 2, 1), Err(RATE_LIMIT));
+        assert_eq!((listener.clients.len(), listener.clients[&(1, 1)].sent), (1, 2));
+    }
+
+    #[test]
+    fn requests_that_waited_in_the_queue_of_a_busy_process_came_in_time() {
+        let mut listener = listener(8, open());
+        let start = clock::monotonic();
+        let header =
+            Header { packet_type: PacketType::Request, flags: 0, k: 3, index: 1, cookie: 1 };
+        // A request every 20 ms for a second, and this process sees them all after that second.
+        for n in 0..50 {
+            let probe = Probe { seq: n + 1, t_sc: n + 1, t_ka_ms: 20, ..Probe::default() };
+            let packet = probe.seal(&header, &ProbeKey::default());
+            let datagram = Datagram {
+                len: packet.len(),
+                truncated: false,
+                source: (Ipv4Addr::LOCALHOST, 9).into(),
+                local: None,
+                at: start + Span::from_millis(20) * u64::from(n),
+                kernel_stamp: true,
+                error: Span::ZERO,
+                seen: start + Span::from_secs(1),
+                class: None,
+                ttl: None,
+            };
+            assert_eq!(listener.on_datagram(&datagram, &packet).unwrap(), Ok(()));
+        }
+        listener.expire_after(start + Span::from_secs(1)).unwrap();
+        let session = &listener.clients[&(1, 1)];
+        assert_eq!(session.state(), segue_keepalive::State::Up);
+        assert_eq!(session.machine().estimates().transitions, 0);
+        listener.expire_after(start + Span::from_secs(2)).unwrap();
+        assert_eq!(listener.clients[&(1, 1)].state(), segue_keepalive::State::Down);
     }
 }

@@ -1,17 +1,24 @@
 //! `segue probe`: measurement alone, without tunnels and without root.
 //!
 //! The client (`client`) sends the keepalive requests of a tunnel's path, and the listener
-//! (`listen`) answers them; the packets are those of `segue_wire::probe`. Where a tunnel's index and
+//! (`listen`) answers them; two peers (`peer`) agree on who is which. The packets are those of `segue_wire::probe`. Where a tunnel's index and
 //! cookie come from its registration, here the client draws both at random for each target and run,
 //! and the listener repeats them: they name the measurement session, so that a client that starts
 //! again is a new one, and one whose address changes is not.
 
 mod client;
+mod dscp;
+mod endpoint;
+mod guard;
 mod listen;
+mod peer;
+mod refusals;
 mod samples;
 mod screen;
+mod session;
 mod signals;
-mod target;
+pub mod stamp;
+pub(super) mod target;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -24,9 +31,14 @@ use anyhow::{Context, bail, ensure};
 use nix::net::if_::if_nameindex;
 use segue_clock::Span;
 use segue_keepalive::{Config, Tau};
-use segue_wire::ProbeKey;
+use segue_linux::thread::{Precision, prefer_precision};
+use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
 
-use crate::units;
+use crate::{metrics, units};
+
+/// The shortest and the longest UDP payload of a request.
+const PROBE_LENGTH: i64 = Probe::PACKET_LEN as i64;
+const PAYLOAD_MAX: i64 = endpoint::LENGTH_MAX as i64;
 
 /// Longest loss interval in probes.
 const LOSS_INTERVAL_MAX: i64 = 1_000_000;
@@ -36,8 +48,8 @@ const LOSS_INTERVAL_MAX: i64 = 1_000_000;
 #[command(after_help = "\
 Exit status: 0 if every target answered, 1 if one did not, 2 for any other error.")]
 pub struct Args {
-    /// Whom to measure; IPv6 addresses with a port in brackets [default port: 5005]
-    #[arg(value_name = "HOST[:PORT]", required_unless_present = "listen")]
+    /// Whom to measure; IPv6 addresses with a port in brackets [default port: 5005; STAMP: 862]
+    #[arg(value_name = "HOST[:PORT]", required_unless_present_any = ["listen", "peer"])]
     targets: Vec<String>,
     /// Answer the probes of others on this address
     #[arg(
@@ -45,10 +57,62 @@ pub struct Args {
         long,
         value_name = "ADDR[:PORT]",
         num_args = 0..=1,
-        default_missing_value = "[::]:5005",
+        default_missing_value = "[::]",
         conflicts_with_all = ["targets", "count", "deadline", "tau_rise", "tau_fall", "v4", "v6"]
     )]
     listen: Option<String>,
+    /// Measure with a peer that does the same: both ends ask, and one becomes the client
+    #[arg(long, value_name = "ADDR[:PORT]", conflicts_with_all = ["targets", "listen", "count"])]
+    peer: Option<String>,
+    /// With --peer, the address that this end uses
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "[::]:5005", requires = "peer")]
+    bind: String,
+    /// With --listen, answer only these networks
+    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', requires = "listen")]
+    allow: Vec<String>,
+    /// With --listen, answers per second to each address (IPv6: each /64)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "listen",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    rate_limit: Option<u32>,
+    /// With --listen, answers per second to all together
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "listen",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    rate_limit_total: Option<u32>,
+    /// Mark requests with this DSCP: a name (ef, af41, cs1) or a number
+    #[arg(long, value_name = "DSCP", conflicts_with = "listen", value_parser = dscp::parse)]
+    dscp: Option<u8>,
+    /// Do not give answers the DSCP of their requests
+    #[arg(long)]
+    no_dscp_echo: bool,
+    /// Bytes of UDP payload in a request and its answer, never fragmented
+    #[arg(
+        short,
+        long,
+        value_name = "BYTES",
+        default_value_t = Probe::PACKET_LEN as u16,
+        conflicts_with = "listen",
+        value_parser = clap::value_parser!(u16).range(PROBE_LENGTH..=PAYLOAD_MAX)
+    )]
+    size: u16,
+    /// Serve Prometheus metrics on this address [default: 127.0.0.1:9105]
+    #[arg(
+        long,
+        value_name = "ADDR[:PORT]",
+        num_args = 0..=1,
+        default_missing_value = ":9105"
+    )]
+    metrics: Option<String>,
+    /// Stay an ordinary thread, where the system would allow a realtime one
+    #[arg(long)]
+    no_realtime: bool,
     /// Send over this interface
     #[arg(short = 'I', long, value_name = "IFACE")]
     interface: Option<String>,
@@ -87,8 +151,9 @@ pub struct Args {
     /// Lost probes in a row that make a path down
     #[arg(short, value_name = "K", default_value = "3", value_parser = clap::value_parser!(u8).range(1..))]
     k: u8,
-    /// Authenticate probes with the 32 hexadecimal digits in this file, on both ends
-    #[arg(long, value_name = "FILE")]
+    /// Authenticate probes with the hexadecimal digits in this file, on both ends: 32, or 32 to 128 for
+    /// the HMAC of STAMP
+    #[arg(long, alias = "key-file", value_name = "FILE")]
     key: Option<PathBuf>,
     /// Print one JSON object a line
     #[arg(long)]
@@ -96,6 +161,11 @@ pub struct Args {
     /// Print the summary alone
     #[arg(short, long)]
     quiet: bool,
+    /// Speak STAMP (RFC 8762), which routers reflect too, instead of the compact probe
+    #[arg(long, conflicts_with_all = ["peer", "metrics"])]
+    stamp: bool,
+    #[command(flatten)]
+    stamp_options: stamp::Options,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "v6")]
     v4: bool,
@@ -117,32 +187,180 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = config(args)?;
+    let metrics = args.metrics.as_deref().map(metrics::address).transpose()?;
+    let running = Running { metrics, realtime: !args.no_realtime };
+    if let Some(name) = &args.interface {
+        check_interface(name)?;
+    }
+    if args.stamp {
+        return start_stamp(args, running);
+    }
     let key = match &args.key {
         Some(path) => read_key(path)?,
         None => ProbeKey::default(),
     };
-    let output = screen::Output { json: args.json, quiet: args.quiet };
-    let config = config(args)?;
-    if let Some(name) = &args.interface {
-        check_interface(name)?;
-    }
     if let Some(address) = &args.listen {
-        let address = target::listen_address(address)?;
-        return listen::run(address, args.interface.as_deref(), key, config, output);
+        return listen(args, address, key, config, running);
     }
-    let family = match (args.v4, args.v6) {
+    if let Some(name) = &args.peer {
+        return peer(args, name, key, config, running);
+    }
+    measure(args, key, config, running)
+}
+
+fn listen(
+    args: &Args,
+    address: &str,
+    key: ProbeKey,
+    config: Config,
+    running: Running,
+) -> anyhow::Result<ExitCode> {
+    let address = target::listen_address(address, TUNNEL_PORT)?;
+    let rates = guard::Rates { source: args.rate_limit, total: args.rate_limit_total };
+    let options = listen::Options {
+        config,
+        output: output(args),
+        guard: guard::Guard::new(guard::parse_allowed(&args.allow)?, rates),
+        echo_dscp: !args.no_dscp_echo,
+        running,
+    };
+    listen::run(address, args.interface.as_deref(), key, options)
+}
+
+fn peer(
+    args: &Args,
+    name: &str,
+    key: ProbeKey,
+    config: Config,
+    running: Running,
+) -> anyhow::Result<ExitCode> {
+    let interface = args.interface.as_deref();
+    let address = target::resolve(name, TUNNEL_PORT, family(args), interface)?;
+    let socket = listen::bind(target::listen_address(&args.bind, TUNNEL_PORT)?, interface)?;
+    let options = peer::Options {
+        config,
+        marks: marks(args),
+        echo_dscp: !args.no_dscp_echo,
+        keyed: args.key.is_some(),
+        deadline: args.deadline,
+        output: output(args),
+        running,
+    };
+    peer::run(socket, name, address, key, options)
+}
+
+fn measure(
+    args: &Args,
+    key: ProbeKey,
+    config: Config,
+    running: Running,
+) -> anyhow::Result<ExitCode> {
+    let (count, deadline) = (args.count, args.deadline);
+    let options = client::Options { config, count, deadline, output: output(args), running };
+    let interface = args.interface.as_deref();
+    let mut targets = Vec::new();
+    for name in &args.targets {
+        let address = target::resolve(name, TUNNEL_PORT, family(args), interface)?;
+        let target =
+            target::Target::new(name, address, interface, key, &options.config, marks(args))?;
+        targets.push(target);
+    }
+    client::run(targets, &options)
+}
+
+fn start_stamp(args: &Args, running: Running) -> anyhow::Result<ExitCode> {
+    let rate = args.rate_limit_total.unwrap_or(stamp::reflector::RATE_MAX);
+    let rates = guard::Rates { source: args.rate_limit, total: Some(rate) };
+    // The default is the length of a compact probe, of which STAMP knows nothing.
+    let size = if args.size == Probe::PACKET_LEN as u16 { 0 } else { args.size.into() };
+    let common = stamp::Common {
+        interface: args.interface.as_deref(),
+        key: args.key.as_deref().map(read_secret).transpose()?,
+        interval: args.interval,
+        k: args.k,
+        count: args.count,
+        deadline: args.deadline,
+        dscp: args.dscp,
+        size,
+        guard: guard::Guard::new(guard::parse_allowed(&args.allow)?, rates),
+        rate,
+        echo_dscp: !args.no_dscp_echo,
+        output: output(args),
+        running,
+    };
+    let port = segue_wire::stamp::PORT;
+    match &args.listen {
+        Some(address) => {
+            let address = target::listen_address(address, port)?;
+            stamp::reflect(&args.stamp_options, common, address)
+        }
+        None => stamp::measure(&args.stamp_options, &common, addresses(args, port)?),
+    }
+}
+
+/// The targets' names and addresses.
+fn addresses(args: &Args, default_port: u16) -> anyhow::Result<Vec<(String, SocketAddr)>> {
+    let interface = args.interface.as_deref();
+    let address = |name: &String| {
+        target::resolve(name, default_port, family(args), interface)
+            .map(|found| (name.clone(), found))
+    };
+    args.targets.iter().map(address).collect()
+}
+
+fn output(args: &Args) -> screen::Output {
+    screen::Output { json: args.json, quiet: args.quiet }
+}
+
+fn marks(args: &Args) -> target::Marks {
+    target::Marks { dscp: args.dscp, length: args.size.into() }
+}
+
+fn family(args: &Args) -> Option<target::Family> {
+    match (args.v4, args.v6) {
         (true, _) => Some(target::Family::V4),
         (_, true) => Some(target::Family::V6),
         _ => None,
-    };
-    let options = client::Options { config, count: args.count, deadline: args.deadline, output };
-    let mut targets = Vec::new();
-    for name in &args.targets {
-        let address = target::resolve(name, family, args.interface.as_deref())?;
-        let interface = args.interface.as_deref();
-        targets.push(target::Target::new(name, address, interface, key, &options.config)?);
     }
-    client::run(targets, &options)
+}
+
+/// The process around a measurement.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    /// Where metrics are served.
+    metrics: Option<SocketAddr>,
+    /// The thread that measures goes ahead of ordinary ones, if the system allows.
+    realtime: bool,
+}
+
+impl Running {
+    /// Starts to serve metrics, if wanted. Goes before [`Running::scheduling`], which the new thread must
+    /// not share.
+    fn metrics(self) -> anyhow::Result<Option<metrics::Server>> {
+        self.metrics.map(metrics::Server::start).transpose()
+    }
+
+    /// As [`Running::metrics`], and says where they are: the port may have been left to the system.
+    fn told_metrics(self, output: screen::Output) -> anyhow::Result<Option<metrics::Server>> {
+        let metrics = self.metrics()?;
+        if let Some(server) = &metrics {
+            screen::metrics(output, server.address())?;
+        }
+        Ok(metrics)
+    }
+
+    /// Prepares the calling thread, and says how.
+    fn scheduling(self) -> &'static str {
+        if !self.realtime {
+            return "ordinary";
+        }
+        match prefer_precision() {
+            Precision::Realtime => "realtime",
+            Precision::Nice => "nice",
+            Precision::Ordinary => "ordinary",
+        }
+    }
 }
 
 fn config(args: &Args) -> anyhow::Result<Config> {
@@ -155,8 +373,16 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     Ok(Config { k: args.k, t_ka: args.interval, n: args.loss_interval, taus, ..Config::default() })
 }
 
-/// Reads a key that nobody else may read.
+/// Reads the key of compact probes.
 fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
+    let text = read_secret(path)?;
+    parse_key(&text).with_context(|| {
+        format!("key file {} must hold 32 hexadecimal digits and nothing else", path.display())
+    })
+}
+
+/// Reads a key file that nobody else may read.
+pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("key file {name}"))?;
     let mode = file.metadata().with_context(|| format!("key file {name}"))?.permissions().mode();
@@ -164,11 +390,9 @@ fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
         bail!("key file {name} can be read by others; run: chmod 600 {name}");
     }
     let mut text = String::new();
-    // A key has 32 digits; reading stops long before a wrong file fills the memory.
+    // A key has 128 digits at most; reading stops long before a wrong file fills the memory.
     file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
-    parse_key(&text).with_context(|| {
-        format!("key file {name} must hold 32 hexadecimal digits and nothing else")
-    })
+    Ok(text)
 }
 
 /// The key in the text of a key file: 32 hexadecimal digits, with white space around them at most.

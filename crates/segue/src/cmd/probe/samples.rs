@@ -1,16 +1,74 @@
-//! RTT samples and what a summary says about them.
+//! RTT samples, how far they may be off, and what a summary says about them.
 
 use segue_clock::{Rng, Span};
+use segue_keepalive::Sample;
 use serde::Serialize;
 
-/// RTT samples of one path: count and mean exact, percentiles exact up to a number of samples and
-/// from a uniform choice of as many beyond it (Vitter's algorithm R).
+/// What is known of one path's samples.
 pub struct Samples {
+    rtt: Kept,
+    error: Kept,
+    wakeup: Kept,
+    last_error: Option<Span>,
+}
+
+/// Durations: count and mean exact, percentiles exact up to a number of them and from a uniform choice of
+/// as many beyond it (Vitter's algorithm R).
+struct Kept {
     kept: Vec<Span>,
     keep_max: usize,
     count: u64,
     sum_s: f64,
     rng: Rng,
+}
+
+/// How the stamps of one sample were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// By the kernel when the packet left; else by this process before it was sent.
+    pub tx: bool,
+    /// By the kernel when the packet arrived; else by this process when it saw it.
+    pub rx: bool,
+    /// The far end has stated its own delay; else that is not in the bound.
+    pub far: bool,
+    /// From the arrival to when this process saw it.
+    pub wakeup: Span,
+}
+
+/// Who took the stamps of one sample, in output.
+#[derive(Serialize)]
+pub struct StampNames {
+    tx: &'static str,
+    rx: &'static str,
+    far: &'static str,
+}
+
+/// A distribution in milliseconds; `None` (null) before the first value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// Median.
+    pub p50: Option<f64>,
+    /// 99 % are not larger.
+    pub p99: Option<f64>,
+    /// The largest that was kept.
+    pub max: Option<f64>,
+}
+
+impl Stamps {
+    /// All stamps of this end are the kernel's.
+    pub fn kernel(&self) -> bool {
+        self.tx && self.rx
+    }
+
+    /// In words.
+    pub fn names(&self) -> StampNames {
+        let who = |kernel| if kernel { "kernel" } else { "user" };
+        StampNames {
+            tx: who(self.tx),
+            rx: who(self.rx),
+            far: if self.far { "stated" } else { "unknown" },
+        }
+    }
 }
 
 /// RTTs in milliseconds; `None` (null) before the first sample.
@@ -33,46 +91,81 @@ pub struct RttMs {
 }
 
 impl Samples {
-    /// None yet; keeps at most `keep_max`.
+    /// None yet; keeps at most `keep_max` of each kind.
     pub fn new(keep_max: usize, seed: u64) -> Samples {
-        Samples { kept: Vec::new(), keep_max, count: 0, sum_s: 0.0, rng: Rng::new(seed) }
+        let kept = |n: u64| Kept::new(keep_max, seed.wrapping_add(n));
+        Samples { rtt: kept(0), error: kept(1), wakeup: kept(2), last_error: None }
     }
 
-    /// Takes a sample.
-    pub fn push(&mut self, rtt: Span) {
-        self.count += 1;
-        self.sum_s += rtt.as_secs_f64();
-        if self.kept.len() < self.keep_max {
-            self.kept.push(rtt);
-        } else if let Some(slot) = self.kept.get_mut(self.rng.below(self.count) as usize) {
-            *slot = rtt;
+    /// Takes a sample, if it has a round-trip time.
+    pub fn take(&mut self, sample: &Sample, stamps: Stamps) {
+        if let Some(rtt) = sample.rtt {
+            self.rtt.push(rtt);
+            self.error.push(sample.uncertainty);
+            self.last_error = Some(sample.uncertainty);
+            self.wakeup.push(stamps.wakeup);
         }
-    }
-
-    /// Mean of all, in milliseconds.
-    pub fn mean_ms(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum_s / self.count as f64 * 1e3)
     }
 
     /// The summary, with what the estimator knows.
     pub fn summary(&self, estimates: &segue_keepalive::Estimates) -> RttMs {
-        let mut sorted = self.kept.clone();
-        sorted.sort_unstable();
-        // Nearest rank: the smallest sample that is not exceeded by more than 1 − p of all.
-        let percentile = |p: f64| {
-            let rank = (p * sorted.len() as f64).ceil() as usize;
-            sorted.get(rank.saturating_sub(1)).map(|rtt| rtt.as_millis_f64())
-        };
+        let Distribution { p50, p99, .. } = self.rtt.distribution();
         let ewmas: Vec<f64> = estimates.rtt_ewma.iter().map(|s| s * 1e3).collect();
         RttMs {
             min: estimates.rtt_min.map(Span::as_millis_f64),
-            avg: self.mean_ms(),
+            avg: self.rtt.mean_ms(),
             max: estimates.rtt_max.map(Span::as_millis_f64),
             ewma: ewmas.first().copied(),
-            p50: percentile(0.5),
-            p99: percentile(0.99),
+            p50,
+            p99,
             ewmas,
         }
+    }
+
+    /// How far round-trip times may be off.
+    pub fn errors(&self) -> Distribution {
+        self.error.distribution()
+    }
+
+    /// How far the last round-trip time may be off.
+    pub fn last_error(&self) -> Option<Span> {
+        self.last_error
+    }
+
+    /// From arrivals to when this process saw them.
+    pub fn wakeups(&self) -> Distribution {
+        self.wakeup.distribution()
+    }
+}
+
+impl Kept {
+    fn new(keep_max: usize, seed: u64) -> Kept {
+        Kept { kept: Vec::new(), keep_max, count: 0, sum_s: 0.0, rng: Rng::new(seed) }
+    }
+
+    fn push(&mut self, value: Span) {
+        self.count += 1;
+        self.sum_s += value.as_secs_f64();
+        if self.kept.len() < self.keep_max {
+            self.kept.push(value);
+        } else if let Some(slot) = self.kept.get_mut(self.rng.below(self.count) as usize) {
+            *slot = value;
+        }
+    }
+
+    fn mean_ms(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum_s / self.count as f64 * 1e3)
+    }
+
+    fn distribution(&self) -> Distribution {
+        let mut sorted = self.kept.clone();
+        sorted.sort_unstable();
+        // Nearest rank: the smallest value that is not exceeded by more than 1 − p of all.
+        let percentile = |p: f64| {
+            let rank = (p * sorted.len() as f64).ceil() as usize;
+            sorted.get(rank.saturating_sub(1)).map(|value| value.as_millis_f64())
+        };
+        Distribution { p50: percentile(0.5), p99: percentile(0.99), max: percentile(1.0) }
     }
 }
 
@@ -81,15 +174,24 @@ mod tests {
     use super::*;
     use segue_keepalive::Estimates;
 
+    fn sample(rtt: Span) -> Sample {
+        let uncertainty = Span::from_micros(3);
+        let (at, seq) = (segue_clock::Time::ZERO, 0);
+        Sample { at, seq, rtt: Some(rtt), owl_up: None, owl_down: None, rtl: None, uncertainty }
+    }
+
     #[test]
     fn percentiles_are_those_of_the_nearest_rank() {
         let mut samples = Samples::new(1_000, 1);
         for ms in (1..=200).rev() {
-            samples.push(Span::from_millis(ms));
+            let wakeup = Span::from_micros(ms);
+            samples.take(&sample(Span::from_millis(ms)), Stamps { wakeup, ..Stamps::default() });
         }
         let summary = samples.summary(&Estimates::default());
         assert_eq!((summary.p50, summary.p99), (Some(100.0), Some(198.0)));
         assert!((summary.avg.unwrap() - 100.5).abs() < 1e-9);
+        assert_eq!(samples.errors().p99, Some(0.003));
+        assert_eq!((samples.wakeups().p50, samples.wakeups().max), (Some(0.1), Some(0.2)));
         assert_eq!(Samples::new(1_000, 1).summary(&Estimates::default()), RttMs::default());
     }
 
@@ -97,9 +199,9 @@ mod tests {
     fn a_long_run_is_sampled_evenly_and_within_bounds() {
         let mut samples = Samples::new(100_000, 7);
         for us in 0..400_000 {
-            samples.push(Span::from_micros(us));
+            samples.take(&sample(Span::from_micros(us)), Stamps::default());
         }
-        assert_eq!(samples.kept.len(), 100_000);
+        assert_eq!(samples.rtt.kept.len(), 100_000);
         let p50 = samples.summary(&Estimates::default()).p50.unwrap();
         assert!((p50 - 200.0).abs() < 5.0, "median {p50} ms of 0 to 400 ms");
     }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Counted, Sample, State};
-use segue_wire::DropReason;
+use segue_keepalive::{Counted, Estimates, Sample, State};
 use serde::Serialize;
 
-use super::samples::RttMs;
+use super::samples::{Distribution, RttMs, StampNames};
 use super::shown;
 use super::target::{News, Target};
 
@@ -48,6 +48,10 @@ struct SampleLine<'a> {
     owl_down: Option<f64>,
     rtl: Option<f64>,
     stamp: &'static str,
+    /// How far `rtt_ms` may be off.
+    error_ms: f64,
+    stamps: StampNames,
+    wakeup_ms: f64,
 }
 
 #[derive(Serialize)]
@@ -64,17 +68,21 @@ struct EventLine<'a> {
 #[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
+    scheduling: &'static str,
     targets: Vec<TargetSummary<'a>>,
 }
 
+/// A target in a summary.
 #[derive(Serialize)]
-struct TargetSummary<'a> {
+pub struct TargetSummary<'a> {
     target: &'a str,
     address: String,
     sent: u32,
     received: u32,
     in_flight: u32,
     rtt_ms: RttMs,
+    error_ms: Distribution,
+    wakeup_ms: Distribution,
     owl_up: Option<f64>,
     owl_down: Option<f64>,
     rtl: Option<f64>,
@@ -88,7 +96,7 @@ struct TargetSummary<'a> {
     duplicates: u64,
     reordered: u64,
     stamp: &'static str,
-    drops: BTreeMap<&'static str, u64>,
+    drops: &'a BTreeMap<&'static str, u64>,
 }
 
 /// Packets of one direction between the first and the last exchange.
@@ -105,6 +113,11 @@ impl Screen {
         Screen { output, live, lines: 0, drawn: None, start }
     }
 
+    /// As [`Screen::new`], without live lines.
+    pub fn lines(output: Output, start: Time) -> Screen {
+        Screen { output, live: false, lines: 0, drawn: None, start }
+    }
+
     /// When the live lines want to be drawn again.
     pub fn deadline(&self) -> Option<Time> {
         self.live.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
@@ -115,8 +128,22 @@ impl Screen {
         if self.output.quiet || self.live {
             return Ok(());
         }
+        let (name, estimates) = (target.name.as_str(), target.machine().estimates());
+        self.tell(now, name, estimates, news)
+    }
+
+    /// Tells what there is to tell of a path, in lines.
+    pub fn tell(
+        &self,
+        now: Time,
+        name: &str,
+        estimates: &Estimates,
+        news: &News,
+    ) -> io::Result<()> {
+        if self.output.quiet {
+            return Ok(());
+        }
         let at_s = |at: Time| at.since(self.start).as_secs_f64();
-        let name = target.name.as_str();
         let event = |state, error: Option<String>| EventLine {
             r#type: if error.is_none() { "state" } else { "error" },
             target: name,
@@ -125,28 +152,25 @@ impl Screen {
             error,
         };
         match (news, self.output.json) {
-            (News::Sample(sample, kernel), true) => print_json(&SampleLine {
+            (News::Sample(sample, stamps), true) => print_json(&SampleLine {
                 r#type: "sample",
                 target: name,
                 at_s: at_s(sample.at),
                 seq: sample.seq,
                 rtt_ms: sample.rtt.map(Span::as_millis_f64),
-                rtt_ewma_ms: target
-                    .machine()
-                    .estimates()
-                    .rtt_ewma
-                    .iter()
-                    .map(|s| s * 1e3)
-                    .collect(),
+                rtt_ewma_ms: estimates.rtt_ewma.iter().map(|s| s * 1e3).collect(),
                 owl_up: sample.owl_up,
                 owl_down: sample.owl_down,
                 rtl: sample.rtl,
-                stamp: if *kernel { "kernel" } else { "user" },
+                stamp: if stamps.kernel() { "kernel" } else { "user" },
+                error_ms: sample.uncertainty.as_millis_f64(),
+                stamps: stamps.names(),
+                wakeup_ms: stamps.wakeup.as_millis_f64(),
             }),
             (News::Sample(sample, _), false) => print(&sample_text(name, sample)),
             (News::State(state), true) => print_json(&event(Some(state_name(*state)), None)),
             (News::State(state), false) => print(&format!("{name}: {}", state_name(*state))),
-            (News::Unsendable(error), true) => print_json(&event(None, Some(error.to_string()))),
+            (News::Unsendable(error), true) => print_json(&event(None, Some(error.clone()))),
             (News::Unsendable(error), false) => print(&format!("{name}: cannot send: {error}")),
         }
     }
@@ -171,13 +195,19 @@ impl Screen {
 
     /// Prints the summary. Requests younger than `grace` may still be answered while the path is up, and
     /// count neither as answered nor as lost.
-    pub fn summary(&mut self, now: Time, grace: Span, targets: &[Target]) -> io::Result<()> {
+    pub fn summary(
+        &mut self,
+        now: Time,
+        grace: Span,
+        targets: &[Target],
+        scheduling: &'static str,
+    ) -> io::Result<()> {
         // The live lines stay on the terminal; they should not contradict the summary.
         self.drawn = None;
         self.draw(now, targets)?;
         let all: Vec<_> = targets.iter().map(|target| summary(target, now - grace)).collect();
         if self.output.json {
-            return print_json(&Summary { r#type: "summary", targets: all });
+            return print_json(&Summary { r#type: "summary", scheduling, targets: all });
         }
         for target in &all {
             print(&target.text())?;
@@ -186,7 +216,8 @@ impl Screen {
     }
 }
 
-fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
+/// What a summary says of a target, where requests from after `since` may still be answered.
+pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
     let estimates = target.machine().estimates();
     // On a path that is down nothing is waited for.
     let in_flight = match target.machine().state() {
@@ -202,6 +233,8 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         received,
         in_flight,
         rtt_ms: target.samples.summary(estimates),
+        error_ms: target.samples.errors(),
+        wakeup_ms: target.samples.wakeups(),
         owl_up: loss(estimates.up),
         owl_down: loss(estimates.down),
         rtl: loss(Counted { sent: judged.into(), received: received.into() }),
@@ -219,7 +252,7 @@ fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
             n if n == u64::from(received) => "kernel",
             _ => "mixed",
         },
-        drops: drops(&target.drops),
+        drops: target.drops.by_reason(),
     }
 }
 
@@ -228,7 +261,8 @@ fn packets(counted: Counted) -> Packets {
 }
 
 impl TargetSummary<'_> {
-    fn text(&self) -> String {
+    /// In lines.
+    pub fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
         text += &format!("{} sent, {} received", self.sent, self.received);
         if self.in_flight > 0 {
@@ -244,7 +278,7 @@ impl TargetSummary<'_> {
             self.duplicates,
             self.reordered
         );
-        for (reason, count) in &self.drops {
+        for (reason, count) in self.drops {
             text += &format!(", {count} refused ({reason})");
         }
         let rtt = &self.rtt_ms;
@@ -257,6 +291,14 @@ impl TargetSummary<'_> {
                 values.join("/"),
                 self.stamp
             );
+            let of = |d: &Distribution| {
+                [d.p50, d.p99].map(|v| v.map_or("-".into(), |ms| format!("{ms:.3}"))).join("/")
+            };
+            text += &format!(
+                "\nerror at most p50/p99 = {} ms, wake-up p50/p99 = {} ms",
+                of(&self.error_ms),
+                of(&self.wakeup_ms)
+            );
         }
         text
     }
@@ -265,7 +307,8 @@ impl TargetSummary<'_> {
 fn sample_text(name: &str, sample: &Sample) -> String {
     let mut text = format!("{name}: seq={}", sample.seq);
     if let Some(rtt) = sample.rtt {
-        text += &format!(" rtt={:.3} ms", rtt.as_millis_f64());
+        let error = sample.uncertainty.as_millis_f64();
+        text += &format!(" rtt={:.3} ms ±{error:.3}", rtt.as_millis_f64());
     }
     let losses = [("up", sample.owl_up), ("down", sample.owl_down), ("both ways", sample.rtl)];
     for (way, loss) in losses {
@@ -282,10 +325,11 @@ fn live_text(target: &Target) -> String {
     let averages: Vec<String> =
         estimates.rtt_ewma.iter().map(|s| format!("{:.1}", s * 1e3)).collect();
     let mut text = format!(
-        "{}  {}  rtt {} ms (ewma {})  loss up {} down {} both ways {}  {}/{}",
+        "{}  {}  rtt {} ms ±{} (ewma {})  loss up {} down {} both ways {}  {}/{}",
         target.name,
         state_name(target.machine().state()),
         ms(estimates.rtt_last),
+        target.samples.last_error().map_or("-".into(), |s| format!("{:.3}", s.as_millis_f64())),
         if averages.is_empty() { "-".into() } else { averages.join(", ") },
         percent(estimates.owl_up.first().copied()),
         percent(estimates.owl_down.first().copied()),
@@ -294,7 +338,7 @@ fn live_text(target: &Target) -> String {
         target.sent
     );
     if let Some(error) = &target.error {
-        text += &format!("  cannot send: {}", error.kind());
+        text += &format!("  cannot send: {}", target.reason(error));
     }
     text
 }
@@ -303,12 +347,6 @@ fn live_text(target: &Target) -> String {
 pub fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
     (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
-}
-
-/// The reasons that occurred, with how often.
-pub fn drops(counts: &[u64; DropReason::ALL.len()]) -> BTreeMap<&'static str, u64> {
-    let counted = DropReason::ALL.iter().zip(counts);
-    counted.filter(|(_, count)| **count > 0).map(|(reason, n)| (reason.name(), *n)).collect()
 }
 
 /// A share in per cent.
@@ -322,6 +360,22 @@ pub fn state_name(state: State) -> &'static str {
         State::Starting => "starting",
         State::Up => "up",
         State::Down => "down",
+    }
+}
+
+/// Tells where metrics are served.
+pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Line {
+        r#type: &'static str,
+        address: String,
+    }
+    match output {
+        Output { json: true, .. } => {
+            print_json(&Line { r#type: "metrics", address: address.to_string() })
+        }
+        Output { quiet: true, .. } => Ok(()),
+        _ => print(&format!("metrics on http://{address}/metrics")),
     }
 }
 

@@ -10,15 +10,20 @@ use nix::net::if_::if_nametoindex;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Request, Sample, State};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, TimestampedSocket};
-use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey, TUNNEL_PORT, header};
+use segue_linux::udp::{Datagram, TimestampedSocket, path_mtu};
+use segue_wire::{DropReason, Header, PacketType, ProbeKey, header};
 
+use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, ROUNDING, far_delay};
 use super::random;
-use super::samples::Samples;
+use super::refusals::Refusals;
+use super::samples::{Samples, Stamps};
+use crate::metrics::View;
 
 /// Requests that are remembered; an answer to an older one is not believed.
 const REMEMBERED_MAX: usize = 65_536;
 
+/// Datagrams taken before timers and signals get their turn.
+pub const BATCH_MAX: usize = 1_000;
 /// RTT samples that are kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 
@@ -33,12 +38,21 @@ pub enum Family {
 
 /// What a target has to tell.
 pub enum News {
-    /// An answer, and whether both of its stamps on this end are the kernel's.
-    Sample(Sample, bool),
+    /// A probe that brought new values, and how its stamps were taken.
+    Sample(Sample, Stamps),
     /// The path's state changed.
     State(State),
-    /// Requests cannot be sent.
-    Unsendable(io::Error),
+    /// Requests cannot be sent, and why.
+    Unsendable(String),
+}
+
+/// How requests look; by default as short as can be, without a mark.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Marks {
+    /// DSCP; `None` leaves it to the system.
+    pub dscp: Option<u8>,
+    /// Bytes of UDP payload; at least those of a probe.
+    pub length: usize,
 }
 
 /// One target.
@@ -56,12 +70,15 @@ pub struct Target {
     /// Answers, each counted once.
     pub received: u32,
     /// Datagrams that are no answers.
-    pub drops: [u64; DropReason::ALL.len()],
+    pub drops: Refusals,
     /// The last error of sending, until a request leaves again.
     pub error: Option<io::Error>,
-    socket: TimestampedSocket,
+    /// What its packets go through.
+    pub end: Endpoint,
     header: Header,
-    key: ProbeKey,
+    /// Bytes of a request.
+    length: usize,
+    buffer: Vec<u8>,
     machine: Client,
     requests: VecDeque<Sent>,
     last_sent: Time,
@@ -77,8 +94,10 @@ struct Sent {
     /// The socket's number of it; `None` if the kernel refused it.
     id: Option<u32>,
     at: Time,
-    /// When it really left, once the kernel has told.
-    left: Option<Time>,
+    /// How long after that the kernel had it.
+    within: Span,
+    /// When it really left, once the kernel has told, and how far that may be off.
+    left: Option<(Time, Span)>,
     answered: bool,
 }
 
@@ -93,12 +112,31 @@ impl Target {
         interface: Option<&str>,
         key: ProbeKey,
         config: &Config,
+        marks: Marks,
     ) -> anyhow::Result<Target> {
         let any: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
+        Target::over(socket, name, address, key, config, marks)
+    }
+
+    /// As [`Target::new`], over a socket that is there.
+    ///
+    /// # Errors
+    /// If the system does not know an option of the socket.
+    pub fn over(
+        socket: TimestampedSocket,
+        name: &str,
+        address: SocketAddr,
+        key: ProbeKey,
+        config: &Config,
+        marks: Marks,
+    ) -> anyhow::Result<Target> {
+        if let Some(dscp) = marks.dscp {
+            socket.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
+        }
         let [a, b, c, d, cookie @ .., _, _, _, _] = random().context("/dev/urandom")?;
         let index = u32::from_be_bytes([a, b, c, d]).max(1);
         let cookie = u64::from_be_bytes(cookie).max(1);
@@ -111,11 +149,12 @@ impl Target {
             kernel_stamps: 0,
             sent: 0,
             received: 0,
-            drops: [0; DropReason::ALL.len()],
+            drops: Refusals::default(),
             error: None,
-            socket,
+            end: Endpoint::new(socket, key).context("cannot forbid fragments")?,
             header,
-            key,
+            length: marks.length,
+            buffer: vec![0; LENGTH_MAX],
             machine: Client::new(config.clone(), clock::monotonic(), cookie),
             requests: VecDeque::new(),
             last_sent: Time::ZERO,
@@ -123,6 +162,24 @@ impl Target {
             ended: false,
             news: Vec::new(),
         })
+    }
+
+    /// What metrics say of it.
+    pub fn view<'a>(&'a self, config: &'a Config) -> View<'a> {
+        View {
+            labels: vec![("target", self.name.clone())],
+            estimates: self.machine.estimates(),
+            taus: &config.taus,
+            state: self.machine.state(),
+            sent: self.sent.into(),
+            received: self.received.into(),
+            uncertainty: self.samples.last_error(),
+        }
+    }
+
+    /// What names its session.
+    pub fn key(&self) -> (u32, u64) {
+        (self.header.index, self.header.cookie)
     }
 
     /// The measurement.
@@ -148,6 +205,11 @@ impl Target {
         self.ended = true;
     }
 
+    /// Requests leave again.
+    pub fn resume(&mut self) {
+        self.ended = false;
+    }
+
     /// When to call [`Target::tick`].
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline().map(|(at, _)| at)
@@ -165,37 +227,64 @@ impl Target {
     pub fn settle(&mut self, now: Time, grace: Span) -> Vec<News> {
         let mut last = self.requests.iter().rev().take(self.k.into());
         if self.sent > 0 && last.all(|sent| !sent.answered && sent.at + grace <= now) {
-            self.machine.handle(now, ClientInput::Tick);
-            self.drain(false);
+            // Ticks ceased with the requests, which the machine excuses as a busy host's. Ticks on time
+            // show what it would find if nothing more came.
+            let mut at = now;
+            while self.machine.state() != State::Down && at <= now + grace * 4 {
+                self.machine.handle(at, ClientInput::Tick);
+                self.drain(false);
+                at = self.deadline().map_or(now + grace * 5, |next| next.max(at));
+            }
         }
         std::mem::take(&mut self.news)
     }
 
-    /// Takes everything that has arrived.
+    /// Takes what has arrived, a batch at most.
     ///
     /// # Errors
     /// If the socket is broken.
     pub fn receive(&mut self) -> io::Result<Vec<News>> {
-        let mut buffer = [0; 2048];
-        loop {
-            let datagram = self.socket.recv(&mut buffer)?;
-            // A request's stamp is queued before its answer can be: for this answer it is here, if it
-            // comes at all. An answer may have set off the next request, so each one asks again.
-            while let Some(stamp) = self.socket.tx_stamp()? {
-                let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
-                if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                    sent.left = Some(stamp.at);
-                }
-            }
-            let Some(datagram) = datagram else { break };
-            if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len]) {
-                self.drops[reason as usize] += 1;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..BATCH_MAX {
+            let Some(datagram) = self.take(&mut buffer)? else { break };
+            let news = self.on_datagram(&datagram, &buffer[..datagram.len]);
+            if let Err(reason) = news {
+                self.drops.count(reason.name());
             }
         }
+        self.buffer = buffer;
         Ok(std::mem::take(&mut self.news))
     }
 
-    fn on_datagram(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), DropReason> {
+    /// Takes the next datagram, and the transmit stamps that are there.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
+        let datagram = self.end.take(buffer)?;
+        // A request's stamp is queued before its answer can be: for this answer it is here, if it
+        // comes at all. An answer may have set off the next request, so each one asks again.
+        while let Some(stamp) = self.end.left()? {
+            let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
+            if let Some(sent) = self.requests.iter_mut().rev().find(find) {
+                // The first is the request's own. Where a program in the kernel turns it round on this
+                // machine (veth), the response that it becomes is stamped under its name too.
+                sent.left.get_or_insert((stamp.at, stamp.error));
+            }
+        }
+        Ok(datagram)
+    }
+
+    /// What there is to tell since the last time.
+    pub fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn on_datagram(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), DropReason> {
         let header = Header::parse(bytes)?;
         if header.packet_type != PacketType::Response {
             return Err(DropReason::Type);
@@ -206,7 +295,7 @@ impl Target {
         if header.cookie != self.header.cookie {
             return Err(DropReason::Cookie);
         }
-        let probe = Probe::open(bytes, &self.key)?;
+        let (_, probe) = self.end.open(bytes)?;
         if header.flags & header::flags::RESPONSE_UNSOLICITED != 0 {
             return Err(DropReason::Type);
         }
@@ -218,19 +307,30 @@ impl Target {
             self.received = self.received.wrapping_add(1);
         }
         sent.answered = true;
-        let sent_at = sent.left.filter(|left| *left <= datagram.at);
-        let arrival = Arrival { probe, at: datagram.at, received: self.received, sent_at };
-        let kernel = datagram.kernel_stamp && sent_at.is_some();
+        let left = sent.left.filter(|(at, _)| *at <= datagram.at);
+        let far = far_delay(probe.heard);
+        let stamps = Stamps {
+            tx: left.is_some(),
+            rx: datagram.kernel_stamp,
+            far: far.is_some(),
+            wakeup: datagram.seen.since(datagram.at),
+        };
+        let own = left.map_or(sent.within, |(_, error)| error);
+        let arrival = Arrival {
+            probe,
+            at: datagram.at,
+            received: self.received,
+            sent_at: left.map(|(at, _)| at),
+            uncertainty: own + datagram.error + far.unwrap_or(Span::ZERO) + ROUNDING,
+        };
         self.machine.handle(clock::monotonic(), ClientInput::Response(arrival));
         let before = self.news.len();
         self.drain(true);
         for news in &mut self.news[before..] {
-            if let News::Sample(sample, stamp) = news {
-                *stamp = kernel;
-                self.kernel_stamps += u64::from(kernel);
-                if let Some(rtt) = sample.rtt {
-                    self.samples.push(rtt);
-                }
+            if let News::Sample(sample, taken) = news {
+                *taken = stamps;
+                self.kernel_stamps += u64::from(stamps.kernel());
+                self.samples.take(sample, stamps);
             }
         }
         Ok(())
@@ -242,28 +342,30 @@ impl Target {
                 ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
                 ClientOutput::SendRequest(_) | ClientOutput::Heard(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
-                ClientOutput::Sample(sample) => self.news.push(News::Sample(sample, false)),
+                ClientOutput::Sample(sample) => {
+                    self.news.push(News::Sample(sample, Stamps::default()));
+                }
             }
         }
     }
 
     fn send(&mut self, request: &Request) {
         self.sent = self.sent.wrapping_add(1);
-        let now = clock::monotonic();
         let mut probe = request.probe;
-        probe.heard = u16::from(self.machine.heard());
+        probe.heard = self.end.heard(self.machine.heard());
         probe.sc = self.sent;
+        let envelope = Envelope { to: self.address, from: None, class: None, length: self.length };
+        let now = clock::monotonic();
         probe.t_sc = now.micros32();
         // Before the first response there is nothing that was held.
         probe.dt = match probe.t_ss {
             0 => 0,
             _ => probe.t_sc.wrapping_sub(request.held_since),
         };
-        let result = self.socket.send(&probe.seal(&self.header, &self.key), self.address, None);
-        let id = match result {
-            Ok(id) => {
+        let given = match self.end.send(&self.header, &probe, now, envelope) {
+            Ok(given) => {
                 self.error = None;
-                Some(id)
+                Some(given)
             }
             Err(error) => {
                 self.on_send_error(error);
@@ -273,24 +375,44 @@ impl Target {
         if self.requests.len() == REMEMBERED_MAX {
             self.requests.pop_front();
         }
-        let sent = Sent { seq: probe.seq, id, at: now, left: None, answered: false };
-        self.requests.push_back(sent);
+        self.requests.push_back(Sent {
+            seq: probe.seq,
+            id: given.map(|given| given.id),
+            at: now,
+            within: given.map_or(Span::ZERO, |given| given.within),
+            left: None,
+            answered: false,
+        });
         self.last_sent = now;
     }
 
     /// What does not leave is lost like what is lost later; the reason is told once.
     fn on_send_error(&mut self, error: io::Error) {
-        let known = self.error.as_ref().is_some_and(|e| e.kind() == error.kind());
+        let code = error.raw_os_error();
+        let known = self.error.as_ref().is_some_and(|last| last.raw_os_error() == code);
         if !known && error.kind() != ErrorKind::WouldBlock {
-            self.news.push(News::Unsendable(io::Error::from(error.kind())));
+            self.news.push(News::Unsendable(self.reason(&error)));
         }
         self.error = Some(error);
+    }
+
+    /// An error of sending in words.
+    pub fn reason(&self, error: &io::Error) -> String {
+        let headers = if self.address.is_ipv4() { 28 } else { 48 };
+        match (error.raw_os_error(), path_mtu(self.address)) {
+            (Some(libc::EMSGSIZE), Ok(mtu)) => format!(
+                "a request of {} bytes is too long for the path, which takes {} (MTU {mtu})",
+                self.length,
+                mtu.saturating_sub(headers)
+            ),
+            _ => error.kind().to_string(),
+        }
     }
 }
 
 impl AsFd for Target {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.end.socket().as_fd()
     }
 }
 
@@ -300,10 +422,11 @@ impl AsFd for Target {
 /// One line that names the host.
 pub fn resolve(
     text: &str,
+    default_port: u16,
     family: Option<Family>,
     interface: Option<&str>,
 ) -> anyhow::Result<SocketAddr> {
-    let (host, port) = split(text)?;
+    let (host, port) = split(text, default_port)?;
     let wanted = |address: &SocketAddr| match family {
         Some(Family::V4) => address.is_ipv4(),
         Some(Family::V6) => address.is_ipv6(),
@@ -333,8 +456,8 @@ pub fn resolve(
 ///
 /// # Errors
 /// One line that shows what an address looks like.
-pub fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
-    let (host, port) = split(text)?;
+pub fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
+    let (host, port) = split(text, default_port)?;
     let host = if host.is_empty() { "::" } else { host };
     let ip: IpAddr = host.parse().map_err(|_| {
         anyhow!("{text} is no address to listen on; examples: [::]:5005, 192.0.2.1")
@@ -342,7 +465,7 @@ pub fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(ip, port))
 }
 
-fn split(text: &str) -> anyhow::Result<(&str, u16)> {
+fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) =
             rest.split_once(']').with_context(|| format!("{text}: the bracket does not close"))?;
@@ -356,7 +479,7 @@ fn split(text: &str) -> anyhow::Result<(&str, u16)> {
         }
     };
     let port = match port {
-        Some("") => Some(TUNNEL_PORT),
+        Some("") => Some(default_port),
         Some(digits) => digits.parse().ok(),
         None => None,
     };
@@ -366,6 +489,7 @@ fn split(text: &str) -> anyhow::Result<(&str, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use segue_wire::TUNNEL_PORT;
 
     #[test]
     fn hosts_and_ports_are_told_apart() {
@@ -378,23 +502,23 @@ mod tests {
             ("[2001:db8::1]", "2001:db8::1", 5005),
             ("[2001:db8::1]:7", "2001:db8::1", 7),
         ] {
-            assert_eq!(split(text).unwrap(), (host, port), "{text}");
+            assert_eq!(split(text, TUNNEL_PORT).unwrap(), (host, port), "{text}");
         }
         for text in ["[::1", "host:", "host:x", "host:65536", "[::1]x", "[::1]:-1"] {
-            assert!(split(text).is_err(), "{text}");
+            assert!(split(text, TUNNEL_PORT).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_listener_may_leave_out_the_address_or_the_port() {
-        assert_eq!(listen_address(":7").unwrap(), "[::]:7".parse().unwrap());
-        assert_eq!(listen_address("192.0.2.1").unwrap(), "192.0.2.1:5005".parse().unwrap());
-        assert!(listen_address("anchor.example:7").is_err());
+        assert_eq!(listen_address(":7", 5005).unwrap(), "[::]:7".parse().unwrap());
+        assert_eq!(listen_address("192.0.2.1", 5005).unwrap(), "192.0.2.1:5005".parse().unwrap());
+        assert!(listen_address("anchor.example:7", 5005).is_err());
     }
 
     #[test]
     fn a_host_of_the_other_family_is_refused_by_name() {
-        let error = resolve("127.0.0.1", Some(Family::V6), None).unwrap_err();
+        let error = resolve("127.0.0.1", 5005, Some(Family::V6), None).unwrap_err();
         assert_eq!(error.to_string(), "127.0.0.1 has no IPv6 address");
     }
 }

@@ -1,0 +1,24 @@
+//! What an answered probe costs on this machine: Table 2 of paper 1, run side by side.
+//!
+//! One generator sends the same requests to each way of answering them ([`Responder`]), from a SIP
+//! server to XDP, over a virtual wire between two network namespaces, all on one processor.
+//! [`probes::run`] makes the table, [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). What is
+//! measured, and how softirqs are charged, stands in `docs/bench.md`.
+//!
+//! Everything needs root. Namespaces are called `segue-bench…` and go when a bench ends.
+
+mod account;
+mod error;
+mod generator;
+pub mod probes;
+mod protocol;
+mod raw;
+mod responder;
+mod rows;
+mod sending;
+mod skel;
+mod world;
+
+pub use error::BenchError;
+pub use responder::Responder;
+pub use rows::{Bar, Quantity, RawRow, Report, Row, Sending, Skipped};

@@ -1,0 +1,137 @@
+//! The ways of answering a probe.
+
+mod kernel;
+mod process;
+mod state;
+mod user;
+mod xsk;
+
+use std::fmt;
+use std::str::FromStr;
+
+use nix::unistd::Pid;
+use serde::Serialize;
+
+use crate::BenchError;
+use crate::protocol::Format;
+use crate::world::{Hook, World};
+
+/// A way of answering probes, from the dearest to the cheapest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "&'static str")]
+pub enum Responder {
+    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`). It keeps no state and checks
+    /// nothing: the least that SIP can cost.
+    Sip,
+    /// A Java program over UDP that does what [`Responder::Syscall`] does.
+    Java,
+    /// One socket, one system call for each packet in and out; MAC checked, counters, RTT, loss.
+    Syscall,
+    /// The same with recvmmsg and sendmmsg.
+    Batched,
+    /// The same on frames of an AF_XDP socket (copy mode).
+    AfXdp,
+    /// Segue's eBPF datapath at TC.
+    Tc,
+    /// Segue's eBPF datapath with its XDP program attached.
+    Xdp,
+    /// A program that sends the request back as it came, and knows nothing of it: the floor.
+    XdpBare,
+}
+
+impl Responder {
+    /// All of them.
+    pub const ALL: [Responder; 8] = [
+        Responder::Sip,
+        Responder::Java,
+        Responder::Syscall,
+        Responder::Batched,
+        Responder::AfXdp,
+        Responder::Tc,
+        Responder::Xdp,
+        Responder::XdpBare,
+    ];
+
+    /// Its name in options and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Responder::Sip => "sip",
+            Responder::Java => "java",
+            Responder::Syscall => "syscall",
+            Responder::Batched => "batched",
+            Responder::AfXdp => "af_xdp",
+            Responder::Tc => "tc",
+            Responder::Xdp => "xdp",
+            Responder::XdpBare => "xdp-bare",
+        }
+    }
+
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Responder::Sip => Format::Sip,
+            Responder::XdpBare => Format::Echo,
+            _ => Format::Probe,
+        }
+    }
+
+    /// Where it meets requests: the baseline drops them at the same place.
+    pub(crate) fn hook(self) -> Hook {
+        match self {
+            Responder::AfXdp | Responder::Xdp | Responder::XdpBare => Hook::Xdp,
+            _ => Hook::Tc,
+        }
+    }
+
+    /// Whether it can take frames of the raw generator.
+    pub(crate) fn takes_raw_frames(self) -> bool {
+        matches!(self, Responder::Xdp | Responder::XdpBare)
+    }
+
+    /// Starts it at the far end, for paths 0 to `paths` − 1.
+    pub(crate) fn start(self, world: &World, paths: u32) -> Result<Box<dyn Running>, BenchError> {
+        Ok(match self {
+            Responder::Sip => Box::new(process::sip(world)?),
+            Responder::Java => Box::new(process::java(world, paths)?),
+            Responder::Syscall => Box::new(user::one_by_one(world, paths)?),
+            Responder::Batched => Box::new(user::batched(world, paths)?),
+            Responder::AfXdp => Box::new(xsk::start(world, paths)?),
+            Responder::Tc => Box::new(kernel::segue(world, paths, segue_datapath::ebpf::Xdp::Off)?),
+            Responder::Xdp => Box::new(kernel::segue(world, paths, segue_datapath::ebpf::Xdp::On)?),
+            Responder::XdpBare => Box::new(kernel::reflector(world)?),
+        })
+    }
+}
+
+impl From<Responder> for &'static str {
+    fn from(responder: Responder) -> &'static str {
+        responder.name()
+    }
+}
+
+impl fmt::Display for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Responder {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Responder, String> {
+        Responder::ALL.into_iter().find(|r| r.name() == name).ok_or_else(|| {
+            let names = Responder::ALL.map(Responder::name).join(", ");
+            format!("{name:?} is none of {names}")
+        })
+    }
+}
+
+/// A responder that runs; it ends when dropped.
+pub(crate) trait Running {
+    /// Processes of its own, whose time counts.
+    fn processes(&self) -> Vec<Pid> {
+        Vec::new()
+    }
+    /// Called about once a second.
+    fn heartbeat(&mut self) {}
+}

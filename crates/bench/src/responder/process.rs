@@ -1,0 +1,77 @@
+//! Responders that are programs of their own.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use super::Running;
+use crate::BenchError;
+use crate::error::system;
+use crate::protocol::{FAR, SERVICE_PORT};
+use crate::world::World;
+
+const SCENARIO: &str = include_str!("../assets/message.xml");
+const REFLECTOR: &str = include_str!("../assets/Reflector.java");
+
+/// A child in the far namespace; ended when dropped.
+pub(super) struct Process {
+    child: Child,
+    /// What it reads, and its working directory.
+    _files: TempDir,
+}
+
+impl Running for Process {
+    fn processes(&self) -> Vec<Pid> {
+        vec![Pid::from_raw(self.child.id() as i32)]
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Debian's `sipp` as a server with a scenario that answers MESSAGE.
+pub(super) fn sip(world: &World) -> Result<Process, BenchError> {
+    let files = with_file("message.xml", SCENARIO)?;
+    let mut command = world.far.command("sipp");
+    command.args(["-sf", "message.xml", "-i", &FAR.to_string(), "-p", &SERVICE_PORT.to_string()]);
+    // Calls are forgotten at once, or memory would grow with each request.
+    command.args(["-nostdin", "-nr", "-deadcall_wait", "0"]);
+    start(command, files, "sipp", "install the package sip-tester")
+}
+
+/// A single source file, run by the Java launcher.
+pub(super) fn java(world: &World, paths: u32) -> Result<Process, BenchError> {
+    let files = with_file("Reflector.java", REFLECTOR)?;
+    let mut command = world.far.command("java");
+    command.args(["Reflector.java", &SERVICE_PORT.to_string(), &paths.to_string()]);
+    start(command, files, "a Java VM", "install a JDK, version 11 or later")
+}
+
+fn with_file(name: &str, text: &str) -> Result<TempDir, BenchError> {
+    let files = tempfile::tempdir().map_err(system("make a directory for a responder"))?;
+    fs::write(files.path().join(name), text).map_err(system("write a responder's files"))?;
+    Ok(files)
+}
+
+fn start(
+    mut command: Command,
+    files: TempDir,
+    what: &'static str,
+    remedy: &str,
+) -> Result<Process, BenchError> {
+    command.current_dir(files.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.spawn() {
+        Ok(child) => Ok(Process { child, _files: files }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(BenchError::Missing { what, remedy: remedy.into() })
+        }
+        Err(e) => Err(system("start a responder")(e)),
+    }
+}

@@ -1,0 +1,224 @@
+//! Results. Their JSON form is documented in `docs/bench.md`.
+
+use serde::Serialize;
+
+use crate::Responder;
+
+/// One quantity over several runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quantity {
+    /// The middle run.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Quantity {
+    /// Of the values of all runs; `None` without any.
+    #[must_use]
+    pub fn of(mut values: Vec<f64>) -> Option<Quantity> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => f64::midpoint(values[middle - 1], values[middle]),
+            _ => values[middle],
+        };
+        Some(Quantity { median, min, max })
+    }
+}
+
+/// What one responder costs with requests of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which one.
+    pub responder: Responder,
+    /// Requests that arrive together: 32 or 1.
+    pub burst: usize,
+    /// Requests a second while it was measured.
+    pub rate: f64,
+    /// Processor time for an answered probe, less that of the same requests into a drop at the same
+    /// place, in microseconds.
+    pub cpu_us: Quantity,
+    /// All processor time for an answered probe, the generator's included, in microseconds.
+    pub total_us: f64,
+    /// Processor time for a request into the drop, in microseconds.
+    pub drop_us: f64,
+    /// Share of the requests that were answered.
+    pub answered: f64,
+    /// Probes a second that half a processor answers, by `cpu_us`; `None` if that is lost in the noise.
+    pub rate_at_half_cpu: Option<f64>,
+    /// Hosts that half a processor serves, with four probes a second each.
+    pub hosts: Option<f64>,
+    /// Median turnaround in microseconds.
+    pub p50_us: Option<Quantity>,
+    /// Turnaround that one answer of a hundred exceeds, in microseconds.
+    pub p99_us: Option<Quantity>,
+}
+
+/// Least processor time for a probe that is told from nothing, in microseconds.
+pub(crate) const NOISE_US: f64 = 0.02;
+
+impl Row {
+    /// Fills in what follows from `cpu_us`: the slower runs must not disagree on its sign.
+    pub(crate) fn with_rates(mut self) -> Row {
+        let known = self.cpu_us.median >= NOISE_US;
+        self.rate_at_half_cpu = known.then(|| 0.5e6 / self.cpu_us.median);
+        self.hosts = self.rate_at_half_cpu.map(|rate| rate / 4.0);
+        self
+    }
+}
+
+/// Frames without socket buffers, generator included.
+#[derive(Clone, Debug, Serialize)]
+pub struct RawRow {
+    /// Who answers, or `drop`.
+    pub responder: &'static str,
+    /// All processor time for a frame (answered, or dropped) in microseconds.
+    pub cpu_us: Quantity,
+    /// Share of the frames that were answered, or reached the drop.
+    pub answered: f64,
+}
+
+/// Sending the probes of many paths.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sending {
+    /// Paths, each of which gets one probe every 500 ms.
+    pub paths: u32,
+    /// Processor time for a probe by `Datapath::send_probes`, in microseconds.
+    pub batch_us: Quantity,
+    /// Processor time for a probe with one send call each, in microseconds.
+    pub single_us: Quantity,
+    /// Share of the batch's probes that reached the other end.
+    pub batch_arrived: f64,
+    /// Share of the others that did.
+    pub single_arrived: f64,
+}
+
+/// A bar that results are held against.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bar {
+    /// What is compared.
+    pub what: String,
+    /// The ratio that is asked for.
+    pub bar: f64,
+    /// The ratio that was measured; `None` where the noise hides the cheaper side.
+    pub measured: Option<f64>,
+    /// Whether the bar is met; what is lost in the noise is cheap enough.
+    pub met: bool,
+}
+
+/// What was left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Skipped {
+    /// Which part.
+    pub what: String,
+    /// Why, and what to do about it.
+    pub why: String,
+}
+
+/// All results of one bench.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// How processor time was charged.
+    pub method: String,
+    /// The processor all of it ran on.
+    pub cpu: usize,
+    /// Paths that the requests belong to.
+    pub paths: u32,
+    /// Runs of each part.
+    pub runs: usize,
+    /// Seconds of each measurement.
+    pub duration_s: f64,
+    /// The table.
+    pub rows: Vec<Row>,
+    /// Raw frames.
+    pub raw: Vec<RawRow>,
+    /// Sending.
+    pub sending: Option<Sending>,
+    /// Bars.
+    pub bars: Vec<Bar>,
+    /// What was left out.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Report {
+    /// Holds the results against their bars.
+    pub(crate) fn judge(&mut self) {
+        let mut bars = Vec::new();
+        for (burst, bar) in [(32, 7.0), (1, 10.0)] {
+            for kernel in [Responder::Tc, Responder::Xdp] {
+                let cost = |responder| {
+                    let row = |r: &&Row| r.responder == responder && r.burst == burst;
+                    self.rows.iter().find(row).map(|r| r.cpu_us.median)
+                };
+                if let (Some(own), Some(plain)) = (cost(kernel), cost(Responder::Syscall)) {
+                    let kind = if burst == 1 { "isolated" } else { "in bursts of 32" };
+                    let what = format!("{kernel} costs so many times less than syscall, {kind}");
+                    let measured = (own >= NOISE_US).then(|| plain / own);
+                    bars.push(Bar { what, bar, measured, met: measured.is_none_or(|m| m >= bar) });
+                }
+            }
+        }
+        let raw = |name| self.raw.iter().find(|r| r.responder == name).map(|r| r.cpu_us.median);
+        if let (Some(own), Some(bare)) = (raw("xdp"), raw("xdp-bare")) {
+            let what = "xdp on raw frames costs so many times xdp-bare, at most".into();
+            let measured = own / bare;
+            bars.push(Bar { what, bar: 2.0, measured: Some(measured), met: measured <= 2.0 });
+        }
+        if let Some(sending) = &self.sending {
+            let measured = sending.single_us.median / sending.batch_us.median;
+            let what = format!("sending {} paths' probes costs so many times less", sending.paths);
+            bars.push(Bar { what, bar: 5.0, measured: Some(measured), met: measured >= 5.0 });
+        }
+        self.bars = bars;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_of_the_middle() {
+        let of = |values: &[f64]| Quantity::of(values.to_vec());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Some(Quantity { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(of(&[4.0, 1.0]), Some(Quantity { median: 2.5, min: 1.0, max: 4.0 }));
+    }
+
+    fn row(responder: Responder, burst: usize, us: f64) -> Row {
+        let cpu_us = Quantity { median: us, min: us, max: us };
+        Row {
+            responder,
+            burst,
+            rate: 1000.0,
+            cpu_us,
+            total_us: us + 1.0,
+            drop_us: 1.0,
+            answered: 1.0,
+            rate_at_half_cpu: None,
+            hosts: None,
+            p50_us: None,
+            p99_us: None,
+        }
+        .with_rates()
+    }
+
+    #[test]
+    fn bars_compare_within_a_kind_and_forgive_what_cannot_be_seen() {
+        let rows = vec![
+            row(Responder::Syscall, 32, 4.0),
+            row(Responder::Tc, 32, 1.0),
+            row(Responder::Syscall, 1, 8.0),
+            row(Responder::Tc, 1, -0.1),
+        ];
+        assert_eq!(rows[0].hosts, Some(31_250.0));
+        let mut report = Report { rows, ..Report::default() };
+        report.judge();
+        let judged: Vec<_> = report.bars.iter().map(|b| (b.measured, b.met)).collect();
+        assert_eq!(judged, [(Some(4.0), false), (None, true)]);
+    }
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* Probes that arrive: what they say of the path is kept here, and the daemon hears what is new. */
+#ifndef SEGUE_ARRIVE_H
+#define SEGUE_ARRIVE_H
+
+#include "answer.bpf.h"
+#include "held.bpf.h"
+#include "measure.bpf.h"
+#include "parse.bpf.h"
+
+#define WINDOW 64
+
+
+static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/* Takes the outer source as the path's remote end; true if it is another one. */
+static __always_inline int learn_endpoint(struct path_state *state, const struct outer *outer,
+					  __u32 ifindex)
+{
+	struct endpoint *to = &state->endpoint;
+	__u32 guard = state->guard;
+
+	if (to->local == outer->local_id && to->remote_port == outer->remote_port &&
+	    to->ifindex == ifindex && same_address(to->remote, outer->remote))
+		return 0;
+	/* Of two changes at once one wins, and the next request settles it. */
+	if (guard & 1 || __sync_val_compare_and_swap(&state->guard, guard, guard | 1) != guard)
+		return 1;
+	copy_address(to->remote, outer->remote);
+	to->remote_port = outer->remote_port;
+	to->ifindex = ifindex;
+	to->local = outer->local_id;
+	barrier();
+	if ((guard & GUARD_COUNT) == GUARD_COUNT - 1)
+		__sync_fetch_and_and(&state->guard, ~GUARD_COUNT);
+	else
+		__sync_fetch_and_add(&state->guard, 1);
+	return 1;
+}
+
+/* The word `newest` after a probe with number `seq`. */
+static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct probe_packet *packet)
+{
+	__u64 run = last >> NEWEST_RUN_SHIFT & RUN_MAX;
+
+	if (!(last & NEWEST_SEEN) || seq != (__u32)last + 1)
+		run = 1;
+	else if (run < RUN_MAX)
+		run += 1;
+	return NEWEST_SEEN | run << NEWEST_RUN_SHIFT | (__u64)packet->header.k << NEWEST_K_SHIFT |
+	       (__u64)bpf_ntohs(packet->probe.t_ka_ms) << NEWEST_T_KA_SHIFT | seq;
+}
+
+/* Takes note of a sequence number; false if it is not newer than the last. Of two copies on two
+ * processors one wins. `*last` is the word before. */
+static __always_inline int is_newer(__u64 *newest, __u32 seq, const struct probe_packet *packet,
+				    __u64 *last)
+{
+	*last = *newest;
+	if (*last & NEWEST_SEEN && (__s32)(seq - (__u32)*last) <= 0)
+		return 0;
+	return __sync_val_compare_and_swap(newest, *last, newest_after(*last, seq, packet)) == *last;
+}
+
+/* Takes note of a response's number: each counts once, and late ones up to 64 behind the newest.
+ * Returns 0 for the newest, 1 for a late one, -1 for what must not count. */
+static __always_inline int place_response(struct path_state *state, struct host_state *host,
+					  __u32 seq, const struct probe_packet *packet, __u64 *last)
+{
+	__u64 window = host->responses, shifted;
+	__u32 behind;
+
+	*last = state->newest;
+	if (host->sent_seq - seq >= host->sent_seq)
+		return -1; /* never sent */
+	behind = (__u32)*last - seq;
+	if (*last & NEWEST_SEEN && (__s32)behind >= 0) {
+		if (behind >= WINDOW) {
+			__sync_fetch_and_add(&host->reordered, 1);
+			return -1;
+		}
+		shifted = window | 1ULL << (behind & 63);
+		if (shifted == window ||
+		    __sync_val_compare_and_swap(&host->responses, window, shifted) != window) {
+			__sync_fetch_and_add(&host->duplicates, 1);
+			return -1;
+		}
+		__sync_fetch_and_add(&host->reordered, 1);
+		return 1;
+	}
+	behind = -behind;
+	shifted = *last & NEWEST_SEEN && behind < WINDOW ? window << (behind & 63) | 1 : 1;
+	if (__sync_val_compare_and_swap(&host->responses, window, shifted) != window)
+		return -1;
+	state->newest = newest_after(*last, seq, packet);
+	return 0;
+}
+
+/* What would not fit onto the stack; programs do not nest on one processor. */
+struct scratch {
+	struct probe_event event;
+	struct probe_packet held; /* a response on its way out */
+	struct probe_packet packet;
+	struct outer outer;
+	struct inner inner;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} segue_scratch SEC(".maps");
+
+static __always_inline struct scratch *scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&segue_scratch, &zero);
+}
+
+static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_ns, __u32 received,
+				   const struct outer *outer, const struct probe_packet *packet)
+{
+	struct scratch *room = scratch();
+	struct probe_event *event;
+
+	if (!room)
+		return;
+	event = &room->event;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->at_ns = at_ns;
+	event->slot = slot;
+	event->received = received;
+	event->remote_port = outer->remote_port;
+	event->kind = kind;
+	event->k = packet->header.k;
+	event->family = outer->family;
+	event->flags = packet->header.flags;
+	if ((packet->header.version_type & 15) == TYPE_RIDE)
+		event->flags = packet->header.flags & FLAG_RIDE_REPORT ? FLAG_REPORT : 0;
+	event->wants = wants;
+	event->probe = packet->probe;
+	copy_address(event->remote, outer->remote);
+	if (bpf_ringbuf_output(&segue_events, event, sizeof(*event), 0))
+		count(DROP_QUEUE_FULL);
+}
+
+/* Whether the other end says something else than before: what it hears, K or T_KA. */
+static __always_inline int says_new(struct path_state *state, __u64 last, __u64 now, __u16 heard)
+{
+	const __u64 stated = 0xffULL << NEWEST_K_SHIFT | 0xffffULL << NEWEST_T_KA_SHIFT;
+	int new = state->heard != heard || ((last ^ now) & stated);
+
+	state->heard = heard;
+	return new;
+}
+
+/* K and T_KA as the newest probe states them, or as they are set. */
+static __always_inline struct pace pace_of(const struct path_config *path, __u64 newest)
+{
+	__u32 k = newest >> NEWEST_K_SHIFT & 0xff, ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
+	__u64 t_ka_us = is_anchor && ms ? ms * 1000 : path->t_ka_us, t_l_us;
+	struct pace pace;
+
+	if (!k || !is_anchor)
+		k = path->k;
+	t_l_us = t_ka_us * path->n;
+	if (!t_l_us)
+		t_l_us = 1;
+	pace.t_l_us = t_l_us > MAX_T_L_US ? MAX_T_L_US : t_l_us;
+	/* Requests that ride are up to two periods apart, and responses one late. */
+	pace.time_out_ns = (t_ka_us * k + t_ka_us / 2 +
+			    (path->flags & PATH_RIDES ? 2 * t_ka_us : 0)) * 1000;
+	return pace;
+}
+
+static __always_inline __u8 report_flag(const struct tunnel_header *header)
+{
+	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
+}
+
+/* The server's sample: what a request echoes. */
+static __always_inline void measure_request(struct path_state *state,
+					    const struct path_config *path, __u64 at_ns,
+					    __u32 received, const struct probe_packet *packet)
+{
+	const struct probe_data *probe = &packet->probe;
+	__u32 scale_id = path->scale;
+	struct scale *scale = bpf_map_lookup_elem(&segue_scales, &scale_id);
+	struct pace pace = pace_of(path, state->newest);
+	struct sample sample = {
+		.at_ns = at_ns,
+		.stamp = bpf_ntohl(probe->t_ss),
+		.dt = bpf_ntohl(probe->dt),
+		.up_sent = bpf_ntohl(probe->sc),
+		.up_received = received,
+		.down_sent = bpf_ntohl(probe->ss),
+		.down_received = bpf_ntohl(probe->r),
+	};
+	__u8 mode = path->mode;
+
+	if (!scale || mode == MODE_CLIENT)
+		return;
+	/* The first request can echo nothing that this end has sent. */
+	sample.has_stamp = probe->t_ss != 0 && state->received;
+	if (mode == MODE_BOTH) {
+		sample.has_up = 1;
+		sample.has_down = sample.has_stamp;
+	} else if (packet->header.flags & report_flag(&packet->header)) {
+		state->up.average[0] = sample.down_sent;
+		state->up.average[1] = sample.down_sent;
+		state->known |= KNOWN_UP_AVERAGE;
+		if (mode == MODE_REPORTS && sample.down_received &&
+		    sample.down_received <= MAX_RTT_US) {
+			sample.has_stamp = 0;
+			state->rtt[0] = (__u64)sample.down_received << 32;
+			state->rtt[1] = state->rtt[0];
+			state->rtt_last_us = sample.down_received;
+			state->known |= KNOWN_RTT;
+		}
+	}
+	take_sample(state, scale, &pace, mode, &sample);
+}
+
+/* The client's: what a response says. */
+static __always_inline void measure_response(struct path_state *state, struct host_state *host,
+					     const struct path_config *path, __u64 at_ns,
+					     __u32 received, const struct probe_data *probe, int late)
+{
+	__u32 scale_id = path->scale;
+	struct scale *scale = bpf_map_lookup_elem(&segue_scales, &scale_id);
+	struct pace pace = pace_of(path, 0);
+	struct sample sample = {
+		.at_ns = at_ns,
+		.stamp = bpf_ntohl(probe->t_sc),
+		.dt = bpf_ntohl(probe->dt),
+		.up_sent = bpf_ntohl(probe->sc),
+		.up_received = bpf_ntohl(probe->r),
+		.down_sent = bpf_ntohl(probe->ss),
+		.down_received = received,
+		.has_stamp = 1,
+		.has_up = 1,
+		.has_down = 1,
+		.late = late,
+	};
+
+	if (!scale)
+		return;
+	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS) {
+		sample.up_sent = host->sent;
+		sample.up_received = state->received + 1;
+	}
+	take_sample(state, scale, &pace, path->mode, &sample);
+}
+
+/* Takes a request that counts into the path's state. */
+static __always_inline void take_request(struct path_state *state, const struct path_config *path,
+					 __u64 at_ns, __u32 received,
+					 const struct probe_packet *packet)
+{
+	measure_request(state, path, at_ns, received, packet);
+	state->t_sc = bpf_ntohl(packet->probe.t_sc);
+	state->up.sent = bpf_ntohl(packet->probe.sc);
+	state->up.received = received;
+	state->received_ns = at_ns;
+	state->received += 1;
+}
+
+/* The same of a response; what the next request echoes is of the newest. */
+static __always_inline void take_response(struct path_state *state, struct host_state *host,
+					  const struct path_config *path, __u64 at_ns,
+					  __u32 received, const struct probe_packet *packet,
+					  int late)
+{
+	measure_response(state, host, path, at_ns, received, &packet->probe, late);
+	state->received_ns = at_ns;
+	state->received += 1;
+	if (late)
+		return;
+	host->echo_t_ss = bpf_ntohl(packet->probe.t_ss);
+	host->echo_ss = bpf_ntohl(packet->probe.ss);
+	host->echo_r = received;
+	host->held_since = stamp_us(at_ns);
+}
+
+/* Takes a request that counts; true if a threshold was crossed. Not static: so the verifier goes through
+ * the averages once, and not for every way here. */
+__noinline int take_counted_request(__u32 slot, __u64 at_ns, __u32 received,
+				    const struct probe_packet *packet)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+
+	if (!path || !state || !packet)
+		return 0;
+	take_request(state, path, at_ns, received, packet);
+	return crosses(state);
+}
+
+/* The same of a response. */
+__noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
+				     const struct probe_packet *packet, int late)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+	struct host_state *host = host_of(slot);
+
+	if (!path || !state || !host || !packet)
+		return 0;
+	take_response(state, host, path, at_ns, received, packet, late);
+	return crosses(state);
+}
+
+/* Has the response that still waited when the next request came sent by the daemon's side. */
+static __always_inline void release_held(__u32 slot, const struct outer *outer,
+					 struct path_state *state, __u64 newest)
+{
+	struct scratch *room = scratch();
+
+	if (!room)
+		return;
+	__builtin_memset(&room->held, 0, sizeof(room->held));
+	read_held(state, newest, &room->held);
+	report(slot, KIND_REQUEST, EVENT_ANSWER | EVENT_QUIET, state->received_ns,
+	       state->up.received, outer, &room->held);
+}
+
+/* Takes a request, which `received` packets have come with. Returns whether it must be answered with
+ * the packet itself, or -1 for a replay. */
+static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
+					const struct outer *outer, const struct path_config *path,
+					struct path_state *state,
+					const struct probe_packet *packet, __u64 at_ns, int alone,
+					__u32 *received)
+{
+	int new, rides = path->flags & PATH_RIDES, waits = rides && take_held(state), answers = alone;
+	__u32 seq = bpf_ntohl(packet->probe.seq);
+	__u8 wants = 0;
+	__u64 last;
+
+	if (!is_newer(&state->newest, seq, packet, &last)) {
+		if (waits)
+			give_back_held(state);
+		return -1;
+	}
+	if (waits)
+		release_held(slot, outer, state, last);
+	if (alone)
+		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
+	new = learn_endpoint(state, outer, skb->ifindex);
+	new |= says_new(state, last, state->newest, packet->probe.heard);
+	new |= take_counted_request(slot, at_ns, *received, packet);
+	if (rides && hold(slot, path, state, at_ns))
+		answers = 0;
+	else if (!alone)
+		wants = EVENT_ANSWER;
+	if (!new && path->flags & PATH_QUIET)
+		wants |= EVENT_QUIET;
+	if (wants != EVENT_QUIET)
+		report(slot, KIND_REQUEST, wants, at_ns, *received, outer, packet);
+	return answers;
+}
+
+static __always_inline int handle_request(struct __sk_buff *skb, __u32 slot,
+					  const struct outer *outer, const struct path_config *path,
+					  struct path_state *state, struct scratch *room, __u64 at_ns)
+{
+	struct probe_packet *packet = &room->packet;
+	__u32 received = 0;
+	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received);
+
+	if (answers < 0)
+		return drop(DROP_REPLAY);
+	if (!answers)
+		return TC_ACT_SHOT; /* consumed */
+	return answer(skb, outer, path, state, packet, &room->held, at_ns, received);
+}
+
+/* Takes a response; true if it must not count. */
+static __always_inline int accept_response(__u32 slot, const struct outer *outer,
+					 const struct path_config *path, struct path_state *state,
+					 const struct probe_packet *packet, __u64 at_ns, int alone,
+					 __u32 received)
+{
+	struct host_state *host = host_of(slot);
+	__u32 seq = bpf_ntohl(packet->probe.seq);
+	__u8 kind = alone && outer->header.flags & FLAG_UNSOLICITED ? KIND_UNSOLICITED
+								    : KIND_RESPONSE;
+	int order, new = 1;
+	__u64 last;
+
+	if (!host)
+		return 1;
+	if (kind == KIND_RESPONSE)
+		order = place_response(state, host, seq, packet, &last);
+	else
+		order = is_newer(&host->unsolicited, seq, packet, &last) ? 0 : -1;
+	if (order < 0)
+		return 1;
+	if (alone)
+		received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
+	if (kind == KIND_RESPONSE) {
+		new = take_counted_response(slot, at_ns, received, packet, order);
+	}
+	if (kind == KIND_RESPONSE && !order)
+		new |= says_new(state, last, state->newest, packet->probe.heard);
+	host->heard_ns = at_ns;
+	if (new || !(path->flags & PATH_QUIET))
+		report(slot, kind, 0, at_ns, received, outer, packet);
+	return 0;
+}
+
+static __noinline int handle_probe(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+	__u8 type;
+	__u64 at_ns = arrival_ns(skb);
+	struct scratch *room = scratch();
+	struct probe_packet *packet;
+
+	if (!path || !state || !outer || !room)
+		return drop(DROP_UNKNOWN_INDEX);
+	packet = &room->packet;
+	type = outer->header.version_type & 15;
+	if (type != (is_anchor ? TYPE_REQUEST : TYPE_RESPONSE))
+		return drop(DROP_TYPE);
+	if (outer->payload < sizeof(*packet))
+		return drop(DROP_TRUNCATED);
+	if (outer->payload > sizeof(*packet))
+		return drop(DROP_FIELD);
+	if (bpf_skb_load_bytes(skb, outer->at, packet, sizeof(*packet)))
+		return drop(DROP_TRUNCATED);
+	if (probe_mac(packet, path->key0, path->key1) != packet->mac)
+		return drop(DROP_MAC);
+	if (is_anchor)
+		return handle_request(skb, slot, outer, path, state, room, at_ns);
+	if (accept_response(slot, outer, path, state, packet, at_ns, 1, 0))
+		return drop(DROP_REPLAY);
+	return TC_ACT_SHOT; /* consumed */
+}
+
+/* Reads the probe of a ride; -1, or a drop reason that refuses the whole packet. */
+static __always_inline int read_ride(struct __sk_buff *skb, const struct outer *outer,
+				     const struct path_config *path, struct probe_packet *packet)
+{
+	int response = !!(outer->header.flags & FLAG_RIDE_RESPONSE);
+
+	if (!(path->flags & PATH_RIDES) || response == !!is_anchor)
+		return DROP_TYPE;
+	if (outer->payload < sizeof(*packet) ||
+	    bpf_skb_load_bytes(skb, outer->at, packet, sizeof(*packet)))
+		return DROP_TRUNCATED;
+	return probe_mac(packet, path->key0, path->key1) == packet->mac ? -1 : DROP_MAC;
+}
+
+/* The probe of a ride, behind which `received` packets have come. What is wrong with it alone is
+ * counted; the inner packet has its own fate. */
+static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct outer *outer,
+				const struct probe_packet *packet, __u32 received)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+	__u64 at_ns = arrival_ns(skb);
+
+	if (!path || !state || !outer || !packet)
+		return 0;
+	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received) < 0
+		      : accept_response(slot, outer, path, state, packet, at_ns, 0, received))
+		count(DROP_REPLAY);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* A probe as a whole UDP datagram in a frame. */
+#ifndef SEGUE_DATAGRAM_H
+#define SEGUE_DATAGRAM_H
+
+#include "common.bpf.h"
+#include "probe.bpf.h"
+
+/* Bytes of the UDP datagram. */
+#define PROBE_DATAGRAM (sizeof(struct udphdr) + sizeof(struct probe_packet))
+
+/* What both families have, behind their addresses. Through pointers to these the compiler takes whole
+ * words; through the packed frames, bytes. */
+struct probe_datagram {
+	struct udphdr udp;
+	struct probe_packet packet;
+};
+
+_Static_assert(sizeof(struct probe_datagram) == PROBE_DATAGRAM, "no padding");
+
+static __always_inline __u64 sum_of(__u64 word)
+{
+	return (__u32)word + (word >> 32);
+}
+
+/* The whole checksum: what came may be one that a virtual wire left to a device. */
+static __always_inline __u16 datagram_checksum(const __u32 local[4], const __u32 remote[4],
+					       const struct probe_datagram *datagram)
+{
+	const __u64 *word = (const void *)&datagram->packet;
+	__u64 sum = bpf_htons(IPPROTO_UDP) + (__u64)datagram->udp.len * 2;
+	__u16 folded;
+
+	/* The mapped prefix of an IPv4 address adds ffff, which is zero in this arithmetic. */
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)local[i] + remote[i];
+	sum += datagram->udp.source + (__u64)datagram->udp.dest;
+	for (int i = 0; i < 7; i++)
+		sum += sum_of(word[i]);
+	folded = ~fold(sum);
+	return folded ? folded : 0xffff;
+}
+
+#endif

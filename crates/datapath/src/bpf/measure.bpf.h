@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/*
+ * The estimator of a path in integers: round-trip time, its averages and jitter, one-way loss in both
+ * directions, round-trip loss. The procedures are those of segue_keepalive (rtt, loss, ewma), which
+ * computes in floating point and is the reference; a test runs both over one trace.
+ *
+ * Times are microseconds modulo 2^32. One probe of a path is taken at a time: of two that arrive at
+ * once on two processors the caller lets only the newer in, and a race between two different ones
+ * costs a sample, not more.
+ */
+#ifndef SEGUE_MEASURE_H
+#define SEGUE_MEASURE_H
+
+#include "segue.bpf.h"
+
+#define ONE (1ULL << 32)
+#define HALF_RANGE (1U << 31)
+#define LN2 2977044472ULL       /* ln 2 in units of 2^-32 */
+#define LOG2E 94548ULL          /* log2 e in units of 2^-16 */
+#define MAX_RTT_US 60000000U    /* segue_keepalive::rtt::MAX_RTT */
+#define MAX_T_L_US (1U << 30)   /* longer loss intervals do not fit the clock */
+#define MAX_PACKETS_PER_US 150  /* segue_keepalive::loss */
+#define COUNTER_SLACK (1U << 24)
+
+/* What one probe says, in the machine's order. */
+struct sample {
+	__u64 at_ns;
+	__u32 stamp;    /* this end's own that came back: t_Sc at a client, t_Ss at a server */
+	__u32 dt;       /* how long the other end held it */
+	__u32 up_sent;  /* Sc */
+	__u32 up_received; /* Rs */
+	__u32 down_sent; /* Ss */
+	__u32 down_received; /* Rc */
+	__u8 has_stamp;
+	__u8 has_up;
+	__u8 has_down;
+	__u8 late;      /* overtaken by a newer one: of its fields only the RTT is used */
+};
+
+/* What the estimator is to know of a path. */
+struct pace {
+	__u32 t_l_us;     /* loss interval */
+	__u64 time_out_ns; /* a longer silence is an outage */
+};
+
+static __always_inline __u64 times(__u64 a, __u64 b_q32)
+{
+	return (a >> 32) * b_q32 + (((a & 0xffffffff) * b_q32 + (1ULL << 31)) >> 32);
+}
+
+/* 1 - e^(-elapsed/tau) in units of 2^-32; `rate` is 2^48/tau. */
+static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
+{
+	__u64 whole, x, n, z, sum = ONE;
+
+	if (rate == ~0ULL)
+		return ONE;
+	whole = elapsed_us * (rate >> 32);
+	if (whole >> 16 >= 22)
+		return ONE; /* less than 2^-31 of the average stays */
+	x = (whole << 16) + (elapsed_us * (rate & 0xffffffff) >> 16);
+	if (x >> 32 >= 22)
+		return ONE;
+	/* e^-x = 2^-n e^-z with z below ln 2, and a series for 1 - e^-z. */
+	n = (x >> 16) * LOG2E >> 32;
+	if (n * LN2 > x)
+		n -= 1;
+	z = x - n * LN2;
+	sum = ONE - (z * 390451572 >> 32);                         /* 1 - z/11 */
+	sum = ONE - ((z * 429496730 >> 32) * sum >> 32);           /* 1 - z/10 ... */
+	sum = ONE - ((z * 477218588 >> 32) * sum >> 32);
+	sum = ONE - ((z * 536870912 >> 32) * sum >> 32);
+	sum = ONE - ((z * 613566757 >> 32) * sum >> 32);
+	sum = ONE - ((z * 715827883 >> 32) * sum >> 32);
+	sum = ONE - ((z * 858993459 >> 32) * sum >> 32);
+	sum = ONE - ((z * 1073741824 >> 32) * sum >> 32);
+	sum = ONE - ((z * 1431655765 >> 32) * sum >> 32);
+	sum = ONE - ((z * 2147483648 >> 32) * sum >> 32);          /* 1 - z/2 */
+	sum = z * sum >> 32;
+	return n ? ONE - ((ONE - sum) >> (n & 63)) : sum;
+}
+
+/* The average moved towards the sample `x`: eq. 13 with a time constant for each direction. */
+static __always_inline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us,
+				   const struct scale *scale, int i)
+{
+	if (x > average)
+		return average + times(x - average, weight(elapsed_us, scale->rise[i]));
+	return average - times(average - x, weight(elapsed_us, scale->fall[i]));
+}
+
+/* Microseconds between two samples. The clock wraps after 71 minutes; what an average was so long ago
+ * no longer matters, and `silence_ns` tells. */
+static __always_inline __u32 elapsed_since(__u32 at_us, __u32 last_us, __u64 silence_ns)
+{
+	if (silence_ns >> 10 >= HALF_RANGE)
+		return ~0U;
+	return at_us - last_us;
+}
+
+static __always_inline void take_rtt(struct path_state *state, const struct scale *scale,
+				     __u32 at_us, __u64 silence_ns, __u32 rtt_us)
+{
+	__u32 elapsed = 0, difference;
+	__u64 x = (__u64)rtt_us << 32;
+
+	if (!(state->known & KNOWN_RTT)) {
+		state->rtt[0] = x;
+		state->rtt[1] = x;
+		state->rtt_min_us = rtt_us;
+		state->rtt_max_us = rtt_us;
+	} else {
+		elapsed = elapsed_since(at_us, state->rtt_at_us, silence_ns);
+		if ((__s32)elapsed < 0 && elapsed != ~0U)
+			elapsed = 0; /* out of order */
+		state->rtt[0] = moved(state->rtt[0], x, elapsed, scale, 0);
+		state->rtt[1] = moved(state->rtt[1], x, elapsed, scale, 1);
+		difference = rtt_us > state->rtt_last_us ? rtt_us - state->rtt_last_us
+							 : state->rtt_last_us - rtt_us;
+		/* RFC 3550, A.8: kept times sixteen, so that the gain of 1/16 loses nothing. */
+		state->jitter += difference - ((state->jitter + 8) >> 4);
+		if (rtt_us < state->rtt_min_us)
+			state->rtt_min_us = rtt_us;
+		if (rtt_us > state->rtt_max_us)
+			state->rtt_max_us = rtt_us;
+	}
+	state->rtt_last_us = rtt_us;
+	if (!(state->known & KNOWN_RTT) || elapsed)
+		state->rtt_at_us = at_us;
+	state->known |= KNOWN_RTT;
+}
+
+/* The RTT that a probe shows; 0 if there is none: a gap of half the clock's range cannot be told from
+ * a negative one, and what is negative or above a minute is not believed. */
+static __always_inline int rtt_of(const struct sample *sample, __u32 at_us, __u32 *rtt_us)
+{
+	__u32 total = at_us - sample->stamp;
+
+	if (total > HALF_RANGE || sample->dt > HALF_RANGE || sample->dt > total ||
+	    total - sample->dt > MAX_RTT_US)
+		return 0;
+	*rtt_us = total - sample->dt;
+	return 1;
+}
+
+static __always_inline void take_loss(struct loss *loss, __u8 *known, __u8 known_average,
+				      const struct scale *scale, __u32 at_us, __u64 silence_ns,
+				      __u64 x)
+{
+	__u32 elapsed;
+
+	if (x >= ONE)
+		x = ONE - 1;
+	if (!(*known & known_average)) {
+		loss->average[0] = x;
+		loss->average[1] = x;
+	} else {
+		elapsed = elapsed_since(at_us, loss->at_us, silence_ns);
+		loss->average[0] = moved(loss->average[0], x, elapsed, scale, 0);
+		loss->average[1] = moved(loss->average[1], x, elapsed, scale, 1);
+	}
+	loss->at_us = at_us;
+	*known |= known_average;
+}
+
+/* Whether the interval is over; sets when the next one is, on the grid of T_L. */
+static __always_inline int is_due(struct loss *loss, __u32 at_us, __u32 t_l_us)
+{
+	__u32 over = at_us - loss->due_us;
+
+	if ((__s32)over < 0)
+		return 0;
+	loss->due_us += t_l_us * (over / t_l_us + 1);
+	return 1;
+}
+
+/* Share of `sent` that is missing, in units of 2^-32. */
+static __always_inline __u64 share_lost(__u32 sent, __u32 received)
+{
+	return received >= sent ? 0 : ((__u64)(sent - received) << 32) / sent;
+}
+
+static __always_inline void begin_interval(struct loss *loss, __u32 at_us, __u32 t_l_us)
+{
+	loss->start_sent = loss->sent;
+	loss->start_received = loss->received;
+	loss->due_us = at_us + t_l_us;
+}
+
+static __always_inline __u16 fit16(__u32 value)
+{
+	return value > 0xffff ? 0xffff : value;
+}
+
+/* One-way loss (section 4.2) from the counters that a probe brought. */
+static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
+				      const struct scale *scale, const struct pace *pace,
+				      __u32 at_us, __u64 silence_ns, __u32 sent, __u32 received)
+{
+	__u64 most = silence_ns / 1000 * MAX_PACKETS_PER_US + COUNTER_SLACK;
+	__u32 grown = sent - loss->sent, grown_received = received - loss->received;
+	__u32 in_interval;
+
+	if (most > HALF_RANGE || silence_ns >> 40)
+		most = HALF_RANGE;
+	loss->sent = sent;
+	loss->received = received;
+	if (!(*known & bit)) {
+		loss->base_sent = fit16(sent);
+		loss->base_received = fit16(received);
+		*known |= bit;
+		begin_interval(loss, at_us, pace->t_l_us);
+		return;
+	}
+	if (grown > most || grown_received > most || silence_ns > pace->time_out_ns) {
+		begin_interval(loss, at_us, pace->t_l_us);
+		return;
+	}
+	in_interval = sent - loss->start_sent;
+	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
+		return;
+	take_loss(loss, known, bit << 1, scale, at_us, silence_ns,
+		  share_lost(in_interval, received - loss->start_received));
+	loss->start_sent = sent;
+	loss->start_received = received;
+}
+
+/* Round-trip loss (appendix III) from a client's own counts: requests sent, responses received. The
+ * surplus of responses to requests of an earlier interval is carried over. */
+static __always_inline void take_round_trip(struct loss *loss, __u8 *known,
+					    const struct scale *scale, const struct pace *pace,
+					    __u32 at_us, __u64 silence_ns, __u32 sent,
+					    __u32 received)
+{
+	__u32 in_interval = sent - loss->start_sent, came = received - loss->start_received;
+
+	loss->sent = sent;
+	loss->received = received;
+	if (!(*known & KNOWN_UP)) {
+		loss->base_sent = fit16(sent);
+		loss->base_received = fit16(received);
+		*known |= KNOWN_UP;
+		begin_interval(loss, at_us, pace->t_l_us);
+		return;
+	}
+	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
+		return;
+	take_loss(loss, known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns,
+		  share_lost(in_interval, came));
+	loss->start_sent = sent;
+	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
+}
+
+/* Takes a probe. `state->received_ns` still holds the time of the one before it. */
+static __always_inline void take_sample(struct path_state *state, const struct scale *scale,
+					const struct pace *pace, __u8 mode,
+					const struct sample *sample)
+{
+	__u32 at_us = (__u32)(sample->at_ns / 1000), rtt_us;
+	__u64 silence_ns = sample->at_ns - state->received_ns;
+
+	if ((__s64)silence_ns < 0 || !state->received_ns)
+		silence_ns = 0;
+	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
+		take_rtt(state, scale, at_us, silence_ns, rtt_us);
+	if (mode == MODE_ROUND_TRIP_LOSS || mode == MODE_REPORTS) {
+		if (sample->has_up)
+			take_round_trip(&state->up, &state->known, scale, pace, at_us, silence_ns,
+					sample->up_sent, sample->up_received);
+		return;
+	}
+	if (sample->late)
+		return;
+	if (sample->has_up)
+		take_pair(&state->up, &state->known, KNOWN_UP, scale, pace, at_us, silence_ns,
+			  sample->up_sent, sample->up_received);
+	if (sample->has_down)
+		take_pair(&state->down, &state->known, KNOWN_DOWN, scale, pace, at_us, silence_ns,
+			  sample->down_sent, sample->down_received);
+}
+
+/* Thresholds: the short RTT average is further from the long one than a quarter and 1 ms; a short
+ * average of loss is above 2 %. Each is one bit of state; true if one changed. */
+#define RTT_MARGIN (1000ULL << 32)
+#define LOSS_LIMIT 85899346U
+
+static __always_inline int crosses(struct path_state *state)
+{
+	__u64 shorter = state->rtt[0], longer = state->rtt[1], margin = longer / 4 + RTT_MARGIN;
+	__u64 apart = shorter > longer ? shorter - longer : longer - shorter;
+	__u8 now = 0, before = state->crossed;
+
+	if (state->known & KNOWN_RTT && apart > margin)
+		now |= CROSSED_RTT;
+	if (state->known & KNOWN_UP_AVERAGE && state->up.average[0] > LOSS_LIMIT)
+		now |= CROSSED_UP;
+	if (state->known & KNOWN_DOWN_AVERAGE && state->down.average[0] > LOSS_LIMIT)
+		now |= CROSSED_DOWN;
+	state->crossed = now;
+	return now != before;
+}
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* A request answered where its frame lies, by an anchor's XDP program. Only what is plainly valid is
+ * taken; the rest passes as it is, and the TC program refuses it, counts it, or holds its response. */
+#ifndef SEGUE_REFLECT_H
+#define SEGUE_REFLECT_H
+
+#include "arrive.bpf.h"
+#include "datagram.bpf.h"
+
+static __always_inline void turn_ethernet_round(struct ethhdr *eth)
+{
+	__u32 *word = (void *)eth;
+	__u16 *half = (void *)eth;
+	__u32 to = word[0];
+	__u16 rest = half[2];
+
+	word[0] = half[3] | (__u32)half[4] << 16;
+	half[2] = half[5];
+	half[3] = (__u16)to;
+	half[4] = to >> 16;
+	half[5] = rest;
+}
+
+/* Takes a request into the state. False if another copy was faster. */
+static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifindex,
+				const struct path_config *path, struct path_state *state,
+				const struct probe_packet *packet, __u64 at_ns, __u32 *received)
+{
+	__u64 last;
+	int new;
+
+	if (!is_newer(&state->newest, bpf_ntohl(packet->probe.seq), packet, &last))
+		return 0;
+	*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
+	new = learn_endpoint(state, outer, ifindex);
+	new |= says_new(state, last, state->newest, packet->probe.heard);
+	take_request(state, path, at_ns, *received, packet);
+	new |= crosses(state);
+	if (new || !(path->flags & PATH_QUIET))
+		report(slot, KIND_REQUEST, 0, at_ns, *received, outer, packet);
+	return 1;
+}
+
+/* Makes the request its response but for the addresses. It leaves within the microsecond that it came
+ * in, so that one look at the clock is both stamps. */
+static __always_inline void respond(const struct outer *outer, const struct path_config *path,
+				    struct path_state *state, struct probe_datagram *datagram,
+				    __u64 at_ns, __u32 received)
+{
+	struct probe_packet *packet = &datagram->packet;
+
+	packet->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
+	packet->header.index = path->tx_index;
+	packet->header.cookie = path->tx_cookie;
+	packet->probe.heard = bpf_htons(path->heard);
+	packet->probe.r = bpf_htonl(received);
+	packet->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	packet->probe.t_ss = bpf_htonl(stamp_us(at_ns));
+	packet->probe.dt = 0;
+	packet->mac = probe_mac(packet, path->key0, path->key1);
+	datagram->udp.dest = datagram->udp.source;
+	datagram->udp.source = port;
+	if (datagram->udp.check)
+		datagram->udp.check = datagram_checksum(outer->local, outer->remote, datagram);
+}
+
+/* True if the datagram, which is for our port, was a valid request; it is its response then. `outer`
+ * has both addresses and the family. */
+static __always_inline int reflect(struct xdp_md *ctx, struct outer *outer,
+				   struct probe_datagram *datagram)
+{
+	struct probe_packet *packet = &datagram->packet;
+	__u64 at_ns = bpf_ktime_get_ns();
+	__u32 slot = bpf_ntohl(packet->header.index), received;
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+
+	if (!path || !state || path->flags & PATH_RIDES ||
+	    packet->header.cookie != path->rx_cookie || check_header(&packet->header) >= 0)
+		return 0;
+	outer->local_id = local_id(outer->local);
+	outer->remote_port = datagram->udp.source;
+	if (!outer->local_id || daemon_is_gone(at_ns) ||
+	    probe_mac(packet, path->key0, path->key1) != packet->mac)
+		return 0;
+	if (!take(slot, outer, ctx->ingress_ifindex, path, state, packet, at_ns, &received))
+		return 0;
+	respond(outer, path, state, datagram, at_ns, received);
+	return 1;
+}
+
+static __always_inline int reflect_v4(struct xdp_md *ctx, struct ethhdr *eth)
+{
+	struct iphdr *ip = (void *)(eth + 1);
+	struct probe_datagram *datagram = (void *)(ip + 1);
+	struct outer outer = { .family = 4 };
+	__u16 *ttl_protocol = (void *)&ip->ttl, before, after;
+	__u32 address;
+
+	if ((void *)(datagram + 1) > (void *)(long)ctx->data_end ||
+	    ip->tot_len != bpf_htons(sizeof(*ip) + PROBE_DATAGRAM) ||
+	    datagram->udp.len != bpf_htons(PROBE_DATAGRAM))
+		return XDP_PASS;
+	map_v4(outer.local, ip->daddr);
+	map_v4(outer.remote, ip->saddr);
+	if (!reflect(ctx, &outer, datagram))
+		return XDP_PASS;
+	turn_ethernet_round(eth);
+	address = ip->daddr;
+	ip->daddr = ip->saddr;
+	ip->saddr = address;
+	before = *ttl_protocol;
+	after = TTL | (before & 0xff00);
+	*ttl_protocol = after;
+	ip->check = ~fold((__u16)~ip->check + (__u64)(__u16)~before + after);
+	return XDP_TX;
+}
+
+static __always_inline int reflect_v6(struct xdp_md *ctx, struct ethhdr *eth)
+{
+	struct ipv6hdr *ip = (void *)(eth + 1);
+	struct probe_datagram *datagram = (void *)(ip + 1);
+	struct outer outer = { .family = 6 };
+
+	if ((void *)(datagram + 1) > (void *)(long)ctx->data_end ||
+	    ip->payload_len != bpf_htons(PROBE_DATAGRAM) ||
+	    datagram->udp.len != bpf_htons(PROBE_DATAGRAM))
+		return XDP_PASS;
+	copy_address(outer.local, ip->daddr.s6_addr32);
+	copy_address(outer.remote, ip->saddr.s6_addr32);
+	if (!reflect(ctx, &outer, datagram))
+		return XDP_PASS;
+	turn_ethernet_round(eth);
+	copy_address(ip->saddr.s6_addr32, outer.local);
+	copy_address(ip->daddr.s6_addr32, outer.remote);
+	ip->hop_limit = TTL;
+	return XDP_TX;
+}
+
+/* Whether a frame's tunnel header says that it is a request, and the frame is for one machine. */
+static __always_inline int is_request(const struct ethhdr *eth, __u8 version_type)
+{
+	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST) &&
+	       !(eth->h_dest[0] & 1);
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* Probes that ride on data packets, on their way out. */
+#ifndef SEGUE_RIDE_H
+#define SEGUE_RIDE_H
+
+#include "held.bpf.h"
+
+#define NO_RIDE 2
+#define RIDE_FLAGS                                                                                 \
+	(BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(struct probe_packet)) |      \
+	 BPF_F_ADJ_ROOM_FIXED_GSO)
+
+/* The header of a ride in front, without frame header. */
+struct ride_v4 {
+	struct iphdr ip;
+	struct udphdr udp;
+} __attribute__((packed));
+
+struct ride_v6 {
+	struct ipv6hdr ip;
+	struct udphdr udp;
+} __attribute__((packed));
+
+/* Puts a frame header without addresses in front; bpf_redirect_neigh fills the addresses in. */
+static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
+{
+	return bpf_skb_change_head(skb, ETH_HLEN, 0) ||
+	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0);
+}
+
+/* Numbers, counts and stamps a request as the last thing before it leaves, with the echo of the last
+ * response; true if it has a report in its place. */
+static __always_inline int number_request(struct probe_packet *packet,
+					  const struct path_config *path, struct path_state *state,
+					  struct host_state *host, __u64 now_ns)
+{
+	__u32 now = stamp_us(now_ns);
+	int reports = path->mode == MODE_REPORTS || path->mode == MODE_ROUND_TRIP_LOSS;
+
+	packet->probe.seq = bpf_htonl(__sync_fetch_and_add(&host->sent_seq, 1) + 1);
+	packet->probe.t_sc = bpf_htonl(now);
+	packet->probe.sc = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	packet->probe.t_ss = bpf_htonl(host->echo_t_ss);
+	packet->probe.dt = bpf_htonl(now - host->held_since);
+	packet->probe.ss = bpf_htonl(reports ? state->up.average[0] : host->echo_ss);
+	packet->probe.r = bpf_htonl(reports ? (__u32)(state->rtt[0] >> 32) : host->echo_r);
+	host->sent_ns = now_ns;
+	__sync_fetch_and_add(&host->sent, 1);
+	return reports;
+}
+
+/* Counts and stamps a response as the last thing before it leaves. */
+static __always_inline void finish_response(struct probe_packet *packet,
+					    const struct path_config *path,
+					    struct path_state *state, __u64 received_ns)
+{
+	__u32 now = stamp_us(bpf_ktime_get_ns());
+
+	packet->probe.t_ss = bpf_htonl(now);
+	packet->probe.dt = bpf_htonl(now - stamp_us(received_ns));
+	packet->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	packet->probe.heard = bpf_htons(path->heard);
+}
+
+/* Whether a request is to go with a packet that leaves now. Of two packets on two processors one wins:
+ * a step of the grid has one ride. */
+static __always_inline int claim_request(const struct path_config *path, struct host_state *host,
+					 __u64 now_ns)
+{
+	__u64 t_ka_ns = path->t_ka_us * 1000ULL, grid = host->grid_ns, rode = host->rode_ns, step;
+
+	if (!grid || !t_ka_ns || now_ns < grid)
+		return 0;
+	step = now_ns - (now_ns - grid) % t_ka_ns;
+	return rode < step && __sync_val_compare_and_swap(&host->rode_ns, rode, now_ns) == rode;
+}
+
+static __always_inline void begin_ride(struct probe_packet *packet, const struct path_config *path,
+				       __u8 flags)
+{
+	packet->header.version_type = HEADER_VERSION << 4 | TYPE_RIDE;
+	packet->header.flags = flags; /* FLAG_RIDE_ONE_WAY as in data */
+	packet->header.index = path->tx_index;
+	packet->header.cookie = path->tx_cookie;
+}
+
+static __always_inline void fill_request(struct probe_packet *packet,
+					 const struct path_config *path, struct path_state *state,
+					 struct host_state *host, __u64 now_ns)
+{
+	packet->header.k = path->k;
+	packet->probe.heard = bpf_htons(path->heard);
+	packet->probe.t_ka_ms = bpf_htons((path->t_ka_us + 999) / 1000);
+	if (number_request(packet, path, state, host, now_ns))
+		packet->header.flags |= FLAG_RIDE_REPORT;
+	__sync_fetch_and_add(&host->rode, 1);
+}
+
+/* Puts headers, probe and authenticator in front: 0, 1 (untouched) or -1 (spoilt). */
+static __always_inline int push_ride(struct __sk_buff *skb, const struct outer_ends *to, __u8 tos,
+				     __u32 len, struct probe_packet *packet)
+{
+	if (to->family == 4) {
+		struct ride_v4 outer ALIGNED = {};
+
+		fill_v4(&outer.ip, &outer.udp, to, tos, len + sizeof(*packet));
+		if (bpf_skb_store_bytes(skb, 0, &outer, sizeof(outer), 0) ||
+		    bpf_skb_store_bytes(skb, sizeof(outer), packet, sizeof(*packet), 0))
+			return -1;
+		return push_ethernet(skb, bpf_htons(ETH_P_IP)) ? -1 : 0;
+	} else {
+		struct ride_v6 outer ALIGNED = {};
+
+		fill_v6(&outer.ip, &outer.udp, to, tos, len + sizeof(*packet));
+		if (bpf_skb_store_bytes(skb, 0, &outer, sizeof(outer), 0) ||
+		    bpf_skb_store_bytes(skb, sizeof(outer), packet, sizeof(*packet), 0))
+			return -1;
+		return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
+	}
+}
+
+/* Makes room for all of it at once: a probe behind the inner packet would be summed into its
+ * checksum where the device computes that. */
+static __always_inline int make_room(struct __sk_buff *skb, __u8 family)
+{
+	if (family == 4)
+		return bpf_skb_adjust_room(skb, sizeof(struct ride_v4) + sizeof(struct probe_packet),
+					   BPF_ADJ_ROOM_MAC,
+					   RIDE_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4);
+	return bpf_skb_adjust_room(skb, sizeof(struct ride_v6) + sizeof(struct probe_packet),
+				   BPF_ADJ_ROOM_MAC, RIDE_FLAGS | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
+}
+
+/* Encapsulates a packet with a probe in front, and counts it as a packet sent, if one is due and the
+ * packet is short enough: 0, 1, -1 as for data, or NO_RIDE. `flags`: of a data packet. */
+static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer_ends *to, __u8 flags,
+			   __u8 tos)
+{
+	struct path_config *path = path_of(slot);
+	struct path_state *state = state_of(slot);
+	struct host_state *host = 0;
+	struct probe_packet packet = {};
+	__u64 now_ns = bpf_ktime_get_ns(), newest, received_ns = 0;
+	__u32 len = skb->len, outer;
+
+	if (!path || !state || !to)
+		return NO_RIDE;
+	outer = len + sizeof(packet) + sizeof(struct udphdr) +
+		(to->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	if (bpf_check_mtu(skb, to->ifindex, &outer, 0, 0))
+		return NO_RIDE;
+	newest = state->newest;
+	if (is_anchor) {
+		state->data_us = stamp_us(now_ns) | 1;
+		if (!take_held(state))
+			return NO_RIDE;
+		read_held(state, newest, &packet);
+		received_ns = state->received_ns;
+		barrier();
+		/* Another request came in between, and the fields may be of both. */
+		if (*(volatile __u64 *)&state->newest != newest)
+			return NO_RIDE;
+	} else {
+		host = host_of(slot);
+		if (!host || !claim_request(path, host, now_ns))
+			return NO_RIDE;
+	}
+	if (make_room(skb, to->family)) {
+		if (is_anchor)
+			give_back_held(state);
+		return 1;
+	}
+	begin_ride(&packet, path, flags);
+	if (is_anchor) {
+		packet.header.flags |= FLAG_RIDE_RESPONSE;
+		finish_response(&packet, path, state, received_ns);
+	} else if (host) {
+		fill_request(&packet, path, state, host, now_ns);
+	}
+	packet.mac = probe_mac(&packet, path->key0, path->key1);
+	return push_ride(skb, to, tos, len, &packet);
+}
+
+#endif

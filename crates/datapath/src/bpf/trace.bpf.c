@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* For tests alone, and loaded only by them: takes probes of a trace, on its virtual time, into the
+ * state of path 0 by the same functions as those that arrive. */
+#include "arrive.bpf.h"
+
+struct trace_step {
+	__u64 at_ns;
+	__u32 received;
+	__u32 sent; /* requests that have left; a host's */
+	struct probe_packet packet;
+};
+
+/* 0: taken; 1: taken, and late; -1: refused. */
+SEC("?syscall")
+int segue_trace(struct trace_step *step)
+{
+	__u64 at_ns = step->at_ns, last;
+	struct probe_packet packet = step->packet;
+	__u32 seq = bpf_ntohl(packet.probe.seq), received = step->received;
+	struct path_config *path = path_of(0);
+	struct path_state *state = state_of(0);
+	struct host_state *host = host_of(0);
+	int order;
+
+	if (!path || !state || !host)
+		return -2;
+	if (is_anchor) {
+		if (!is_newer(&state->newest, seq, &packet, &last))
+			return -1;
+		take_request(state, path, at_ns, received, &packet);
+		return 0;
+	}
+	host->sent_seq = step->sent;
+	host->sent = step->sent;
+	order = place_response(state, host, seq, &packet, &last);
+	if (order >= 0)
+		take_response(state, host, path, at_ns, received, &packet, order);
+	return order;
+}

@@ -1,0 +1,146 @@
+//! As many paths as an anchor is made for: each is probed and measured by itself, and what all of
+//! them cost in the kernel is weighed.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use segue_keepalive::Probing;
+use segue_linux::clock::monotonic;
+use segue_wire::{Header, Mode, PacketType, Probe};
+
+use super::convert::{kernel_path, kernel_scale};
+use super::packets::{ARRIVED_ON, KEY, Outer, PORT, REDIRECT, frame, run};
+use super::reading::{Totals, read};
+use super::tables::Tables;
+use super::*;
+
+const PATHS: u32 = 100_000;
+/// Bytes of all map memory that a monitored path may take.
+const BAR: f64 = 256.0;
+
+fn setup(max_flows: u32) -> Setup {
+    Setup {
+        tun_name: "segue0".into(),
+        tun_mtu: 1456,
+        port: PORT,
+        role: Role::Anchor,
+        max_paths: PATHS,
+        max_flows,
+        mark: 0x5e6,
+    }
+}
+
+fn config(slot: u32) -> PathConfig {
+    PathConfig {
+        tx_index: slot ^ 0x5555,
+        tx_cookie: u64::from(slot) + (1 << 40),
+        rx_cookie: u64::from(slot) + (1 << 41),
+        key: KEY,
+        local: None,
+        remote: None,
+        ifindex: 0,
+        gateway: None,
+        owner: slot,
+        probing: Probing::default(),
+    }
+}
+
+/// The kernel's own account of a map's memory in bytes.
+fn memory(map: BorrowedFd<'_>) -> u64 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_raw_fd())).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("memlock:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// Of the paths themselves, of flows, of inner addresses.
+fn weigh(tables: &Tables) -> [u64; 3] {
+    let paths = [
+        &tables.paths,
+        &tables.state,
+        &tables.host,
+        &tables.routes,
+        &tables.scales,
+        &tables.locals,
+        &tables.addresses,
+        &tables.drops,
+        &tables.alive,
+        &tables.events,
+        &tables.held,
+    ];
+    let of_paths = paths.map(|map| memory(map.as_fd())).iter().sum();
+    [of_paths, memory(tables.flows.as_fd()), memory(tables.inner.as_fd())]
+}
+
+/// Sends one request over a path and answers with the response.
+fn ask(programs: &Programs, slot: u32, probe: &Probe) -> Probe {
+    let head = Header {
+        packet_type: PacketType::Request,
+        flags: 0,
+        k: 3,
+        index: slot,
+        cookie: u64::from(slot) + (1 << 41),
+    };
+    let (from, to) = (Outer::V4.address(1), Outer::V4.address(2));
+    let packet = frame(Outer::V4, from, to, PORT, &probe.seal(&head, &KEY));
+    let (verdict, out) = run(programs.ingress.as_fd(), &packet, None);
+    assert_eq!(verdict, REDIRECT, "path {slot}");
+    let at = Outer::V4.headers();
+    let answered = Header::parse(&out[at..]).unwrap();
+    assert_eq!((answered.index, answered.cookie), (slot ^ 0x5555, u64::from(slot) + (1 << 40)));
+    Probe::open(&out[at..], &KEY).unwrap()
+}
+
+#[test]
+fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: the eBPF programs need root");
+        return;
+    }
+    let (programs, tables, _) = load(&setup(1), ARRIVED_ON, None).unwrap();
+    tables.set_locals(&[Outer::V4.address(2)].into()).unwrap();
+    tables.set_scale(0, &kernel_scale(&Probing::default().taus)).unwrap();
+    for slot in 0..PATHS {
+        tables.set_path(slot, &kernel_path(&config(slot), 0)).unwrap();
+    }
+    for slot in 0..PATHS {
+        tables.set_alive(monotonic()).unwrap();
+        let first = Probe { seq: 1, sc: 1, t_ka_ms: 200, ..Probe::default() };
+        let answer = ask(&programs, slot, &first);
+        assert_eq!((answer.seq, answer.ss, answer.r), (1, 1, 1));
+        // A round trip of so many milliseconds, and one packet in two lost on the way up.
+        let rtt_ms = slot % 1000 + 1;
+        let echo = Probe {
+            seq: 2,
+            t_ss: answer.t_ss.wrapping_sub(rtt_ms * 1000),
+            sc: 3,
+            ss: 1,
+            r: 1,
+            ..first
+        };
+        assert_eq!(ask(&programs, slot, &echo).r, 2);
+    }
+    for slot in 0..PATHS {
+        let state = tables.state(slot);
+        let reading = read(&state, None, Mode::Both, &mut Totals::default(), monotonic());
+        assert_eq!((reading.received, reading.run, reading.k), (2, 2, 3), "path {slot}");
+        let estimates = reading.estimates;
+        let expected_ms = f64::from(slot % 1000 + 1);
+        let rtt_ms = estimates.rtt_last.unwrap().as_secs_f64() * 1e3;
+        // The machine may have been busy between the two.
+        assert!((expected_ms..expected_ms + 5_000.0).contains(&rtt_ms), "path {slot}: {rtt_ms} ms");
+        assert_eq!((estimates.up.sent, estimates.up.received), (2, 1));
+    }
+    assert!(tables.drops().keys().all(|reason| *reason == DropReason::QueueFull));
+    let [paths, flows, inner] = weigh(&tables);
+    let each = |bytes: u64| bytes as f64 / f64::from(PATHS);
+    println!("{PATHS} paths: {:.1} bytes of map memory each", each(paths));
+    println!(
+        "apart from that, one flow: {flows} bytes in all, no inner address: {:.1} each",
+        each(inner)
+    );
+    let (_, tables, _) = load(&setup(1 << 20), ARRIVED_ON, None).unwrap();
+    println!(
+        "with the tables of an anchor as set by default: {:.1} bytes each in all",
+        each(weigh(&tables).iter().sum())
+    );
+    assert!(each(paths) <= BAR, "{}", each(paths));
+}

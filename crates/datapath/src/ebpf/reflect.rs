@@ -1,0 +1,180 @@
+//! Requests answered by the XDP program: the same answer and the same state as by the TC program, and
+//! everything else left to that one.
+
+use std::os::fd::AsFd;
+
+use segue_wire::{Header, PacketType, Probe};
+
+use super::packets::{
+    ARRIVED_ON, ETH, KEY, Lab, Outer, PORT, REDIRECT, SHOT, SLOT, XDP_PASS, frame, header, run,
+    to_us,
+};
+use super::*;
+
+const XDP_TX: i32 = 3;
+
+fn request(seq: u32) -> Probe {
+    Probe { seq, t_sc: 99, sc: seq + 3, heard: 5, t_ka_ms: 200, ..Probe::default() }
+}
+
+fn sealed(probe: &Probe) -> Vec<u8> {
+    probe.seal(&header(PacketType::Request), &KEY).to_vec()
+}
+
+/// The one's-complement sum of the UDP datagram with its pseudo-header; 0xffff if it is right.
+fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
+    let udp = outer.headers() - 8;
+    let addresses = if outer == Outer::V4 { udp - 8..udp } else { udp - 32..udp };
+    let words = |bytes: &[u8]| -> u32 {
+        bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum()
+    };
+    let sum = words(&frame[addresses]) + words(&frame[udp..]) + 17 + (frame.len() - udp) as u32;
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (folded & 0xffff) + (folded >> 16)
+}
+
+#[test]
+fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
+    for outer in Outer::BOTH {
+        let (Some(xdp), Some(tc)) = (Lab::new(Role::Anchor), Lab::new(Role::Anchor)) else {
+            return;
+        };
+        for seq in 1..=20 {
+            xdp.tables.set_alive(monotonic()).unwrap();
+            tc.tables.set_alive(monotonic()).unwrap();
+            // The echo of an answer that this end is taken to have sent a moment ago.
+            let now_us = (monotonic().0 / 1000) as u32;
+            let echo = Probe { t_ss: now_us.wrapping_sub(30_000_000), ss: seq - 1, ..request(seq) };
+            let packet = to_us(outer, &sealed(&echo));
+            let (verdict, by_xdp) = run(xdp.programs.xdp.as_fd(), &packet, None);
+            assert_eq!(verdict, XDP_TX, "{outer:?} {seq}");
+            let (verdict, by_tc) = tc.ingress(&packet);
+            assert_eq!(verdict, REDIRECT);
+            let at = outer.headers();
+            if outer == Outer::V6 {
+                assert_eq!(by_xdp[..at], by_tc[..at]);
+            } else {
+                // The request's header checksum, which is wrong, is carried on by difference.
+                let checksum = ETH + 10..ETH + 12;
+                assert_eq!(by_xdp[..checksum.start], by_tc[..checksum.start]);
+                assert_eq!(by_xdp[checksum.end..at], by_tc[checksum.end..at]);
+            }
+            assert_eq!(Header::parse(&by_xdp[at..]), Header::parse(&by_tc[at..]));
+            let [a, b] = [by_xdp, by_tc].map(|out| Probe::open(&out[at..], &KEY).unwrap());
+            assert!(a.t_ss.wrapping_sub(now_us) < 10_000_000, "{a:?}");
+            assert_eq!(Probe { t_ss: 0, dt: 0, ..a }, Probe { t_ss: 0, dt: 0, ..b });
+        }
+        let [a, b] = [xdp.state(), tc.state()];
+        let counts = |s: &path_state| (s.rx_packets, s.tx_packets, s.received, s.newest, s.known);
+        assert_eq!(counts(&a), counts(&b));
+        let end = |s: &path_state| {
+            let end = s.endpoint;
+            (end.remote, end.remote_port, end.ifindex, end.local)
+        };
+        assert_eq!(end(&a), end(&b));
+        assert_eq!((a.t_sc, a.up.sent, a.heard), (b.t_sc, b.up.sent, b.heard));
+        assert_eq!((a.up.received, a.down.sent), (b.up.received, b.down.sent));
+        assert!(a.rtt_last_us.abs_diff(b.rtt_last_us) < 5_000_000, "{a:?} {b:?}");
+        assert!(xdp.tables.drops().is_empty() && a.endpoint.ifindex == ARRIVED_ON);
+    }
+}
+
+#[test]
+fn xdp_writes_whole_checksums_and_leaves_absent_ones_absent() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let mut seq = 0;
+    for outer in Outer::BOTH {
+        let at = outer.headers();
+        // As a socket's datagram looks on a virtual wire: the checksum is left to the device.
+        for begun in [false, true] {
+            seq += 1;
+            let mut packet = to_us(outer, &sealed(&request(seq)));
+            if outer == Outer::V4 {
+                packet[ETH + 8] = 3; // TTL
+                let header_sum: u32 = packet[ETH..ETH + 20]
+                    .chunks(2)
+                    .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]))
+                    .sum();
+                let check = !((header_sum & 0xffff) + (header_sum >> 16)) as u16;
+                packet[ETH + 10..ETH + 12].copy_from_slice(&check.to_be_bytes());
+            }
+            if begun {
+                packet[at - 2..at].copy_from_slice(&[0x12, 0x34]);
+            }
+            let (verdict, out) = run(lab.programs.xdp.as_fd(), &packet, None);
+            assert_eq!(verdict, XDP_TX);
+            if begun {
+                assert_eq!(udp_sum(outer, &out), 0xffff, "{outer:?}");
+            } else {
+                assert_eq!(out[at - 2..at], [0, 0]);
+            }
+            if outer == Outer::V4 {
+                let words =
+                    out[ETH..ETH + 20].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+                assert_eq!((words.sum::<u32>() % 0xffff, out[ETH + 8]), (0, 64));
+            }
+        }
+    }
+}
+
+#[test]
+fn xdp_turns_the_frame_addresses_round() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let mut packet = to_us(Outer::V4, &sealed(&request(1)));
+    packet[..12].copy_from_slice(&[2, 3, 4, 5, 6, 7, 18, 19, 20, 21, 22, 23]);
+    let (verdict, out) = run(lab.programs.xdp.as_fd(), &packet, None);
+    assert_eq!(verdict, XDP_TX);
+    assert_eq!(out[..12], [18, 19, 20, 21, 22, 23, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn xdp_leaves_all_but_valid_requests_to_tc() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let program = lab.programs.xdp.as_fd();
+    for (outer, seq) in [(Outer::V4, 2), (Outer::V6, 3)] {
+        let good = sealed(&request(seq));
+        let at = outer.headers();
+        let of = |head: Header| to_us(outer, &request(seq).seal(&head, &KEY));
+        let head = header(PacketType::Request);
+        let changed = |i: usize, bit: u8| {
+            let mut packet = to_us(outer, &good);
+            packet[i] ^= bit;
+            packet
+        };
+        let stranger = frame(outer, outer.address(1), outer.address(3), PORT, &good);
+        let long = to_us(outer, &[&good[..], &[0; 4]].concat());
+        let short = to_us(outer, &good[..good.len() - 1]);
+        let mut odd = vec![
+            changed(at + 55, 1), // the authenticator
+            changed(at + 20, 1), // t_Sc, which it covers
+            changed(at + 1, 2),  // an unknown flag
+            changed(at + 3, 1),  // the reserved byte
+            changed(0, 1),       // a frame for a group
+            of(Header { cookie: 1, ..head }),
+            of(Header { index: SLOT + 1, ..head }),
+            of(Header { index: 1 << 20, ..head }),
+            of(Header { packet_type: PacketType::Response, ..head }),
+            stranger,
+            long,
+            short,
+        ];
+        if outer == Outer::V4 {
+            odd.push(changed(ETH + 6, 0x20)); // a fragment
+        }
+        for (i, packet) in odd.into_iter().enumerate() {
+            assert_eq!(run(program, &packet, None), (XDP_PASS, packet), "{outer:?} {i}");
+        }
+        let packet = to_us(outer, &good);
+        lab.tables.set_alive(segue_clock::Time(1)).unwrap();
+        assert_eq!(run(program, &packet, None).0, XDP_PASS, "the daemon is gone");
+        lab.tables.set_alive(monotonic()).unwrap();
+        assert_eq!(run(program, &packet, None).0, XDP_TX);
+        assert_eq!(run(program, &packet, None), (XDP_PASS, packet.clone()), "a replay");
+        assert_eq!(lab.ingress(&packet).0, SHOT);
+    }
+    assert_eq!(lab.state().rx_packets, 2);
+    assert_eq!(lab.tables.drops(), [(DropReason::Replay, 2)].into());
+    let Some(host) = Lab::new(Role::Host) else { return };
+    let packet = to_us(Outer::V4, &sealed(&request(1)));
+    assert_eq!(run(host.programs.xdp.as_fd(), &packet, None), (XDP_PASS, packet));
+}

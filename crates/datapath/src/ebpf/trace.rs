@@ -1,0 +1,420 @@
+//! The estimator of the programs beside the one in floating point, over one long trace on virtual
+//! time: a client and a server with clocks of their own, delays that wander, reordering, losses,
+//! silences, and counters and clocks that wrap.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::ewma::Ewma;
+use segue_keepalive::loss::{OneWayLoss, RoundTripLoss};
+use segue_keepalive::rtt::{client_rtt, server_rtt};
+use segue_keepalive::{Arrival, Config, Counted, Estimates, Probing, Tau};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey};
+
+use super::convert::{kernel_path, kernel_scale};
+use super::reading::{Totals, read};
+use super::skel::{SegueSkelBuilder, Shared, host_state, path_state};
+use crate::PathConfig;
+
+const T_KA_MS: u64 = 200;
+/// Largest difference that is allowed, relative; the bar of the averages.
+const RELATIVE: f64 = 0.005;
+/// Where loss is next to zero, this much is allowed in its place.
+const LOSS_FLOOR: f64 = 1e-6;
+
+/// One end of the path in the kernel, with no device and no packet.
+struct Kernel {
+    program: OwnedFd,
+    state: MapHandle,
+    host: MapHandle,
+    mode: Mode,
+    client: bool,
+    totals: Totals,
+}
+
+#[repr(C)]
+struct Step {
+    at_ns: u64,
+    received: u32,
+    sent: u32,
+    packet: [u8; Probe::PACKET_LEN],
+}
+
+impl Kernel {
+    fn new(client: bool, probing: Probing) -> Kernel {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = SegueSkelBuilder::default().open(&mut storage).unwrap();
+        open.maps.rodata_data.as_deref_mut().unwrap().is_anchor = u8::from(!client);
+        open.progs.segue_egress.set_autoload(false);
+        open.progs.segue_ingress.set_autoload(false);
+        open.progs.segue_bare.set_autoload(false);
+        open.progs.segue_xdp.set_autoload(false);
+        open.progs.segue_send.set_autoload(false);
+        open.progs.segue_trace.set_autoload(true);
+        let skel = open.load().unwrap();
+        let config = PathConfig {
+            tx_index: 0,
+            tx_cookie: 0,
+            rx_cookie: 0,
+            key: ProbeKey::default(),
+            local: None,
+            remote: None,
+            ifindex: 0,
+            gateway: None,
+            owner: 0,
+            probing,
+        };
+        let put = |map: &dyn MapCore, value: &[u8]| {
+            map.update(0u32.bytes(), value, MapFlags::ANY).unwrap();
+        };
+        put(&skel.maps.segue_paths, kernel_path(&config, 0).bytes());
+        put(&skel.maps.segue_scales, kernel_scale(&probing.taus).bytes());
+        Kernel {
+            program: skel.progs.segue_trace.as_fd().try_clone_to_owned().unwrap(),
+            state: MapHandle::try_from(&skel.maps.segue_state).unwrap(),
+            host: MapHandle::try_from(&skel.maps.segue_host).unwrap(),
+            mode: probing.mode,
+            client,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes a probe: `None` if it is refused, else whether it was late, and the estimates after it.
+    fn take(&mut self, arrival: &Arrival, sent: u32) -> Option<(bool, Estimates)> {
+        let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
+        let header = Header { packet_type, flags: 0, k: 3, index: 0, cookie: 0 };
+        let packet = arrival.probe.seal(&header, &ProbeKey::default());
+        let mut step = Step { at_ns: arrival.at.0, received: arrival.received, sent, packet };
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            ctx_in: (&raw mut step).cast(),
+            ctx_size_in: size_of_val(&step) as u32,
+            ..Default::default()
+        };
+        // SAFETY: the context outlives the call, with the length given.
+        let result = unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options)
+        };
+        assert_eq!(result, 0);
+        let order = options.retval as i32;
+        assert!(order >= -1, "no such path");
+        let lookup = |map: &MapHandle| map.lookup(0u32.bytes(), MapFlags::ANY).unwrap().unwrap();
+        let state: path_state = Shared::from_bytes(&lookup(&self.state)).unwrap();
+        let host: Option<host_state> =
+            self.client.then(|| Shared::from_bytes(&lookup(&self.host)).unwrap());
+        let reading = read(&state, host.as_ref(), self.mode, &mut self.totals, arrival.at);
+        (order >= 0).then_some((order == 1, reading.estimates))
+    }
+}
+
+/// The same in floating point, from the pieces that the machines are made of.
+#[derive(Default)]
+struct Reference {
+    rtt: Ewma,
+    up: OneWayLoss,
+    down: OneWayLoss,
+    round_trip: RoundTripLoss,
+    owl_up: Ewma,
+    owl_down: Ewma,
+    rtl: Ewma,
+    total_up: Counted,
+    total_down: Counted,
+    last: Option<Time>,
+    received: u64,
+    echoed: bool,
+}
+
+impl Reference {
+    fn take(
+        &mut self,
+        kernel: &Kernel,
+        probing: &Probing,
+        arrival: &Arrival,
+        late: bool,
+        sent: u32,
+    ) {
+        let (probe, at) = (&arrival.probe, arrival.at);
+        let t_l = probing.t_ka * u64::from(probing.n);
+        let taus = &probing.taus;
+        self.received += 1;
+        let time_out = probing.t_ka * u64::from(probing.k) + probing.t_ka.half();
+        if self.last.is_some_and(|last| at.since(last) > time_out) {
+            self.up.outage();
+            self.down.outage();
+        }
+        self.last = Some(at);
+        let epoch = Time::ZERO;
+        let rtt =
+            if kernel.client { client_rtt(arrival, epoch) } else { server_rtt(arrival, epoch) };
+        if let Some(rtt) = rtt {
+            self.rtt.push(taus, at, rtt.as_secs_f64());
+        }
+        if kernel.mode == Mode::RoundTripLoss {
+            if !kernel.client {
+                return;
+            }
+            let rtl = self.round_trip.observe(at, sent.into(), self.received, t_l);
+            rtl.into_iter().for_each(|rtl| self.rtl.push(taus, at, rtl));
+            return;
+        }
+        if late {
+            return;
+        }
+        let (rs, rc) = match kernel.client {
+            true => (probe.r, arrival.received),
+            false => (arrival.received, probe.r),
+        };
+        if let Some(x) = self.up.observe(at, probe.sc, rs, t_l, &mut self.total_up) {
+            self.owl_up.push(taus, at, x);
+        }
+        self.echoed |= kernel.client || probe.t_ss != 0;
+        if self.echoed
+            && let Some(x) = self.down.observe(at, probe.ss, rc, t_l, &mut self.total_down)
+        {
+            self.owl_down.push(taus, at, x);
+        }
+    }
+}
+
+/// The largest differences seen, relative but for loss near zero.
+#[derive(Debug, Default)]
+struct Worst {
+    rtt: f64,
+    loss: f64,
+    samples: u64,
+    averages: u64,
+}
+
+impl Worst {
+    fn compare(&mut self, kernel: &Estimates, reference: &Reference, what: &str) {
+        self.samples += 1;
+        assert_eq!(kernel.rtt_ewma.len(), reference.rtt.values().len(), "{what}");
+        for (got, want) in kernel.rtt_ewma.iter().zip(reference.rtt.values()) {
+            let off = (got - want).abs() / want;
+            assert!(off <= RELATIVE, "{what}: RTT {got} for {want}");
+            self.rtt = self.rtt.max(off);
+        }
+        for (got, want) in [
+            (&kernel.owl_up, &reference.owl_up),
+            (&kernel.owl_down, &reference.owl_down),
+            (&kernel.rtl, &reference.rtl),
+        ] {
+            assert_eq!(got.len(), want.values().len(), "{what}");
+            for (got, want) in got.iter().zip(want.values()) {
+                let off = (got - want).abs();
+                assert!(off <= (RELATIVE * want).max(LOSS_FLOOR), "{what}: loss {got} for {want}");
+                if *want > 1e-3 {
+                    self.loss = self.loss.max(off / want);
+                }
+                self.averages += 1;
+            }
+        }
+        if reference.total_up != Counted::default() {
+            assert_eq!((kernel.up, kernel.down), (reference.total_up, reference.total_down));
+        }
+    }
+}
+
+/// What wanders: a value between two bounds, on a logarithmic scale.
+struct Walk {
+    at: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Walk {
+    fn step(&mut self, rng: &mut Rng, width: f64) -> f64 {
+        let step = (rng.below(2001) as f64 / 1000.0 - 1.0) * width;
+        self.at = (self.at * step.exp()).clamp(self.low, self.high);
+        self.at
+    }
+}
+
+/// A probe under way: when it arrives, in which order it left, whether it is a response, its bytes.
+type Flying = (u64, u64, bool, [u8; Probe::LEN]);
+
+/// Who receives, and what: times are the true ones, in microseconds.
+struct World {
+    rng: Rng,
+    flying: BinaryHeap<Reverse<Flying>>,
+    order: u64,
+    half_rtt_us: Walk,
+    loss: [Walk; 2],
+    /// Counters of packets: sent and received in each direction.
+    sent: [u32; 2],
+    received: [u32; 2],
+    requests: u32,
+    /// Fields that the next request echoes: t_Ss, Ss, Rc, t_Rc.
+    echo: (u32, u32, u32, u32),
+}
+
+const CLIENT_AHEAD_US: u64 = 3_000_000_000;
+
+impl World {
+    fn new(seed: u64) -> World {
+        let walk = |at, low, high| Walk { at, low, high };
+        World {
+            rng: Rng::new(seed),
+            flying: BinaryHeap::new(),
+            order: 0,
+            half_rtt_us: walk(5_000.0, 50.0, 1_000_000.0),
+            loss: [walk(0.01, 1e-5, 0.4), walk(0.01, 1e-5, 0.4)],
+            sent: [0; 2],
+            received: [0; 2],
+            requests: 0,
+            echo: (0, 0, 0, 0),
+        }
+    }
+
+    /// Data packets of one direction, of which some are lost.
+    fn data(&mut self, way: usize) {
+        let packets = match self.rng.below(4) {
+            0 => 0,
+            1..=2 => self.rng.below(20) as u32,
+            // Fast enough for the counters to wrap.
+            _ => self.rng.below(1_000_000) as u32,
+        };
+        let lost = f64::from(packets) * self.loss[way].at + self.rng.below(1000) as f64 / 1000.0;
+        self.sent[way] = self.sent[way].wrapping_add(packets);
+        self.received[way] = self.received[way].wrapping_add(packets - (lost as u32).min(packets));
+    }
+
+    fn launch(&mut self, now_us: u64, to_client: bool, probe: &Probe, dead: bool) {
+        let lost = self.rng.below(1_000_000) as f64 / 1e6 < self.loss[usize::from(to_client)].at;
+        if lost || dead {
+            return;
+        }
+        let jitter = 0.8 + self.rng.below(400) as f64 / 1000.0;
+        let arrives = now_us + (self.half_rtt_us.at * jitter) as u64;
+        self.order += 1;
+        self.flying.push(Reverse((arrives, self.order, to_client, probe.emit())));
+    }
+
+    fn request(&mut self, now_us: u64, dead: bool) {
+        if !dead {
+            self.data(0);
+            self.data(1);
+        }
+        self.half_rtt_us.step(&mut self.rng, 0.05);
+        for way in 0..2 {
+            let walk = &mut self.loss[way];
+            walk.step(&mut self.rng, 0.1);
+        }
+        self.requests += 1;
+        self.sent[0] = self.sent[0].wrapping_add(1);
+        let t_sc = (now_us + CLIENT_AHEAD_US) as u32;
+        let (t_ss, ss, r, held_since) = self.echo;
+        let probe = Probe {
+            seq: self.requests,
+            t_sc,
+            t_ss,
+            dt: t_sc.wrapping_sub(held_since),
+            sc: self.sent[0],
+            ss,
+            r,
+            heard: 0,
+            t_ka_ms: T_KA_MS as u16,
+        };
+        self.launch(now_us, false, &probe, dead);
+    }
+}
+
+fn arrival(probe: Probe, at_us: u64, received: u32) -> Arrival {
+    let at = Time(at_us * 1000);
+    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
+}
+
+/// Runs until both ends together have taken `samples`.
+fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: the eBPF programs need root");
+        return;
+    }
+    let probing = Probing { mode, taus, ..Config::default().probing(Encapsulation::Segue) };
+    let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];
+    let mut references = [Reference::default(), Reference::default()];
+    let mut worst = Worst::default();
+    let mut world = World::new(seed);
+    let (mut next_us, mut dead_until_us) = (10_000_000, 0);
+    while worst.samples < samples {
+        let arriving = world.flying.peek().map_or(u64::MAX, |Reverse(first)| first.0);
+        if arriving > next_us {
+            if world.rng.below(20_000) == 0 {
+                dead_until_us = next_us + world.rng.below(600_000_000);
+            }
+            world.request(next_us, next_us < dead_until_us);
+            // Now and then the client itself says nothing, for seconds or minutes.
+            let pause = if world.rng.below(20_000) == 0 { world.rng.below(300_000_000) } else { 0 };
+            next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);
+            continue;
+        }
+        let Some(Reverse((now_us, _, to_client, bytes))) = world.flying.pop() else { break };
+        let (way, probe) = (usize::from(to_client), Probe::parse(&bytes));
+        world.received[way] = world.received[way].wrapping_add(1);
+        let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
+        let arrival = arrival(probe, local_us, world.received[way]);
+        let (kernel, reference) = (&mut kernels[way], &mut references[way]);
+        let Some((late, estimates)) = kernel.take(&arrival, world.requests) else {
+            world.received[way] = world.received[way].wrapping_sub(1);
+            continue;
+        };
+        reference.take(kernel, &probing, &arrival, late, world.requests);
+        worst.compare(&estimates, reference, &format!("seed {seed}, at {now_us} us, {arrival:?}"));
+        if !to_client {
+            let held = world.rng.below(2000);
+            world.sent[1] = world.sent[1].wrapping_add(1);
+            let response = Probe {
+                t_ss: (local_us + held) as u32,
+                dt: held as u32,
+                ss: world.sent[1],
+                r: arrival.received,
+                ..probe
+            };
+            world.launch(now_us + held, true, &response, now_us < dead_until_us);
+        } else if !late {
+            world.echo = (probe.t_ss, probe.ss, arrival.received, local_us as u32);
+        }
+    }
+    println!(
+        "{mode:?}: {} samples in {} h, largest difference: RTT {:.1e}, loss {:.1e} (above 0.1 %)",
+        worst.samples,
+        next_us / 3_600_000_000,
+        worst.rtt,
+        worst.loss
+    );
+    assert!(worst.averages > samples / 4, "loss was measured too");
+}
+
+fn plain() -> [Tau; 2] {
+    [1, 30].map(|secs| Tau::symmetric(Span::from_secs(secs)))
+}
+
+/// Slow to believe good news.
+fn asymmetric() -> [Tau; 2] {
+    [(100, 3_000), (2_000, 600_000)]
+        .map(|(rise, fall)| Tau { rise: Span::from_millis(rise), fall: Span::from_millis(fall) })
+}
+
+#[test]
+fn averages_in_fixed_point_follow_those_in_floating_point() {
+    compare(100_000, 1, Mode::Both, plain());
+    compare(50_000, 2, Mode::Both, asymmetric());
+}
+
+#[test]
+fn round_trip_loss_in_fixed_point_follows_that_in_floating_point() {
+    compare(50_000, 3, Mode::RoundTripLoss, plain());
+}
+
+#[test]
+#[ignore = "a million samples; make soak"]
+fn averages_follow_over_a_million_samples() {
+    compare(1_000_000, 4, Mode::Both, plain());
+    compare(1_000_000, 5, Mode::Both, asymmetric());
+    compare(1_000_000, 6, Mode::RoundTripLoss, plain());
+}

@@ -1,0 +1,271 @@
+//! Probes that ride on data packets (Salsano et al. 2018, section 5.3). The rules stand in
+//! `docs/wire/tunnel-and-probe.md`, "Rides".
+//!
+//! A host's requests are numbered here, those that the daemon orders included, and carry the echoes that
+//! the last response left in [`Rx`](super::path::Rx). A machine that asks for requests learns of the
+//! others by [`Reading`]s.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Estimates, Reading};
+use segue_linux::clock::monotonic;
+use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
+use segue_wire::upmt::Trailer;
+use segue_wire::{Header, PacketType, Probe};
+
+use super::path::{Path, Tx, lock};
+use super::probes::{Pending, send_response};
+use super::{Core, Drops};
+use crate::Role;
+
+/// How long what the kernel says about a path's MTU is believed.
+const MTU_FOR: Span = Span::from_secs(10);
+/// IP and UDP headers outside, by family.
+const OUTER: [usize; 2] = [28, 48];
+
+/// The sending side of a path's rides.
+#[derive(Default)]
+pub struct Rides {
+    /// Requests (host) or responses (anchor) sent, those that rode included.
+    pub sent: u32,
+    rode: u32,
+    last_sent: Option<Time>,
+    /// Host: when the last request went alone; steps of T_KA begin here.
+    grid: Option<Time>,
+    last_ride: Option<Time>,
+    /// When a packet left last that could take a probe along.
+    last_fit: Option<Time>,
+    /// Anchor: the response that waits.
+    held: Option<Held>,
+    mtu: Option<Mtu>,
+}
+
+/// A response and the end of its wait.
+struct Held {
+    response: Pending,
+    until: Time,
+}
+
+/// What the kernel said about the way to a remote end.
+struct Mtu {
+    to: SocketAddr,
+    at: Time,
+    bytes: Option<usize>,
+}
+
+/// The responses that wait on any path: until when, and on which slot.
+pub type Waiting = Mutex<BTreeSet<(Time, u32)>>;
+
+impl Rides {
+    /// A probe left by itself at `now`.
+    pub fn sent_alone(&mut self, now: Time, role: Role) {
+        self.sent = self.sent.wrapping_add(1);
+        self.last_sent = Some(now);
+        if role == Role::Host {
+            self.grid = Some(now);
+        }
+    }
+
+    /// Whether a request is to ride on a packet that leaves at `now`: none has in this step.
+    fn request_due(&self, now: Time, t_ka: Span) -> bool {
+        let Some(grid) = self.grid else { return false };
+        let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
+        self.last_ride.is_none_or(|at| at < step)
+    }
+
+    fn due(&self, role: Role, now: Time, t_ka: Span) -> bool {
+        match role {
+            Role::Host => self.request_due(now, t_ka),
+            Role::Anchor => self.held.is_some(),
+        }
+    }
+
+    /// What has been sent so far, as a reading that measures nothing.
+    fn reading(&self, at: Time) -> Reading {
+        Reading {
+            at,
+            sent: self.sent,
+            rode: self.rode,
+            last_sent: self.last_sent,
+            received: 0,
+            last_received: None,
+            last_heard: None,
+            run: 0,
+            k: 0,
+            t_ka: None,
+            estimates: Estimates::default(),
+        }
+    }
+}
+
+impl Path {
+    /// The first of some packets that is to take a probe along. `lengths` has the inner length of each,
+    /// `None` for one that was cut from a super-packet.
+    pub fn carrier(
+        &self,
+        role: Role,
+        mut lengths: impl Iterator<Item = Option<usize>>,
+    ) -> Option<usize> {
+        let (socket, endpoint) = self.route()?;
+        let to = endpoint.remote?;
+        let outer = OUTER[usize::from(to.is_ipv6())];
+        let now = monotonic();
+        let mut tx = lock(&self.state.tx);
+        let known = tx.rides.mtu.take_if(|mtu| mtu.to == to && now.since(mtu.at) < MTU_FOR);
+        let mtu = known.unwrap_or_else(|| Mtu { to, at: now, bytes: socket.mtu(to) });
+        let room = mtu.bytes.and_then(|mtu| mtu.checked_sub(outer + Probe::PACKET_LEN));
+        tx.rides.mtu = Some(mtu);
+        let room = room?;
+        let at = lengths.position(|inner| inner.is_some_and(|inner| inner <= room))?;
+        tx.rides.last_fit = Some(now);
+        tx.rides.due(role, now, self.config.probing.t_ka).then_some(at)
+    }
+
+    /// Sends an inner packet (in two parts) with a probe in front, if one is still due. False if the
+    /// packet has not left.
+    pub fn send_ride(
+        &self,
+        role: Role,
+        inner: (&[u8], &[u8]),
+        one_way: bool,
+        class: u8,
+        waiting: &Waiting,
+    ) -> bool {
+        let Some((socket, endpoint)) = self.route() else { return false };
+        let mut tx = lock(&self.state.tx);
+        let now = monotonic();
+        if !tx.rides.due(role, now, self.config.probing.t_ka) {
+            return false;
+        }
+        let flags = if one_way { RIDE_ONE_WAY } else { 0 };
+        let count = tx.packets.wrapping_add(1);
+        let (flags, k, probe) = match &tx.rides.held {
+            Some(Held { response, .. }) => {
+                (flags | RIDE_RESPONSE, response.k, response.complete(count, now, tx.heard))
+            }
+            None => (flags, self.config.probing.k, self.request(&tx, count, now)),
+        };
+        let header = Header { packet_type: PacketType::Ride, flags, k, ..self.data_header(0) };
+        let sealed = probe.seal(&header, &self.config.key);
+        let (first, trailer): ([u8; 1], [u8; Trailer::LEN]);
+        let parts = if self.is_upmt() {
+            let (rest, packet) = split_first(inner);
+            let Some(ride) = packet.and_then(|byte| self.upmt_ride(role, byte, probe)) else {
+                return false;
+            };
+            (first, trailer) = ([ride.0], ride.1);
+            [&first[..], rest.0, rest.1, &trailer[..]]
+        } else {
+            [&sealed[..], inner.0, inner.1, &[]]
+        };
+        let mut iov = parts.map(|part| libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: part.len(),
+        });
+        if role == Role::Host {
+            self.state.number(probe.seq);
+        }
+        if let Err(error) = socket.send(&endpoint, &mut iov, None, class, role == Role::Host) {
+            tracing::trace!(slot = self.slot, %error, "no probe on this packet");
+            if role == Role::Host {
+                self.state.number(probe.seq.wrapping_sub(1));
+            }
+            return false;
+        }
+        tx.packets = count;
+        tx.bytes += (inner.0.len() + inner.1.len()) as u64;
+        tx.rides.sent = tx.rides.sent.wrapping_add(1);
+        tx.rides.rode = tx.rides.rode.wrapping_add(1);
+        (tx.rides.last_sent, tx.rides.last_ride) = (Some(now), Some(now));
+        if let Some(held) = tx.rides.held.take() {
+            lock(waiting).remove(&(held.until, self.slot));
+        }
+        true
+    }
+
+    /// The next request, numbered and with the echoes of the last response.
+    pub fn request(&self, tx: &Tx, count: u32, now: Time) -> Probe {
+        let echo = lock(&self.state.rx).echo.unwrap_or_default();
+        let t_ka_ms = self.config.probing.t_ka.0.div_ceil(1_000_000);
+        let t_sc = now.micros32();
+        Probe {
+            seq: self.state.requests.load(Ordering::Acquire).wrapping_add(1),
+            t_sc,
+            t_ss: echo.t_ss,
+            dt: echo.held_since.map_or(0, |since| t_sc.wrapping_sub(since)),
+            sc: count,
+            ss: echo.ss,
+            r: echo.r,
+            heard: tx.heard.unwrap_or(0),
+            t_ka_ms: u16::try_from(t_ka_ms).unwrap_or(0),
+        }
+    }
+
+    /// Keeps a response back for a ride, if packets leave that could take it. Gives what is to be sent at
+    /// once: the response otherwise, and one that was still held.
+    pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
+        let mut tx = lock(&self.state.tx);
+        let now = monotonic();
+        let t_ka = self.config.probing.t_ka;
+        let mut waiting = lock(waiting);
+        let mut at_once = Vec::new();
+        if let Some(held) = tx.rides.held.take() {
+            waiting.remove(&(held.until, self.slot));
+            at_once.push(held.response);
+        }
+        if tx.rides.last_fit.is_some_and(|at| now.since(at) <= t_ka) {
+            let until = response.received_at + t_ka;
+            waiting.insert((until, self.slot));
+            tx.rides.held = Some(Held { response, until });
+        } else {
+            at_once.push(response);
+        }
+        at_once
+    }
+
+    /// Takes the response that has waited long enough.
+    fn take_overdue(&self, now: Time) -> Option<Pending> {
+        let mut tx = lock(&self.state.tx);
+        tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
+    }
+
+    /// What has been sent on a path with rides.
+    pub fn reading(&self) -> Option<Reading> {
+        let rides = self.config.probing.rides;
+        rides.then(|| lock(&self.state.tx).rides.reading(monotonic()))
+    }
+}
+
+/// A packet in two parts without its first byte, and that.
+fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]), Option<u8>) {
+    match (head, body) {
+        ([first, head @ ..], body) | (head @ [], [first, body @ ..]) => {
+            ((head, body), Some(*first))
+        }
+        ([], []) => ((head, body), None),
+    }
+}
+
+/// Sends the responses that no packet took along in time; when the next will be due.
+pub fn sweep(core: &Mutex<Core>, waiting: &Waiting, drops: &Drops, now: Time) -> Option<Time> {
+    let (due, next) = {
+        let mut waiting = lock(waiting);
+        let later = waiting.split_off(&(now + Span(1), 0));
+        let due = std::mem::replace(&mut *waiting, later);
+        (due, waiting.first().map(|(at, _)| *at))
+    };
+    let paths: Vec<Arc<Path>> = {
+        let core = lock(core);
+        due.iter().filter_map(|(_, slot)| core.path(*slot).cloned()).collect()
+    };
+    for path in paths {
+        if let Some(held) = path.take_overdue(now) {
+            send_response(&path, &held, drops);
+        }
+    }
+    next
+}

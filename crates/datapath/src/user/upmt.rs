@@ -1,0 +1,309 @@
+//! Paths with UPMT's own packets (`docs/wire/upmt.md`): which path a packet without index and cookie
+//! belongs to, and what a probe looks like there. Whoever can send from a path's addresses can speak for
+//! it: such paths are for networks that are trusted.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_REPORT, RIDE_RESPONSE};
+use segue_wire::upmt::{Form, ProbePacket, RIDE_VERSION, Trailer};
+use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
+
+use super::class::mark_inner;
+use super::ingress::{Arrival, Last, Take, Work, take_data};
+use super::path::{Path, State, lock};
+use super::{Core, Shared};
+use crate::{PathConfig, ProbeKind, Role};
+
+/// Length of the shortest packet that has a request, of either form.
+pub const SHORTEST: usize = 20 + Trailer::LEN;
+
+/// What the paths with UPMT's packets are found by.
+#[derive(Default)]
+pub struct Table {
+    /// Their slots.
+    slots: BTreeSet<u32>,
+    /// An anchor's: by owner and the host's number of the path.
+    numbers: HashMap<(u32, u32), u32>,
+    /// An anchor's: by owner and the outer source of the last request, one for each slot. By owner too, so
+    /// that no host can take another's packets for its own by naming that one's address as its source.
+    sources: HashMap<(u32, SocketAddr), u32>,
+}
+
+/// Inner addresses of a path's probes.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    host: IpAddr,
+    anchor: IpAddr,
+}
+
+impl Table {
+    /// Takes a path as it is to be from now on.
+    pub fn set(&mut self, slot: u32, config: &PathConfig, kept: bool) {
+        let upmt = config.probing.encapsulation == Encapsulation::Upmt;
+        if !upmt || !kept {
+            self.remove(slot);
+        }
+        if upmt {
+            self.slots.insert(slot);
+            self.numbers.retain(|_, known| *known != slot);
+            self.numbers.insert((config.owner, config.tx_index), slot);
+        }
+    }
+
+    pub fn remove(&mut self, slot: u32) {
+        if self.slots.remove(&slot) {
+            self.numbers.retain(|_, known| *known != slot);
+            self.sources.retain(|_, known| *known != slot);
+        }
+    }
+
+    /// Notes where a request of a path came from; `before` is where the last one did.
+    fn learn(&mut self, path: &Path, before: Option<SocketAddr>, from: SocketAddr) {
+        let (slot, owner) = (path.slot, path.config.owner);
+        if let Some(before) = before.filter(|before| *before != from)
+            && self.sources.get(&(owner, before)) == Some(&slot)
+        {
+            self.sources.remove(&(owner, before));
+        }
+        self.sources.insert((owner, from), slot);
+    }
+}
+
+impl Path {
+    /// Whether its packets are UPMT's own.
+    pub fn is_upmt(&self) -> bool {
+        self.config.probing.encapsulation == Encapsulation::Upmt
+    }
+
+    /// Bytes in front of the inner packet of data.
+    pub fn header_len(&self) -> usize {
+        if self.is_upmt() { 0 } else { Header::LEN }
+    }
+
+    /// The host's number of the path, which is its slot and tunnel index there.
+    fn number(&self, role: Role) -> u32 {
+        if role == Role::Host { self.slot } else { self.config.tx_index }
+    }
+
+    /// A probe by itself; `None` while the inner address of the host is not known.
+    pub fn upmt_probe(&self, kind: ProbeKind, flagged: bool, probe: Probe) -> Option<Vec<u8>> {
+        let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
+        let Ends { host, anchor } = (*lock(&self.state.ends))?;
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (response, flagged) = (role == Role::Anchor, flagged || kind == ProbeKind::Unsolicited);
+        Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
+    }
+
+    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one first
+    /// byte in the place of the packet's own, and the trailer.
+    pub fn upmt_ride(
+        &self,
+        role: Role,
+        first: u8,
+        probe: Probe,
+    ) -> Option<(u8, [u8; Trailer::LEN])> {
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (version, response) = (first >> 4, role == Role::Anchor);
+        let trailer = Trailer { version, response, report: false, path, probe };
+        Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
+    }
+}
+
+/// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one of that.
+pub fn address_requests(core: &Core, path: &Path) {
+    let Some(remote) = path.config.remote.filter(|_| path.is_upmt()) else { return };
+    let own =
+        core.inner.keys().min_by_key(|address| (address.is_ipv6() != remote.is_ipv6(), **address));
+    *lock(&path.state.ends) = own.map(|host| Ends { host: *host, anchor: remote.ip() });
+}
+
+/// The request that a datagram which has left contains, with the path's number. `packet` may have
+/// headers of lower layers in front of it already taken off, and must end where the datagram does.
+pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
+    match Form::of(packet) {
+        Form::Inner => {
+            let probe = ProbePacket::parse(packet)?.ok().filter(|probe| !probe.response)?;
+            Some((probe.path.into(), probe.probe))
+        }
+        Form::Ride => {
+            let (trailer, inner) = Trailer::split(packet).ok()?;
+            let whole = restore(&trailer, inner);
+            let len = segue_wire::flow::Inner::parse(&whole).ok()?.len;
+            (!trailer.response && len == inner.len())
+                .then_some((trailer.path.into(), trailer.probe))
+        }
+        Form::Other => None,
+    }
+}
+
+/// Whether a packet is to be read as one of UPMT's: there are such paths, and it begins so.
+pub fn concerns(core: &Core, packet: &[u8]) -> bool {
+    !core.upmt.slots.is_empty() && Form::of(packet) != Form::Other
+}
+
+/// Checks one packet of UPMT's form and takes it in.
+pub fn take<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    packet: &'a [u8],
+    last: &mut Last,
+    work: &mut Work<'a>,
+) -> Result<(), DropReason> {
+    if Form::of(packet) == Form::Ride {
+        return take_ride(shared, core, arrival, packet, last, work);
+    }
+    match ProbePacket::parse(packet) {
+        Some(probe) => take_probe(shared, core, arrival, &probe?, work),
+        None => {
+            let path = path_of(shared.role, core, arrival, packet)?;
+            take_data(shared, core, &path, arrival, Cow::Borrowed(packet), false, last, work)
+        }
+    }
+}
+
+fn take_probe(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    got: &ProbePacket,
+    work: &mut Work<'_>,
+) -> Result<(), DropReason> {
+    if got.response != (shared.role == Role::Host) {
+        return Err(DropReason::Type);
+    }
+    let path = numbered(shared.role, core, arrival, got.host, got.path)?;
+    let (packet_type, flag) = match shared.role {
+        Role::Anchor => (PacketType::Request, REQUEST_REPORT),
+        Role::Host => (PacketType::Response, RESPONSE_UNSOLICITED),
+    };
+    let flags = if got.flagged { flag } else { 0 };
+    let header = Header { packet_type, flags, k: path.config.probing.k, index: 0, cookie: 0 };
+    let take = Take { path: &path, arrival, header: &header, probe: got.probe, alone: true };
+    finish(shared.role, core, &take, Ends { host: got.host, anchor: got.anchor }, work)
+}
+
+fn take_ride<'a>(
+    shared: &Shared,
+    core: &mut Core,
+    arrival: &Arrival,
+    packet: &'a [u8],
+    last: &mut Last,
+    work: &mut Work<'a>,
+) -> Result<(), DropReason> {
+    let (trailer, inner) = Trailer::split(packet)?;
+    let mut whole = restore(&trailer, inner);
+    let parsed = segue_wire::flow::Inner::parse(&whole)?;
+    if parsed.len != whole.len() {
+        return Err(DropReason::InnerPacket);
+    }
+    if trailer.response != (shared.role == Role::Host) {
+        return Err(DropReason::Type);
+    }
+    let path = match shared.role {
+        Role::Anchor => numbered(Role::Anchor, core, arrival, parsed.key.src, trailer.path)?,
+        Role::Host => numbered(Role::Host, core, arrival, parsed.key.dst, trailer.path)?,
+    };
+    if !path.config.probing.rides {
+        return Err(DropReason::Type);
+    }
+    if arrival.congested {
+        mark_inner(&mut whole);
+    }
+    let report = if trailer.report { RIDE_REPORT } else { 0 };
+    let flags = report | if trailer.response { RIDE_RESPONSE } else { 0 };
+    let k = path.config.probing.k;
+    let header = Header { packet_type: PacketType::Ride, flags, k, index: 0, cookie: 0 };
+    // It counts the packet, once for both parts.
+    let data = take_data(shared, core, &path, arrival, Cow::Owned(whole), false, last, work);
+    let take = Take { path: &path, arrival, header: &header, probe: trailer.probe, alone: false };
+    let ends =
+        Ends { host: parsed.key.src, anchor: arrival.endpoint.local.unwrap_or(parsed.key.dst) };
+    if let Err(reason) = finish(shared.role, core, &take, ends, work) {
+        shared.drops.add(reason, 1);
+    }
+    data
+}
+
+/// Takes a probe in; an anchor learns from a request by what its path's packets can be known.
+fn finish(
+    role: Role,
+    core: &mut Core,
+    take: &Take<'_>,
+    ends: Ends,
+    work: &mut Work<'_>,
+) -> Result<(), DropReason> {
+    let state: &State = &take.path.state;
+    let before = lock(&state.endpoint).remote;
+    take.probe(role, work)?;
+    if role == Role::Anchor {
+        core.upmt.learn(take.path, before, take.arrival.from);
+        *lock(&state.ends) = Some(ends);
+    }
+    Ok(())
+}
+
+/// The path with this number, of the host with this inner address.
+fn numbered(
+    role: Role,
+    core: &Core,
+    arrival: &Arrival,
+    host: IpAddr,
+    number: u8,
+) -> Result<Arc<Path>, DropReason> {
+    let number = u32::from(number);
+    let slot = match role {
+        Role::Host => number,
+        Role::Anchor => {
+            let owner = core.inner.get(&host).ok_or(DropReason::InnerSource)?.owner;
+            *core.upmt.numbers.get(&(owner, number)).ok_or(DropReason::UnknownIndex)?
+        }
+    };
+    let path = core.path(slot).filter(|path| path.is_upmt()).ok_or(DropReason::UnknownIndex)?;
+    if role == Role::Host && !comes_by(path, arrival) {
+        return Err(DropReason::UnknownIndex);
+    }
+    Ok(path.clone())
+}
+
+/// The path that a packet of data came by: a host's has the packet's addresses and interface, an anchor's
+/// had its last request from there and is of the host whose inner address the packet has.
+fn path_of(
+    role: Role,
+    core: &Core,
+    arrival: &Arrival,
+    packet: &[u8],
+) -> Result<Arc<Path>, DropReason> {
+    let slot = |slot: &u32| core.path(*slot);
+    let path = match role {
+        Role::Host => core.upmt.slots.iter().filter_map(slot).find(|path| comes_by(path, arrival)),
+        Role::Anchor => {
+            let host = segue_wire::flow::Inner::parse(packet)?.key.src;
+            let owner = core.inner.get(&host).ok_or(DropReason::InnerSource)?.owner;
+            core.upmt.sources.get(&(owner, arrival.from)).and_then(slot)
+        }
+    };
+    path.cloned().ok_or(DropReason::UnknownIndex)
+}
+
+fn comes_by(path: &Path, arrival: &Arrival) -> bool {
+    let PathConfig { local, remote, ifindex, .. } = path.config;
+    let same_local = match (local, arrival.endpoint.local) {
+        (Some(local), Some(to)) => local.ip().is_unspecified() || local.ip() == to,
+        _ => true,
+    };
+    let same_interface = ifindex == 0 || arrival.ifindex == 0 || ifindex == arrival.ifindex;
+    remote == Some(arrival.from) && same_local && same_interface
+}
+
+/// The inner packet of a ride with its own version.
+fn restore(trailer: &Trailer, inner: &[u8]) -> Vec<u8> {
+    let mut whole = inner.to_vec();
+    if let Some(first) = whole.first_mut() {
+        *first = trailer.restored(*first);
+    }
+    whole
+}

@@ -1,0 +1,318 @@
+//! Probes that ride on data packets.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_datapath::{Datapath, PathConfig, ProbeKind};
+use segue_keepalive::{Probing, Reading};
+use segue_linux::clock::monotonic;
+use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+
+use crate::hostile::stranger;
+use crate::raw::{self, Tap};
+use crate::traffic::{bulk_tcp, datagrams};
+use crate::world::{
+    End, Family, KEY, OWNER, Wire, World, anchor_slot, eventually, host_slot, may_run,
+};
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
+    every_pair_of_families(Wire::Whole);
+}
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_without_gso() {
+    every_pair_of_families(Wire::NoGso);
+}
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_without_checksum_offload() {
+    every_pair_of_families(Wire::NoChecksum);
+}
+
+fn every_pair_of_families(wire: Wire) {
+    if !may_run() {
+        return;
+    }
+    for outer in Family::BOTH {
+        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at
+        // the anchor that a response waits for the next packet in any case.
+        let world = riding(outer, wire, Span::from_millis(1));
+        set_anchor(&world, Span::from_secs(10));
+        for family in Family::BOTH {
+            exchange(&world, family);
+            // Checksums that the stack left to the device.
+            let (host, anchor, to) = (&world.host.ns, &world.anchor.ns, family.inner(2));
+            assert_eq!(datagrams(host, anchor, to, 100, 700, 1).len(), 100, "{family:?}");
+            bulk_tcp(host, anchor, to, 1 << 20);
+        }
+        let rode = sent(&world.host, host_slot(0)).rode;
+        assert!(rode >= 20, "{rode} rode");
+        for end in [&world.host, &world.anchor] {
+            let mut drops = end.datapath.lock().unwrap().drops();
+            // A response that a newer one overtook on two processors.
+            drops.remove(&DropReason::Replay);
+            assert!(drops.is_empty(), "{drops:?}");
+        }
+    }
+}
+
+/// Packets of many kinds in both directions, compared byte by byte.
+fn exchange(world: &World, family: Family) {
+    let ends = [&world.host, &world.anchor];
+    let taps = ends.map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
+    // Somebody listens, so that no ICMP error goes back.
+    let open = |end: &End, last| end.ns.run(|| UdpSocket::bind((family.inner(last), 4001)));
+    let _open = [open(ends[0], 1).unwrap().unwrap(), open(ends[1], 2).unwrap().unwrap()];
+    let before = ends.map(|end| end.probes.lock().unwrap().len());
+    for n in 0..12u16 {
+        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
+        for (from, to, last) in [(0, 1, [1, 2]), (1, 0, [2, 1])] {
+            let [source, destination] = last.map(|last| family.inner(last));
+            let packet = raw::packet(source, destination, n, &payload);
+            taps[from].send(&packet);
+            taps[to].expect(&packet);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for (end, before) in ends.iter().zip(before) {
+        eventually("probes of this exchange", || end.probes.lock().unwrap().len() >= before + 10);
+    }
+}
+
+#[test]
+fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
+    if !may_run() {
+        return;
+    }
+    let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
+    let (host, anchor) = flow(&world);
+    let before = world.host.counters(host_slot(0)).tx_packets;
+    for n in 0..50u8 {
+        host.send_to(&[n; 100], anchor.local_addr().unwrap()).unwrap();
+    }
+    let mut buffer = [0; 200];
+    for n in 0..50u8 {
+        let len = anchor.recv(&mut buffer).expect("data is lost");
+        assert_eq!(buffer[..len], [n; 100]);
+    }
+    let request = world.anchor.wait_for_probe(|e| e.probe.seq == 2);
+    assert_eq!((request.kind, request.k, request.probe.heard), (ProbeKind::Request, 4, 3));
+    let response = world.host.wait_for_probe(|e| e.probe.seq == 2);
+    assert_eq!(response.kind, ProbeKind::Response);
+    let reading = sent(&world.host, host_slot(0));
+    assert_eq!((reading.sent, reading.rode), (2, 1));
+    let after = world.host.counters(host_slot(0)).tx_packets;
+    assert_eq!(after - before, 50);
+    assert_eq!(request.received, request.probe.sc);
+    assert!((before + 1..=after).contains(&request.probe.sc));
+    assert_eq!(world.anchor.counters(anchor_slot(0)).rx_packets, after);
+}
+
+#[test]
+fn what_would_be_too_long_with_a_probe_takes_none() {
+    if !may_run() {
+        return;
+    }
+    for (outer, room) in [(Family::V4, 1500 - 28 - 56), (Family::V6, 1500 - 48 - 56)] {
+        let world = riding(outer, Wire::NoGso, Span::from_secs(100));
+        let ends = [&world.host, &world.anchor];
+        let taps = ends.map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
+        let packet = |bytes: usize| {
+            let [from, to] = [1, 2].map(|last| Family::V4.inner(last));
+            let empty = raw::packet(from, to, 9, &[]);
+            raw::packet(from, to, 9, &vec![7; bytes - empty.len()])
+        };
+        for _ in 0..5 {
+            taps[0].send(&packet(room + 1));
+            taps[1].expect(&packet(room + 1));
+        }
+        assert_eq!(sent(&world.host, host_slot(0)).rode, 0);
+        taps[0].send(&packet(room));
+        taps[1].expect(&packet(room));
+        assert_eq!(sent(&world.host, host_slot(0)).rode, 1);
+    }
+}
+
+#[test]
+fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
+    if !may_run() {
+        return;
+    }
+    let t_ka = Span::from_secs(1);
+    let world = riding(Family::V6, Wire::Whole, t_ka);
+    let (host, anchor) = flow(&world);
+    let mut buffer = [0; 100];
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    // That packet took a request along; no data has left the anchor, and the answer came at once.
+    let seq = sent(&world.host, host_slot(0)).sent;
+    let response = world.host.wait_for_probe(|e| e.probe.seq == seq);
+    assert!(response.probe.dt < 10_000_000, "{response:?}");
+
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    let now = monotonic();
+    world.order(0, 0);
+    let request = world.anchor.wait_for_probe(|e| e.probe.seq == seq + 1);
+    let next = world.anchor.datapath.lock().unwrap().sweep(now).expect("paths have rides");
+    assert!(next <= now + t_ka);
+    assert!(!answered(&world, seq + 1), "the answer did not wait");
+    std::thread::sleep(Duration::from_millis(1050));
+    world.anchor.datapath.lock().unwrap().sweep(monotonic());
+    let response = world.host.wait_for_probe(|e| e.probe.seq == seq + 1);
+    assert!(response.probe.dt >= 1_000_000, "{response:?}");
+    let fields = |p: &Probe| (p.t_sc, p.sc, p.t_ka_ms);
+    assert_eq!(fields(&response.probe), fields(&request.probe));
+    assert_eq!(response.probe.r, request.received);
+    let rtt = sent(&world.host, host_slot(0)).estimates.rtt_last.unwrap();
+    let total = (response.at.0 / 1000) as u32 - response.probe.t_sc;
+    assert!(rtt <= Span::from_micros(u64::from(total) - 1_000_000), "{rtt:?} of {total} µs");
+
+    // The next one rides on the next packet.
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    world.order(0, 0);
+    world.anchor.wait_for_probe(|e| e.probe.seq == seq + 2);
+    std::thread::sleep(Duration::from_millis(50));
+    anchor.send_to(b"again", from).unwrap();
+    let response = world.host.wait_for_probe(|e| e.probe.seq == seq + 2);
+    assert!(response.probe.dt >= 50_000, "{response:?}");
+    let len = host.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"again");
+    // What has gone is not swept again.
+    std::thread::sleep(Duration::from_millis(1050));
+    let tx = world.anchor.counters(anchor_slot(0)).tx_packets;
+    world.anchor.datapath.lock().unwrap().sweep(monotonic());
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(world.anchor.counters(anchor_slot(0)).tx_packets, tx);
+}
+
+#[test]
+fn of_two_responses_that_would_wait_the_older_goes() {
+    if !may_run() {
+        return;
+    }
+    let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
+    let (host, anchor) = flow(&world);
+    let mut buffer = [0; 100];
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    world.host.wait_for_probe(|e| e.probe.seq == 2);
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    world.order(0, 0);
+    let first = world.anchor.wait_for_probe(|e| e.probe.seq == 3);
+    world.order(0, 0);
+    let older = world.host.wait_for_probe(|e| e.probe.seq == 3);
+    assert_eq!((older.probe.t_sc, older.probe.sc), (first.probe.t_sc, first.probe.sc));
+    assert_eq!((older.probe.r, older.k), (first.received, first.k));
+    assert!(!answered(&world, 4));
+    anchor.send_to(b"back", from).unwrap();
+    world.host.wait_for_probe(|e| e.probe.seq == 4);
+}
+
+#[test]
+fn rides_that_are_wrong_are_refused_by_their_reason() {
+    if !may_run() {
+        return;
+    }
+    let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
+    let anchor = &world.anchor;
+    let tap = anchor.ns.run(|| Tap::new("segue0")).unwrap();
+    let open = || UdpSocket::bind((Family::V4.inner(2), 4001)).unwrap();
+    let _open = anchor.ns.run(open).unwrap();
+    let wire = stranger(&world, 6000);
+    let data = raw::packet(Family::V4.inner(1), Family::V4.inner(2), 9, b"good");
+    let foreign = raw::packet(Family::V4.inner(7), Family::V4.inner(2), 9, b"foreign");
+    let ride = |flags, seq, key: ProbeKey, inner: &[u8]| {
+        let (packet_type, index, cookie) = (PacketType::Ride, anchor_slot(0), 0xa000);
+        let header = Header { packet_type, flags, k: 4, index, cookie };
+        let probe = Probe { seq, ..Probe::default() };
+        [&probe.seal(&header, &key)[..], inner].concat()
+    };
+    let refused = |reason, bytes: &[u8]| {
+        let before = anchor.dropped(reason);
+        wire.send(bytes).unwrap();
+        eventually(&format!("{reason}"), || anchor.dropped(reason) == before + 1);
+    };
+    let received = || anchor.counters(anchor_slot(0)).rx_packets;
+    let before = received();
+    refused(DropReason::Mac, &ride(0, 100, ProbeKey([8; 16]), &data));
+    refused(DropReason::Type, &ride(RIDE_RESPONSE, 100, KEY, &data));
+    refused(DropReason::Field, &ride(8, 100, KEY, &data));
+    refused(DropReason::Field, &ride(6, 100, KEY, &data));
+    refused(DropReason::Truncated, &ride(0, 100, KEY, &data)[..55]);
+    assert_eq!(received(), before, "none of these has arrived");
+
+    // The probe of a ride counts even where the inner packet is refused, and the packet once.
+    refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
+    let event = anchor.wait_for_probe(|e| e.probe.seq == 100);
+    assert_eq!((event.received, received()), (before + 1, before + 1));
+    refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
+    anchor.wait_for_probe(|e| e.probe.seq == 101);
+
+    // Of a replay the data is delivered, and counted once.
+    wire.send(&ride(RIDE_ONE_WAY, 102, KEY, &data)).unwrap();
+    tap.expect(&data);
+    let flows = anchor.datapath.lock().unwrap().flows();
+    assert!(flows.iter().all(|f| f.key.dport != 4000), "learned from a one-way ride: {flows:?}");
+    refused(DropReason::Replay, &ride(0, 102, KEY, &data));
+    tap.expect(&data);
+    assert_eq!(received(), before + 4);
+
+    world.set_paths(0);
+    refused(DropReason::Type, &ride(0, 103, KEY, &data));
+}
+
+/// Both ends agree on rides, and one request has gone alone and been answered since.
+fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
+    let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
+    let probing = probing(t_ka);
+    let host = PathConfig { probing, ..world.host_path(0) };
+    world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
+    set_anchor(&world, t_ka);
+    world.probe(0, 1);
+    world
+}
+
+fn probing(t_ka: Span) -> Probing {
+    Probing { rides: true, t_ka, k: 4, ..Probing::default() }
+}
+
+fn set_anchor(world: &World, t_ka: Span) {
+    let host = world.host_path(0);
+    let config = PathConfig {
+        tx_index: host_slot(0),
+        tx_cookie: host.rx_cookie,
+        rx_cookie: host.tx_cookie,
+        local: None,
+        remote: None,
+        ifindex: 0,
+        owner: OWNER,
+        probing: probing(t_ka),
+        ..host
+    };
+    world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &config).unwrap();
+}
+
+fn sent(end: &End, slot: u32) -> Reading {
+    end.datapath.lock().unwrap().reading(slot).expect("the path is there")
+}
+
+fn answered(world: &World, seq: u32) -> bool {
+    world.host.probes.lock().unwrap().iter().any(|e| e.probe.seq == seq)
+}
+
+/// A UDP socket at each end, inside the tunnel.
+fn flow(world: &World) -> (UdpSocket, UdpSocket) {
+    let bind = |end: &End, last| {
+        let bind = || UdpSocket::bind((Family::V4.inner(last), 0)).unwrap();
+        let socket = end.ns.run(bind).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+    };
+    (bind(&world.host, 1), bind(&world.anchor, 2))
+}

@@ -1,0 +1,384 @@
+//! Probes that ride on data packets in the user-space datapath, between two network namespaces. Needs
+//! root; says so and passes otherwise.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+mod user_lab;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_datapath::{Datapath, PathConfig, ProbeKind};
+use segue_keepalive::rtt::client_rtt;
+use segue_keepalive::{Arrival, Probing, Reading};
+use segue_linux::clock::monotonic;
+use segue_linux::link;
+use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+use user_lab::raw::{self, Tap};
+use user_lab::{
+    ANCHOR_COOKIE, ANCHOR_SLOT, End, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, KEY, Lab, Offloads, PORT,
+    anchor_config, expect_probe, host_config, inner, outer, skipped,
+};
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
+    every_pair_of_families(Offloads::Whole);
+}
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_without_gso() {
+    every_pair_of_families(Offloads::NoGso);
+}
+
+#[test]
+fn what_takes_a_probe_along_arrives_bit_for_bit_without_checksum_offload() {
+    every_pair_of_families(Offloads::NoChecksum);
+}
+
+fn every_pair_of_families(offloads: Offloads) {
+    if skipped() {
+        return;
+    }
+    for outer_v6 in [false, true] {
+        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at
+        // the anchor that a response waits for the next packet in any case.
+        let lab = riding(outer_v6, offloads, Span::from_millis(1));
+        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor(Span::from_secs(10))).unwrap());
+        for v6 in [false, true] {
+            exchange(&lab, v6);
+        }
+        let (up, down) = (sent(&lab.host, HOST_SLOT), sent(&lab.anchor, ANCHOR_SLOT));
+        assert!(up.rode >= 10 && down.rode >= 10, "{} and {} rode", up.rode, down.rode);
+        lab.settled_counters();
+        for reason in DropReason::ALL {
+            assert_eq!((lab.host.drops(reason), lab.anchor.drops(reason)), (0, 0), "{reason}");
+        }
+    }
+}
+
+/// Packets of many kinds in both directions, compared byte by byte.
+fn exchange(lab: &Lab, v6: bool) {
+    let taps = [&lab.host, &lab.anchor].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
+    for n in 0..12u16 {
+        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
+        for (from, to, ends) in [(0, 1, [1, 2]), (1, 0, [2, 1])] {
+            let [source, destination] = ends.map(|last| inner(v6, last));
+            let packet = raw::packet(source, destination, n, &payload);
+            taps[from].send(&packet);
+            taps[to].expect(&packet);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let (sender, receiver) = flow(&lab);
+    let before = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
+    for n in 0..50u8 {
+        sender.send_to(&[n; 100], receiver.local_addr().unwrap()).unwrap();
+    }
+    let request = expect_probe(&lab.anchor.probes, "the ride");
+    assert_eq!((request.kind, request.probe.seq, request.k), (ProbeKind::Request, 3, 4));
+    assert_eq!((request.probe.heard, request.probe.t_ka_ms), (5, 0));
+    let response = expect_probe(&lab.host.probes, "its answer");
+    assert_eq!((response.kind, response.probe.seq), (ProbeKind::Response, 3));
+    assert!(response.sent_at.is_some(), "the kernel tells when the ride left");
+    let mut buffer = [0; 200];
+    for n in 0..50u8 {
+        let len = receiver.recv(&mut buffer).expect("data is lost");
+        assert_eq!(buffer[..len], [n; 100]);
+    }
+    let reading = sent(&lab.host, HOST_SLOT);
+    assert_eq!((reading.sent, reading.rode), (3, 1));
+    assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "a second ride");
+    // The ride is one packet in the counters, and its own number among them.
+    let after = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
+    assert_eq!(after - before, 50);
+    assert_eq!(request.received, request.probe.sc);
+    assert!((before + 1..=after).contains(&request.probe.sc));
+}
+
+#[test]
+fn what_would_be_too_long_with_a_probe_takes_none() {
+    if skipped() {
+        return;
+    }
+    for (outer_v6, room) in [(false, 1500 - 28 - 56), (true, 1500 - 48 - 56)] {
+        let lab = riding(outer_v6, Offloads::Whole, Span::from_secs(100));
+        let taps = [&lab.host, &lab.anchor].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
+        let packet = |bytes: usize| {
+            let empty = raw::packet(inner(false, 1), inner(false, 2), 9, &[]);
+            raw::packet(inner(false, 1), inner(false, 2), 9, &vec![7; bytes - empty.len()])
+        };
+        for _ in 0..5 {
+            taps[0].send(&packet(room + 1));
+            taps[1].expect(&packet(room + 1));
+        }
+        assert_eq!(sent(&lab.host, HOST_SLOT).rode, 0);
+        taps[0].send(&packet(room));
+        taps[1].expect(&packet(room));
+        assert_eq!(sent(&lab.host, HOST_SLOT).rode, 1);
+        expect_probe(&lab.anchor.probes, "the ride");
+    }
+}
+
+#[test]
+fn segments_of_a_super_packet_take_none() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let (sender, receiver) = flow(&lab);
+    let segment = 500i32;
+    // SAFETY: the option reads one int, which outlives the call.
+    let set = unsafe {
+        let value = (&raw const segment).cast();
+        libc::setsockopt(sender.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, 4)
+    };
+    assert_eq!(set, 0);
+    let mut buffer = [0; 2000];
+    for _ in 0..5 {
+        sender.send_to(&[3; 5000], receiver.local_addr().unwrap()).unwrap();
+        for _ in 0..10 {
+            assert_eq!(receiver.recv(&mut buffer).expect("a segment is lost"), 500);
+        }
+    }
+    assert_eq!(sent(&lab.host, HOST_SLOT).rode, 0);
+}
+
+#[test]
+fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
+    if skipped() {
+        return;
+    }
+    // The time of the sweep is given, so that nobody has to wait for so long.
+    let t_ka = Span::from_secs(100);
+    let lab = riding(false, Offloads::Whole, t_ka);
+    assert_eq!(lab.anchor.with(|u| u.sweep(monotonic())), None);
+    // No data has left the anchor: the answer comes at once (as in `riding` and here).
+    let (_, response) = lab.probe(0);
+    assert!(response.probe.dt < 50_000_000, "{response:?}");
+
+    let (host, anchor) = flow(&lab);
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 100];
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    // That packet took a request along, which is answered at once too.
+    expect_probe(&lab.anchor.probes, "the ride");
+    expect_probe(&lab.host.probes, "its answer");
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    lab.order(HOST_SLOT, 0);
+    let request = expect_probe(&lab.anchor.probes, "request");
+    let due = lab.anchor.with(|u| u.sweep(monotonic())).expect("a response waits");
+    assert_eq!(due, request.at + t_ka);
+    assert!(lab.host.probes.lock().unwrap().try_recv().is_err(), "the answer did not wait");
+    assert_eq!(lab.anchor.with(|u| u.sweep(due)), None);
+    let response = expect_probe(&lab.host.probes, "the swept answer");
+    assert_eq!(response.probe.seq, request.probe.seq);
+    not_inflated(&response, 0);
+
+    // The next one rides on the next packet.
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    lab.order(HOST_SLOT, 0);
+    let request = expect_probe(&lab.anchor.probes, "request");
+    std::thread::sleep(Duration::from_millis(50));
+    anchor.send_to(b"again", from).unwrap();
+    let response = expect_probe(&lab.host.probes, "the riding answer");
+    assert_eq!(response.probe.seq, request.probe.seq);
+    not_inflated(&response, 50_000);
+    // The sending thread takes note after the packet has left, which may arrive first.
+    let settled = || lab.anchor.with(|u| u.sweep(monotonic())).is_none();
+    assert!((0..100).any(|_| settled() || {
+        std::thread::sleep(Duration::from_millis(10));
+        false
+    }));
+    let reading = sent(&lab.anchor, ANCHOR_SLOT);
+    assert_eq!(reading.rode, 1);
+    assert_eq!(reading.sent, request.probe.seq);
+    let len = host.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"again");
+}
+
+/// Δt takes the wait out of the round trip.
+fn not_inflated(response: &segue_datapath::ProbeEvent, held_us: u32) {
+    assert!(response.probe.dt >= held_us, "{response:?}");
+    let arrival = Arrival {
+        probe: response.probe,
+        at: response.at,
+        received: response.received,
+        sent_at: response.sent_at,
+        uncertainty: Span::ZERO,
+    };
+    let rtt = client_rtt(&arrival, segue_clock::Time(0)).expect("a sample");
+    let total = response.at.micros32().wrapping_sub(response.probe.t_sc);
+    assert!(rtt <= Span::from_micros(u64::from(total - held_us)), "{rtt:?} of {total} µs");
+}
+
+#[test]
+fn of_two_responses_that_would_wait_the_older_goes() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let (host, anchor) = flow(&lab);
+    let mut buffer = [0; 100];
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    expect_probe(&lab.host.probes, "the answer to the ride");
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    lab.order(HOST_SLOT, 0);
+    lab.order(HOST_SLOT, 0);
+    let response = expect_probe(&lab.host.probes, "the older answer");
+    assert_eq!(response.probe.seq, 4);
+    anchor.send_to(b"back", from).unwrap();
+    assert_eq!(expect_probe(&lab.host.probes, "the newer answer").probe.seq, 5);
+}
+
+#[test]
+fn rides_that_are_wrong_are_refused_by_their_reason() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let tap = lab.anchor.ns.run(|| Tap::new("segue0")).unwrap();
+    // Somebody listens, so that no ICMP error goes back.
+    let _open = lab.anchor.ns.run(|| UdpSocket::bind((inner(false, 2), 4001)).unwrap()).unwrap();
+    let socket = lab.host.ns.run(|| UdpSocket::bind((outer(false, 1), 0)).unwrap()).unwrap();
+    let to = SocketAddr::new(outer(false, 2), PORT);
+    let data = raw::packet(inner(false, 1), inner(false, 2), 9, b"good");
+    let foreign = raw::packet(inner(false, 7), inner(false, 2), 9, b"foreign");
+    let ride = |flags, seq, key: ProbeKey, inner: &[u8]| {
+        let header = Header {
+            packet_type: PacketType::Ride,
+            flags,
+            k: 4,
+            index: ANCHOR_SLOT,
+            cookie: ANCHOR_COOKIE,
+        };
+        let probe = Probe { seq, ..Probe::default() };
+        [&probe.seal(&header, &key)[..], inner].concat()
+    };
+    let refused = |reason, bytes: &[u8]| {
+        let before = lab.anchor.drops(reason);
+        socket.send_to(bytes, to).unwrap();
+        wait_for(&format!("{reason}"), || lab.anchor.drops(reason) == before + 1);
+    };
+    let received = || lab.anchor.with(|u| u.counters(ANCHOR_SLOT)).rx_packets;
+    let before = received();
+    refused(DropReason::Mac, &ride(0, 100, ProbeKey([8; 16]), &data));
+    refused(DropReason::Type, &ride(RIDE_RESPONSE, 100, KEY, &data));
+    refused(DropReason::Field, &ride(8, 100, KEY, &data));
+    refused(DropReason::Truncated, &ride(0, 100, KEY, &data)[..55]);
+    assert_eq!(received(), before, "none of these has arrived");
+    assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err());
+
+    // The probe of a ride counts even where the inner packet is refused, and the packet once.
+    refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
+    let event = expect_probe(&lab.anchor.probes, "the probe of a foreign packet");
+    assert_eq!((event.probe.seq, event.received, received()), (100, before + 1, before + 1));
+    refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
+    expect_probe(&lab.anchor.probes, "the probe of an empty packet");
+
+    // Of a replay the data is delivered, and counted once.
+    socket.send_to(&ride(RIDE_ONE_WAY, 102, KEY, &data), to).unwrap();
+    tap.expect(&data);
+    expect_probe(&lab.anchor.probes, "the probe");
+    let flows = lab.anchor.with(|u| u.flows());
+    assert!(flows.iter().all(|f| f.key.dport != 4000), "learned from a one-way ride: {flows:?}");
+    refused(DropReason::Replay, &ride(0, 102, KEY, &data));
+    tap.expect(&data);
+    assert_eq!(received(), before + 4);
+    assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err());
+
+    let config = anchor_config();
+    lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
+    refused(DropReason::Type, &ride(0, 103, KEY, &data));
+}
+
+#[test]
+fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let socket = lab.anchor.ns.run(|| UdpSocket::bind((outer(false, 2), 0)).unwrap()).unwrap();
+    let to = SocketAddr::new(outer(false, 1), PORT);
+    let data = raw::packet(inner(false, 2), inner(false, 1), 9, b"good");
+    let ride = |flags, seq| {
+        let header = Header {
+            packet_type: PacketType::Ride,
+            flags,
+            k: 4,
+            index: HOST_SLOT,
+            cookie: HOST_COOKIE,
+        };
+        let probe = Probe { seq, ..Probe::default() };
+        [&probe.seal(&header, &KEY)[..], &data].concat()
+    };
+    let tap = lab.host.ns.run(|| Tap::new("segue0")).unwrap();
+    // Somebody listens, so that no ICMP error goes back and takes a request along.
+    let _open = lab.host.ns.run(|| UdpSocket::bind((inner(false, 1), 4001)).unwrap()).unwrap();
+    socket.send_to(&ride(0, 1), to).unwrap();
+    wait_for("type", || lab.host.drops(DropReason::Type) == 1);
+    socket.send_to(&ride(RIDE_RESPONSE, 3), to).unwrap();
+    wait_for("replay", || lab.host.drops(DropReason::Replay) == 1);
+    tap.expect(&data);
+    assert!(lab.host.probes.lock().unwrap().try_recv().is_err());
+    // A second answer to the last request is no more than a replay.
+    socket.send_to(&ride(RIDE_RESPONSE, 2), to).unwrap();
+    wait_for("replay", || lab.host.drops(DropReason::Replay) == 2);
+    tap.expect(&data);
+    assert!(lab.host.probes.lock().unwrap().try_recv().is_err());
+}
+
+/// Both ends agree on rides, and one request has gone alone and been answered since.
+fn riding(outer_v6: bool, offloads: Offloads, t_ka: Span) -> Lab {
+    let lab = Lab::new(outer_v6, offloads);
+    let probing = Probing { rides: true, t_ka, k: 4, ..Probing::default() };
+    let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
+    let host = PathConfig { ifindex, probing, ..host_config(outer_v6) };
+    lab.set_host_path(HOST_SLOT, &host);
+    lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor(t_ka)).unwrap());
+    lab.probe(0);
+    lab
+}
+
+fn anchor(t_ka: Span) -> PathConfig {
+    let probing = Probing { rides: true, t_ka, ..Probing::default() };
+    PathConfig { probing, ..anchor_config() }
+}
+
+fn sent(end: &End, slot: u32) -> Reading {
+    end.with(|u| u.reading(slot)).expect("the path has rides")
+}
+
+/// A UDP socket at each end, inside the tunnel.
+fn flow(lab: &Lab) -> (UdpSocket, UdpSocket) {
+    let bind = |end: &End, last| {
+        let socket = end.ns.run(|| UdpSocket::bind((inner(false, last), 0)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+    };
+    (bind(&lab.host, 1), bind(&lab.anchor, 2))
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not within 10 s: {what}");
+}

@@ -1,0 +1,82 @@
+//! What a client takes over from a datapath that rides or measures.
+
+use segue_clock::Time;
+
+use super::Client;
+use crate::config::Source;
+use crate::estimates::Scale;
+use crate::{ClientOutput, Reading, Sample};
+
+/// Counts of the last reading, and what they were when the state last changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    sent: u32,
+    rode: u32,
+    pub(super) received: u32,
+    marked: u32,
+}
+
+impl Taken {
+    /// Runs of answers count from here.
+    pub(super) fn mark(&mut self) {
+        self.marked = self.received;
+    }
+}
+
+impl Client {
+    pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+        let rode = reading.rode.wrapping_sub(self.taken.rode);
+        self.taken.rode = reading.rode;
+        if let Some(last_sent) = reading.last_sent {
+            self.schedule.on_sent(now, last_sent, rode != 0);
+        }
+        if self.config.source == Source::Probes {
+            self.measure.estimates.sent += u64::from(rode);
+            self.seq = self.seq.wrapping_add(rode);
+            return;
+        }
+        let sent = grown(&mut self.taken.sent, reading.sent);
+        let received = grown(&mut self.taken.received, reading.received);
+        self.seq = reading.sent;
+        self.bursts.on_counts(sent, received, self.longest_burst());
+        // The round-trip loss is evaluated here.
+        let rtl = core::mem::take(&mut self.measure.estimates.rtl);
+        self.measure.take_over(&reading.estimates, sent, received);
+        self.measure.estimates.rtl = rtl;
+        let heard = reading.last_heard.max(reading.last_received);
+        if let Some(at) = heard.filter(|at| *at > self.last_heard) {
+            self.on_heard(now, at);
+        }
+        let Some(at) = reading.last_received.filter(|_| received > 0) else { return };
+        self.on_alive(at.min(now));
+        let since = self.taken.received.wrapping_sub(self.taken.marked);
+        self.on_answer(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)));
+        self.sample_reading(at.min(now), reading);
+    }
+
+    fn sample_reading(&mut self, at: Time, reading: &Reading) {
+        let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
+        let sample = Sample {
+            at,
+            seq: reading.received,
+            rtt: reading.estimates.rtt_last,
+            owl_up: None,
+            owl_down: None,
+            rtl: self.measure.rtl(scale, at),
+            uncertainty: reading.estimates.uncertainty,
+        };
+        if sample.rtl.is_some() {
+            self.unreported = sample.rtl;
+        }
+        if !sample.is_empty() {
+            self.outputs.push_back(ClientOutput::Sample(sample));
+        }
+    }
+}
+
+/// How far a counter went since the last reading. One that went backwards began again from zero.
+pub(crate) fn grown(last: &mut u32, present: u32) -> u64 {
+    let growth = present.wrapping_sub(*last);
+    *last = present;
+    u64::from(if growth < 1 << 31 { growth } else { present })
+}

@@ -1,0 +1,123 @@
+//! When requests leave.
+
+use segue_clock::{Rng, Span, Time};
+
+/// A grid of T_KA, and what left on it.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    /// The end of the period that runs: when a request goes alone if none rode in it.
+    pub(super) next: Time,
+    /// When the last request left.
+    pub(super) last: Option<Time>,
+    /// After a change to a longer period: the old one, and how many requests still keep it. They
+    /// tell the server about the change before it would miss them.
+    pub(super) announce: Option<(Span, u8)>,
+    /// When the last ride left.
+    last_ride: Option<Time>,
+    begun: bool,
+    /// Share of the first interval that is left out, in units of 2⁻¹⁹: less than an eighth.
+    phase: u16,
+}
+
+impl Schedule {
+    /// The first request is due at `now`.
+    pub(super) fn new(now: Time, jitter_seed: u64) -> Schedule {
+        let phase = Rng::new(jitter_seed).below(1 << 16) as u16;
+        Schedule { next: now, last: None, announce: None, last_ride: None, begun: false, phase }
+    }
+
+    /// Begins again at `now`.
+    pub(super) fn restart(&mut self, now: Time) {
+        *self = Schedule { next: now, phase: self.phase, ..Schedule::new(now, 0) };
+    }
+
+    /// The datapath says when the last request left, and whether one has ridden since it last said so.
+    pub(super) fn on_sent(&mut self, now: Time, last_sent: Time, rode: bool) {
+        let at = last_sent.min(now);
+        self.last = self.last.map(|last| last.max(at));
+        if rode {
+            self.last_ride = Some(at);
+        }
+    }
+
+    /// Whether a request rode in the period that ended last. One that went alone at a point of the grid
+    /// belongs to the period before it, so that no two are more than 2·T_KA apart.
+    pub(super) fn rode(&self, now: Time, t_ka: Span) -> bool {
+        let missed = now.since(self.next).0 / t_ka.0.max(1);
+        let end = self.next + t_ka * missed;
+        self.begun && self.last_ride.is_some_and(|at| at + t_ka > end)
+    }
+
+    /// A shorter period begins at the last request.
+    pub(super) fn hasten(&mut self, t_ka: Span) {
+        if let Some(last) = self.last {
+            self.next = self.next.min(last + t_ka);
+        }
+    }
+
+    /// See [`super::Client::align`].
+    pub(super) fn align(&mut self, now: Time, point: Time, t_ka: Span) {
+        if !self.begun || self.announce.is_some() || t_ka == Span::ZERO {
+            return;
+        }
+        let ahead = self.next.since(point).0 % t_ka.0;
+        let behind = point.since(self.next).0 % t_ka.0;
+        let early = if behind == 0 { ahead } else { t_ka.0 - behind };
+        let aligned = self.next - Span(early);
+        if aligned > now {
+            self.next = aligned;
+        }
+    }
+
+    /// The period ends at `now`.
+    pub(super) fn advance(&mut self, now: Time, t_ka: Span) {
+        let period = match &mut self.announce {
+            Some((old, left)) if *left > 1 => {
+                *left -= 1;
+                *old
+            }
+            _ => {
+                self.announce = None;
+                t_ka
+            }
+        };
+        self.next = if self.begun {
+            let missed = now.since(self.next).0 / period.0.max(1);
+            self.next + period * (missed + 1)
+        } else {
+            let left_out = (u128::from(period.0) * u128::from(self.phase)) >> 19;
+            now + (period - Span(left_out as u64))
+        };
+        self.begun = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_moved_to_the_points_of_another_and_never_later() {
+        let t_ka = Span(100);
+        for (point, next) in
+            [(1_030, 1_030), (30, 1_030), (5_030, 1_030), (1_060, 1_060), (1_061, 1_061)]
+        {
+            let mut schedule = Schedule::new(Time(860), 0);
+            schedule.advance(Time(860), t_ka);
+            schedule.next = Time(1_060);
+            schedule.advance(Time(1_000), t_ka);
+            schedule.next = Time(1_060).max(Time(next));
+            schedule.align(Time(1_000), Time(point), t_ka);
+            assert_eq!(schedule.next, Time(next), "point {point}");
+        }
+    }
+
+    #[test]
+    fn a_point_that_has_passed_moves_nothing() {
+        let mut schedule = Schedule::new(Time(1_000), 0);
+        schedule.advance(Time(1_000), Span(100));
+        let next = schedule.next;
+        schedule.align(next - Span(1), next - Span(2), Span(100));
+        assert_eq!(schedule.next, next);
+    }
+}

@@ -1,0 +1,65 @@
+//! What a server takes over from a datapath that measures.
+
+use segue_clock::Time;
+use segue_wire::Mode;
+
+use super::{LastRequest, Server};
+use crate::client::grown;
+use crate::config::{Source, stated_ms};
+use crate::{Reading, Sample, ServerOutput};
+
+/// Counts of the last reading, and what they were when the state last changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    sent: u32,
+    received: u32,
+    marked: u32,
+}
+
+impl Taken {
+    /// Runs of requests count from here.
+    pub(super) fn mark(&mut self) {
+        self.marked = self.received;
+    }
+}
+
+impl Server {
+    pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+        if self.config.source == Source::Probes {
+            return;
+        }
+        let sent = grown(&mut self.taken.sent, reading.sent);
+        let received = grown(&mut self.taken.received, reading.received);
+        if self.config.mode != Mode::Client {
+            self.measure.take_over(&reading.estimates, sent, received);
+        }
+        let Some(at) = reading.last_received.filter(|_| received > 0) else { return };
+        let at = at.min(now);
+        let first = self.last.is_none();
+        self.alive = self.alive.max(at);
+        self.adopt(reading.k, reading.t_ka.map_or(0, stated_ms));
+        let last = self.last.map_or((0, 0, 0), |last| (last.seq, last.t_sc, last.sc));
+        if self.last.is_none_or(|last| at > last.at) {
+            self.last = Some(LastRequest { at, seq: last.0, t_sc: last.1, sc: last.2 });
+            self.expect_next(at);
+        }
+        let since = self.taken.received.wrapping_sub(self.taken.marked);
+        self.on_sign_of_life(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)), first);
+        self.sample_reading(at, reading);
+    }
+
+    fn sample_reading(&mut self, at: Time, reading: &Reading) {
+        let sample = Sample {
+            at,
+            seq: reading.received,
+            rtt: reading.estimates.rtt_last,
+            owl_up: None,
+            owl_down: None,
+            rtl: None,
+            uncertainty: reading.estimates.uncertainty,
+        };
+        if !sample.is_empty() && self.config.mode != Mode::Client {
+            self.outputs.push_back(ServerOutput::Sample(sample));
+        }
+    }
+}

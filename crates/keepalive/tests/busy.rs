@@ -1,0 +1,214 @@
+//! A busy host must not look like a bad path: the driver of the client sleeps at random.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::{at_ms, config, ms};
+use segue_clock::{Machine, Rng, Span, Time};
+use segue_keepalive::{
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
+    Source, State,
+};
+use segue_wire::Probe;
+
+/// A client on a path without loss that dies at `dies`, and a driver that sleeps now and then.
+struct Host {
+    client: Client,
+    config: Config,
+    rng: Rng,
+    rtt: Span,
+    dies: Time,
+    /// Answers on their way or in the queue, with the kernel's stamps.
+    answers: VecDeque<(Time, Probe)>,
+    received: u32,
+    last: Option<Time>,
+    downs: Vec<Time>,
+    slept: Span,
+    now: Time,
+}
+
+impl Host {
+    fn new(seed: u64, source: Source, dies: Time) -> Host {
+        let mut rng = Rng::new(seed);
+        let (k, t_ka) = (1 + rng.below(4) as u8, ms(40 + rng.below(400)));
+        let config = Config { source, ..config(k, t_ka) };
+        Host {
+            client: Client::new(config.clone(), Time(0), seed),
+            rtt: Span(rng.below(t_ka.0 * 2)),
+            config,
+            rng,
+            dies,
+            answers: VecDeque::new(),
+            received: 0,
+            last: None,
+            downs: Vec::new(),
+            slept: Span::ZERO,
+            now: Time(0),
+        }
+    }
+
+    /// Whether the driver sleeps for 0.1 to 3 s now and then; otherwise it is late by 2 ms at most.
+    fn run(&mut self, end: Time, sleeps: bool) {
+        while self.now < end {
+            let due = self.client.deadline().unwrap().0;
+            let answer = self.answers.front().map(|(at, _)| *at);
+            let wake = answer.map_or(due, |at| at.min(due)).max(self.now);
+            let late = if sleeps && self.rng.chance(0.1) {
+                ms(100) + Span(self.rng.below(2_900_000_000))
+            } else {
+                Span(self.rng.below(2_000_000))
+            };
+            self.now = wake + late;
+            self.slept = self.slept + late;
+            self.wake(self.now);
+        }
+    }
+
+    fn wake(&mut self, now: Time) {
+        self.now = now;
+        while self.answers.front().is_some_and(|(at, _)| *at <= now) {
+            let (at, probe) = self.answers.pop_front().unwrap();
+            self.received += 1;
+            self.last = Some(at);
+            if self.config.source == Source::Probes {
+                let received = self.received;
+                let arrival =
+                    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO };
+                self.handle(now, ClientInput::Response(arrival));
+            }
+        }
+        if self.config.source == Source::Readings {
+            let reading = self.reading(now);
+            self.handle(now, ClientInput::Reading(reading));
+        }
+        self.handle(now, ClientInput::Tick);
+    }
+
+    fn reading(&self, now: Time) -> Reading {
+        Reading {
+            at: now,
+            sent: self.received,
+            rode: 0,
+            last_sent: None,
+            received: self.received,
+            last_received: self.last,
+            last_heard: self.last,
+            run: self.received.min(255) as u8,
+            k: 0,
+            t_ka: None,
+            estimates: Estimates { rtt_max: self.last.map(|_| self.rtt), ..Estimates::default() },
+        }
+    }
+
+    fn handle(&mut self, now: Time, input: ClientInput) {
+        self.client.handle(now, input);
+        while let Some(output) = self.client.poll() {
+            match output {
+                ClientOutput::SendRequest(request) if now < self.dies => {
+                    let probe = Probe { t_sc: now.micros32(), ..request.probe };
+                    self.answers.push_back((now + self.rtt, probe));
+                }
+                ClientOutput::State(State::Down) => self.downs.push(now),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_sleeps_never_makes_a_living_path_look_down() {
+    for source in [Source::Probes, Source::Readings] {
+        for seed in 0..200 {
+            let mut host = Host::new(seed, source, Time(u64::MAX));
+            host.run(at_ms(120_000), true);
+            let (k, t_ka, rtt) = (host.config.k, host.config.t_ka, host.rtt);
+            assert!(host.slept > Span::from_secs(5));
+            assert_eq!(host.downs, [], "{source:?}, seed {seed}: K {k}, T_KA {t_ka}, RTT {rtt}");
+        }
+    }
+}
+
+#[test]
+fn a_dead_path_is_found_by_a_busy_host_later_by_no_more_than_it_slept() {
+    for source in [Source::Probes, Source::Readings] {
+        for seed in 0..100 {
+            let dies = at_ms(30_000);
+            let mut host = Host::new(seed, source, dies);
+            host.run(dies - ms(5_000), true);
+            let awake = host.now + ms(2_000);
+            host.run(awake.max(dies - ms(2_000)), false);
+            // It falls asleep, and the path dies meanwhile.
+            let slept = ms(100) + Span(host.rng.below(2_900_000_000));
+            let woken = host.now + slept;
+            host.dies = host.now + Span(host.rng.below(slept.0));
+            host.wake(woken);
+            let bound = host.config.t_r_max(host.rtt);
+            host.run(woken + Span::from_secs(60), false);
+            assert_eq!(host.downs.len(), 1, "{source:?}, seed {seed}");
+            let took = host.downs[0].since(host.dies);
+            let late = slept + host.config.t_ka + ms(4);
+            assert!(took <= bound + late, "{source:?}, seed {seed}: {took}, {bound}, {slept}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
+    let mut client = Client::new(config(1, ms(100)), Time(0), 9);
+    let answer = |seq, at| {
+        let probe = Probe { seq, ..Probe::default() };
+        let received = seq;
+        ClientInput::Response(Arrival {
+            probe,
+            at,
+            received,
+            sent_at: None,
+            uncertainty: Span::ZERO,
+        })
+    };
+    client.handle(Time(0), ClientInput::Tick);
+    client.handle(at_ms(10), answer(1, at_ms(10)));
+    let second = client.deadline().unwrap().0;
+    client.handle(second, ClientInput::Tick);
+    // The time-out is at 160 ms; the answer came 10 ms after the second request, and waits.
+    client.handle(at_ms(190), ClientInput::Tick);
+    assert_eq!(client.state(), State::Up);
+    client.handle(at_ms(190), answer(2, second + ms(10)));
+    client.handle(at_ms(200), ClientInput::Tick);
+    assert_eq!(client.state(), State::Up);
+    // Put off once, not for ever.
+    for tick in 21..60 {
+        client.handle(at_ms(tick * 10), ClientInput::Tick);
+    }
+    assert_eq!(client.state(), State::Down);
+}
+
+/// A request that left at `sent`, and when it arrives.
+fn request(server: &mut Server, seq: u32, sent: Time, at: Time) {
+    let probe = Probe { seq, t_sc: sent.micros32(), t_ka_ms: 100, ..Probe::default() };
+    let arrival = Arrival { probe, at, received: seq, sent_at: None, uncertainty: Span::ZERO };
+    server.handle(at, ServerInput::Request { arrival, k: 3, report: false });
+}
+
+#[test]
+fn the_first_request_after_a_down_tells_whether_the_client_was_silent() {
+    // (number, when sent, when it arrives) of the request after the silence; silent?
+    for (seq, sent, at, silent) in [
+        (11, 3_000, 3_020, 1), // the client slept
+        (12, 3_000, 3_020, 1), // and one request was lost besides
+        (31, 3_000, 3_020, 0), // the path lost twenty
+        (11, 1_000, 3_020, 0), // the path held it back
+    ] {
+        let mut server = Server::new(config(3, ms(100)), Time(0), false);
+        for n in 1..=10_u32 {
+            let sent = at_ms(u64::from(n) * 100 - 100);
+            request(&mut server, n, sent, sent + ms(20));
+        }
+        server.handle(at_ms(2_500), ServerInput::Tick);
+        assert_eq!(server.state(), State::Down);
+        request(&mut server, seq, at_ms(sent), at_ms(at));
+        assert_eq!(server.estimates().client_silent, silent, "request {seq} sent at {sent}");
+    }
+}

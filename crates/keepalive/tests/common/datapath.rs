@@ -1,0 +1,344 @@
+//! A datapath that rides and measures, as a model: two machines with readings, or with probes, on a link.
+
+use std::collections::BTreeMap;
+
+use segue_clock::{Machine, Rng, Span, Time};
+use segue_keepalive::{
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
+    ServerInput, ServerOutput, Source, State,
+};
+use segue_wire::Probe;
+
+use super::{Dir, Link};
+
+/// When the next data packet leaves after the given time, in either direction.
+pub type Traffic = Box<dyn FnMut(Dir, Time) -> Option<Time>>;
+
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Request(Probe),
+    Response(Probe, bool),
+    Data(Dir),
+    /// A held response that has found no ride until then.
+    Sweep(u32),
+}
+
+/// What one end's datapath counts.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    sent: u32,
+    rode: u32,
+    last_sent: Option<Time>,
+    received: u32,
+    last_received: Option<Time>,
+    last_heard: Option<Time>,
+    run: u8,
+    last_seq: u32,
+    t_ka: Option<Span>,
+    k: u8,
+}
+
+impl Counts {
+    fn on_probe(&mut self, at: Time, seq: u32) {
+        self.received += 1;
+        self.last_received = Some(at);
+        let follows = self.run > 0 && seq == self.last_seq.wrapping_add(1);
+        self.run = if follows { self.run.saturating_add(1) } else { 1 };
+        self.last_seq = seq;
+    }
+
+    fn reading(&self, at: Time) -> Reading {
+        Reading {
+            at,
+            sent: self.sent,
+            rode: self.rode,
+            last_sent: self.last_sent,
+            received: self.received,
+            last_received: self.last_received,
+            last_heard: self.last_heard,
+            run: self.run,
+            k: self.k,
+            t_ka: self.t_ka,
+            estimates: Estimates::default(),
+        }
+    }
+}
+
+/// Two ends, their datapaths and the link between them.
+pub struct Plane {
+    pub now: Time,
+    pub client: Client,
+    pub server: Server,
+    pub config: Config,
+    pub traffic: Traffic,
+    pub states: Vec<(Time, State)>,
+    pub server_states: Vec<(Time, State)>,
+    pub heard: Vec<(Time, bool)>,
+    pub samples: Vec<Sample>,
+    /// When requests left, and whether they rode.
+    pub requests: Vec<(Time, bool)>,
+    pub unsolicited: Vec<Time>,
+    link: Link,
+    host: Counts,
+    anchor: Counts,
+    quiet: [bool; 2],
+    /// Where the grid of rides begins, and whether its present period has had one.
+    origin: Option<Time>,
+    ridden: Option<u64>,
+    seq: u32,
+    /// The response that waits: its request's fields and arrival.
+    held: Option<(Probe, Time)>,
+    last_down_data: Option<Time>,
+    unsolicited_seq: u32,
+    queue: BTreeMap<(Time, u64), Happening>,
+    count: u64,
+}
+
+impl Plane {
+    pub fn new(config: Config, link: Link, mut traffic: Traffic) -> Plane {
+        let start = Time(0);
+        let mut queue = BTreeMap::new();
+        for (n, dir) in [Dir::Up, Dir::Down].into_iter().enumerate() {
+            if let Some(at) = traffic(dir, start) {
+                queue.insert((at, n as u64), Happening::Data(dir));
+            }
+        }
+        Plane {
+            now: start,
+            client: Client::new(config.clone(), start, 1),
+            server: Server::new(config.clone(), start, true),
+            config,
+            traffic,
+            states: Vec::new(),
+            server_states: Vec::new(),
+            heard: Vec::new(),
+            samples: Vec::new(),
+            requests: Vec::new(),
+            unsolicited: Vec::new(),
+            link,
+            host: Counts::default(),
+            anchor: Counts::default(),
+            quiet: [false; 2],
+            origin: None,
+            ridden: None,
+            seq: 0,
+            held: None,
+            last_down_data: None,
+            unsolicited_seq: 0,
+            queue,
+            count: 2,
+        }
+    }
+
+    pub fn run_until(&mut self, end: Time) {
+        loop {
+            let happening = self.queue.keys().next().map(|(at, _)| *at);
+            let client = self.client.deadline().map(|(at, _)| at);
+            let server = self.server.deadline().map(|(at, _)| at);
+            let Some(next) = [happening, client, server].into_iter().flatten().min() else { break };
+            if next > end {
+                break;
+            }
+            self.now = next.max(self.now);
+            if happening == Some(next) {
+                if let Some((_, happening)) = self.queue.pop_first() {
+                    self.happen(happening);
+                }
+            } else if client == Some(next) {
+                self.tick_client();
+            } else {
+                self.tick_server();
+            }
+        }
+        self.now = end;
+    }
+
+    /// As a driver: a reading where the datapath has any, then the tick.
+    fn tick_client(&mut self) {
+        if self.config.rides || self.config.source == Source::Readings {
+            self.client.handle(self.now, ClientInput::Reading(self.host.reading(self.now)));
+            self.drain_client();
+        }
+        self.client.handle(self.now, ClientInput::Tick);
+        self.drain_client();
+    }
+
+    fn tick_server(&mut self) {
+        if self.config.source == Source::Readings {
+            self.server.handle(self.now, ServerInput::Reading(self.anchor.reading(self.now)));
+            self.drain_server();
+        }
+        self.server.handle(self.now, ServerInput::Tick);
+        self.drain_server();
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Request(probe) => self.on_request(probe),
+            Happening::Response(probe, unsolicited) => self.on_response(probe, unsolicited),
+            Happening::Data(dir) => self.on_data(dir),
+            Happening::Sweep(seq) => {
+                if let Some((probe, at)) = self.held.take_if(|(probe, _)| probe.seq == seq) {
+                    self.respond(probe, at);
+                }
+            }
+        }
+    }
+
+    fn on_data(&mut self, dir: Dir) {
+        if let Some(at) = (self.traffic)(dir, self.now) {
+            self.schedule(at, Happening::Data(dir));
+        }
+        if dir == Dir::Down {
+            self.last_down_data = Some(self.now);
+            if let Some((probe, at)) = self.held.take() {
+                self.respond(probe, at);
+            }
+        } else if let Some(origin) = self.origin.filter(|_| self.config.rides) {
+            let period = self.now.since(origin).0 / self.config.t_ka.0;
+            if self.ridden.is_none_or(|ridden| period > ridden) {
+                self.ridden = Some(period);
+                self.request(true);
+            }
+        }
+    }
+
+    fn request(&mut self, rides: bool) {
+        self.seq += 1;
+        self.host.sent += 1;
+        self.host.rode += u32::from(rides);
+        self.host.last_sent = Some(self.now);
+        self.requests.push((self.now, rides));
+        let t_ka_ms = (self.config.t_ka.0 / 1_000_000) as u16;
+        let probe = Probe {
+            seq: self.seq,
+            t_sc: self.now.micros32(),
+            sc: self.seq,
+            t_ka_ms,
+            ..Probe::default()
+        };
+        if let Some(delay) = (self.link)(Dir::Up, self.now) {
+            self.schedule(self.now + delay, Happening::Request(probe));
+        }
+    }
+
+    fn on_request(&mut self, probe: Probe) {
+        self.anchor.on_probe(self.now, probe.seq);
+        self.anchor.k = self.config.k;
+        self.anchor.t_ka = Some(self.config.t_ka);
+        let t_ka = self.config.t_ka;
+        if let Some((older, at)) = self.held.take() {
+            self.respond(older, at);
+        }
+        let waits =
+            self.config.rides && self.last_down_data.is_some_and(|at| self.now.since(at) <= t_ka);
+        if waits {
+            self.held = Some((probe, self.now));
+            self.schedule(self.now + t_ka, Happening::Sweep(probe.seq));
+        } else {
+            self.respond(probe, self.now);
+        }
+        if self.config.source == Source::Probes || !self.quiet[1] {
+            let arrival = arrival(probe, self.now);
+            let k = self.config.k;
+            self.server.handle(self.now, ServerInput::Request { arrival, k, report: false });
+            self.drain_server();
+        }
+    }
+
+    fn respond(&mut self, request: Probe, came: Time) {
+        let response = Probe {
+            t_ss: self.now.micros32(),
+            dt: (self.now.since(came).0 / 1_000) as u32,
+            ss: request.seq,
+            r: request.seq,
+            ..request
+        };
+        if let Some(delay) = (self.link)(Dir::Down, self.now) {
+            self.schedule(self.now + delay, Happening::Response(response, false));
+        }
+    }
+
+    fn on_response(&mut self, probe: Probe, unsolicited: bool) {
+        self.host.last_heard = Some(self.now);
+        if !unsolicited {
+            self.host.on_probe(self.now, probe.seq);
+        }
+        if self.config.source == Source::Readings && self.quiet[0] {
+            return;
+        }
+        let arrival = arrival(probe, self.now);
+        let input = if unsolicited {
+            ClientInput::Unsolicited(arrival)
+        } else {
+            ClientInput::Response(arrival)
+        };
+        self.client.handle(self.now, input);
+        self.drain_client();
+    }
+
+    fn drain_client(&mut self) {
+        while let Some(output) = self.client.poll() {
+            match output {
+                ClientOutput::SendRequest(_) => {
+                    self.request(false);
+                    (self.origin, self.ridden) = (Some(self.now), None);
+                }
+                ClientOutput::State(state) => self.states.push((self.now, state)),
+                ClientOutput::Heard(heard) => self.heard.push((self.now, heard)),
+                ClientOutput::Sample(sample) => self.samples.push(sample),
+            }
+        }
+        self.quiet[0] = self.client.state() == State::Up;
+    }
+
+    fn drain_server(&mut self) {
+        while let Some(output) = self.server.poll() {
+            match output {
+                ServerOutput::SendUnsolicited(request) => {
+                    self.unsolicited_seq += 1;
+                    self.unsolicited.push(self.now);
+                    let probe = Probe { seq: self.unsolicited_seq, ..request.probe };
+                    if let Some(delay) = (self.link)(Dir::Down, self.now) {
+                        self.schedule(self.now + delay, Happening::Response(probe, true));
+                    }
+                }
+                ServerOutput::State(state) => self.server_states.push((self.now, state)),
+                ServerOutput::Sample(_) => {}
+            }
+        }
+        self.quiet[1] = self.server.state() == State::Up;
+    }
+
+    fn schedule(&mut self, at: Time, happening: Happening) {
+        self.count += 1;
+        self.queue.insert((at, self.count), happening);
+    }
+}
+
+fn arrival(probe: Probe, at: Time) -> Arrival {
+    Arrival { probe, at, received: probe.ss, sent_at: None, uncertainty: Span::ZERO }
+}
+
+/// No data at all.
+pub fn idle() -> Traffic {
+    Box::new(|_, _| None)
+}
+
+/// One packet every `every`, in both directions, from `phase` on.
+pub fn flow(every: Span, phase: Span) -> Traffic {
+    Box::new(move |dir, now| {
+        let first = if dir == Dir::Up { phase } else { phase.half() };
+        let n = now.since(Time(0) + first).0 / every.0 + 1;
+        Some(if now < Time(0) + first { Time(0) + first } else { Time(0) + first + every * n })
+    })
+}
+
+/// Bursts of packets 3 ms apart with silences of up to `silence` between, at random.
+pub fn bursts(seed: u64, silence: Span) -> Traffic {
+    let mut rng = Rng::new(seed);
+    Box::new(move |_, now| {
+        let pause = if rng.chance(0.1) { Span(rng.below(silence.0)) } else { Span::ZERO };
+        Some(now + Span::from_millis(3) + pause)
+    })
+}

@@ -1,0 +1,148 @@
+//! A datapath that measures: the machines decide as they do with probes.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+
+use common::datapath::{Plane, idle};
+use common::{Dir, Link, at_ms, config, ms};
+use segue_clock::{Machine, Rng, Span, Time};
+use segue_keepalive::{
+    Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
+    ServerOutput, Source, State,
+};
+
+/// Losses of a seed, drawn by the place in time and not by the packet, so that two runs see the same.
+fn random_losses(seed: u64, one_way: Span) -> Link {
+    Box::new(move |dir, at| {
+        // Outages of some 0.6 s now and then, and 10 % loss between them.
+        let outage = Rng::new(seed ^ (at.0 / 600_000_000)).chance(0.15);
+        let lost = Rng::new(seed ^ at.0 ^ (dir == Dir::Up) as u64).chance(0.1);
+        (!outage && !lost).then_some(one_way)
+    })
+}
+
+fn run(source: Source, seed: u64, end: Time) -> Plane {
+    let mut rng = Rng::new(seed);
+    let (k, t_ka) = (1 + rng.below(4) as u8, ms(40 + rng.below(100)));
+    let one_way = Span(rng.below(t_ka.0));
+    let config = Config { source, ..config(k, t_ka) };
+    let mut plane = Plane::new(config, random_losses(seed, one_way), idle());
+    plane.run_until(end);
+    plane
+}
+
+#[test]
+fn readings_and_probes_give_the_same_changes_of_state_at_the_same_time() {
+    let mut changes = 0;
+    for seed in 0..60 {
+        let end = at_ms(60_000);
+        let (probes, readings) = (run(Source::Probes, seed, end), run(Source::Readings, seed, end));
+        let times = |plane: &Plane| plane.requests.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!(times(&probes), times(&readings), "seed {seed}");
+        assert_eq!(probes.states, readings.states, "seed {seed}");
+        assert_eq!(probes.server_states, readings.server_states, "seed {seed}");
+        assert_eq!(probes.heard, readings.heard, "seed {seed}");
+        assert_eq!(probes.unsolicited, readings.unsolicited, "seed {seed}");
+        let [a, b] = [&probes, &readings].map(|plane| plane.client.estimates().clone());
+        assert_eq!((a.sent, a.transitions), (readings.requests.len() as u64, b.transitions));
+        changes += probes.states.len() + probes.server_states.len();
+    }
+    assert!(changes > 1_000, "only {changes} changes");
+}
+
+#[test]
+fn round_trip_loss_from_readings_is_that_from_probes() {
+    for seed in 0..10 {
+        let link = || -> Link {
+            Box::new(move |dir, at| {
+                let lost = Rng::new(seed ^ at.0 ^ (dir == Dir::Up) as u64).chance(0.1);
+                (!lost).then_some(ms(10))
+            })
+        };
+        let mean = |source| {
+            let config = Config { source, ..config(7, ms(100)) };
+            let mut plane = Plane::new(config, link(), idle());
+            plane.run_until(at_ms(300_000));
+            let values: Vec<f64> = plane.samples.iter().filter_map(|s| s.rtl).collect();
+            values.iter().sum::<f64>() / values.len() as f64
+        };
+        let (probes, readings) = (mean(Source::Probes), mean(Source::Readings));
+        assert!((probes - readings).abs() < 0.01, "seed {seed}: {probes}, {readings}");
+    }
+}
+
+fn reading(at: Time, received: u32) -> Reading {
+    let estimates = Estimates {
+        rtt_last: Some(ms(30)),
+        rtt_ewma: vec![0.031],
+        owl_up: vec![0.25],
+        duplicates: 4,
+        sent: 999,
+        received: 999,
+        transitions: 999,
+        ..Estimates::default()
+    };
+    Reading {
+        at,
+        sent: received + 1,
+        rode: 0,
+        last_sent: Some(at),
+        received,
+        last_received: Some(at),
+        last_heard: Some(at),
+        run: 9,
+        k: 5,
+        t_ka: Some(ms(300)),
+        estimates,
+    }
+}
+
+#[test]
+fn a_reading_is_the_truth_for_counts_and_averages_and_gives_one_sample_if_it_is_new() {
+    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let mut client = Client::new(config, Time(0), 1);
+    let samples = |client: &mut Client, at, received| {
+        client.handle(at, ClientInput::Reading(reading(at, received)));
+        core::iter::from_fn(|| client.poll())
+            .filter(|output| matches!(output, ClientOutput::Sample(_)))
+            .count()
+    };
+    assert_eq!(samples(&mut client, at_ms(20), 1), 1);
+    assert_eq!(client.state(), State::Up);
+    assert_eq!(samples(&mut client, at_ms(50), 1), 0, "nothing new");
+    assert_eq!(samples(&mut client, at_ms(120), 2), 1);
+    let e = client.estimates();
+    assert_eq!((e.sent, e.received, e.duplicates, e.transitions), (3, 2, 4, 0));
+    assert_eq!((e.rtt_ewma.as_slice(), e.owl_up.as_slice()), (&[0.031][..], &[0.25][..]));
+}
+
+#[test]
+fn a_server_takes_k_and_t_ka_from_a_reading() {
+    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let mut server = Server::new(config, Time(0), true);
+    server.handle(at_ms(20), ServerInput::Reading(reading(at_ms(20), 1)));
+    assert_eq!(server.in_force(), (5, ms(300)));
+    assert!(server.heard());
+    let outputs: Vec<_> = core::iter::from_fn(|| server.poll()).collect();
+    assert!(matches!(outputs[..], [ServerOutput::State(State::Up), ServerOutput::Sample(_)]));
+    assert_eq!(server.deadline().unwrap().0, at_ms(20 + 450));
+    server.handle(at_ms(20 + 1_650), ServerInput::Tick);
+    assert_eq!(server.state(), State::Down);
+}
+
+#[test]
+fn a_run_from_before_the_outage_does_not_bring_a_path_up() {
+    let config = Config { source: Source::Readings, ..config(3, ms(100)) };
+    let mut client = Client::new(config, Time(0), 1);
+    client.handle(Time(0), ClientInput::Tick);
+    client.handle(at_ms(20), ClientInput::Reading(reading(at_ms(20), 1)));
+    for tick in 1..10 {
+        client.handle(at_ms(tick * 100), ClientInput::Tick);
+    }
+    assert_eq!(client.state(), State::Down);
+    for (received, state) in [(2, State::Down), (3, State::Down), (4, State::Up)] {
+        let at = at_ms(900 + 20 * u64::from(received));
+        client.handle(at, ClientInput::Reading(reading(at, received)));
+        assert_eq!(client.state(), state, "{received}");
+    }
+}

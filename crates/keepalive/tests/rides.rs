@@ -1,0 +1,166 @@
+//! Requests and responses on data packets (section 5.3, Fig. 15).
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod common;
+
+use common::datapath::{Plane, Traffic, bursts, flow, idle};
+use common::{Dir, Link, at_ms, config, ms, steady};
+use segue_clock::{Machine, Rng, Span, Time};
+use segue_keepalive::{Config, Source, State};
+
+fn riding(k: u8, t_ka: Span, source: Source) -> Config {
+    Config { rides: true, source, ..config(k, t_ka) }
+}
+
+/// Changes between a flow, nothing and bursts, each for some periods.
+fn changing(seed: u64) -> Traffic {
+    let mut rng = Rng::new(seed);
+    Box::new(move |_, now| {
+        Some(match Rng::new(seed ^ (now.0 / 1_500_000_000)).below(3) {
+            0 => now + ms(20),
+            1 => now + ms(1) + Span(rng.below(700_000_000)),
+            _ => Time((now.0 / 1_500_000_000 + 1) * 1_500_000_000),
+        })
+    })
+}
+
+fn traffics(seed: u64) -> Vec<(&'static str, Traffic)> {
+    let mut rng = Rng::new(seed);
+    vec![
+        ("idle", idle()),
+        ("flow", flow(ms(20), Span(rng.below(20_000_000)))),
+        ("slow flow", flow(ms(170) + Span(rng.below(100_000_000)), Span::ZERO)),
+        ("bursts", bursts(seed, ms(900))),
+        ("changing", changing(seed)),
+    ]
+}
+
+#[test]
+fn requests_are_never_more_than_two_periods_apart_and_one_in_each_period() {
+    for source in [Source::Probes, Source::Readings] {
+        for seed in 0..20 {
+            for (name, traffic) in traffics(seed) {
+                let t_ka = ms(200);
+                let mut plane = Plane::new(riding(3, t_ka, source), steady(ms(15)), traffic);
+                plane.run_until(at_ms(60_000));
+                let apart = plane.requests.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+                assert!(apart.max().unwrap() <= t_ka * 2, "{name}, seed {seed}");
+                assert!(
+                    (299..=302).contains(&plane.requests.len()),
+                    "{name}: {}",
+                    plane.requests.len()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nineteen_probes_of_twenty_ride_on_fifty_packets_a_second() {
+    for phase in 0..20 {
+        let traffic = flow(ms(20), ms(phase));
+        let mut plane = Plane::new(riding(3, ms(200), Source::Readings), steady(ms(15)), traffic);
+        plane.run_until(at_ms(120_000));
+        let rode = plane.requests.iter().filter(|(_, rode)| *rode).count();
+        let share = rode as f64 / plane.requests.len() as f64;
+        assert!(share >= 0.95, "phase {phase}: {share}");
+    }
+}
+
+#[test]
+fn nothing_is_called_down_without_loss_at_any_phase() {
+    for source in [Source::Probes, Source::Readings] {
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let (k, t_ka) = (1 + rng.below(4) as u8, ms(50 + rng.below(300)));
+            let delay = Span(rng.below(t_ka.0));
+            for (name, traffic) in traffics(seed) {
+                let mut jitter = Rng::new(seed);
+                let link: Link = Box::new(move |_, _| Some(delay + Span(jitter.below(t_ka.0 / 5))));
+                let mut plane = Plane::new(riding(k, t_ka, source), link, traffic);
+                plane.run_until(at_ms(60_000));
+                let case = format!("{source:?}, {name}, seed {seed}, K {k}, T_KA {t_ka}");
+                assert_eq!(plane.states.len(), 1, "{case}: {:?}", plane.states);
+                assert_eq!(plane.server_states.len(), 1, "{case}");
+                assert_eq!(plane.heard.len(), 1, "{case}");
+                assert!(plane.unsolicited.is_empty(), "{case}");
+            }
+        }
+    }
+}
+
+/// Up to K − 1 losses in a row, in all phases.
+#[test]
+fn one_loss_less_than_k_does_not_bring_a_riding_path_down() {
+    for k in 2..=4_u8 {
+        for seed in 0..20 {
+            for (name, traffic) in traffics(seed) {
+                let (mut in_row, mut rng) = (0, Rng::new(seed));
+                let link: Link = Box::new(move |dir, _| {
+                    let lost = dir == Dir::Up && in_row + 1 < k && rng.chance(0.7);
+                    in_row = if dir == Dir::Down {
+                        in_row
+                    } else if lost {
+                        in_row + 1
+                    } else {
+                        0
+                    };
+                    (!lost).then_some(ms(15))
+                });
+                let config = riding(k, ms(200), Source::Readings);
+                let mut plane = Plane::new(config, link, traffic);
+                plane.run_until(at_ms(60_000));
+                assert_eq!(plane.states.len(), 1, "K {k}, {name}, seed {seed}");
+                assert_eq!(plane.server_states.len(), 1, "K {k}, {name}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn faults_are_found_within_the_bound_and_on_average_within_theirs() {
+    for dead in [[true, true], [true, false], [false, true]] {
+        let (mut sum, mut sum_avg) = (0.0, 0.0);
+        for seed in 0..150 {
+            let mut rng = Rng::new(seed);
+            let (k, t_ka) = (1 + rng.below(4) as u8, ms(50 + rng.below(300)));
+            let one_way = Span(rng.below(t_ka.0 / 2));
+            let fault = Time(0) + t_ka * 20 + Span(rng.below(t_ka.0 * 20));
+            for (name, traffic) in traffics(seed) {
+                let config = riding(k, t_ka, Source::Readings);
+                let (t_r_max, t_r_avg) = (config.t_r_max(one_way * 2), config.t_r_avg(one_way * 2));
+                let link: Link = Box::new(move |dir, at| {
+                    let crossing = at + one_way.half();
+                    (!dead[dir as usize] || crossing < fault).then_some(one_way)
+                });
+                let mut plane = Plane::new(config, link, traffic);
+                plane.run_until(fault + t_ka * 40);
+                let (at, state) = *plane.states.last().unwrap();
+                assert_eq!((plane.states.len(), state), (2, State::Down), "{name}, seed {seed}");
+                assert!(at.since(fault) <= t_r_max, "{name}, seed {seed}, {dead:?}");
+                sum += at.since(fault).as_secs_f64();
+                sum_avg += t_r_avg.as_secs_f64();
+                if dead == [true, false] {
+                    assert_eq!(plane.server_states.last().unwrap().1, State::Down);
+                    assert_eq!(plane.heard.len(), 1, "{name}, seed {seed}: {:?}", plane.heard);
+                }
+            }
+        }
+        println!("{dead:?}: mean detection / bound of the mean = {:.3}", sum / sum_avg);
+        assert!(sum <= sum_avg, "{dead:?}: mean {sum} against {sum_avg}");
+    }
+}
+
+#[test]
+fn the_rtt_is_right_when_the_response_waits_for_a_ride() {
+    let traffic = flow(ms(130), ms(7));
+    let mut plane = Plane::new(riding(3, ms(200), Source::Probes), steady(ms(15)), traffic);
+    plane.run_until(at_ms(60_000));
+    assert!(plane.requests.iter().filter(|(_, rode)| *rode).count() > 250);
+    let e = plane.client.estimates();
+    for rtt in [e.rtt_min, e.rtt_max, e.rtt_last] {
+        assert!(rtt.unwrap().0.abs_diff(ms(30).0) <= 2_000, "{rtt:?}");
+    }
+    assert_eq!(e.sent, plane.requests.len() as u64);
+    assert!(plane.client.deadline().is_some());
+}

@@ -1,0 +1,217 @@
+//! A socket with its key: what client, listener and peer send and take through.
+//!
+//! A packet's own stamp (t_Sc, t_Ss) is taken in user space just before it is sent, and the kernel's
+//! transmit stamp comes after the fact. So an end knows of its past packets how much later than their
+//! own stamps they left, and states the longest of the last few of these delays in the spare bits of the
+//! word `heard`, which a session of one path does not need: by so much the other end's round-trip times
+//! may be too long.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use segue_clock::{Span, Time};
+use segue_linux::clock;
+use segue_linux::udp::{Datagram, TimestampedSocket, TxStamp};
+use segue_wire::{DropReason, Header, Probe, ProbeKey};
+
+/// Packets of the past whose delays count.
+const REMEMBERED: usize = 16;
+/// Packets whose transmit stamp is waited for.
+const AWAITED_MAX: usize = 64;
+/// The longest UDP payload.
+pub const LENGTH_MAX: usize = 65_507;
+/// What two stamps in whole microseconds can be off together.
+pub const ROUNDING: Span = Span::from_micros(1);
+
+/// Where a packet goes, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Envelope {
+    /// To whom.
+    pub to: SocketAddr,
+    /// From which address of this machine; `None` leaves that to the kernel.
+    pub from: Option<IpAddr>,
+    /// Traffic class, if not the socket's.
+    pub class: Option<u8>,
+    /// Bytes of UDP payload; what the probe does not fill is padding.
+    pub length: usize,
+}
+
+/// A packet that was handed to the kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// By which transmit stamps name it.
+    pub id: u32,
+    /// How long after its own stamp the kernel had it at the latest.
+    pub within: Span,
+}
+
+/// A socket with its key.
+pub struct Endpoint {
+    socket: TimestampedSocket,
+    key: ProbeKey,
+    /// Packets on their way through the kernel, and their own stamps.
+    awaited: VecDeque<(u32, Time)>,
+    delays: Delays,
+    packet: Vec<u8>,
+}
+
+impl Endpoint {
+    /// Packets of this socket, authenticated with this key; none is ever fragmented.
+    ///
+    /// # Errors
+    /// If the kernel does not know how to forbid that.
+    pub fn new(socket: TimestampedSocket, key: ProbeKey) -> io::Result<Endpoint> {
+        socket.never_fragment()?;
+        Ok(Endpoint {
+            socket,
+            key,
+            awaited: VecDeque::new(),
+            delays: Delays::default(),
+            packet: Vec::new(),
+        })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TimestampedSocket {
+        &self.socket
+    }
+
+    /// The word `heard` of a packet to send: bit 0, that the other end is heard, and above it the longest
+    /// delay of this end's last packets in microseconds, 0 for not known.
+    pub fn heard(&self, heard: bool) -> u16 {
+        let delay_us = self.delays.longest().map_or(0, |delay| delay.0.div_ceil(1_000).max(1));
+        (delay_us.min(0x7fff) as u16) << 1 | u16::from(heard)
+    }
+
+    /// Sends a probe whose own stamp was taken at `stamped`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn send(
+        &mut self,
+        header: &Header,
+        probe: &Probe,
+        stamped: Time,
+        envelope: Envelope,
+    ) -> io::Result<Given> {
+        self.packet.clear();
+        self.packet.extend_from_slice(&probe.seal(header, &self.key));
+        self.packet.resize(envelope.length.max(Probe::PACKET_LEN), 0);
+        let Envelope { to, from, class, .. } = envelope;
+        let id = self.socket.send_marked(&self.packet, to, from, class)?;
+        let within = clock::monotonic().since(stamped);
+        if self.awaited.len() == AWAITED_MAX {
+            self.awaited.pop_front();
+        }
+        self.awaited.push_back((id, stamped));
+        Ok(Given { id, within })
+    }
+
+    /// Takes the next transmit stamp.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub fn left(&mut self) -> io::Result<Option<TxStamp>> {
+        let stamp = self.socket.tx_stamp()?;
+        if let Some(stamp) = stamp
+            && let Some(place) = self.awaited.iter().position(|(id, _)| *id == stamp.id)
+            && let Some((_, stamped)) = self.awaited.remove(place)
+        {
+            self.delays.push(stamp.at.since(stamped) + stamp.error);
+        }
+        Ok(stamp)
+    }
+
+    /// Takes the next datagram.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub fn take(&self, buffer: &mut [u8]) -> io::Result<Option<Datagram>> {
+        self.socket.recv(buffer)
+    }
+
+    /// The probe in a datagram, whatever padding follows it.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn open(&self, bytes: &[u8]) -> Result<(Header, Probe), DropReason> {
+        let header = Header::parse(bytes)?;
+        let probe = &bytes[..bytes.len().min(Probe::PACKET_LEN)];
+        Ok((header, Probe::open(probe, &self.key)?))
+    }
+}
+
+/// What the far end states about its own delay in `heard`; `None` if it knows none.
+pub fn far_delay(heard: u16) -> Option<Span> {
+    (heard > 1).then(|| Span::from_micros(u64::from(heard >> 1)))
+}
+
+/// The last delays between a packet's own stamp and its leaving.
+#[derive(Debug, Default)]
+struct Delays(VecDeque<Span>);
+
+impl Delays {
+    fn push(&mut self, delay: Span) {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(delay);
+    }
+
+    fn longest(&self) -> Option<Span> {
+        self.0.iter().max().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn endpoint() -> Endpoint {
+        let socket = TimestampedSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
+        Endpoint::new(socket, ProbeKey::default()).unwrap()
+    }
+
+    #[test]
+    fn the_longest_of_the_last_delays_is_stated_and_an_old_one_is_forgotten() {
+        let mut end = endpoint();
+        assert_eq!((end.heard(true), end.heard(false)), (1, 0));
+        assert_eq!(far_delay(end.heard(true)), None);
+        end.delays.push(Span::from_micros(300));
+        end.delays.push(Span(2_100));
+        assert_eq!(far_delay(end.heard(true)), Some(Span::from_micros(300)));
+        for _ in 0..REMEMBERED {
+            end.delays.push(Span(2_100));
+        }
+        assert_eq!(end.heard(true), 3 << 1 | 1, "rounded up");
+        end.delays.push(Span::from_secs(1));
+        assert_eq!(end.heard(false), 0xfffe, "as much as the field holds");
+    }
+
+    #[test]
+    fn padding_follows_the_authenticator_and_does_not_count() {
+        let header = Header {
+            packet_type: segue_wire::PacketType::Request,
+            flags: 0,
+            k: 3,
+            index: 7,
+            cookie: 9,
+        };
+        let probe = Probe { seq: 5, ..Probe::default() };
+        let (mut near, far) = (endpoint(), endpoint());
+        let to = far.socket().local_addr().unwrap();
+        let mut buffer = vec![0; LENGTH_MAX];
+        for length in [0, 56, 57, 1_400, LENGTH_MAX] {
+            let envelope = Envelope { to, from: None, class: None, length };
+            near.send(&header, &probe, clock::monotonic(), envelope).unwrap();
+            let datagram = far.take(&mut buffer).unwrap().unwrap();
+            assert_eq!(datagram.len, length.max(56));
+            assert_eq!(far.open(&buffer[..datagram.len]), Ok((header, probe)));
+        }
+        assert_eq!(far.open(&buffer[..55]), Err(DropReason::Truncated));
+        while near.left().unwrap().is_some() {}
+        assert!(far_delay(near.heard(true)).is_some(), "the loopback device stamps");
+    }
+}

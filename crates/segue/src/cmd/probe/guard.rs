@@ -1,0 +1,180 @@
+//! Who gets an answer from a public listener, and how many.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+
+use anyhow::Context;
+use segue_clock::{Span, Time};
+use segue_linux::link::Prefix;
+
+/// Buckets for all sources. Sources that share one share its rate, so that no flood of sources needs more
+/// room; which ones do is different in every run and cannot be chosen from outside.
+const BUCKETS: usize = 1 << 16;
+
+/// Refused: the source is not on the list of `--allow`.
+pub const NOT_ALLOWED: &str = "not_allowed";
+/// Refused: more requests than `--rate-limit` or `--rate-limit-total` lets be answered.
+pub const RATE_LIMIT: &str = "rate_limit";
+
+/// Answers per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// For each source: an IPv4 address, or an IPv6 network of 64 bits.
+    pub source: Option<u32>,
+    /// For all together.
+    pub total: Option<u32>,
+}
+
+/// Who gets an answer.
+pub struct Guard {
+    allowed: Vec<Prefix>,
+    rates: Rates,
+    /// One for all, then those of the sources.
+    total: Bucket,
+    sources: Vec<Bucket>,
+    hasher: RandomState,
+}
+
+impl Guard {
+    /// Answers those in one of `allowed`, all if it is empty, at these rates.
+    pub fn new(allowed: Vec<Prefix>, rates: Rates) -> Guard {
+        let buckets = if rates.source.is_some() { BUCKETS } else { 0 };
+        Guard {
+            allowed,
+            rates,
+            total: Bucket::default(),
+            sources: vec![Bucket::default(); buckets],
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Whether all sources are treated alike.
+    pub fn is_open(&self) -> bool {
+        self.allowed.is_empty() && self.rates.source.is_none()
+    }
+
+    /// Whether this source may ask at all.
+    pub fn allows(&self, source: IpAddr) -> bool {
+        self.allowed.is_empty() || self.allowed.iter().any(|prefix| holds(prefix, source))
+    }
+
+    /// Whether an answer to this source may leave; if so it is taken from the rates.
+    pub fn admits(&mut self, source: IpAddr, now: Time) -> bool {
+        let place = (self.hasher.hash_one(network(source)) % BUCKETS as u64) as usize;
+        let (one, all) = (self.rates.source, self.rates.total);
+        let bucket = self.sources.get_mut(place);
+        // The source's first, so that one that asks too much takes nothing from the others.
+        let Some(bucket) = bucket else { return self.total.take(all, now) };
+        bucket.take(one, now) && self.total.take(all, now)
+    }
+}
+
+/// The networks of `--allow`.
+///
+/// # Errors
+/// One line with what a network looks like.
+pub fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
+    let parse = |text: &String| match text.parse::<IpAddr>() {
+        Ok(address) => Ok(Prefix::host(address)),
+        Err(_) => text.parse::<Prefix>().ok().with_context(|| {
+            format!(
+                "--allow {text}: not an address or network; examples: 192.0.2.0/24, 2001:db8::/32"
+            )
+        }),
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn holds(prefix: &Prefix, address: IpAddr) -> bool {
+    let (net, address, width) = match (prefix.addr, address) {
+        (IpAddr::V4(net), IpAddr::V4(a)) => (net.to_bits().into(), a.to_bits().into(), 32),
+        (IpAddr::V6(net), IpAddr::V6(a)) => (net.to_bits(), a.to_bits(), 128),
+        _ => return false,
+    };
+    let host_bits = width - u32::from(prefix.len);
+    (net ^ address).checked_shr(host_bits).unwrap_or(0) == 0
+}
+
+/// Who shares a rate: over IPv6 whoever has one address has 2⁶⁴.
+fn network(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// A token bucket that holds one second's worth; full at first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// Time debt: when it is full again.
+    full_at: Time,
+}
+
+impl Bucket {
+    fn take(&mut self, rate: Option<u32>, now: Time) -> bool {
+        let Some(rate) = rate else { return true };
+        let each = Span(1_000_000_000 / u64::from(rate.max(1)));
+        let full_at = self.full_at.max(now) + each;
+        let admitted = full_at.since(now) <= Span::from_secs(1);
+        if admitted {
+            self.full_at = full_at;
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(allowed: &[&str], source: Option<u32>, total: Option<u32>) -> Guard {
+        let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
+        Guard::new(parse_allowed(&allowed).unwrap(), Rates { source, total })
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn only_the_networks_on_the_list_are_allowed() {
+        let some = guard(&["192.0.2.0/25", "2001:db8::/32", "198.51.100.7"], None, None);
+        for (address, allowed) in [
+            ("192.0.2.127", true),
+            ("192.0.2.128", false),
+            ("198.51.100.7", true),
+            ("198.51.100.8", false),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::1", false),
+        ] {
+            assert_eq!(some.allows(ip(address)), allowed, "{address}");
+        }
+        assert!(guard(&["0.0.0.0/0"], None, None).allows(ip("203.0.113.1")));
+        assert!(!guard(&["0.0.0.0/0"], None, None).allows(ip("::1")));
+        assert!(guard(&[], None, None).allows(ip("::1")));
+        assert!(parse_allowed(&["192.0.2.0/33".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_source_gets_its_rate_and_what_is_refused_takes_nothing_from_others() {
+        let mut guard = guard(&[], Some(10), Some(15));
+        let count = |guard: &mut Guard, source: &str, now| {
+            (0..100).filter(|_| guard.admits(ip(source), now)).count()
+        };
+        let start = Time(5_000_000_000);
+        assert_eq!(count(&mut guard, "192.0.2.1", start), 10);
+        assert_eq!(count(&mut guard, "192.0.2.1", start + Span::from_millis(500)), 5);
+        // The total is a second's worth as well: 15 of it are used, half a second gave back 7.
+        assert_eq!(count(&mut guard, "192.0.2.2", start + Span::from_millis(500)), 7);
+        let much_later = start + Span::from_secs(3_600);
+        assert_eq!(count(&mut guard, "192.0.2.1", much_later), 10, "no more than a second's worth");
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_a_rate() {
+        let mut guard = guard(&[], Some(10), None);
+        let now = Time(5_000_000_000);
+        let admitted = (0..100).filter(|n| guard.admits(ip(&format!("2001:db8::{n}")), now));
+        assert_eq!(admitted.count(), 10);
+    }
+}

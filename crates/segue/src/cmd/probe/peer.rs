@@ -1,0 +1,321 @@
+//! Two equal ends on one socket each: both ask, one becomes the client, the other the server.
+//!
+//! Each end draws a session (index and cookie) and sends requests. The one with the lower cookie, then
+//! index, is the client: it goes on, and leaves the other's requests unanswered. The other one stops
+//! asking as soon as it sees a lower one's request, and answers. A server whose client falls silent asks
+//! again, so either end may start first, or again. Since both send first, both open the way through a
+//! NAT; whoever is told the wrong port by a NAT learns the right one from the first request that comes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Config, State};
+use segue_linux::clock;
+use segue_linux::udp::{Datagram, TimestampedSocket};
+use segue_wire::{DropReason, Header, PacketType, ProbeKey};
+use serde::Serialize;
+
+use super::Running;
+use super::client::grace;
+use super::endpoint::LENGTH_MAX;
+use super::listen::check;
+use super::screen::{Output, Screen, TargetSummary, print, print_json, summary};
+use super::session::{Key, Report, Session};
+use super::signals::Signals;
+use super::target::{BATCH_MAX, Marks, News, Target};
+use crate::metrics::{Page, Server as Metrics};
+
+/// RTT samples that are kept for percentiles.
+const SAMPLES_MAX: usize = 100_000;
+
+/// How to measure with a peer.
+pub struct Options {
+    /// Settings of the measurement.
+    pub config: Config,
+    /// How requests look.
+    pub marks: Marks,
+    /// Answers have the DSCP of their requests.
+    pub echo_dscp: bool,
+    /// Probes are authenticated with a key of the operator's.
+    pub keyed: bool,
+    /// For how long.
+    pub deadline: Option<Span>,
+    /// How to print.
+    pub output: Output,
+    /// The process around it.
+    pub running: Running,
+}
+
+/// What this end does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It asks, and nobody has answered or asked yet.
+    Asking,
+    /// It asks and gets answers.
+    Client,
+    /// It answers.
+    Server,
+}
+
+struct Peer {
+    target: Target,
+    session: Option<(Key, Session)>,
+    role: Role,
+    config: Config,
+    keyed: bool,
+    echo_dscp: bool,
+}
+
+#[derive(Serialize)]
+struct RoleLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    role: &'static str,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    r#type: &'static str,
+    scheduling: &'static str,
+    role: &'static str,
+    /// What this end measured as a client, and as a server.
+    targets: Vec<TargetSummary<'a>>,
+    clients: Vec<Report>,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::Asking => "asking",
+            Role::Client => "client",
+            Role::Server => "server",
+        }
+    }
+}
+
+/// Measures until interrupted or the time is over.
+///
+/// # Errors
+/// If the system refuses signals, sockets or output.
+pub fn run(
+    socket: TimestampedSocket,
+    name: &str,
+    address: SocketAddr,
+    key: ProbeKey,
+    options: Options,
+) -> anyhow::Result<ExitCode> {
+    if options.echo_dscp {
+        socket.receive_traffic_class()?;
+    }
+    let signals = Signals::take()?;
+    let metrics = options.running.told_metrics(options.output)?;
+    let scheduling = options.running.scheduling();
+    let start = clock::monotonic();
+    let end = options.deadline.map(|length| start + length);
+    let mut peer = Peer {
+        target: Target::over(socket, name, address, key, &options.config, options.marks)?,
+        session: None,
+        role: Role::Asking,
+        config: options.config,
+        keyed: options.keyed,
+        echo_dscp: options.echo_dscp,
+    };
+    let screen = Screen::lines(options.output, start);
+    let mut told = None;
+    loop {
+        let news = peer.turn()?;
+        let now = clock::monotonic();
+        if told.replace(peer.role) != Some(peer.role) {
+            peer.tell_role(options.output)?;
+        }
+        for news in &news {
+            screen.tell(now, name, peer.estimates(), news)?;
+        }
+        if let Some(metrics) = &metrics {
+            metrics.answer(|| peer.page());
+        }
+        let wake = peer.deadline().into_iter().chain(end).min();
+        let sockets = [peer.target.as_fd()].into_iter();
+        let interrupted =
+            signals.wait(sockets.chain(metrics.as_ref().map(Metrics::as_fd)), wake)?;
+        if interrupted || end.is_some_and(|end| end <= clock::monotonic()) {
+            break;
+        }
+    }
+    peer.summary(options.output, scheduling)?;
+    Ok(if peer.heard() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl Peer {
+    /// Takes what has arrived, then does what is due.
+    fn turn(&mut self) -> io::Result<Vec<News>> {
+        let mut news = Vec::new();
+        let mut buffer = vec![0; LENGTH_MAX];
+        for _ in 0..BATCH_MAX {
+            let Some(datagram) = self.target.take(&mut buffer)? else { break };
+            match self.on_datagram(&datagram, &buffer[..datagram.len])? {
+                Ok(more) => news.extend(more),
+                Err(reason) => self.target.drops.count(reason),
+            }
+        }
+        let now = clock::monotonic();
+        match &mut self.session {
+            Some((_, session)) if self.role == Role::Server => {
+                if session.deadline().is_some_and(|at| at <= now) {
+                    news.extend(session.tick(now));
+                }
+                if session.state() == State::Down {
+                    self.role = Role::Asking;
+                    self.target.resume();
+                }
+            }
+            _ if self.target.deadline().is_some_and(|at| at <= now) => {
+                news.extend(self.target.tick(now));
+            }
+            _ => {}
+        }
+        Ok(news)
+    }
+
+    fn on_datagram(
+        &mut self,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> io::Result<Result<Vec<News>, &'static str>> {
+        let is_request = Header::parse(bytes).is_ok_and(|h| h.packet_type == PacketType::Request);
+        if is_request {
+            return self.on_request(datagram, bytes);
+        }
+        let taken = self.target.on_datagram(datagram, bytes).map_err(DropReason::name);
+        if taken.is_ok() && self.role == Role::Asking {
+            self.role = Role::Client;
+        }
+        Ok(taken.map(|()| self.target.news()))
+    }
+
+    fn on_request(
+        &mut self,
+        datagram: &Datagram,
+        bytes: &[u8],
+    ) -> io::Result<Result<Vec<News>, &'static str>> {
+        let (header, probe) = match check(bytes, &self.target.end) {
+            Ok(request) => request,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let key = (header.index, header.cookie);
+        if key == self.target.key() {
+            // Our own, come back to us.
+            return Ok(Err(DropReason::Replay.name()));
+        }
+        // Without a key anybody could send a valid request.
+        if !self.keyed && datagram.source.ip() != self.target.address.ip() {
+            return Ok(Err(super::guard::NOT_ALLOWED));
+        }
+        let known = self.session.as_ref().is_some_and(|(served, _)| *served == key);
+        if !known {
+            // What works is not given up for what may be a recording; a peer that began again is
+            // believed when its former session has fallen silent.
+            if self.works() {
+                return Ok(Err(DropReason::UnknownIndex.name()));
+            }
+            self.target.address = datagram.source;
+            if order(self.target.key()) < order(key) {
+                return Ok(Ok(Vec::new()));
+            }
+            let session =
+                Session::new(datagram.source, &self.config, datagram.at, key.1, SAMPLES_MAX);
+            self.session = Some((key, session));
+        }
+        let Some((_, session)) = &mut self.session else { return Ok(Ok(Vec::new())) };
+        if !session.is_new(&probe) {
+            session.on_repeated(datagram, &header, &probe);
+            return Ok(Err(DropReason::Replay.name()));
+        }
+        self.role = Role::Server;
+        self.target.end();
+        self.target.address = datagram.source;
+        let request = (&header, &probe);
+        session.on_request(&mut self.target.end, datagram, request, self.echo_dscp).map(Ok)
+    }
+
+    /// Whether probes come in the present roles.
+    fn works(&self) -> bool {
+        match (&self.session, self.role) {
+            (Some((_, session)), Role::Server) => session.state() == State::Up,
+            (_, Role::Client) => self.target.machine().state() == State::Up,
+            _ => false,
+        }
+    }
+
+    /// Whether anything came, ever.
+    fn heard(&self) -> bool {
+        self.target.received > 0 || self.session.is_some()
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.session {
+            Some((_, session)) if self.role == Role::Server => session.deadline(),
+            _ => self.target.deadline(),
+        }
+    }
+
+    fn estimates(&self) -> &segue_keepalive::Estimates {
+        match &self.session {
+            Some((_, session)) if self.role == Role::Server => session.machine().estimates(),
+            _ => self.target.machine().estimates(),
+        }
+    }
+
+    fn tell_role(&self, output: Output) -> io::Result<()> {
+        let (target, role) = (self.target.name.as_str(), self.role.name());
+        match output {
+            Output { json: true, .. } => print_json(&RoleLine { r#type: "role", target, role }),
+            Output { quiet: true, .. } => Ok(()),
+            _ => print(&format!("{target}: this end is {role}")),
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut page = Page::default();
+        let name = vec![("target", self.target.name.clone())];
+        match &self.session {
+            Some((_, session)) if self.role == Role::Server => {
+                page.paths(&[session.view(name.clone(), &self.config)]);
+            }
+            _ => page.paths(&[self.target.view(&self.config)]),
+        }
+        page.drops(&name, self.target.drops.by_reason());
+        page.text()
+    }
+
+    fn summary(&self, output: Output, scheduling: &'static str) -> io::Result<()> {
+        let since = clock::monotonic() - grace(&self.config);
+        let asked = (self.target.received > 0 || self.session.is_none())
+            .then(|| summary(&self.target, since));
+        let served = self.session.as_ref().map(|(key, session)| session.report(*key));
+        if output.json {
+            return print_json(&Summary {
+                r#type: "summary",
+                scheduling,
+                role: self.role.name(),
+                targets: asked.into_iter().collect(),
+                clients: served.into_iter().collect(),
+            });
+        }
+        if let Some(target) = asked {
+            print(&target.text())?;
+        }
+        if let Some(client) = served {
+            print(&format!("\n--- {} as its server ---\n{}", self.target.name, client.text()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The lower one is the client's.
+fn order((index, cookie): Key) -> (u64, u32) {
+    (cookie, index)
+}

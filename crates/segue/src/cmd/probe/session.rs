@@ -1,0 +1,298 @@
+//! The server's half of one measurement session: it answers the requests and learns from them.
+
+use std::io;
+use std::net::SocketAddr;
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::seq::{Order, SeqWindow};
+use segue_keepalive::{Arrival, Config, Server, ServerInput, ServerOutput, State};
+use segue_linux::clock;
+use segue_linux::udp::Datagram;
+use segue_wire::header::flags::REQUEST_REPORT;
+use segue_wire::{Header, PacketType, Probe};
+use serde::Serialize;
+
+use super::endpoint::{Endpoint, Envelope, Given, ROUNDING, far_delay};
+use super::samples::{Distribution, RttMs, Samples, Stamps};
+use super::screen::{loss, percent, state_name};
+use super::shown;
+use super::target::News;
+use crate::metrics::View;
+
+/// Index and cookie, which the client drew.
+pub type Key = (u32, u64);
+
+/// One client as its server sees it.
+pub struct Session {
+    /// Where its last request came from.
+    pub remote: SocketAddr,
+    /// Requests taken.
+    pub received: u32,
+    /// Answers sent.
+    pub sent: u32,
+    machine: Server,
+    /// The latest instant that the machine has seen.
+    machine_at: Time,
+    window: SeqWindow,
+    samples: Samples,
+    kernel_stamps: u32,
+    answered: Option<Answered>,
+}
+
+/// The last answer.
+struct Answered {
+    given: Given,
+    stamped: Time,
+    /// How much later than its own stamp it left, once the kernel has told.
+    delay: Option<Span>,
+}
+
+/// What is told of a session.
+#[derive(Serialize)]
+pub struct Report {
+    client: String,
+    session: String,
+    state: &'static str,
+    received: u32,
+    sent: u32,
+    rtt_ms: RttMs,
+    error_ms: Distribution,
+    wakeup_ms: Distribution,
+    owl_up: Option<f64>,
+    owl_down: Option<f64>,
+    transitions: u64,
+    duplicates: u64,
+    reordered: u64,
+    stamp: &'static str,
+}
+
+impl Session {
+    /// The session of a client whose first request came from `remote`; keeps at most `samples_max`.
+    pub fn new(
+        remote: SocketAddr,
+        config: &Config,
+        now: Time,
+        seed: u64,
+        samples_max: usize,
+    ) -> Session {
+        Session {
+            remote,
+            received: 0,
+            sent: 0,
+            machine: Server::new(config.clone(), now, false),
+            machine_at: now,
+            window: SeqWindow::new(),
+            samples: Samples::new(samples_max, seed),
+            kernel_stamps: 0,
+            answered: None,
+        }
+    }
+
+    /// What this end has measured.
+    pub fn machine(&self) -> &Server {
+        &self.machine
+    }
+
+    /// When to call [`Session::tick`].
+    pub fn deadline(&self) -> Option<Time> {
+        self.machine.deadline().map(|(at, _)| at)
+    }
+
+    /// Whether this request was not seen before. One that comes twice would hide a loss in the counters,
+    /// and needs one answer.
+    pub fn is_new(&mut self, probe: &Probe) -> bool {
+        !matches!(self.window.observe(probe.seq, Some(probe.t_sc)), Order::Duplicate | Order::Stale)
+    }
+
+    /// Answers a request and learns from it. The answer has the length of the request, and its traffic
+    /// class if `echo_class`.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub fn on_request(
+        &mut self,
+        end: &mut Endpoint,
+        datagram: &Datagram,
+        (header, probe): (&Header, &Probe),
+        echo_class: bool,
+    ) -> io::Result<Vec<News>> {
+        self.remote = datagram.source;
+        self.received = self.received.wrapping_add(1);
+        self.kernel_stamps += u32::from(datagram.kernel_stamp);
+        let (uncertainty, stamps) = self.uncertainty(datagram, probe);
+        self.answer(end, datagram, header, probe, echo_class)?;
+        let arrival = Arrival {
+            probe: *probe,
+            at: datagram.at,
+            received: self.received,
+            sent_at: None,
+            uncertainty,
+        };
+        Ok(self.learn(arrival, header, stamps))
+    }
+
+    /// Tells the machine of a request that came again.
+    pub fn on_repeated(
+        &mut self,
+        datagram: &Datagram,
+        header: &Header,
+        probe: &Probe,
+    ) -> Vec<News> {
+        let arrival = Arrival {
+            probe: *probe,
+            at: datagram.at,
+            received: self.received,
+            sent_at: None,
+            uncertainty: Span::ZERO,
+        };
+        self.learn(arrival, header, Stamps::default())
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Time) -> Vec<News> {
+        self.machine_at = self.machine_at.max(now);
+        self.machine.handle(self.machine_at, ServerInput::Tick);
+        self.drain(Stamps::default())
+    }
+
+    /// The machine gets the request at the instant of its arrival, not when this process came to it:
+    /// requests that waited in the queue of a busy process came in time.
+    fn learn(&mut self, arrival: Arrival, header: &Header, stamps: Stamps) -> Vec<News> {
+        self.machine_at = self.machine_at.max(arrival.at);
+        let report = header.flags & REQUEST_REPORT != 0;
+        let request = ServerInput::Request { arrival, k: header.k, report };
+        self.machine.handle(self.machine_at, request);
+        self.drain(stamps)
+    }
+
+    fn drain(&mut self, stamps: Stamps) -> Vec<News> {
+        let mut news = Vec::new();
+        while let Some(output) = self.machine.poll() {
+            match output {
+                ServerOutput::State(state) => news.push(News::State(state)),
+                ServerOutput::Sample(sample) => {
+                    self.samples.take(&sample, stamps);
+                    news.push(News::Sample(sample, stamps));
+                }
+                // Asked for none.
+                ServerOutput::SendUnsolicited(_) => {}
+            }
+        }
+        news
+    }
+
+    /// How far the round-trip time from this request may be off: it counts from the stamp in the last
+    /// answer to this arrival, without the time that the client held that answer.
+    fn uncertainty(&self, datagram: &Datagram, request: &Probe) -> (Span, Stamps) {
+        let echoed = self.answered.as_ref().filter(|last| last.stamped.micros32() == request.t_ss);
+        let delay = echoed.and_then(|last| last.delay);
+        let own = delay.or(echoed.map(|last| last.given.within)).unwrap_or(Span::ZERO);
+        let far = far_delay(request.heard);
+        let stamps = Stamps {
+            tx: delay.is_some(),
+            rx: datagram.kernel_stamp,
+            far: far.is_some(),
+            wakeup: datagram.seen.since(datagram.at),
+        };
+        (own + datagram.error + far.unwrap_or(Span::ZERO) + ROUNDING, stamps)
+    }
+
+    fn answer(
+        &mut self,
+        end: &mut Endpoint,
+        datagram: &Datagram,
+        header: &Header,
+        request: &Probe,
+        echo_class: bool,
+    ) -> io::Result<()> {
+        self.sent = self.sent.wrapping_add(1);
+        let heard = end.heard(true);
+        let envelope = Envelope {
+            to: datagram.source,
+            from: datagram.local,
+            // The DSCP alone: congestion marks are the network's.
+            class: datagram.class.map(|class| class & 0xfc).filter(|_| echo_class),
+            length: datagram.len,
+        };
+        // Last, so that what is stamped is as close to the sending as can be. The request's stamp is the
+        // kernel's, so the wake-up of this process counts as held, not as network.
+        let stamped = clock::monotonic();
+        let t_ss = stamped.micros32();
+        let dt = t_ss.wrapping_sub(datagram.at.micros32());
+        let response = Probe { t_ss, dt, ss: self.sent, r: self.received, heard, ..*request };
+        let header = Header { packet_type: PacketType::Response, ..*header };
+        // An answer that cannot be sent is lost like one that is lost later.
+        let given = end.send(&header, &response, stamped, envelope);
+        self.answered = given.ok().map(|given| Answered { given, stamped, delay: None });
+        while let Some(left) = end.left()? {
+            if let Some(last) = self.answered.as_mut().filter(|last| last.given.id == left.id) {
+                last.delay = Some(left.at.since(last.stamped) + left.error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What metrics say of it.
+    pub fn view<'a>(&'a self, labels: Vec<(&'static str, String)>, config: &'a Config) -> View<'a> {
+        View {
+            labels,
+            estimates: self.machine.estimates(),
+            taus: &config.taus,
+            state: self.machine.state(),
+            sent: self.sent.into(),
+            received: self.received.into(),
+            uncertainty: self.samples.last_error(),
+        }
+    }
+
+    /// What is told of it.
+    pub fn report(&self, (index, _): Key) -> Report {
+        let estimates = self.machine.estimates();
+        Report {
+            client: shown(self.remote),
+            session: format!("{index:08x}"),
+            state: state_name(self.machine.state()),
+            received: self.received,
+            sent: self.sent,
+            rtt_ms: self.samples.summary(estimates),
+            error_ms: self.samples.errors(),
+            wakeup_ms: self.samples.wakeups(),
+            owl_up: loss(estimates.up),
+            owl_down: loss(estimates.down),
+            transitions: estimates.transitions,
+            duplicates: estimates.duplicates,
+            reordered: estimates.reordered,
+            stamp: match self.kernel_stamps {
+                0 => "user",
+                n if n == self.received => "kernel",
+                _ => "mixed",
+            },
+        }
+    }
+
+    /// Whether its client is heard.
+    pub fn state(&self) -> State {
+        self.machine.state()
+    }
+}
+
+impl Report {
+    /// One line.
+    pub fn text(&self) -> String {
+        let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}"));
+        format!(
+            "{} [{}] {}  rtt {} ms ±{} (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",
+            self.client,
+            self.session,
+            self.state,
+            ms(self.rtt_ms.ewma),
+            ms(self.error_ms.p50),
+            ms(self.rtt_ms.min),
+            ms(self.rtt_ms.max),
+            percent(self.owl_up),
+            percent(self.owl_down),
+            self.received,
+            self.stamp
+        )
+    }
+}

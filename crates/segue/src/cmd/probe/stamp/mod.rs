@@ -1,0 +1,187 @@
+//! `segue probe --stamp`: STAMP (RFC 8762, RFC 8972) towards routers that reflect it ([`sender`]), and
+//! for senders that want to measure this machine ([`reflector`]).
+
+pub mod reflector;
+mod sender;
+mod session;
+mod stats;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use nix::net::if_::if_nametoindex;
+use segue_clock::{Span, Time};
+use segue_datapath::{StampAnswers, StampOptions};
+use segue_linux::clock;
+use segue_wire::stamp::{ErrorEstimate, StampKey, Timestamp};
+
+use super::Running;
+use super::guard::Guard;
+use super::screen::Output;
+
+/// Longest key in bytes: a block of SHA-256. HMAC would hash a longer one down to 32.
+const KEY_MAX_BYTES: usize = 64;
+/// Shortest key in bytes: the length of the truncated HMAC.
+const KEY_MIN_BYTES: usize = 16;
+
+/// What STAMP adds to the options of a probe.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Session identifier (SSID) to send; without, none is sent
+    #[arg(long, value_name = "N", requires = "stamp", value_parser = clap::value_parser!(u16).range(1..))]
+    session_id: Option<u16>,
+    /// Ask for packet counters (Direct Measurement), which tell the loss of each direction
+    #[arg(long, requires = "stamp", conflicts_with = "listen")]
+    direct: bool,
+    /// Ask when answers really left (Follow-Up Telemetry)
+    #[arg(long, requires = "stamp", conflicts_with = "listen")]
+    follow_up: bool,
+    /// Ask for answers with this DSCP (Class of Service)
+    #[arg(
+        long,
+        value_name = "DSCP",
+        requires = "stamp",
+        conflicts_with = "listen",
+        value_parser = super::dscp::parse
+    )]
+    reply_dscp: Option<u8>,
+    /// Answer without keeping sessions
+    #[arg(long, requires_all = ["stamp", "listen"])]
+    stateless: bool,
+    /// Answer in the kernel, on the interface given with -I (root)
+    #[arg(long, requires_all = ["stamp", "listen", "interface"])]
+    kernel: bool,
+}
+
+/// What other options say, in STAMP's terms.
+pub struct Common<'a> {
+    /// Send over this interface, or answer there.
+    pub interface: Option<&'a str>,
+    /// Text of the key file.
+    pub key: Option<String>,
+    /// Time between requests.
+    pub interval: Span,
+    /// Lost requests in a row after which nothing is waited for.
+    pub k: u8,
+    /// Requests for each target.
+    pub count: Option<u32>,
+    /// How long to send.
+    pub deadline: Option<Span>,
+    /// DSCP of requests.
+    pub dscp: Option<u8>,
+    /// Bytes of UDP payload; the base packet's length if it is not longer.
+    pub size: usize,
+    /// Who gets an answer, and how many.
+    pub guard: Guard,
+    /// Answers in a second to all together.
+    pub rate: u32,
+    /// Answers have the DSCP of their requests.
+    pub echo_dscp: bool,
+    /// How to print.
+    pub output: Output,
+    /// The process around it.
+    pub(super) running: Running,
+}
+
+/// Measures towards `targets`.
+///
+/// # Errors
+/// For everything that keeps the measurement from starting.
+pub fn measure(
+    options: &Options,
+    common: &Common<'_>,
+    targets: Vec<(String, SocketAddr)>,
+) -> anyhow::Result<ExitCode> {
+    let wishes = session::Wishes {
+        key: key(common)?,
+        ssid: options.session_id.unwrap_or(0),
+        direct: options.direct,
+        follow_up: options.follow_up,
+        reply_dscp: options.reply_dscp,
+        dscp: common.dscp,
+        size: common.size,
+    };
+    let mut sessions = Vec::new();
+    for (name, address) in targets {
+        sessions.push(session::Session::new(name, address, common.interface, wishes.clone())?);
+    }
+    sender::run(sessions, common)
+}
+
+/// Answers on `address`.
+///
+/// # Errors
+/// For everything that keeps the reflector from starting.
+pub fn reflect(
+    options: &Options,
+    common: Common<'_>,
+    address: SocketAddr,
+) -> anyhow::Result<ExitCode> {
+    let wanted = if options.kernel { Some(in_kernel(&common)?) } else { None };
+    let settings = reflector::Settings {
+        key: key(&common)?,
+        stateful: !options.stateless,
+        echo_dscp: common.echo_dscp,
+        guard: common.guard,
+        ..reflector::Settings::default()
+    };
+    let reflector = reflector::Reflector::bind(address, common.interface, settings)?;
+    let port = reflector.local_addr()?.port();
+    let attach = |ifindex| {
+        let answers = StampOptions { port, stateful: !options.stateless, rate: common.rate };
+        StampAnswers::attach(ifindex, answers).context("cannot answer in the kernel")
+    };
+    let kernel = wanted.map(attach).transpose()?;
+    reflector::run(reflector, kernel, common.output)
+}
+
+/// The interface on which the kernel is to answer.
+fn in_kernel(common: &Common<'_>) -> anyhow::Result<u32> {
+    ensure!(
+        common.key.is_none(),
+        "--kernel answers unauthenticated requests only: leave out --key"
+    );
+    ensure!(
+        common.guard.is_open(),
+        "--kernel answers everybody: leave out --allow and --rate-limit"
+    );
+    let name = common.interface.context("--kernel needs an interface: -I IFACE")?;
+    if_nametoindex(name).with_context(|| format!("there is no interface {name}"))
+}
+
+fn key(common: &Common<'_>) -> anyhow::Result<Option<StampKey>> {
+    common.key.as_deref().map(read_key).transpose()
+}
+
+/// As [`parse_key`].
+///
+/// # Errors
+/// One line that says what a key file looks like.
+pub fn read_key(text: &str) -> anyhow::Result<StampKey> {
+    let (min, max) = (2 * KEY_MIN_BYTES, 2 * KEY_MAX_BYTES);
+    parse_key(text).with_context(|| {
+        format!(
+            "a key file for STAMP must hold {min} to {max} hexadecimal digits, two for each byte"
+        )
+    })
+}
+
+/// The key in the text of a key file: 32 to 128 hexadecimal digits, with white space around them at most.
+pub fn parse_key(text: &str) -> Option<StampKey> {
+    let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|two| (two[0] << 4 | two[1]) as u8).collect();
+    (KEY_MIN_BYTES..=KEY_MAX_BYTES).contains(&bytes.len()).then(|| StampKey::new(&bytes))
+}
+
+/// An instant of the monotonic clock as a timestamp of the time of day.
+fn stamp(at: Time) -> Timestamp {
+    Timestamp::ntp(clock::realtime_ns().saturating_sub(clock::monotonic().since(at).0))
+}
+
+/// How good the realtime clock is, `more` added to its error.
+pub fn error_estimate(more: Span) -> ErrorEstimate {
+    let quality = clock::realtime_quality();
+    ErrorEstimate::ntp(quality.error_max_ns.saturating_add(more.0), quality.synchronised)
+}

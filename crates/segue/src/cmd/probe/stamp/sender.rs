@@ -1,0 +1,388 @@
+//! The Session-Senders' loop and what it prints.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::Counted;
+use segue_linux::clock;
+use serde::Serialize;
+
+use super::Common;
+use super::session::{News, Session};
+use super::stats::{JitterMs, Sample};
+use crate::cmd::probe::samples::RttMs;
+use crate::cmd::probe::screen::{Output, REDRAW, loss, percent, print, print_json};
+use crate::cmd::probe::shown;
+use crate::cmd::probe::signals::Signals;
+
+#[derive(Serialize)]
+struct SampleLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    at_s: f64,
+    seq: u32,
+    rtt_ms: Option<f64>,
+    owl_up: Option<f64>,
+    owl_down: Option<f64>,
+    stamp: &'static str,
+}
+
+#[derive(Serialize)]
+struct ErrorLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    at_s: f64,
+    error: String,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    r#type: &'static str,
+    protocol: &'static str,
+    targets: Vec<TargetSummary<'a>>,
+}
+
+#[derive(Serialize)]
+struct TargetSummary<'a> {
+    target: &'a str,
+    address: String,
+    sent: u32,
+    received: u32,
+    in_flight: u32,
+    rtt_ms: RttMs,
+    jitter_ms: JitterMs,
+    owl_up: Option<f64>,
+    owl_down: Option<f64>,
+    rtl: Option<f64>,
+    packets_up: Option<Packets>,
+    packets_down: Option<Packets>,
+    duplicates: u64,
+    reordered: u64,
+    stamp: &'static str,
+    reflector: Reflector,
+    drops: &'a BTreeMap<&'static str, u64>,
+}
+
+/// What the other end says of itself.
+#[derive(Serialize)]
+struct Reflector {
+    stateful: bool,
+    /// TTL or hop limit with which the last request arrived, sent with 255.
+    ttl: Option<u8>,
+    clock_error_ms: Option<f64>,
+    synchronised: bool,
+    /// DSCP with which the last request arrived, and with which its answer did.
+    dscp_up: Option<u8>,
+    dscp_down: Option<u8>,
+    /// It did not permit the DSCP that was asked for.
+    dscp_refused: Option<bool>,
+    /// How much later than it said its answers left, on average.
+    follow_up_ms: Option<f64>,
+    unrecognised: u64,
+    malformed: u64,
+    integrity: u64,
+    implausible: u64,
+}
+
+/// Packets of one direction between the first and the last answer.
+#[derive(Serialize)]
+struct Packets {
+    sent: u64,
+    received: u64,
+}
+
+struct Screen {
+    output: Output,
+    live: bool,
+    drawn: Option<Time>,
+    lines: usize,
+    start: Time,
+}
+
+/// Measures until all is sent and answered, or until interrupted.
+///
+/// # Errors
+/// If the system refuses signals, sockets or output.
+pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
+    let signals = Signals::take()?;
+    common.running.scheduling();
+    let start = clock::monotonic();
+    let end = common.deadline.map(|length| start + length);
+    // For how long an answer is waited for: as with the compact probe.
+    let grace = common.interval * (u64::from(common.k) + 1);
+    let mut screen = Screen::new(common.output, start);
+    let mut due = start;
+    loop {
+        let now = clock::monotonic();
+        let over = end.is_some_and(|end| now >= end);
+        let all_sent = over || common.count.is_some_and(|count| sessions[0].sent >= count);
+        if !all_sent && due <= now {
+            sessions.iter_mut().for_each(Session::send);
+            // A machine that stood still sends no burst afterwards.
+            due = (due + common.interval).max(now);
+        }
+        for session in &mut sessions {
+            session.receive()?;
+            for news in session.news() {
+                screen.news(now, session, &news)?;
+            }
+        }
+        screen.draw(now, &sessions)?;
+        let sending = [Some(due), end.filter(|end| *end > now)];
+        let waiting = sessions.iter().filter(|s| s.outstanding(now - grace) > 0);
+        let mut wake = if all_sent {
+            waiting.map(|s| s.last_sent() + grace).max()
+        } else {
+            sending.into_iter().flatten().min()
+        };
+        let done = all_sent && wake.is_none();
+        wake = wake.into_iter().chain(screen.deadline()).min();
+        if done || signals.wait(sessions.iter().map(AsFd::as_fd), wake)? {
+            break;
+        }
+    }
+    let now = clock::monotonic();
+    screen.summary(now, grace, &sessions)?;
+    Ok(exit_code(&sessions))
+}
+
+fn exit_code(sessions: &[Session]) -> ExitCode {
+    let silent = || sessions.iter().filter(|session| session.stats.received == 0);
+    if silent().any(|session| session.error.is_some()) {
+        ExitCode::from(2)
+    } else if silent().next().is_some() {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+impl Screen {
+    fn new(output: Output, start: Time) -> Screen {
+        let live = !output.json && !output.quiet && io::stdout().is_terminal();
+        Screen { output, live, drawn: None, lines: 0, start }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.live.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+    }
+
+    fn news(&self, now: Time, session: &Session, news: &News) -> io::Result<()> {
+        if self.output.quiet || self.live {
+            return Ok(());
+        }
+        let at_s = |at: Time| at.since(self.start).as_secs_f64();
+        let target = session.name.as_str();
+        let (owl_up, owl_down) = directions(session);
+        match (news, self.output.json) {
+            (News::Sample(sample), true) => print_json(&SampleLine {
+                r#type: "sample",
+                target,
+                at_s: at_s(sample.at),
+                seq: sample.seq,
+                rtt_ms: sample.rtt.map(Span::as_millis_f64),
+                owl_up,
+                owl_down,
+                stamp: if sample.kernel { "kernel" } else { "user" },
+            }),
+            (News::Sample(sample), false) => print(&sample_text(session, sample)),
+            (News::Unsendable(error), true) => {
+                let (at_s, error) = (at_s(now), error.to_string());
+                print_json(&ErrorLine { r#type: "error", target, at_s, error })
+            }
+            (News::Unsendable(error), false) => print(&format!("{target}: cannot send: {error}")),
+        }
+    }
+
+    fn draw(&mut self, now: Time, sessions: &[Session]) -> io::Result<()> {
+        if self.deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        self.drawn = Some(now);
+        let mut out = io::stdout().lock();
+        if self.lines > 0 {
+            write!(out, "\x1b[{}A", self.lines)?;
+        }
+        self.lines = sessions.len();
+        for session in sessions {
+            // Without wrapping, so that a line stays one line on a narrow terminal.
+            writeln!(out, "\r\x1b[K\x1b[?7l{}\x1b[?7h", live_text(session))?;
+        }
+        out.flush()
+    }
+
+    /// Requests younger than `grace` may still be answered, and count neither as answered nor as lost.
+    fn summary(&mut self, now: Time, grace: Span, sessions: &[Session]) -> io::Result<()> {
+        self.drawn = None;
+        self.draw(now, sessions)?;
+        let targets: Vec<_> = sessions.iter().map(|s| summary(s, now - grace)).collect();
+        if self.output.json {
+            return print_json(&Summary { r#type: "summary", protocol: "stamp", targets });
+        }
+        targets.iter().try_for_each(|target| print(&target.text()))
+    }
+}
+
+fn directions(session: &Session) -> (Option<f64>, Option<f64>) {
+    session.stats.directions().map_or((None, None), |(up, down)| (loss(up), loss(down)))
+}
+
+fn sample_text(session: &Session, sample: &Sample) -> String {
+    let mut text = format!("{}: seq={}", session.name, sample.seq);
+    match sample.rtt {
+        Some(rtt) => text += &format!(" rtt={:.3} ms", rtt.as_millis_f64()),
+        None => text += " rtt unknown: the reflector's times cannot be right",
+    }
+    let (up, down) = directions(session);
+    for (way, share) in [("up", up), ("down", down)] {
+        if share.is_some() {
+            text += &format!(" loss {way}={}", percent(share));
+        }
+    }
+    text
+}
+
+fn live_text(session: &Session) -> String {
+    let (up, down) = directions(session);
+    let rtt = session.stats.rtt_ms();
+    let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}"));
+    let mut text = format!(
+        "{}  rtt {} ms (min {}, max {})  loss up {} down {}  {}/{}",
+        session.name,
+        ms(rtt.avg),
+        ms(rtt.min),
+        ms(rtt.max),
+        percent(up),
+        percent(down),
+        session.stats.received,
+        session.sent
+    );
+    if let Some(error) = &session.error {
+        text += &format!("  cannot send: {}", error.kind());
+    }
+    text
+}
+
+fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
+    let stats = &session.stats;
+    let in_flight = session.outstanding(since);
+    let judged = session.sent.saturating_sub(in_flight);
+    let directions = stats.directions();
+    let packets = |c: Counted| Packets { sent: c.sent, received: c.received };
+    TargetSummary {
+        target: &session.name,
+        address: shown(session.address),
+        sent: session.sent,
+        received: stats.received,
+        in_flight,
+        rtt_ms: stats.rtt_ms(),
+        jitter_ms: stats.jitter_ms(),
+        owl_up: directions.and_then(|(up, _)| loss(up)),
+        owl_down: directions.and_then(|(_, down)| loss(down)),
+        rtl: loss(Counted { sent: judged.into(), received: stats.received.into() }),
+        packets_up: directions.map(|(up, _)| packets(up)),
+        packets_down: directions.map(|(_, down)| packets(down)),
+        duplicates: stats.duplicates,
+        reordered: stats.reordered,
+        stamp: match stats.kernel_stamps {
+            0 => "user",
+            n if n == stats.received => "kernel",
+            _ => "mixed",
+        },
+        reflector: reflector(session),
+        drops: session.drops.by_reason(),
+    }
+}
+
+fn reflector(session: &Session) -> Reflector {
+    let stats = &session.stats;
+    let class = stats.class;
+    let (follow_ups, late) = stats.follow_ups;
+    Reflector {
+        stateful: stats.stateful,
+        ttl: stats.ttl,
+        clock_error_ms: stats.clock_error_s.map(|s| s * 1e3),
+        synchronised: stats.synchronised,
+        dscp_up: class.map(|(told, _)| told.dscp2),
+        dscp_down: class.and_then(|(_, class)| class).map(|class| class >> 2),
+        dscp_refused: class.map(|(told, _)| told.rp != 0),
+        follow_up_ms: (follow_ups > 0).then(|| late.as_millis_f64() / follow_ups as f64),
+        unrecognised: stats.unrecognised,
+        malformed: stats.malformed,
+        integrity: stats.integrity,
+        implausible: stats.implausible,
+    }
+}
+
+impl TargetSummary<'_> {
+    fn text(&self) -> String {
+        let mut text = format!("\n--- {} ({}), STAMP ---\n", self.target, self.address);
+        if self.received == 0 {
+            return text + &format!("{} requests sent, none answered", self.sent);
+        }
+        text += &format!("{} sent, {} received", self.sent, self.received);
+        if self.in_flight > 0 {
+            text += &format!(", {} still out", self.in_flight);
+        }
+        text += &format!(
+            ", loss {} (up {}, down {})\n{} duplicates, {} reordered",
+            percent(self.rtl),
+            percent(self.owl_up),
+            percent(self.owl_down),
+            self.duplicates,
+            self.reordered
+        );
+        for (reason, count) in self.drops {
+            text += &format!(", {count} refused ({reason})");
+        }
+        let list = |values: &[Option<f64>]| {
+            let one = |v: &Option<f64>| v.map_or("-".into(), |ms| format!("{ms:.3}"));
+            values.iter().map(one).collect::<Vec<String>>().join("/")
+        };
+        let (rtt, jitter) = (&self.rtt_ms, &self.jitter_ms);
+        text += &format!(
+            "\nrtt min/avg/max/p50/p99 = {} ms, {} timestamps",
+            list(&[rtt.min, rtt.avg, rtt.max, rtt.p50, rtt.p99]),
+            self.stamp
+        );
+        let jitters = list(&[jitter.rtt, jitter.up, jitter.down]);
+        text += &format!("\njitter both ways/up/down = {jitters} ms\n");
+        text + &self.reflector.text()
+    }
+}
+
+impl Reflector {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "reflector {}",
+            if self.stateful { "stateful" } else { "stateless or lossless" }
+        );
+        if let Some(ttl) = self.ttl {
+            text += &format!(", requests arrive with TTL {ttl}");
+        }
+        if let (Some(up), Some(refused)) = (self.dscp_up, self.dscp_refused) {
+            text += &format!(", DSCP {up} up");
+            match (refused, self.dscp_down) {
+                (true, _) => text += ", the one asked for is not permitted",
+                (false, Some(down)) => text += &format!(", {down} down"),
+                (false, None) => {}
+            }
+        }
+        if let Some(ms) = self.follow_up_ms {
+            text += &format!(", answers leave {ms:.3} ms later than it says");
+        }
+        let oddities = [
+            (self.unrecognised, "extensions it does not know"),
+            (self.malformed, "answers with a malformed extension"),
+            (self.integrity, "answers whose extensions fail their HMAC"),
+            (self.implausible, "answers with impossible times"),
+        ];
+        for (count, what) in oddities.iter().filter(|(count, _)| *count > 0) {
+            text += &format!(", {count} {what}");
+        }
+        text
+    }
+}

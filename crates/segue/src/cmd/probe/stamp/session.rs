@@ -1,0 +1,267 @@
+//! One Session-Sender: its socket, its requests and what it learns.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::Context;
+use segue_clock::{Span, Time};
+use segue_linux::clock;
+use segue_linux::udp::{Datagram, TimestampedSocket};
+use segue_wire::DropReason;
+use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
+use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
+
+use super::super::random;
+use super::super::refusals::Refusals;
+use super::stats::{Exchange, Sample, Stats};
+use super::{error_estimate, stamp};
+
+/// Requests that are remembered; an answer to an older one is not believed.
+const REMEMBERED_MAX: usize = 65_536;
+/// Longest packet.
+const PACKET_MAX: usize = 65_507;
+/// The TTL that TWAMP asks for, so that the other end can tell how far away this one is.
+const TTL: u8 = 255;
+
+/// What to send.
+#[derive(Clone)]
+pub struct Wishes {
+    /// Authenticated mode.
+    pub key: Option<StampKey>,
+    /// Session identifier; zero for none.
+    pub ssid: u16,
+    /// Ask for counters.
+    pub direct: bool,
+    /// Ask when the last answer left.
+    pub follow_up: bool,
+    /// Ask for answers with this DSCP.
+    pub reply_dscp: Option<u8>,
+    /// DSCP of requests.
+    pub dscp: Option<u8>,
+    /// Bytes of UDP payload, if the fields need fewer.
+    pub size: usize,
+}
+
+/// What a session has to tell.
+pub enum News {
+    /// An answer.
+    Sample(Sample),
+    /// Requests cannot be sent.
+    Unsendable(io::Error),
+}
+
+/// A session with one reflector.
+pub struct Session {
+    /// As the user wrote it.
+    pub name: String,
+    /// What that means.
+    pub address: SocketAddr,
+    /// Requests sent, those included that the kernel refused.
+    pub sent: u32,
+    /// What the answers said.
+    pub stats: Stats,
+    /// Datagrams that are no answers.
+    pub drops: Refusals,
+    /// The last error of sending, until a request leaves again.
+    pub error: Option<io::Error>,
+    wishes: Wishes,
+    socket: TimestampedSocket,
+    estimate: ErrorEstimate,
+    requests: VecDeque<Sent>,
+    last_sent: Time,
+    news: Vec<News>,
+}
+
+/// A request that was sent.
+struct Sent {
+    seq: u32,
+    /// The socket's number of it; `None` if the kernel refused it.
+    id: Option<u32>,
+    at: Time,
+    /// When it really left, once the kernel has told.
+    left: Option<Time>,
+    answered: bool,
+}
+
+impl Session {
+    /// Opens the session's socket.
+    ///
+    /// # Errors
+    /// If there is no such interface, or no socket to be had.
+    pub fn new(
+        name: String,
+        address: SocketAddr,
+        interface: Option<&str>,
+        wishes: Wishes,
+    ) -> anyhow::Result<Session> {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
+        socket.set_ttl(TTL).context("cannot set the TTL")?;
+        socket.receive_traffic_class().context("cannot ask for the DSCP of answers")?;
+        socket.never_fragment().context("cannot forbid fragments")?;
+        if let Some(dscp) = wishes.dscp {
+            socket.set_traffic_class(dscp << 2).context("cannot set the DSCP")?;
+        }
+        let [seed @ .., _, _, _, _, _, _, _, _] = random().context("/dev/urandom")?;
+        Ok(Session {
+            name,
+            address,
+            sent: 0,
+            stats: Stats::new(u64::from_be_bytes(seed)),
+            drops: Refusals::default(),
+            error: None,
+            wishes,
+            socket,
+            estimate: error_estimate(Span::ZERO),
+            requests: VecDeque::new(),
+            last_sent: Time::ZERO,
+            news: Vec::new(),
+        })
+    }
+
+    /// When the last request was sent.
+    pub fn last_sent(&self) -> Time {
+        self.last_sent
+    }
+
+    /// Requests sent after `since` that have no answer.
+    pub fn outstanding(&self, since: Time) -> u32 {
+        let young = self.requests.iter().rev().take_while(|sent| sent.at > since);
+        young.filter(|sent| !sent.answered).count() as u32
+    }
+
+    /// What there is to tell since the last call.
+    pub fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self) {
+        let seq = self.sent;
+        self.sent = self.sent.wrapping_add(1);
+        let mut buffer = vec![0; PACKET_MAX];
+        let at = clock::monotonic();
+        let len = self.request(seq, at, &mut buffer).unwrap_or(0);
+        let id = match self.socket.send(&buffer[..len], self.address, None) {
+            Ok(id) => {
+                self.error = None;
+                Some(id)
+            }
+            Err(error) => {
+                self.on_send_error(error);
+                None
+            }
+        };
+        if self.requests.len() == REMEMBERED_MAX {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(Sent { seq, id, at, left: None, answered: false });
+        self.last_sent = at;
+    }
+
+    fn request(&mut self, seq: u32, at: Time, out: &mut [u8]) -> Option<usize> {
+        // The clock's quality changes slowly; asking costs a system call.
+        if seq.is_multiple_of(64) {
+            self.estimate = error_estimate(Span::ZERO);
+        }
+        let wishes = &self.wishes;
+        let key = wishes.key.as_ref();
+        let mut writer = Writer::new(out.get_mut(base_len(key)..)?);
+        if let Some(dscp1) = wishes.reply_dscp {
+            let wish = ClassOfService { dscp1, ..ClassOfService::default() };
+            writer.push(kind::CLASS_OF_SERVICE, &wish.emit())?;
+        }
+        if wishes.direct {
+            let count = DirectMeasurement { sender_tx: self.sent, ..Default::default() };
+            writer.push(kind::DIRECT_MEASUREMENT, &count.emit())?;
+        }
+        if wishes.follow_up {
+            writer.push(kind::FOLLOW_UP, &FollowUp::default().emit())?;
+        }
+        if let Some(key) = key.filter(|_| !writer.is_empty()) {
+            writer.seal(key, seq)?;
+        }
+        let missing = wishes.size.saturating_sub(base_len(key) + writer.len());
+        if missing > 0 {
+            writer.pad(missing.max(segue_wire::stamp::tlv::HEADER_LEN))?;
+        }
+        let extensions = writer.len();
+        let packet =
+            SenderPacket { seq, timestamp: stamp(at), error: self.estimate, ssid: wishes.ssid };
+        Some(packet.emit(key, out)? + extensions)
+    }
+
+    /// What does not leave is lost like what is lost later; the reason is told once.
+    fn on_send_error(&mut self, error: io::Error) {
+        let known = self.error.as_ref().is_some_and(|e| e.kind() == error.kind());
+        if !known && error.kind() != ErrorKind::WouldBlock {
+            self.news.push(News::Unsendable(io::Error::from(error.kind())));
+        }
+        self.error = Some(error);
+    }
+
+    /// Takes everything that has arrived.
+    ///
+    /// # Errors
+    /// If the socket is broken.
+    pub fn receive(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; PACKET_MAX];
+        loop {
+            let datagram = self.socket.recv(&mut buffer)?;
+            // A request's stamp is queued before its answer can be.
+            while let Some(stamp) = self.socket.tx_stamp()? {
+                let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
+                if let Some(sent) = self.requests.iter_mut().rev().find(find) {
+                    // The first is the request's own. Where a program in the kernel turns it round on
+                    // this machine (veth), the answer that it becomes is stamped under its name too.
+                    sent.left.get_or_insert(stamp.at);
+                }
+            }
+            let Some(datagram) = datagram else { return Ok(()) };
+            if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len]) {
+                self.drops.count(reason.name());
+            }
+        }
+    }
+
+    fn on_datagram(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), DropReason> {
+        if datagram.source.port() != self.address.port() {
+            return Err(DropReason::UnknownIndex);
+        }
+        let reply = Reply::open(bytes, self.wishes.key.as_ref())?;
+        let ssid = reply.packet.ssid;
+        // Zero: a reflector without RFC 8972.
+        if ssid != self.wishes.ssid && ssid != 0 {
+            return Err(DropReason::UnknownIndex);
+        }
+        let first = self.requests.front().ok_or(DropReason::Replay)?.seq;
+        let place = reply.packet.sender_seq.wrapping_sub(first) as usize;
+        let sent = self.requests.get_mut(place).ok_or(DropReason::Replay)?;
+        if sent.answered {
+            self.stats.duplicates += 1;
+            return Ok(());
+        }
+        sent.answered = true;
+        let left = sent.left.filter(|left| *left <= datagram.at);
+        let exchange = Exchange {
+            reply,
+            left: left.unwrap_or(sent.at),
+            arrived: datagram.at,
+            kernel: datagram.kernel_stamp && left.is_some(),
+            class: datagram.class,
+        };
+        self.news.push(News::Sample(self.stats.take(&exchange)));
+        Ok(())
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

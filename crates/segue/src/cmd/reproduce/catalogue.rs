@@ -1,0 +1,45 @@
+//! All experiments, in the order of the papers, and how they are found by name.
+
+use anyhow::bail;
+
+use super::experiment::Experiment;
+use super::{detection, false_positives, levels, loss_levels, planning, processor, step};
+
+/// Paper 1.
+pub const SALSANO: &str = "Salsano et al. 2018";
+/// Paper 2.
+pub const PATRIARCA: &str = "Patriarca et al. 2012";
+
+/// Names that a wrong one may have meant.
+const NEAREST: usize = 3;
+
+/// All experiments.
+pub fn all() -> Vec<Experiment> {
+    let mut all = planning::experiments();
+    all.extend(step::experiments());
+    all.extend(levels::experiments());
+    all.extend(loss_levels::experiments());
+    all.extend(processor::experiments());
+    all.extend(false_positives::experiments());
+    all.extend(detection::experiments());
+    all
+}
+
+/// The experiments with these names, each once, in the catalogue's order.
+///
+/// # Errors
+/// A name that none has, in one line with the nearest ones.
+pub fn find(ids: &[String]) -> anyhow::Result<Vec<Experiment>> {
+    let all = all();
+    if let Some(unknown) = ids.iter().find(|id| all.iter().all(|e| e.id != id.as_str())) {
+        let mut near: Vec<&str> = all.iter().map(|e| e.id).collect();
+        let far = |id: &str| -strsim::jaro_winkler(id, unknown);
+        near.sort_by(|a, b| far(a).total_cmp(&far(b)));
+        near.truncate(NEAREST);
+        bail!(
+            "there is no experiment {unknown:?}; the nearest are {} (segue reproduce --list shows all)",
+            near.join(", ")
+        );
+    }
+    Ok(all.into_iter().filter(|e| ids.iter().any(|id| id == e.id)).collect())
+}

@@ -1,0 +1,187 @@
+//! How long a fault goes unnoticed: the client's machine on virtual time against eq. 1 and 2.
+
+use std::time::Duration;
+
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::{Config, State};
+use segue_report::{Plot, Series, Style};
+
+use super::catalogue::SALSANO;
+use super::experiment::{
+    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+};
+use super::virtual_path::VirtualPath;
+
+/// K, T_KA and RTT in ms. The second is the optimum of Fig. 8, whose RTT is above T_KA.
+const CASES: [(u8, u64, u64); 4] = [(3, 200, 100), (7, 60, 100), (2, 500, 100), (5, 100, 50)];
+const TRIALS: u32 = 5_000;
+const SEED: u64 = 5;
+
+/// The one experiment.
+pub fn experiments() -> Vec<Experiment> {
+    vec![Experiment {
+        id: "detection",
+        paper: SALSANO,
+        title: "Time until a fault is found against eq. 1 and eq. 2",
+        takes: Duration::from_secs(1),
+        needs: Needs::Nothing,
+        run,
+    }]
+}
+
+/// What one case gave, in ms, sorted.
+struct Case {
+    name: String,
+    took: Vec<f64>,
+    average: f64,
+    worst: f64,
+    ours: [f64; 2],
+}
+
+fn run(stage: &Stage) -> anyhow::Result<Outcome> {
+    let cases =
+        CASES.iter().map(|case| measure(stage, *case)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(Outcome {
+        figures: vec![figure(&cases)],
+        tables: vec![table(&cases)],
+        lines: cases.iter().flat_map(Case::lines).collect(),
+        conditions: format!(
+            "{TRIALS} faults for each case, at an instant that is uniform over a period and at a place that \
+             is uniform over the outgoing and incoming path (appendix II), seed {SEED}. The machine's time-out is (K + ½)·T_KA \
+             after the last answer, half a period more than K·T_KA so that K losses are needed: a fault is \
+             found within (K + ½)·T_KA + RTT, on average within K·T_KA + RTT/2, both half a period below the \
+             paper's equations."
+        ),
+    })
+}
+
+fn measure(stage: &Stage, (k, t_ka_ms, rtt_ms): (u8, u64, u64)) -> anyhow::Result<Case> {
+    let (t_ka, rtt) = (Span::from_millis(t_ka_ms), Span::from_millis(rtt_ms));
+    let config = Config { k, t_ka, ..Config::default() };
+    let mut rng = Rng::new(SEED);
+    let mut took = Vec::new();
+    for trial in 0..TRIALS {
+        if trial.is_multiple_of(100) {
+            stage.check()?;
+        }
+        took.push(one_fault(&config, rtt, &mut rng).as_millis_f64());
+    }
+    took.sort_by(f64::total_cmp);
+    let (periods, t_ka, rtt) = (f64::from(k), t_ka_ms as f64, rtt_ms as f64);
+    Ok(Case {
+        name: format!("K = {k}, T_KA = {t_ka_ms} ms, RTT = {rtt_ms} ms"),
+        took,
+        average: (periods + 0.5) * t_ka + rtt / 2.0,
+        worst: (periods + 1.0) * t_ka + rtt,
+        ours: [periods * t_ka + rtt / 2.0, (periods + 0.5) * t_ka + rtt],
+    })
+}
+
+/// From a fault to the verdict.
+fn one_fault(config: &Config, rtt: Span, rng: &mut Rng) -> Span {
+    let mut path = VirtualPath::new(config.clone(), rtt, rng.next_u64());
+    let warm_up = config.t_ka * 10 + rtt;
+    let fault = path.now + warm_up + Span(rng.below(config.t_ka.0));
+    // The fault breaks one direction: a probe passes that place once on its round trip.
+    let place = Span((rtt.0 as f64 * rng.unit()) as u64);
+    let cut = |sent: Time| sent + place >= fault;
+    loop {
+        if path.step(cut) == Some(State::Down) {
+            return path.now.since(fault);
+        }
+    }
+}
+
+impl Case {
+    fn mean(&self) -> f64 {
+        self.took.iter().sum::<f64>() / self.took.len().max(1) as f64
+    }
+
+    fn greatest(&self) -> f64 {
+        self.took.last().copied().unwrap_or(f64::NAN)
+    }
+
+    fn lines(&self) -> [Line; 2] {
+        let (mean, greatest) = (self.mean(), self.greatest());
+        [
+            Line::new(
+                format!("T_R on average, {}", self.name),
+                format!("eq. 2: {:.0} ms", self.average),
+                format!("{mean:.1} ms, {:+.1} ms", mean - self.average),
+            )
+            .judged(mean <= self.average),
+            Line::new(
+                format!("T_R at worst, {}", self.name),
+                format!("eq. 1: {:.0} ms", self.worst),
+                format!("{greatest:.1} ms, {:+.1} ms", greatest - self.worst),
+            )
+            .judged(greatest <= self.worst),
+        ]
+    }
+}
+
+fn table(cases: &[Case]) -> Table {
+    let ms = |x: f64| format!("{x:.1} ms");
+    let rows = cases.iter().map(|case| {
+        row([
+            &case.name,
+            &ms(case.mean()),
+            &ms(case.ours[0]),
+            &ms(case.average),
+            &ms(case.greatest()),
+            &ms(case.ours[1]),
+            &ms(case.worst),
+        ])
+    });
+    Table {
+        caption: "Time from the fault to the verdict".into(),
+        header: header(&[
+            "case",
+            "mean",
+            "expected",
+            "eq. 2",
+            "greatest",
+            "bound of the machine",
+            "eq. 1",
+        ]),
+        rows: rows.collect(),
+    }
+}
+
+fn figure(cases: &[Case]) -> Figure {
+    /// Points of each curve.
+    const POINTS: usize = 100;
+    let curve = |case: &Case| {
+        let last = case.took.len().saturating_sub(1);
+        (0..=POINTS)
+            .filter_map(|i| {
+                let share = i as f64 / POINTS as f64;
+                Some((*case.took.get((share * last as f64) as usize)?, 100.0 * share))
+            })
+            .collect()
+    };
+    let mut series = Vec::new();
+    for (case, role) in cases.iter().zip(role::MEASURED) {
+        series.push(Series::new(case.name.clone(), Style::Line, curve(case)).role(role));
+    }
+    for (name, of, height) in
+        [("eq. 2", (|c| c.average) as fn(&Case) -> f64, 50.0), ("eq. 1", |c| c.worst, 100.0)]
+    {
+        let points = cases.iter().map(|case| (of(case), height)).collect();
+        series.push(Series::new(name, Style::Dots, points).role(role::IMPOSED));
+    }
+    Figure {
+        name: "",
+        caption: "Share of faults that are found within a time. Dots at half height: eq. 2 of each case; at \
+                  the top: eq. 1."
+            .into(),
+        plot: Plot {
+            title: "Time until a fault is found".into(),
+            x_label: "T_R (ms)".into(),
+            y_label: "faults found (%)".into(),
+            series,
+            y_from_zero: true,
+            ..Plot::default()
+        },
+    }
+}

@@ -1,0 +1,159 @@
+//! What an experiment is and what comes out of it. One file holds one experiment or a family of
+//! them; [`super::catalogue`] lists all.
+
+use std::time::Duration;
+
+use segue_report::Plot;
+use serde::Serialize;
+
+use crate::cmd::demo::interrupt::Interrupts;
+
+/// An experiment of one of the papers, or one that tests a formula of theirs.
+pub struct Experiment {
+    /// What it is called on the command line and in file names.
+    pub id: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// What it shows, in one line.
+    pub title: &'static str,
+    /// About how long it takes.
+    pub takes: Duration,
+    /// What it needs, and so what it may share the machine with.
+    pub needs: Needs,
+    /// Runs it. Ends early, with an error, if the user asks to stop.
+    pub run: fn(&Stage) -> anyhow::Result<Outcome>,
+}
+
+/// What an experiment needs of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: a calculation, or a simulation on virtual time.
+    Nothing,
+    /// Network namespaces (root or a user namespace). It measures times of milliseconds and more and
+    /// sends a few packets a second, so that several run at once.
+    Namespaces,
+    /// The machine for itself, and root: it measures processor time.
+    Processor,
+}
+
+impl Needs {
+    /// As the list of experiments shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Needs::Nothing => "nothing",
+            Needs::Namespaces => "namespaces",
+            Needs::Processor => "root, quiet machine",
+        }
+    }
+}
+
+/// What an experiment is given.
+pub struct Stage {
+    /// The user's wish to stop.
+    pub interrupts: Interrupts,
+}
+
+impl Stage {
+    /// Fails once the user wants to stop; what takes long asks from time to time.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.interrupts.happened(), "interrupted");
+        Ok(())
+    }
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
+    pub figures: Vec<Figure>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// The paper's statements beside what was found.
+    pub lines: Vec<Line>,
+    /// Parameters, and how this differs from what the paper did.
+    pub conditions: String,
+}
+
+/// A diagram.
+#[derive(Debug)]
+pub struct Figure {
+    /// Follows the experiment's id in the file's name; empty for the first one.
+    pub name: &'static str,
+    /// What can be seen.
+    pub caption: String,
+    /// The diagram itself; its points are what the CSV holds.
+    pub plot: Plot,
+}
+
+/// A table.
+#[derive(Debug)]
+pub struct Table {
+    /// What it holds.
+    pub caption: String,
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// Rows of as many cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A statement of the paper beside what was found here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The quantity.
+    pub what: String,
+    /// The paper's value or statement; says so where the paper gives none.
+    pub paper: String,
+    /// What was found here.
+    pub here: String,
+    /// Whether the two agree; `null` where there is nothing to judge by.
+    pub agrees: Option<bool>,
+}
+
+impl Line {
+    /// A line that is not judged.
+    pub fn new(what: impl Into<String>, paper: impl Into<String>, here: impl Into<String>) -> Line {
+        Line { what: what.into(), paper: paper.into(), here: here.into(), agrees: None }
+    }
+
+    /// The same line with a verdict.
+    pub fn judged(self, agrees: bool) -> Line {
+        Line { agrees: Some(agrees), ..self }
+    }
+
+    /// The verdict in a word.
+    pub fn verdict(&self) -> &'static str {
+        match self.agrees {
+            Some(true) => "agrees",
+            Some(false) => "DIFFERS",
+            None => "–",
+        }
+    }
+}
+
+/// The table's cells from anything that can be shown.
+pub fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
+    cells.map(ToString::to_string).into()
+}
+
+/// A number with four significant digits.
+pub fn digits(x: f64) -> String {
+    let power = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
+    if (-4.0..6.0).contains(&power) {
+        format!("{x:.*}", (3.0 - power).max(0.0) as usize)
+    } else {
+        format!("{x:.3e}")
+    }
+}
+
+/// Names of columns.
+pub fn header(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Roles of the series, so that a page uses one colour for one thing.
+pub mod role {
+    /// What was imposed, or what a formula says.
+    pub const IMPOSED: &str = "imposed";
+    /// What is measured, by the place of its time constant or variant.
+    pub const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
+}

@@ -1,0 +1,307 @@
+//! Fig. 17, 18, 22 and 23 of paper 1: the round-trip time alternates among three levels, averaged with
+//! plain and with asymmetric time constants.
+
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_keepalive::{Config, Tau};
+use segue_report::{Plot, Series, Style};
+
+use super::average::{spread, t_tml, tau, value_at};
+use super::catalogue::SALSANO;
+use super::experiment::{
+    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+};
+use super::track::{self, Course, Level, Track};
+use super::tracking;
+
+/// The levels of one period, each for this long.
+const LEVELS_MS: [u64; 4] = [200, 300, 200, 100];
+const EACH_S: u64 = 5;
+const PERIOD_S: u64 = EACH_S * LEVELS_MS.len() as u64;
+/// The smoothing factors of the two time constants.
+const FAST: f64 = 0.8;
+const SLOW: f64 = 0.2;
+/// Periods of T_KA after a change of level at which it is asked how much of it an average has followed:
+/// the first answer that knows of it has come.
+const AFTER_PERIODS: f64 = 2.4;
+
+/// One of the figures.
+struct Variant {
+    tag: &'static str,
+    t_ka_ms: u64,
+    periods: u64,
+    asymmetric: bool,
+}
+
+const FIG17: Variant = Variant { tag: "levelsslow", t_ka_ms: 2_000, periods: 3, asymmetric: false };
+const FIG18: Variant = Variant { tag: "asymslow", t_ka_ms: 2_000, periods: 3, asymmetric: true };
+const FIG22: Variant = Variant { tag: "levelsfast", t_ka_ms: 200, periods: 2, asymmetric: false };
+const FIG23: Variant = Variant { tag: "asymfast", t_ka_ms: 200, periods: 2, asymmetric: true };
+
+/// Fig. 17, 18, 22 and 23.
+pub fn experiments() -> Vec<Experiment> {
+    let of = |id, title, variant: &Variant, run| Experiment {
+        id,
+        paper: SALSANO,
+        title,
+        takes: Duration::from_secs(variant.periods * PERIOD_S + 1),
+        needs: Needs::Namespaces,
+        run,
+    };
+    vec![
+        of("salsano-fig17", "Average of the RTT on three levels, T_KA = 2 s", &FIG17, |stage| {
+            run(stage, &FIG17)
+        }),
+        of("salsano-fig18", "Asymmetric average on three levels, T_KA = 2 s", &FIG18, |stage| {
+            run(stage, &FIG18)
+        }),
+        of("salsano-fig22", "Average of the RTT on three levels, T_KA = 200 ms", &FIG22, |stage| {
+            run(stage, &FIG22)
+        }),
+        of("salsano-fig23", "Asymmetric average on three levels, T_KA = 200 ms", &FIG23, |stage| {
+            run(stage, &FIG23)
+        }),
+    ]
+}
+
+fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
+    let t_ka = variant.t_ka_ms as f64 / 1e3;
+    let (fast, slow) = (tau(t_ka, FAST), tau(t_ka, SLOW));
+    // The figures of the asymmetric average show the plain slow one beside it.
+    let taus = if variant.asymmetric {
+        [(fast, slow), (slow, slow)]
+    } else {
+        [(fast, fast), (slow, slow)]
+    };
+    let levels = (0..variant.periods * LEVELS_MS.len() as u64).map(|i| {
+        let rtt_ms = LEVELS_MS[i as usize % LEVELS_MS.len()];
+        (Span::from_secs(i * EACH_S), Level { rtt_ms, one_lost_of: None })
+    });
+    let spans = |(rise, fall): (f64, f64)| Tau {
+        rise: Span::from_secs_f64(rise),
+        fall: Span::from_secs_f64(fall),
+    };
+    let course = Course {
+        tag: variant.tag,
+        config: Config {
+            t_ka: Span::from_millis(variant.t_ka_ms),
+            taus: taus.map(spans).to_vec(),
+            k: 30,
+            ..Config::default()
+        },
+        clients: 1,
+        levels: levels.collect(),
+        length: Span::from_secs(variant.periods * PERIOD_S),
+    };
+    let track = track::run(stage, &course)?;
+    let seen = Seen { track: &track, t_ka_s: t_ka, names: names(variant, fast, slow) };
+    let mut lines =
+        if variant.asymmetric { seen.asymmetric_lines(variant) } else { seen.plain_lines(variant) };
+    lines.push(tracking::accuracy(&track, &taus));
+    Ok(Outcome {
+        figures: vec![seen.figure()],
+        tables: vec![seen.table()],
+        lines,
+        conditions: format!(
+            "RTT 200, 300, 200 and 100 ms for 5 s each, {} periods; T_KA = {} ms. Means, least and greatest \
+             values are of the periods after the first. {}{}",
+            variant.periods,
+            variant.t_ka_ms,
+            if variant.asymmetric {
+                "The text does not give the two time constants of this figure; they are those of the \
+                 figure with the plain average. "
+            } else {
+                ""
+            },
+            tracking::conditions(&track)
+        ),
+    })
+}
+
+fn names(variant: &Variant, fast: f64, slow: f64) -> [String; 2] {
+    let (fast, slow) = (tracking::seconds(fast), tracking::seconds(slow));
+    if variant.asymmetric {
+        [format!("τ = {fast} rising, {slow} falling"), format!("τ = {slow}")]
+    } else {
+        [format!("τ = {fast}"), format!("τ = {slow}")]
+    }
+}
+
+/// What was measured, with the names of the two averages.
+struct Seen<'a> {
+    track: &'a Track,
+    t_ka_s: f64,
+    names: [String; 2],
+}
+
+impl Seen<'_> {
+    fn series(&self, i: usize) -> Vec<(f64, f64)> {
+        self.track.clients.first().map(|client| tracking::measured(client, i)).unwrap_or_default()
+    }
+
+    /// Mean over time, least and greatest value after the first period.
+    fn summary(&self, series: &[(f64, f64)]) -> [f64; 3] {
+        let start = PERIOD_S as f64;
+        let settled: Vec<(f64, f64)> =
+            series.iter().copied().filter(|(at, _)| *at >= start).collect();
+        let (area, time) = settled.windows(2).fold((0.0, 0.0), |(area, time), pair| {
+            let width = pair[1].0 - pair[0].0;
+            (area + width * pair[0].1, time + width)
+        });
+        let [least, _, most] = spread(settled.iter().map(|(_, s)| *s)).unwrap_or([f64::NAN; 3]);
+        [area / time, least, most]
+    }
+
+    /// T_tml in s after each change of level that the average reached in time, and the number of changes.
+    fn times(&self, series: &[(f64, f64)]) -> (Vec<f64>, usize) {
+        let levels = &self.track.levels;
+        let ends = levels.iter().skip(2).map(|(at, _)| *at).chain([f64::INFINITY]);
+        let changes = levels.windows(2).zip(ends);
+        let took = changes.filter_map(|(pair, end)| {
+            let [(_, old), (at, new)] = pair else { return None };
+            t_tml(series, *at, end, old.rtt_ms as f64, new.rtt_ms as f64)
+        });
+        (took.collect(), levels.len() - 1)
+    }
+
+    fn plain_lines(&self, variant: &Variant) -> Vec<Line> {
+        let (slow, imposed) = (self.series(1), self.imposed());
+        let [mean, least, most] = self.summary(&slow);
+        let [average, ..] = self.summary(&imposed);
+        let (took, changes) = self.times(&slow);
+        let reached = format!("{} of {changes} levels", took.len());
+        if variant.t_ka_ms > 1_000 {
+            return vec![
+                Line::new(
+                    format!("{}: the levels are tracked", self.names[1]),
+                    "not possible to track the variations",
+                    format!("within a tenth of the change at {reached}"),
+                )
+                .judged(took.len() < changes),
+                Line::new(
+                    format!("{}: extremes", self.names[1]),
+                    "maximum and minimum (300, 100 ms) are filtered out, oscillating around the average",
+                    format!(
+                        "{least:.0} to {most:.0} ms, mean {mean:.0} ms (mean imposed {average:.0} ms)"
+                    ),
+                )
+                .judged(most < 290.0 && least > 110.0 && (mean - average).abs() < 0.1 * average),
+            ];
+        }
+        let here = match spread(took.iter().copied()) {
+            Some([least, median, most]) => {
+                format!(
+                    "median {median:.2} s ({least:.2} to {most:.2} s), within a tenth at {reached}"
+                )
+            }
+            None => "no level is reached".into(),
+        };
+        // "In the order of": half of the least to the greatest and a half.
+        let agrees = took.len() == changes && took.iter().all(|s| (1.0..=4.5).contains(s));
+        vec![
+            Line::new(
+                format!("{}: delay behind the reference", self.names[1]),
+                "follows quite reasonably, with a delay in the order of 2–3 s",
+                here,
+            )
+            .judged(agrees),
+        ]
+    }
+
+    fn asymmetric_lines(&self, variant: &Variant) -> Vec<Line> {
+        let (asymmetric, plain) = (self.series(0), self.series(1));
+        let ([mean, _, most], [other, _, highest]) =
+            (self.summary(&asymmetric), self.summary(&plain));
+        let [average, _, maximum] = self.summary(&self.imposed());
+        let [rises, falls] = [true, false].map(|rising| self.after(&asymmetric, rising));
+        let mut lines = vec![
+            Line::new(
+                "increases against decreases",
+                "increases are followed promptly, decreases more slowly",
+                format!(
+                    "{} after a change {:.0} % of an increase and {:.0} % of a decrease is followed",
+                    tracking::seconds(AFTER_PERIODS * variant.t_ka_ms as f64 / 1e3),
+                    100.0 * rises,
+                    100.0 * falls
+                ),
+            )
+            .judged(rises > falls + 0.1),
+            Line::new(
+                "higher delays",
+                "followed more closely than by the plain average",
+                format!(
+                    "mean {mean:.0} ms, greatest {most:.0} ms; plain average: {other:.0} and {highest:.0} ms"
+                ),
+            )
+            .judged(mean > other && most > highest - 1.0),
+        ];
+        if variant.t_ka_ms > 1_000 {
+            lines.push(Line::new(
+                "what is reported when changes are too fast to follow",
+                "better a value close to the maximum than the average (a wish, no number)",
+                format!(
+                    "mean {mean:.0} ms, between {average:.0} (mean imposed) and {maximum:.0} ms"
+                ),
+            ));
+        }
+        lines
+    }
+
+    /// What share of each change of level an average had followed [`AFTER_PERIODS`] later, as a mean.
+    fn after(&self, series: &[(f64, f64)], rising: bool) -> f64 {
+        let at = |t| value_at(series, t);
+        let changes = self.track.levels.windows(2).map(|pair| (pair[0], pair[1]));
+        let shares: Vec<f64> = changes
+            .filter(|((_, old), (_, new))| (new.rtt_ms > old.rtt_ms) == rising)
+            .filter_map(|(_, (when, new))| {
+                let wait = AFTER_PERIODS * self.t_ka_s;
+                let (before, after) = (at(when)?, at(when + wait)?);
+                let wanted = new.rtt_ms as f64 - before;
+                // An average that was there already has nothing to follow.
+                (wanted.abs() > 10.0).then(|| ((after - before) / wanted).clamp(0.0, 1.0))
+            })
+            .collect();
+        shares.iter().sum::<f64>() / shares.len().max(1) as f64
+    }
+
+    fn imposed(&self) -> Vec<(f64, f64)> {
+        self.track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default()
+    }
+
+    fn table(&self) -> Table {
+        let cells = |name: &str, series: &[(f64, f64)]| {
+            let [mean, least, most] = self.summary(series).map(|x| format!("{x:.1} ms"));
+            row([&name, &mean, &least, &most])
+        };
+        Table {
+            caption: "Over the periods after the first".into(),
+            header: header(&["series", "mean", "least", "greatest"]),
+            rows: vec![
+                cells("imposed on each probe", &self.imposed()),
+                cells(&self.names[0], &self.series(0)),
+                cells(&self.names[1], &self.series(1)),
+            ],
+        }
+    }
+
+    fn figure(&self) -> Figure {
+        let mut series = tracking::imposed_series(self.track);
+        for (i, name) in self.names.iter().enumerate() {
+            let line = Series::new(format!("measured, {name}"), Style::Line, self.series(i));
+            series.push(line.role(role::MEASURED[[0, 3][i]]));
+        }
+        Figure {
+            name: "",
+            caption: "Dots: the emulator's own stamps of each probe.".into(),
+            plot: Plot {
+                title: "Round-trip time on three levels".into(),
+                x_label: "time (s)".into(),
+                y_label: "RTT (ms)".into(),
+                series,
+                x_range: Some((0.0, tracking::end(self.track))),
+                ..Plot::default()
+            },
+        }
+    }
+}

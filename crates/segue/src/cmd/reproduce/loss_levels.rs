@@ -1,0 +1,237 @@
+//! Fig. 24 of paper 1: how the measured one-way loss follows a loss on three levels.
+
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_keepalive::{Config, Tau};
+use segue_report::{Plot, Series, Style};
+
+use super::average::{spread, tau};
+use super::catalogue::SALSANO;
+use super::experiment::{
+    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+};
+use super::track::{self, Client, Course, Level, Look, Track};
+use super::tracking;
+
+const TAG: &str = "losslevels";
+const T_KA_MS: u64 = 200;
+/// Probes of a loss interval.
+const N: u32 = 10;
+const ALPHA: f64 = 0.8;
+/// One packet of this many is lost; the period begins again at the end.
+const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
+const EACH_S: u64 = 15;
+const RTT_MS: u64 = 100;
+/// Seconds at the start of a level in which the average is on its way.
+const SETTLE_S: f64 = 6.0;
+
+/// Fig. 24.
+pub fn experiments() -> Vec<Experiment> {
+    vec![Experiment {
+        id: "salsano-fig24",
+        paper: SALSANO,
+        title: "One-way loss on three levels, T_KA = 200 ms, N = 10",
+        takes: Duration::from_secs(EACH_S * ONE_OF.len() as u64 + 1),
+        needs: Needs::Namespaces,
+        run,
+    }]
+}
+
+fn run(stage: &Stage) -> anyhow::Result<Outcome> {
+    let t_l = T_KA_MS as f64 / 1e3 * f64::from(N);
+    let tau = tau(t_l, ALPHA);
+    let levels = ONE_OF.iter().enumerate().map(|(i, n)| {
+        let level = Level { rtt_ms: RTT_MS, one_lost_of: Some(*n) };
+        (Span::from_secs(i as u64 * EACH_S), level)
+    });
+    let course = Course {
+        tag: TAG,
+        config: Config {
+            t_ka: Span::from_millis(T_KA_MS),
+            n: N,
+            k: 30,
+            taus: vec![Tau::symmetric(Span::from_secs_f64(tau))],
+            ..Config::default()
+        },
+        clients: 1,
+        levels: levels.collect(),
+        length: Span::from_secs(EACH_S * ONE_OF.len() as u64),
+    };
+    let track = track::run(stage, &course)?;
+    let rows = level_rows(&track);
+    let mut lines: Vec<Line> = rows.iter().map(LevelRow::line).collect();
+    lines.extend(track.clients.first().map(delay_line));
+    Ok(Outcome {
+        figures: vec![figure(&track, t_l, tau)],
+        tables: vec![Table {
+            caption: format!(
+                "Loss in each level, in %. Imposed: the emulator's drops. Measured: mean of the average \
+                 from {SETTLE_S:.0} s after the beginning of the level on."
+            ),
+            header: header(&[
+                "level",
+                "up imposed",
+                "up measured",
+                "down imposed",
+                "down measured",
+            ]),
+            rows: rows.iter().map(LevelRow::cells).collect(),
+        }],
+        lines,
+        conditions: format!(
+            "Loss 0.1, 10, 20, 10 and again 0.1 % in each direction for {EACH_S} s each: exactly one packet \
+             of 1 000, 10, 5. RTT {RTT_MS} ms (the paper gives none), T_KA = {T_KA_MS} ms, N = {N}, so T_L = \
+             {t_l:.0} s; α = {ALPHA} with T_L as reference interval is τ = {tau:.2} s. Probes alone are \
+             counted, ten in an interval: a raw value moves in steps of ten per cent. {}",
+            tracking::conditions(&track)
+        ),
+    })
+}
+
+/// Loss of one level in per cent, imposed and measured, up and down.
+struct LevelRow {
+    set: f64,
+    imposed: [f64; 2],
+    measured: [f64; 2],
+}
+
+impl LevelRow {
+    fn cells(&self) -> Vec<String> {
+        let percent = |x: f64| format!("{x:.1}");
+        let ([up, down], [up_seen, down_seen]) =
+            (self.imposed.map(percent), self.measured.map(percent));
+        row([&percent(self.set), &up, &up_seen, &down, &down_seen])
+    }
+
+    fn line(&self) -> Line {
+        let far = self.imposed.iter().zip(self.measured).map(|(a, b)| (a - b).abs());
+        Line::new(
+            format!("loss of the level {:.1} %", self.set),
+            format!("{:.1} %, followed by the average", self.set),
+            format!(
+                "up {:.1} % (imposed {:.1}), down {:.1} % (imposed {:.1})",
+                self.measured[0], self.imposed[0], self.measured[1], self.imposed[1]
+            ),
+        )
+        .judged(far.fold(0.0, f64::max) <= 2.5)
+    }
+}
+
+fn level_rows(track: &Track) -> Vec<LevelRow> {
+    let Some(client) = track.clients.first() else { return Vec::new() };
+    let ends = track.levels.iter().skip(1).map(|(at, _)| *at).chain([tracking::end(track)]);
+    let each = track.levels.iter().zip(ends);
+    each.map(|((from, level), to)| {
+        let dropped = |packets: &[(f64, bool)]| {
+            mean(
+                packets
+                    .iter()
+                    .filter(|(at, _)| *at >= *from && *at < to)
+                    .map(|(_, lost)| f64::from(u8::from(*lost)) * 100.0),
+            )
+        };
+        let settled =
+            || client.looks.iter().filter(|look| look.at >= from + SETTLE_S && look.at < to);
+        let average =
+            |way: usize| mean(settled().filter_map(|l| l.owl_ewma[way]).map(|x| x * 100.0));
+        LevelRow {
+            set: percent(level),
+            imposed: [dropped(&client.requests), dropped(&client.answers)],
+            measured: [average(0), average(1)],
+        }
+    })
+    .collect()
+}
+
+/// The paper finds the delay of the average behind the raw values negligible.
+fn delay_line(client: &Client) -> Line {
+    let raw: Vec<(f64, f64)> =
+        client.looks.iter().filter_map(|look| Some((look.owl_up?, look.owl_ewma[0]?))).collect();
+    let shares: Vec<f64> = raw
+        .windows(2)
+        .filter(|pair| (pair[1].0 - pair[0].1).abs() > 0.01)
+        .map(|pair| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].1))
+        .collect();
+    let here = match spread(shares.iter().copied()) {
+        Some([least, median, _]) => format!(
+            "with the interval that shows a change the average follows {:.0} % of it (least {:.0} %)",
+            100.0 * median,
+            100.0 * least
+        ),
+        None => "the measured ratio did not change".into(),
+    };
+    let prompt = !shares.is_empty() && shares.iter().all(|share| *share >= 0.7);
+    Line::new("average behind the measured ratios", "follows them with negligible delay", here)
+        .judged(prompt)
+}
+
+fn percent(level: &Level) -> f64 {
+    level.one_lost_of.map_or(0.0, |n| 100.0 / n as f64)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0u32), |(sum, n), value| (sum + value, n + 1));
+    if n == 0 { f64::NAN } else { sum / f64::from(n) }
+}
+
+fn average(client: &Client, way: usize) -> Vec<(f64, f64)> {
+    let point = |look: &Look| Some((look.at, look.owl_ewma[way]? * 100.0));
+    client.looks.iter().filter_map(point).collect()
+}
+
+/// Share of a direction's packets that the emulator dropped in each interval, in per cent.
+fn dropped(packets: &[(f64, bool)], t_l: f64) -> Vec<(f64, f64)> {
+    let mut bins: Vec<(u32, u32)> = Vec::new();
+    for (at, lost) in packets {
+        let bin = (at / t_l).max(0.0) as usize;
+        bins.resize(bins.len().max(bin + 1), (0, 0));
+        bins[bin].0 += 1;
+        bins[bin].1 += u32::from(*lost);
+    }
+    let point = |(i, (n, lost)): (usize, &(u32, u32))| {
+        ((i as f64 + 1.0) * t_l, 100.0 * f64::from(*lost) / f64::from((*n).max(1)))
+    };
+    bins.iter().enumerate().map(point).collect()
+}
+
+fn figure(track: &Track, t_l: f64, tau: f64) -> Figure {
+    let empty = Client::default();
+    let client = track.clients.first().unwrap_or(&empty);
+    let raw = client.looks.iter().filter_map(|look| Some((look.at, look.owl_up? * 100.0)));
+    let end = tracking::end(track);
+    let reference = tracking::stairs(track, percent);
+    Figure {
+        name: "",
+        caption: format!(
+            "Imposed on packets: the emulator's drops of the uplink in intervals of {t_l:.0} s."
+        ),
+        plot: Plot {
+            title: "One-way loss on three levels".into(),
+            x_label: "time (s)".into(),
+            y_label: "loss (%)".into(),
+            series: vec![
+                Series::new("imposed", Style::Dashed, reference).role(role::IMPOSED),
+                Series::new("imposed on packets, up", Style::Step, dropped(&client.requests, t_l))
+                    .role(role::IMPOSED),
+                Series::new("measured, up, each interval", Style::Dots, raw.collect())
+                    .role(role::MEASURED[1]),
+                Series::new(
+                    format!("measured, up, τ = {tau:.2} s"),
+                    Style::Line,
+                    average(client, 0),
+                )
+                .role(role::MEASURED[0]),
+                Series::new(
+                    format!("measured, down, τ = {tau:.2} s"),
+                    Style::Line,
+                    average(client, 1),
+                )
+                .role(role::MEASURED[2]),
+            ],
+            y_from_zero: true,
+            x_range: Some((0.0, end)),
+            ..Plot::default()
+        },
+    }
+}

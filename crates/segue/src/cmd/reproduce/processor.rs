@@ -1,0 +1,372 @@
+//! Table 2 of paper 1 and Fig. 7 and 8 of paper 2: what answering probes costs the anchor, and how many
+//! hosts that serves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use segue_bench::probes::{self, Options, Point, Sweep};
+use segue_bench::{Quantity, Responder};
+use segue_report::{Plot, Series, Style};
+
+use super::catalogue::{PATRIARCA, SALSANO};
+use super::experiment::{
+    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+};
+
+/// Half of a processor, in percent.
+const HALF: f64 = 50.0;
+/// Probes a second of one host: two paths, two probes each.
+const PROBES_OF_HOST: f64 = 4.0;
+/// Times that each point is measured.
+const RUNS: usize = 3;
+/// How long each measurement takes.
+const EACH: Duration = Duration::from_millis(500);
+
+/// Table 2, then Fig. 7 and 8 of paper 2.
+pub fn experiments() -> Vec<Experiment> {
+    let of = |id, paper, title, seconds, run| Experiment {
+        id,
+        paper,
+        title,
+        takes: Duration::from_secs(seconds),
+        needs: Needs::Processor,
+        run,
+    };
+    vec![
+        of("salsano-table2", SALSANO, "Keepalive rate at 50 % of a processor", 120, table2),
+        of("patriarca-fig7", PATRIARCA, "Processor time against rate, user space", 60, fig7),
+        of("patriarca-fig8", PATRIARCA, "Processor time against rate, kernel", 60, fig8),
+    ]
+}
+
+/// A row of Table 2: the paper's implementation, its rate and hosts, and ours of that kind.
+struct Kind {
+    name: &'static str,
+    rate: f64,
+    hosts: f64,
+    ours: &'static [Responder],
+}
+
+const TABLE2: [Kind; 4] = [
+    Kind { name: "SIP", rate: 100.0, hosts: 25.0, ours: &[Responder::Sip] },
+    Kind { name: "UDP, Java", rate: 278.0, hosts: 70.0, ours: &[Responder::Java] },
+    Kind { name: "UDP, C (karle)", rate: 3_000.0, hosts: 750.0, ours: &[Responder::Syscall] },
+    Kind {
+        name: "kernel",
+        rate: 46_512.0,
+        hosts: 11_600.0,
+        ours: &[Responder::Tc, Responder::Xdp],
+    },
+];
+/// How many requests arrive together.
+const BURSTS: [usize; 2] = [32, 1];
+
+/// Costs of an answered probe in µs by responder and burst.
+type Costs = BTreeMap<(Responder, usize), Quantity>;
+
+fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
+    let mut found: BTreeMap<(Responder, usize), Vec<f64>> = BTreeMap::new();
+    let mut responders: Vec<Responder> =
+        TABLE2.iter().flat_map(|kind| kind.ours).copied().collect();
+    let mut skipped = BTreeMap::new();
+    let mut method = String::new();
+    for _ in 0..RUNS {
+        // One run at a time, so that the user can stop between two.
+        stage.check()?;
+        let options = Options {
+            responders: responders.clone(),
+            bursts: BURSTS.to_vec(),
+            runs: 1,
+            duration: EACH,
+            raw: false,
+            sending: None,
+            ..Options::default()
+        };
+        let report = probes::run(&options, &mut |_: &str| ())?;
+        for row in &report.rows {
+            found.entry((row.responder, row.burst)).or_default().push(row.cpu_us.median);
+        }
+        skipped.extend(report.skipped.into_iter().map(|part| (part.what, part.why)));
+        method = report.method;
+        responders.rotate_left(1);
+    }
+    let costs: Costs =
+        found.into_iter().filter_map(|(key, us)| Some((key, Quantity::of(us)?))).collect();
+    let mut lines: Vec<Line> = TABLE2.iter().flat_map(|kind| rate_lines(kind, &costs)).collect();
+    lines.extend(ratio_lines(&costs));
+    let skipped: String =
+        skipped.into_iter().map(|(what, why)| format!(" Left out: {what} ({why}).")).collect();
+    Ok(Outcome {
+        figures: Vec::new(),
+        tables: vec![table2_rows(&costs)],
+        lines,
+        conditions: format!(
+            "All on one processor, the same requests to each; processor time charged by {method}, less that \
+             of the same requests into a drop; medians of {RUNS} runs, order rotated. The papers' machines \
+             are of 2008, in VirtualBox: rates are not comparable one by one, their ratios are.{skipped}"
+        ),
+    })
+}
+
+/// Probes a second in half of a processor; `None` where the cost is lost in the noise.
+fn rate_at_half(us: f64) -> Option<f64> {
+    /// Least cost that is told from nothing, in µs.
+    const NOISE_US: f64 = 0.02;
+    (us >= NOISE_US).then(|| HALF / 100.0 * 1e6 / us)
+}
+
+fn whole(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "lost in the noise".into(), |rate| format!("{rate:.0}"))
+}
+
+fn rate_lines(kind: &Kind, costs: &Costs) -> Vec<Line> {
+    let each = kind.ours.iter().map(|responder| {
+        let said: Vec<String> = BURSTS
+            .iter()
+            .filter_map(|burst| {
+                let rate = rate_at_half(costs.get(&(*responder, *burst))?.median);
+                let hosts = rate.map(|rate| rate / PROBES_OF_HOST);
+                let how = if *burst == 1 { "isolated" } else { "in bursts of 32" };
+                Some(format!("{} /s, {} hosts ({how})", whole(rate), whole(hosts)))
+            })
+            .collect();
+        Line::new(
+            format!("rate at 50 %, {} ({responder})", kind.name),
+            format!("{:.0} /s, {:.0} hosts", kind.rate, kind.hosts),
+            if said.is_empty() { "not measured".into() } else { said.join("; ") },
+        )
+    });
+    each.collect()
+}
+
+/// The paper's ratios between neighbours of the table, by the costs in bursts.
+fn ratio_lines(costs: &Costs) -> Vec<Line> {
+    let cost = |responder| Some(costs.get(&(responder, BURSTS[0]))?.median).filter(|us| *us > 0.0);
+    let pairs = [
+        ("Java over SIP", "almost a factor of 3 (2.8)", Responder::Sip, Responder::Java, 1.5),
+        ("C over Java", "a factor of 10.8", Responder::Java, Responder::Syscall, 1.0),
+        ("kernel over C", "one order of magnitude (15.5)", Responder::Syscall, Responder::Tc, 5.0),
+    ];
+    pairs
+        .into_iter()
+        .filter_map(|(what, paper, dear, cheap, least)| {
+            let ratio = cost(dear)? / cost(cheap)?;
+            let what = format!("{what}: rate ({cheap} over {dear})");
+            Some(Line::new(what, paper, format!("{ratio:.1} times")).judged(ratio >= least))
+        })
+        .collect()
+}
+
+fn table2_rows(costs: &Costs) -> Table {
+    let mut rows = Vec::new();
+    for kind in &TABLE2 {
+        for ((responder, burst), us) in costs.iter().filter(|((r, _), _)| kind.ours.contains(r)) {
+            let rate = rate_at_half(us.median);
+            rows.push(row([
+                &kind.name,
+                &kind.rate,
+                &kind.hosts,
+                responder,
+                burst,
+                &format!("{:.2} ({:.2} to {:.2})", us.median, us.min, us.max),
+                &whole(rate),
+                &whole(rate.map(|rate| rate / PROBES_OF_HOST)),
+            ]));
+        }
+    }
+    Table {
+        caption: "Rate and hosts at 50 % of a processor; hosts send four probes a second".into(),
+        header: header(&[
+            "implementation",
+            "paper: rate",
+            "paper: hosts",
+            "here",
+            "burst",
+            "µs a probe",
+            "rate",
+            "hosts",
+        ]),
+        rows,
+    }
+}
+
+/// A measured curve with its name.
+struct Curve {
+    name: String,
+    points: Vec<Point>,
+}
+
+impl Curve {
+    fn measure(
+        stage: &Stage,
+        name: impl Into<String>,
+        responder: Responder,
+        clients: u32,
+        (burst, rates): (usize, &[f64]),
+    ) -> anyhow::Result<Curve> {
+        stage.check()?;
+        let rates = rates.to_vec();
+        let sweep = Sweep { responder, rates, clients, burst, runs: RUNS, duration: EACH };
+        Ok(Curve { name: name.into(), points: probes::sweep(&sweep, &mut |_: &str| ())? })
+    }
+
+    /// The straight line that fits best: percent of a processor at rest, and for each probe a second.
+    fn fit(&self) -> (f64, f64) {
+        let n = self.points.len().max(1) as f64;
+        let mean = |of: &dyn Fn(&Point) -> f64| self.points.iter().map(of).sum::<f64>() / n;
+        let (x, y) = (mean(&|p| p.rate), mean(&|p| p.cpu_percent.median));
+        let slope =
+            mean(&|p| (p.rate - x) * (p.cpu_percent.median - y)) / mean(&|p| (p.rate - x).powi(2));
+        (y - slope * x, slope)
+    }
+
+    fn slope(&self) -> f64 {
+        self.fit().1
+    }
+
+    /// Share of the variation that the line explains (R²).
+    fn linearity(&self) -> f64 {
+        let (rest, slope) = self.fit();
+        let mean = self.points.iter().map(|p| p.cpu_percent.median).sum::<f64>()
+            / self.points.len().max(1) as f64;
+        let square = |of: &dyn Fn(&Point) -> f64| {
+            self.points.iter().map(|p| (p.cpu_percent.median - of(p)).powi(2)).sum::<f64>()
+        };
+        1.0 - square(&|p| rest + slope * p.rate) / square(&|_| mean)
+    }
+
+    /// The rate at 50 % by the line; `None` where it does not rise.
+    fn rate_at_half(&self) -> Option<f64> {
+        let (rest, slope) = self.fit();
+        (slope > 0.0).then(|| (HALF - rest) / slope).filter(|rate| rate.is_finite())
+    }
+
+    fn linear_line(&self) -> Line {
+        let fit = self.linearity();
+        Line::new(
+            format!("processor time against rate, {}", self.name),
+            "grows linearly",
+            format!("a straight line explains {:.1} % of the variation", 100.0 * fit),
+        )
+        .judged(fit >= 0.9)
+    }
+
+    fn half_line(&self, paper: &str) -> Line {
+        let rate = self.rate_at_half();
+        Line::new(
+            format!("rate at 50 %, {}", self.name),
+            paper,
+            format!("{} /s, {} hosts", whole(rate), whole(rate.map(|rate| rate / PROBES_OF_HOST))),
+        )
+    }
+}
+
+fn fig7(stage: &Stage) -> anyhow::Result<Outcome> {
+    const RATES: [f64; 5] = [500.0, 1_000.0, 2_000.0, 4_000.0, 6_000.0];
+    let curves = (1..=3)
+        .map(|clients| {
+            let name = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
+            Curve::measure(stage, name, Responder::Sip, clients, (1, &RATES))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut lines: Vec<Line> = curves.iter().map(Curve::linear_line).collect();
+    lines.push(curves[0].half_line("in the order of 100 /s, 25 hosts"));
+    let more = curves[2].slope() / curves[0].slope();
+    lines.push(
+        Line::new(
+            "3 clients against 1 at the same rate",
+            "slightly heavier, a small dependency",
+            format!("{:+.0} % of processor time", 100.0 * (more - 1.0)),
+        )
+        .judged((0.7..=1.5).contains(&more)),
+    );
+    Ok(outcome(
+        curves,
+        lines,
+        "SIP MESSAGE requests answered by sipp, isolated, from 1, 2 and 3 addresses.",
+    ))
+}
+
+fn fig8(stage: &Stage) -> anyhow::Result<Outcome> {
+    const RATES: [f64; 5] = [20_000.0, 40_000.0, 80_000.0, 120_000.0, 160_000.0];
+    let kernel = Curve::measure(stage, "kernel (tc)", Responder::Tc, 1, (32, &RATES))?;
+    let xdp = Curve::measure(stage, "kernel (XDP)", Responder::Xdp, 1, (32, &RATES))?;
+    let sip = Curve::measure(stage, "SIP, user space", Responder::Sip, 1, (1, &[2_000.0, 6_000.0]));
+    let mut lines = vec![
+        kernel.linear_line(),
+        kernel.half_line("50 000 /s, 12 500 hosts"),
+        xdp.half_line("(no XDP then)"),
+    ];
+    match &sip {
+        Ok(sip) => {
+            let gain = sip.slope() / kernel.slope();
+            let here = match gain > 0.0 {
+                true => format!("{gain:.0} times"),
+                false => "lost in the noise of this machine".into(),
+            };
+            lines.push(
+                Line::new(
+                    "gain of the kernel over SIP in user space",
+                    "in the order of 500 times",
+                    here,
+                )
+                .judged((50.0..=5_000.0).contains(&gain)),
+            );
+        }
+        Err(error) => lines.push(Line::new(
+            "gain of the kernel over SIP in user space",
+            "in the order of 500 times",
+            format!("not measured: {error:#}"),
+        )),
+    }
+    Ok(outcome(
+        vec![kernel, xdp],
+        lines,
+        "Segue's eBPF programs at TC and XDP, requests in bursts of 32, one client; every probe's MAC is \
+         checked and its path's state kept, which the paper's kernel module did not do.",
+    ))
+}
+
+fn outcome(curves: Vec<Curve>, lines: Vec<Line>, what: &str) -> Outcome {
+    let mut series = Vec::new();
+    let mut rows = Vec::new();
+    for (curve, role) in curves.iter().zip(role::MEASURED) {
+        let points = curve.points.iter().map(|p| (p.rate, p.cpu_percent.median)).collect();
+        series.push(Series::new(curve.name.clone(), Style::Line, points).role(role));
+        for p in &curve.points {
+            let Quantity { median, min, max } = p.cpu_percent;
+            rows.push(row([
+                &curve.name,
+                &format!("{:.0}", p.rate),
+                &format!("{} ({} to {})", digits(median), digits(min), digits(max)),
+                &format!("{:.1} %", 100.0 * p.answered),
+            ]));
+        }
+    }
+    Outcome {
+        figures: vec![Figure {
+            name: "",
+            caption: "Medians. Processor time above that of dropping the same requests.".into(),
+            plot: Plot {
+                title: "Processor time of the anchor".into(),
+                x_label: "requests a second".into(),
+                y_label: "CPU (% of one)".into(),
+                series,
+                y_from_zero: true,
+                ..Plot::default()
+            },
+        }],
+        tables: vec![Table {
+            caption: "Percent of one processor: median (least to greatest)".into(),
+            header: header(&["curve", "requests a second", "CPU, %", "answered"]),
+            rows,
+        }],
+        lines,
+        conditions: format!(
+            "{what} Generator and responder on one processor, {RUNS} runs of {:.1} s for each point. The \
+             papers' machines are of 2008, in VirtualBox; what counts is the shape and the ratio. Other work on \
+             this machine spoils the curve: a spread as wide as the value says so.",
+            EACH.as_secs_f64()
+        ),
+    }
+}

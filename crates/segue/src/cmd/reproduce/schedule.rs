@@ -1,0 +1,113 @@
+//! Which experiments run when. Those in namespaces send a few packets a second and run all at once;
+//! what computes comes after them, so that it does not disturb them, and what measures the processor
+//! comes last and alone.
+
+use std::io::IsTerminal;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::experiment::{Experiment, Needs, Outcome, Stage};
+use super::results::Results;
+
+/// Time between two looks at what is done.
+const LOOK: Duration = Duration::from_millis(250);
+/// Time between two reports where there is no terminal.
+const REPORT: Duration = Duration::from_secs(15);
+
+/// Runs the experiments and hands each result over when it is there. If the user asks to stop, what
+/// runs ends and what has not begun does not begin.
+pub fn run(
+    experiments: &[Experiment],
+    stage: &Stage,
+    quiet: bool,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let with =
+        |needs: Needs| (0..experiments.len()).filter(move |i| experiments[*i].needs == needs);
+    let mut groups: Vec<Vec<usize>> = vec![with(Needs::Namespaces).collect()];
+    groups.extend(with(Needs::Nothing).map(|i| vec![i]));
+    groups.extend(with(Needs::Processor).map(|i| vec![i]));
+    groups.retain(|group| !group.is_empty());
+    let takes =
+        |group: &[usize]| group.iter().map(|i| experiments[*i].takes).max().unwrap_or_default();
+    for (done, group) in groups.iter().enumerate() {
+        let later = groups[done + 1..].iter().map(|group| takes(group)).sum();
+        let progress = Progress::new(quiet, takes(group), later);
+        together(experiments, group, stage, progress, results)?;
+    }
+    Ok(())
+}
+
+fn together(
+    experiments: &[Experiment],
+    group: &[usize],
+    stage: &Stage,
+    mut progress: Progress,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let mut running: Vec<usize> = group.to_vec();
+    std::thread::scope(|scope| {
+        let (sink, finished) = mpsc::channel::<(usize, f64, anyhow::Result<Outcome>)>();
+        for i in group.iter().copied() {
+            let (sink, experiment) = (sink.clone(), &experiments[i]);
+            scope.spawn(move || {
+                let start = Instant::now();
+                let result = stage.check().and_then(|()| (experiment.run)(stage));
+                // The receiver waits for every experiment.
+                let _ = sink.send((i, start.elapsed().as_secs_f64(), result));
+            });
+        }
+        drop(sink);
+        loop {
+            let names: Vec<&str> = running.iter().map(|i| experiments[*i].id).collect();
+            match finished.recv_timeout(LOOK) {
+                Ok((i, took_s, result)) => {
+                    running.retain(|other| *other != i);
+                    progress.finished(experiments[i].id, took_s, result.as_ref().err());
+                    results.add(i, &experiments[i], took_s, result)?;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => progress.show(&names),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    })
+}
+
+/// What the user sees meanwhile.
+struct Progress {
+    quiet: bool,
+    live: bool,
+    start: Instant,
+    takes: Duration,
+    later: Duration,
+    said: Option<Instant>,
+}
+
+impl Progress {
+    fn new(quiet: bool, takes: Duration, later: Duration) -> Progress {
+        let live = std::io::stderr().is_terminal();
+        Progress { quiet, live, start: Instant::now(), takes, later, said: None }
+    }
+
+    fn show(&mut self, names: &[&str]) {
+        let due = self.live || self.said.is_none_or(|said| said.elapsed() >= REPORT);
+        if self.quiet || !due || names.is_empty() {
+            return;
+        }
+        self.said = Some(Instant::now());
+        let left = self.takes.saturating_sub(self.start.elapsed()) + self.later;
+        let text = format!("about {} s left; running {}", left.as_secs(), names.join(", "));
+        if self.live { eprint!("\r\x1b[K\x1b[?7l{text}\x1b[?7h") } else { eprintln!("{text}") }
+    }
+
+    fn finished(&self, id: &str, took_s: f64, error: Option<&anyhow::Error>) {
+        if self.quiet {
+            return;
+        }
+        let clear = if self.live { "\r\x1b[K" } else { "" };
+        match error {
+            Some(error) => eprintln!("{clear}{id}: {error:#}"),
+            None => eprintln!("{clear}{id}: done in {took_s:.1} s"),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Fig. 16 and Fig. 21 of paper 1: how the average follows a step of the round-trip time.
+
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_keepalive::{Config, Tau};
+use segue_report::{Mark, Plot, Series, Style};
+
+use super::average::{eq13, spread, t_tml, tau};
+use super::catalogue::SALSANO;
+use super::experiment::{
+    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+};
+use super::track::{self, Course, Level, Track};
+use super::tracking;
+
+/// The smoothing factors of the paper; the reference interval is T_KA.
+pub const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
+/// RTT before and after the step, in ms.
+const FROM: u64 = 100;
+const TO: u64 = 200;
+/// When the step comes, in ms.
+const STEP_MS: u64 = 3_750;
+/// Clients with different phases of T_KA.
+const CLIENTS: u32 = 8;
+
+/// One of the two figures.
+struct Variant {
+    tag: &'static str,
+    t_ka_ms: u64,
+    length_s: u64,
+}
+
+const FIG16: Variant = Variant { tag: "stepfast", t_ka_ms: 200, length_s: 9 };
+const FIG21: Variant = Variant { tag: "stepslow", t_ka_ms: 2_000, length_s: 34 };
+
+/// Fig. 16 and 21.
+pub fn experiments() -> Vec<Experiment> {
+    let of = |id, title, variant: &Variant, run| Experiment {
+        id,
+        paper: SALSANO,
+        title,
+        takes: Duration::from_secs(variant.length_s + 1),
+        needs: Needs::Namespaces,
+        run,
+    };
+    vec![
+        of("salsano-fig16", "Average of the RTT after a step, T_KA = 200 ms", &FIG16, |stage| {
+            run(stage, &FIG16)
+        }),
+        of("salsano-fig21", "Average of the RTT after a step, T_KA = 2 s", &FIG21, |stage| {
+            run(stage, &FIG21)
+        }),
+    ]
+}
+
+fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
+    let t_ka = variant.t_ka_ms as f64 / 1e3;
+    let taus = ALPHAS.map(|alpha| tau(t_ka, alpha));
+    let level = |rtt_ms| Level { rtt_ms, one_lost_of: None };
+    let course = Course {
+        tag: variant.tag,
+        config: Config {
+            t_ka: Span::from_millis(variant.t_ka_ms),
+            taus: taus.map(|tau| Tau::symmetric(Span::from_secs_f64(tau))).to_vec(),
+            k: 30,
+            ..Config::default()
+        },
+        clients: CLIENTS,
+        levels: vec![(Span::ZERO, level(FROM)), (Span::from_millis(STEP_MS), level(TO))],
+        length: Span::from_secs(variant.length_s),
+    };
+    let track = track::run(stage, &course)?;
+    let (step, _) = *track.levels.last().unwrap_or(&(0.0, level(FROM)));
+    let times = Times::of(&track, step, &taus);
+    let mut lines = times.lines(&taus, t_ka);
+    lines.push(tracking::accuracy(&track, &taus.map(|tau| (tau, tau))));
+    Ok(Outcome {
+        figures: vec![figure(&track, step, &taus)],
+        tables: vec![times.table(&taus)],
+        lines,
+        conditions: format!(
+            "RTT {FROM} ms, from {step:.2} s on {TO} ms, T_KA = {} ms. {CLIENTS} clients probe the same \
+             path with different phases of T_KA; the figure shows the first, the table all. 2.3 τ holds \
+             for an average that moves all the time. One of probes moves when an answer comes, and the \
+             first that knows of the step comes up to T_KA + {TO} ms after it; an average that is 1 ms off moves \
+             T_tml by τ/10. So the bar is 2.2 τ − T_KA to 2.4 τ + T_KA + {TO} ms. {}",
+            variant.t_ka_ms,
+            tracking::conditions(&track)
+        ),
+    })
+}
+
+/// T_tml of each time constant with each client, measured and as imposed, in ms.
+struct Times {
+    measured: Vec<Vec<f64>>,
+    imposed: Vec<Vec<f64>>,
+    clients: usize,
+}
+
+impl Times {
+    /// The levels are the medians of what was imposed before and after the step: a little above what
+    /// was set, since nothing takes no time.
+    fn of(track: &Track, step: f64, taus: &[f64]) -> Times {
+        let imposed = || track.clients.iter().flat_map(|client| &client.imposed);
+        let median = |after: bool| {
+            let side = imposed().filter(|(at, _)| (*at > step) == after).map(|(_, rtt)| *rtt);
+            spread(side).map_or(f64::NAN, |[_, median, _]| median)
+        };
+        let (from, to) = (median(false), median(true));
+        let took = |series: &[(f64, f64)]| {
+            t_tml(series, step, f64::INFINITY, from, to).map(|took| took * 1e3)
+        };
+        let each = |of: &dyn Fn(usize, &track::Client) -> Option<f64>| {
+            (0..taus.len())
+                .map(|i| track.clients.iter().filter_map(|c| of(i, c)).collect())
+                .collect()
+        };
+        Times {
+            measured: each(&|i, client| took(&tracking::measured(client, i))),
+            imposed: each(&|i, client| took(&eq13(&client.imposed, taus[i], taus[i]))),
+            clients: track.clients.len(),
+        }
+    }
+
+    fn lines(&self, taus: &[f64], t_ka: f64) -> Vec<Line> {
+        let line = |(i, tau): (usize, &f64)| {
+            let formula = tau * 1e3 * 10f64.ln();
+            let late = t_ka * 1e3 + TO as f64;
+            // An average that is off by 1 ms of the step's 100 comes within its tenth τ/10 sooner or later.
+            let off = tau * 1e3 / 10.0;
+            let bar = (formula - t_ka * 1e3 - off, formula + late + off);
+            let all = &self.measured[i];
+            let within = all.iter().filter(|ms| (bar.0..=bar.1).contains(*ms)).count();
+            let here = match (spread(all.iter().copied()), spread(self.imposed[i].iter().copied()))
+            {
+                (Some([least, median, most]), Some([_, imposed, _])) => format!(
+                    "median {median:.0} ms ({least:.0} to {most:.0}); of what was imposed {imposed:.0} ms; \
+                     {within} of {} within {:.0} to {:.0} ms",
+                    self.clients,
+                    bar.0.max(0.0),
+                    bar.1
+                ),
+                _ => "not reached".into(),
+            };
+            Line::new(
+                format!("T_tml, τ = {}", tracking::seconds(*tau)),
+                format!("2.3 τ = {formula:.0} ms"),
+                here,
+            )
+            .judged(within == self.clients)
+        };
+        taus.iter().enumerate().map(line).collect()
+    }
+
+    fn table(&self, taus: &[f64]) -> Table {
+        let cells = |values: &[f64]| {
+            spread(values.iter().copied()).map_or_else(
+                || "–".to_owned(),
+                |[least, median, most]| format!("{median:.0} ({least:.0} to {most:.0})"),
+            )
+        };
+        Table {
+            caption:
+                "Time until the average is within a tenth of the step of the new value, in ms: \
+                      median (least to greatest) over the clients"
+                    .into(),
+            header: header(&["τ", "2.3 τ", "measured", "average of what was imposed"]),
+            rows: taus
+                .iter()
+                .enumerate()
+                .map(|(i, tau)| {
+                    row([
+                        &tracking::seconds(*tau),
+                        &format!("{:.0}", tau * 1e3 * 10f64.ln()),
+                        &cells(&self.measured[i]),
+                        &cells(&self.imposed[i]),
+                    ])
+                })
+                .collect(),
+        }
+    }
+}
+
+fn figure(track: &Track, step: f64, taus: &[f64]) -> Figure {
+    let first = &track.clients[0];
+    let end = tracking::end(track);
+    let mut series = tracking::imposed_series(track);
+    let near = TO as f64 - 0.1 * (TO - FROM) as f64;
+    series.push(
+        Series::new("within 10 % of the step", Style::Dashed, vec![(step, near), (end, near)])
+            .role(role::MEASURED[4]),
+    );
+    for (i, tau) in taus.iter().enumerate() {
+        let name = format!("measured, τ = {}", tracking::seconds(*tau));
+        let line = Series::new(name, Style::Line, tracking::measured(first, i));
+        series.push(line.role(role::MEASURED[i]));
+    }
+    Figure {
+        name: "",
+        caption: "The first client. Dots: the emulator's own stamps of each probe.".into(),
+        plot: Plot {
+            title: "Round-trip time, average with four time constants".into(),
+            x_label: "time (s)".into(),
+            y_label: "RTT (ms)".into(),
+            series,
+            marks: vec![Mark { x: step, label: "step".into() }],
+            x_range: Some((0.0, end)),
+            ..Plot::default()
+        },
+    }
+}

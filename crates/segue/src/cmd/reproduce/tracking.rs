@@ -1,0 +1,79 @@
+//! What the experiments on an emulated path have in common: series, accuracy, conditions.
+
+use segue_report::{Series, Style};
+
+use super::average::{eq13, spread, value_at};
+use super::experiment::{Line, role};
+use super::track::{Client, Track};
+
+/// The average with the `i`-th time constant as a client knew it, in ms.
+pub fn measured(client: &Client, i: usize) -> Vec<(f64, f64)> {
+    client.looks.iter().filter_map(|look| Some((look.at, *look.rtt_ms.get(i)?))).collect()
+}
+
+/// The round-trip time as it was set, drawn as steps.
+pub fn reference(track: &Track) -> Vec<(f64, f64)> {
+    stairs(track, |level| level.rtt_ms as f64)
+}
+
+/// A value of the levels over time, with both corners of each step.
+pub fn stairs(track: &Track, of: impl Fn(&super::track::Level) -> f64) -> Vec<(f64, f64)> {
+    let ends = track.levels.iter().skip(1).map(|(at, _)| *at).chain([end(track)]);
+    let pieces = track.levels.iter().zip(ends);
+    pieces.flat_map(|((from, level), to)| [(*from, of(level)), (to, of(level))]).collect()
+}
+
+/// When the last client heard last.
+pub fn end(track: &Track) -> f64 {
+    let looks = track.clients.iter().flat_map(|client| client.looks.last());
+    looks.map(|look| look.at).fold(0.0, f64::max)
+}
+
+/// The reference and what the emulator really did to each probe of the first client.
+pub fn imposed_series(track: &Track) -> Vec<Series> {
+    let points = track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default();
+    vec![
+        Series::new("imposed", Style::Dashed, reference(track)).role(role::IMPOSED),
+        Series::new("imposed on each probe", Style::Dots, points).role(role::IMPOSED),
+    ]
+}
+
+/// How far the averages were from those of what the emulator imposed, over all clients and time
+/// constants, which are pairs (while rising, while falling) in s.
+pub fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
+    let mut errors = Vec::new();
+    for client in &track.clients {
+        for (i, (rise, fall)) in taus.iter().enumerate() {
+            let truth = eq13(&client.imposed, *rise, *fall);
+            let error = |(at, s): (f64, f64)| Some((s - value_at(&truth, at)?).abs());
+            errors.extend(measured(client, i).into_iter().filter_map(error));
+        }
+    }
+    let (here, agrees) = match spread(errors.iter().copied()) {
+        Some([_, median, worst]) => (
+            format!("median {median:.3} ms, worst {worst:.2} ms of {} averages", errors.len()),
+            median <= 1.0,
+        ),
+        None => ("nothing measured".into(), false),
+    };
+    Line::new(
+        "error of the averages against those of the emulator's stamps",
+        "no number given (our bar: median within 1 ms)",
+        here,
+    )
+    .judged(agrees)
+}
+
+/// How it was measured.
+pub fn conditions(track: &Track) -> String {
+    format!(
+        "Probes of segue probe (user space, kernel timestamps) between two namespaces with Segue's link \
+         emulator between them (seed 1); it sent no packet more than {:.2} ms late.",
+        track.late_max_ms
+    )
+}
+
+/// A time for people.
+pub fn seconds(s: f64) -> String {
+    if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
+}

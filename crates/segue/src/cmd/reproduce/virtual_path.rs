@@ -1,0 +1,92 @@
+//! The client's machine on virtual time, over a path with a constant round-trip time.
+
+use std::collections::VecDeque;
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, State};
+use segue_wire::Probe;
+
+/// A client and its path.
+pub struct VirtualPath {
+    client: Client,
+    rtt: Span,
+    /// The instant of the last event.
+    pub now: Time,
+    /// Answers under way, the earliest first.
+    answers: VecDeque<(Time, Probe)>,
+    /// Requests sent.
+    pub sent: u32,
+    served: u32,
+    received: u32,
+}
+
+impl VirtualPath {
+    /// A client that is about to send its first request.
+    pub fn new(config: Config, rtt: Span, seed: u64) -> VirtualPath {
+        // Not at zero, where an echoed stamp would look like none.
+        let now = Time(1_000_000_000);
+        VirtualPath {
+            client: Client::new(config, now, seed),
+            rtt,
+            now,
+            answers: VecDeque::new(),
+            sent: 0,
+            served: 0,
+            received: 0,
+        }
+    }
+
+    /// Goes on to the next event, and returns the state if it changed it. `lost` says whether the
+    /// request sent at an instant has no answer.
+    pub fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
+        let due = self.client.deadline().map_or(Time(u64::MAX), |(at, _)| at);
+        let input = match self.answers.front().copied() {
+            Some((at, probe)) if at <= due => {
+                self.answers.pop_front();
+                self.now = at;
+                self.received += 1;
+                ClientInput::Response(Arrival {
+                    probe,
+                    at,
+                    received: self.received,
+                    sent_at: None,
+                    uncertainty: Span::ZERO,
+                })
+            }
+            _ => {
+                self.now = self.now.max(due);
+                ClientInput::Tick
+            }
+        };
+        self.client.handle(self.now, input);
+        let mut lost = Some(lost);
+        let mut state = None;
+        while let Some(output) = self.client.poll() {
+            match output {
+                ClientOutput::SendRequest(request) => {
+                    self.sent += 1;
+                    if lost.take().is_some_and(|lost| !lost(self.now)) {
+                        self.answer(request.probe);
+                    }
+                }
+                ClientOutput::State(new) => state = Some(new),
+                ClientOutput::Heard(_) | ClientOutput::Sample(_) => {}
+            }
+        }
+        state
+    }
+
+    fn answer(&mut self, request: Probe) {
+        self.served += 1;
+        let probe = Probe {
+            t_sc: self.now.micros32(),
+            sc: self.sent,
+            t_ss: (self.now + self.rtt.half()).micros32(),
+            ss: self.served,
+            r: self.served,
+            dt: 0,
+            ..request
+        };
+        self.answers.push_back((self.now + self.rtt, probe));
+    }
+}

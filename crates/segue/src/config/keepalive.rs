@@ -1,0 +1,234 @@
+//! The keys of `[keepalive]` and `[path.NAME.keepalive]`: how a path is probed.
+
+use anyhow::bail;
+use segue_clock::Span;
+use segue_keepalive::planner::{self, Responsiveness, Targets};
+use segue_keepalive::{Aims, Config as Keepalive, Tau};
+use segue_wire::Mode;
+use serde::Deserialize;
+
+use super::{Duration, Ratio};
+
+/// Whether probes ride on data where the file does not say.
+const RIDES: bool = false;
+/// The shortest period that an anchor takes.
+const SHORTEST: Span = Span::from_millis(5);
+/// A probe states whole milliseconds in 16 bits.
+const LONGEST: Span = Span::from_millis(65_535);
+
+/// How a path is probed: by targets that K and period follow, by targets from which they are planned
+/// once, or by K and period themselves.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepaliveKeys {
+    /// Whether the path is probed, true.
+    enabled: Option<bool>,
+    /// Who measures, `both`.
+    mode: Option<ModeKey>,
+    /// Probes ride on data.
+    rides: Option<bool>,
+    /// K and period follow what is measured and which flows are active; true unless `k`, `period` or
+    /// `responsiveness` is given.
+    adaptive: Option<bool>,
+    /// Mean time to notice a silent outage while latency-sensitive flows are active, 150 ms.
+    active_responsiveness: Option<Duration>,
+    /// And while none is, 2 s.
+    idle_responsiveness: Option<Duration>,
+    /// Most probes per second, 50.
+    probe_budget: Option<f64>,
+    /// Mean time to notice a silent outage (T_Ravg), 500 ms.
+    responsiveness: Option<Duration>,
+    /// Mean time between false alarms (T_fp), 10⁵ s.
+    false_positive_interval: Option<Duration>,
+    /// Round-trip time to plan for, 50 ms.
+    rtt: Option<Duration>,
+    /// Loss in each direction to plan for, 2 %.
+    loss: Option<Ratio>,
+    /// K, in place of a plan; needs `period`.
+    k: Option<u8>,
+    /// T_KA, in place of a plan; needs `k`.
+    period: Option<Duration>,
+    /// Time constants of the averages, `["1s", "10s"]`.
+    tau: Option<Vec<Duration>>,
+    /// Probes of a loss interval (N), 10.
+    loss_interval: Option<u32>,
+}
+
+/// Who measures.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ModeKey {
+    Both,
+    Client,
+    Reports,
+    RoundTripLoss,
+}
+
+/// How a path is probed, validated.
+pub struct Probed {
+    /// K and T_KA to begin with, and all else.
+    pub keepalive: Keepalive,
+    /// Whether it is.
+    pub enabled: bool,
+    /// What K and T_KA follow.
+    pub adaptive: Option<Aims>,
+}
+
+impl KeepaliveKeys {
+    /// These keys, and `base`'s where these are silent. A path's own K and period end what `base` says of
+    /// adaptation.
+    pub fn over(&self, base: &KeepaliveKeys) -> anyhow::Result<KeepaliveKeys> {
+        if self.adaptive == Some(true) && (self.k.is_some() || self.period.is_some()) {
+            bail!(
+                "adaptive chooses k and period by itself: leave them out, or set adaptive = false"
+            );
+        }
+        let fixed = self.k.is_some() || self.period.is_some();
+        let adaptive = if fixed { Some(false) } else { self.adaptive.or(base.adaptive) };
+        Ok(KeepaliveKeys {
+            enabled: self.enabled.or(base.enabled),
+            mode: self.mode.or(base.mode),
+            rides: self.rides.or(base.rides),
+            adaptive,
+            active_responsiveness: self.active_responsiveness.or(base.active_responsiveness),
+            idle_responsiveness: self.idle_responsiveness.or(base.idle_responsiveness),
+            probe_budget: self.probe_budget.or(base.probe_budget),
+            responsiveness: self.responsiveness.or(base.responsiveness),
+            false_positive_interval: self.false_positive_interval.or(base.false_positive_interval),
+            rtt: self.rtt.or(base.rtt),
+            loss: self.loss.or(base.loss),
+            k: self.k.or(base.k),
+            period: self.period.or(base.period),
+            tau: self.tau.clone().or_else(|| base.tau.clone()),
+            loss_interval: self.loss_interval.or(base.loss_interval),
+        })
+    }
+
+    /// How a path with these keys is probed.
+    pub fn validate(&self) -> anyhow::Result<Probed> {
+        let mut keepalive = match (self.k, self.period) {
+            (Some(k), Some(Duration(t_ka))) => Keepalive { k, t_ka, ..Keepalive::default() },
+            (None, None) => self.plan()?,
+            _ => bail!("k and period go together; or give targets and let them be planned"),
+        };
+        if keepalive.k == 0 || !(SHORTEST..=LONGEST).contains(&keepalive.t_ka) {
+            bail!("k must be at least 1 and the period between {SHORTEST} and {LONGEST}");
+        }
+        if let Some(n) = self.loss_interval {
+            if n == 0 {
+                bail!("loss_interval must be at least 1");
+            }
+            keepalive.n = n;
+        }
+        keepalive.taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
+        if let Some(taus) = &self.tau {
+            if taus.is_empty() || taus.iter().any(|tau| tau.0 == Span::ZERO) {
+                bail!("tau needs at least one time constant, each above zero");
+            }
+            keepalive.taus = taus.iter().map(|tau| Tau { rise: tau.0, fall: tau.0 }).collect();
+        }
+        keepalive.mode = match self.mode {
+            None | Some(ModeKey::Both) => Mode::Both,
+            Some(ModeKey::Client) => Mode::Client,
+            Some(ModeKey::Reports) => Mode::Reports,
+            Some(ModeKey::RoundTripLoss) => Mode::RoundTripLoss,
+        };
+        keepalive.rides = self.rides.unwrap_or(RIDES);
+        let adaptive = self.aims()?;
+        Ok(Probed { keepalive, enabled: self.enabled.unwrap_or(true), adaptive })
+    }
+
+    fn aims(&self) -> anyhow::Result<Option<Aims>> {
+        let fixed = self.k.is_some() || self.responsiveness.is_some();
+        if !self.adaptive.unwrap_or(!fixed) || self.k.is_some() {
+            return Ok(None);
+        }
+        let default = Aims::default();
+        let probes_per_s = self.probe_budget.unwrap_or(default.probes_per_s);
+        if !(0.1..=200.0).contains(&probes_per_s) {
+            bail!("probe_budget must lie between 0.1 and 200 probes per second");
+        }
+        let target = |given: Option<Duration>, default: Responsiveness, key: &str| match given {
+            None => Ok(default),
+            Some(Duration(Span::ZERO)) => bail!("{key} must be above zero"),
+            Some(Duration(span)) => Ok(Responsiveness::Avg(span.as_secs_f64())),
+        };
+        let active = target(self.active_responsiveness, default.active, "active_responsiveness")?;
+        let idle = target(self.idle_responsiveness, default.idle, "idle_responsiveness")?;
+        let fp_interval = seconds(self.false_positive_interval, default.fp_interval);
+        Ok(Some(Aims { active, idle, fp_interval, probes_per_s, ..default }))
+    }
+
+    fn plan(&self) -> anyhow::Result<Keepalive> {
+        let loss = self.loss.map_or(0.02, |Ratio(loss)| loss);
+        let plan = planner::plan(&Targets {
+            rtt_avg: seconds(self.rtt, 0.05),
+            loss_up: loss,
+            loss_down: loss,
+            responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
+            fp_interval: seconds(self.false_positive_interval, 1e5),
+            rtt_max: None,
+            burst: None,
+            t_ka_min: 0.005,
+            k_max: 32,
+        })
+        .map_err(|error| anyhow::anyhow!("the keepalive targets cannot be met: {error}"))?;
+        Ok(Keepalive::from(&plan))
+    }
+}
+
+fn seconds(given: Option<Duration>, default: f64) -> f64 {
+    given.map_or(default, |Duration(span)| span.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    fn probed(base: &str, own: &str) -> anyhow::Result<Probed> {
+        let keys = |text: &str| parse::<KeepaliveKeys>(text, "x");
+        keys(own)?.over(&keys(base)?)?.validate()
+    }
+
+    #[test]
+    fn k_and_period_follow_unless_something_fixes_them() {
+        for (base, own, adaptive) in [
+            ("", "", true),
+            ("adaptive = false", "", false),
+            ("responsiveness = \"300ms\"", "", false),
+            ("responsiveness = \"300ms\"\nadaptive = true", "", true),
+            ("k = 3\nperiod = \"100ms\"", "", false),
+            ("", "k = 3\nperiod = \"100ms\"", false),
+            ("adaptive = true", "k = 3\nperiod = \"100ms\"", false),
+        ] {
+            let probed = probed(base, own).unwrap();
+            assert_eq!(probed.adaptive.is_some(), adaptive, "{base:?} {own:?}");
+        }
+        assert!(probed("", "adaptive = true\nk = 3\nperiod = \"100ms\"").is_err());
+    }
+
+    #[test]
+    fn modes_and_targets_are_taken_as_written() {
+        let text = "mode = \"round-trip-loss\"\nrides = true\nenabled = false\n\
+                    active_responsiveness = \"80ms\"\nidle_responsiveness = \"5s\"\nprobe_budget = 20";
+        let probed = probed("mode = \"client\"", text).unwrap();
+        assert_eq!((probed.keepalive.mode, probed.keepalive.rides), (Mode::RoundTripLoss, true));
+        assert!(!probed.enabled);
+        let aims = probed.adaptive.unwrap();
+        assert_eq!(aims.active, Responsiveness::Avg(0.08));
+        assert_eq!((aims.idle, aims.probes_per_s), (Responsiveness::Avg(5.0), 20.0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_key() {
+        for (text, key) in [
+            ("mode = \"server\"", "mode"),
+            ("probe_budget = 0", "probe_budget"),
+            ("idle_responsiveness = \"0s\"", "idle_responsiveness"),
+        ] {
+            let error = probed("", text).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(key) || error.contains("server"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]), the
+//! page that is made of them, and the server that hands it out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use segue_clock::Span;
+use segue_keepalive::{Estimates, State, Tau};
+
+pub mod names;
+mod server;
+
+pub use server::{Server, address};
+
+/// A label's name and value.
+pub type Label = (&'static str, String);
+
+/// Whether a value only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It grows, and starts at zero with the process.
+    Counter,
+    /// It may do anything.
+    Gauge,
+}
+
+/// A metric's name and meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// With its unit at the end, as Prometheus asks.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+}
+
+/// What is known of a path.
+pub struct View<'a> {
+    /// What names it.
+    pub labels: Vec<Label>,
+    /// What was measured.
+    pub estimates: &'a Estimates,
+    /// The time constants of the averages in it.
+    pub taus: &'a [Tau],
+    /// Whether it works.
+    pub state: State,
+    /// Probes sent on it by this end.
+    pub sent: u64,
+    /// Probes received on it by this end.
+    pub received: u64,
+    /// How far the last round-trip time may be off.
+    pub uncertainty: Option<Span>,
+}
+
+/// A page of metrics in the making. Values of one metric stand together, as the format asks, whatever
+/// the order in which they are added.
+#[derive(Default)]
+pub struct Page(BTreeMap<&'static str, (&'static Metric, String)>);
+
+impl Page {
+    /// A value with labels.
+    pub fn add(&mut self, metric: &'static Metric, labels: &[Label], more: &[Label], value: f64) {
+        let (_, lines) = self.0.entry(metric.name).or_insert((metric, String::new()));
+        lines.push_str(metric.name);
+        let mut open = '{';
+        for (name, value) in labels.iter().chain(more) {
+            let _ = write!(lines, "{open}{name}=\"{}\"", escaped(value));
+            open = ',';
+        }
+        let close = if open == ',' { "}" } else { "" };
+        let _ = writeln!(lines, "{close} {value}");
+    }
+
+    /// A value without labels.
+    pub fn one(&mut self, metric: &'static Metric, value: f64) {
+        self.add(metric, &[], &[], value);
+    }
+
+    /// Refused packets by reason.
+    pub fn drops(&mut self, labels: &[Label], drops: &BTreeMap<&'static str, u64>) {
+        for (reason, count) in drops {
+            let reason = ("reason", (*reason).to_owned());
+            self.add(&names::DROPS, labels, &[reason], *count as f64);
+        }
+    }
+
+    /// What is known of paths.
+    pub fn paths(&mut self, views: &[View<'_>]) {
+        for view in views {
+            self.path(view);
+        }
+    }
+
+    fn path(&mut self, view: &View<'_>) {
+        let (e, labels) = (view.estimates, view.labels.as_slice());
+        if let Some(rtt) = e.rtt_last {
+            self.add(&names::RTT, labels, &[], rtt.as_secs_f64());
+        }
+        if let Some(error) = view.uncertainty {
+            self.add(&names::RTT_UNCERTAINTY, labels, &[], error.as_secs_f64());
+        }
+        let tau = |i: usize| view.taus.get(i).map_or(0.0, |tau| tau.rise.as_secs_f64());
+        for (i, average) in e.rtt_ewma.iter().enumerate() {
+            let tau = ("tau", format!("{}s", tau(i)));
+            self.add(&names::RTT_AVERAGE, labels, &[tau], *average);
+        }
+        let ways = [("up", &e.owl_up), ("down", &e.owl_down), ("both", &e.rtl)];
+        for (way, averages) in ways {
+            for (i, loss) in averages.iter().enumerate() {
+                let more = [("direction", way.to_owned()), ("tau", format!("{}s", tau(i)))];
+                self.add(&names::LOSS, labels, &more, *loss);
+            }
+        }
+        for (way, counted) in [("up", e.up), ("down", e.down)] {
+            let way = [("direction", way.to_owned())];
+            self.add(&names::PACKETS_SENT, labels, &way, counted.sent as f64);
+            self.add(&names::PACKETS_RECEIVED, labels, &way, counted.received as f64);
+        }
+        for (name, state) in
+            [("starting", State::Starting), ("up", State::Up), ("down", State::Down)]
+        {
+            let value = if state == view.state { 1.0 } else { 0.0 };
+            self.add(&names::STATE, labels, &[("state", name.to_owned())], value);
+        }
+        for (metric, value) in [
+            (&names::TRANSITIONS, e.transitions),
+            (&names::DUPLICATES, e.duplicates),
+            (&names::REORDERED, e.reordered),
+            (&names::PROBES_SENT, view.sent),
+            (&names::PROBES_RECEIVED, view.received),
+        ] {
+            self.add(metric, labels, &[], value as f64);
+        }
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, (metric, lines)) in &self.0 {
+            let kind = match metric.kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+            };
+            let _ = write!(text, "# HELP {name} {}\n# TYPE {name} {kind}\n{lines}", metric.help);
+        }
+        text
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_one_metric_stand_together_and_labels_are_escaped() {
+        let mut page = Page::default();
+        page.one(&names::SESSIONS, 2.0);
+        let label = |text: &str| [("target", text.to_owned())];
+        page.add(&names::RTT, &label("a\"b\\c\n"), &[], 0.25);
+        page.add(&names::RTT_UNCERTAINTY, &label("d"), &[], 1e-6);
+        page.add(&names::RTT, &label("d"), &[("x", "y".to_owned())], 1.0);
+        let text = page.text();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"segue_rtt_seconds{target="a\"b\\c\n"} 0.25"#,
+                r#"segue_rtt_seconds{target="d",x="y"} 1"#,
+                r#"segue_rtt_uncertainty_seconds{target="d"} 0.000001"#,
+                "segue_sessions 2",
+            ]
+        );
+        assert_eq!(text.matches("# TYPE segue_rtt_seconds gauge\n").count(), 1);
+    }
+}

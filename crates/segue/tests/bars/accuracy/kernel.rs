@@ -1,0 +1,99 @@
+//! A host's and an anchor's packet path in the kernel, with probes on the bare wire.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
+use segue_datapath::{Datapath, Event, PathConfig, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup};
+use segue_lab::Lab;
+use segue_linux::link::index_of;
+use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
+
+use super::Reported;
+use super::capture::{CLIENT, DEVICES, NODES, SERVER};
+
+const SLOT: u32 = 2;
+const COOKIE: u64 = 0x5e9;
+
+/// What the programs report for each of `count` exchanges.
+///
+/// XDP is off: what it answers, no packet socket of the server's edge would see.
+pub fn measure(lab: &Lab, count: u32, interval: Duration) -> Reported {
+    let events: Arc<Mutex<Vec<ProbeEvent>>> = Arc::default();
+    let roles = [Role::Host, Role::Anchor];
+    let [mut host, mut anchor] = roles.map(|role| end(lab, role, &events));
+    for seq in 1..=count {
+        let probe = Probe { seq, t_ka_ms: 200, ..Probe::default() };
+        let kind = ProbeKind::Request;
+        let order = ProbeOrder { slot: SLOT, kind, k: 7, probe, held_since: 0, report: false };
+        host.send_probes(&[order]).unwrap();
+        std::thread::sleep(interval);
+        host.heartbeat();
+        anchor.heartbeat();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let events = events.lock().unwrap();
+    let responses = events.iter().filter(|event| event.kind == ProbeKind::Response);
+    let rtts: BTreeMap<u32, f64> =
+        responses.map(|event| (event.probe.seq, rtt_us(event))).collect();
+    // What the programs keep for the daemon is that of the last exchange.
+    let kept = host.reading(SLOT).unwrap().estimates.rtt_last.unwrap();
+    let (_, last) = rtts.last_key_value().unwrap();
+    assert!((kept.0 as f64 / 1e3 - last).abs() < 0.5, "{kept:?} kept, {last} µs in the event");
+    rtts.into_iter().map(|(seq, rtt)| (seq, (rtt, None))).collect()
+}
+
+/// Paper 1, 4.1: t_Rc − t_Sc − Δt.
+fn rtt_us(response: &ProbeEvent) -> f64 {
+    let received = (response.at.0 / 1_000) as u32;
+    let probe = &response.probe;
+    f64::from(received.wrapping_sub(probe.t_sc).wrapping_sub(probe.dt) as i32)
+}
+
+fn end(lab: &Lab, role: Role, events: &Arc<Mutex<Vec<ProbeEvent>>>) -> Ebpf {
+    let is_host = role == Role::Host;
+    let which = usize::from(!is_host);
+    let node = lab.node(NODES[which]).unwrap();
+    let setup = Setup {
+        tun_name: "segue0".into(),
+        tun_mtu: 1400,
+        port: TUNNEL_PORT,
+        role,
+        max_paths: 4,
+        max_flows: 16,
+        mark: 0,
+    };
+    let events = Arc::clone(events);
+    let sink = Arc::new(move |event| {
+        if let Event::Probe(probe) = event {
+            events.lock().unwrap().push(probe);
+        }
+    });
+    let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
+    node.run(|| {
+        let ifindex = index_of(DEVICES[which]).unwrap();
+        let mut datapath = Ebpf::with_options(&setup, sink, options).unwrap();
+        datapath.set_path(SLOT, &path(is_host, ifindex)).unwrap();
+        datapath.attach(ifindex).unwrap();
+        datapath
+    })
+    .unwrap()
+}
+
+fn path(is_host: bool, ifindex: u32) -> PathConfig {
+    let at = |address| is_host.then_some(SocketAddr::new(IpAddr::V4(address), TUNNEL_PORT));
+    PathConfig {
+        tx_index: SLOT,
+        tx_cookie: COOKIE,
+        rx_cookie: COOKIE,
+        key: ProbeKey([42; 16]),
+        local: at(CLIENT),
+        remote: at(SERVER),
+        ifindex: if is_host { ifindex } else { 0 },
+        gateway: None,
+        owner: u32::from(!is_host),
+        probing: segue_keepalive::Probing::default(),
+    }
+}

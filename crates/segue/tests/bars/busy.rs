@@ -1,0 +1,74 @@
+//! A host and an anchor on a machine that has no processor to spare: no path may look bad for that.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use segue_clock::{Span, Time};
+use segue_linux::clock::monotonic;
+use serde_json::Value;
+
+use super::stage::{Plan, Stage, instant};
+use super::voice::Voice;
+use super::{DATAPATHS, alone};
+
+/// As planned for an outage found within 500 ms, the default.
+const PLANNED: (u8, u64) = (5, 86);
+const INTERVAL: Span = Span::from_millis(20);
+
+/// Two busy loops for each core; they end with the value.
+pub struct Loops(Vec<Child>);
+
+impl Loops {
+    pub fn start() -> Loops {
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let spin = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap()
+        };
+        Loops((0..2 * cores).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_busy_machine_takes_no_path_down_and_moves_no_flow() {
+    let Some(_machine) = alone() else { return };
+    DATAPATHS.iter().for_each(|datapath| stays(datapath, Duration::from_secs(10)));
+}
+
+#[test]
+#[ignore = "ten minutes on each datapath: make soak"]
+fn a_machine_that_is_busy_for_ten_minutes_takes_no_path_down_and_moves_no_flow() {
+    let Some(_machine) = alone() else { return };
+    DATAPATHS.iter().for_each(|datapath| stays(datapath, Duration::from_secs(600)));
+}
+
+fn stays(datapath: &'static str, length: Duration) {
+    let stage = Stage::running(Plan::new("busy", datapath, PLANNED));
+    let _voice = Voice::start(&stage, 7_500, INTERVAL);
+    // The flow settles on its path before the load comes.
+    std::thread::sleep(Duration::from_secs(2));
+    let start = monotonic();
+    let loops = Loops::start();
+    std::thread::sleep(length);
+    drop(loops);
+    let changes: usize = ["host", "anchor"].iter().map(|role| changes(&stage, role, start)).sum();
+    println!("{datapath}: {length:?} with two busy loops per core, {changes} changes");
+    assert_eq!(changes, 0, "{}", stage.story(start));
+}
+
+/// Changes of a path's state and moves of flows that a daemon reports from an instant on.
+fn changes(stage: &Stage, role: &str, start: Time) -> usize {
+    let status = stage.status(role).unwrap();
+    let events = status["events"].as_array().unwrap().iter();
+    let ours = |event: &&Value| event["kind"] == "path_state" || event["kind"] == "handover";
+    events.filter(ours).filter(|event| instant(event) >= start).count()
+}

@@ -1,0 +1,69 @@
+//! Probing a path or not, and as often as its use needs.
+
+use crate::over_both;
+use crate::traffic::{Voice, correspondents};
+use crate::world::{World, path, paths_up, text, wait_for};
+
+over_both! { alone:
+    a_path_whose_keepalive_is_off_is_unwatched_at_both_ends_and_keeps_its_flows
+    k_and_period_follow_what_is_measured_at_both_ends
+}
+
+fn a_path_whose_keepalive_is_off_is_unwatched_at_both_ends_and_keeps_its_flows(
+    datapath: &'static str,
+) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, host) = world.running();
+    let voice = Voice::start(world.net.host(), world.net.cn(), correspondents()[0]);
+    let port = format!(":{}", voice.host.port());
+    wait_for("wifi", || host.flow(&[&port]).is_some_and(|flow| flow["path"] == "wifi"));
+    let switch = |to: &str| {
+        let done = host.cli(&["keepalive", "wifi", to]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    };
+    switch("off");
+    for daemon in [&host, &anchor] {
+        daemon.wait("unwatched", |status| path(status, "wifi")["state"] == "unwatched");
+    }
+    let sent = || path(&host.status(), "wifi")["probes_sent"].as_u64();
+    let before = sent();
+    voice.flows_on(50);
+    assert_eq!(sent(), before);
+    assert!(host.flow(&[&port]).is_some_and(|flow| flow["path"] == "wifi"));
+    switch("on");
+    for daemon in [&host, &anchor] {
+        daemon.wait("up", |status| path(status, "wifi")["state"] == "up");
+    }
+    wait_for("probes", || sent() > before);
+    assert_eq!(voice.finish().lost, [0, 0]);
+    let why = host.cli(&["paths", "--why"]);
+    assert!(text(&why.stdout).contains("mode both"), "{}", text(&why.stdout));
+    for (args, part) in
+        [(["wlan7", "off"], "the paths are wifi, lte"), (["wifi", "maybe"], "maybe")]
+    {
+        let refused = host.cli(&["keepalive", args[0], args[1]]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains(part), "{}", text(&refused.stderr));
+    }
+}
+
+fn k_and_period_follow_what_is_measured_at_both_ends(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let anchor = world.anchor();
+    let join = world.enroll(&anchor, "laptop");
+    let config = "[keepalive]\nidle_responsiveness = \"700ms\"\n";
+    let host = world.host_in(world.net.host(), "adaptive", &join, config);
+    host.wait("both paths", |status| paths_up(status) == 2);
+    let status = host.wait("a choice", |status| {
+        path(status, "wifi")["why"]["target_ms"] == 700.0
+            && path(status, "wifi")["k"] == path(status, "wifi")["why"]["k"]
+    });
+    let wifi = path(&status, "wifi");
+    println!("{datapath}: {}", wifi["why"]["text"]);
+    assert!(wifi["why"]["t_r_avg_ms"].as_f64() <= Some(701.0), "{wifi}");
+    anchor.wait("the same settings", |status| {
+        let host = host.status();
+        let (here, there) = (path(&host, "wifi"), path(status, "wifi"));
+        (&here["k"], &here["t_ka_ms"]) == (&there["k"], &there["t_ka_ms"])
+    });
+}

@@ -1,0 +1,99 @@
+//! An anchor that answers STAMP: plain requests where its packets are, the others behind it.
+
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+
+use segue_lab::DemoNet;
+use serde_json::Value;
+
+use crate::over_both;
+use crate::traffic::{UdpEcho, correspondents, one_datagram};
+use crate::world::{Daemon, PATIENCE, SEGUE, World, drops, paths_up, registered, text};
+
+over_both! { among_others:
+    an_anchor_answers_stamp_and_serves_its_paths
+    an_anchor_with_a_key_answers_authenticated_stamp_alone
+}
+
+const KEY: &str = "000102030405060708090a0b0c0d0e0f";
+/// Base packet, and one with an extension that nobody knows.
+const PLAIN: [u8; 44] = [0; 44];
+const UNKNOWN: [u8; 4] = [0x80, 200, 0, 0];
+
+fn an_anchor_answers_stamp_and_serves_its_paths(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let anchor = anchor(&world, "stamp = true\n");
+    let host = world.host(&world.enroll(&anchor, "laptop"));
+    host.wait("two paths up", |status| registered(status) && paths_up(status) == 2);
+    for to in [IpAddr::from(DemoNet::ANCHOR.0), DemoNet::ANCHOR.1.into()] {
+        let numbers = world.net.cn().run(|| numbers(to)).unwrap();
+        // Each half numbers its own answers: with eBPF the kernel's are the first and the last.
+        let expected = if datapath == "ebpf" { [0, 0, 1] } else { [0, 1, 2] };
+        assert_eq!(numbers, expected, "{to}");
+        for options in [&[][..], &["--direct", "--follow-up"]] {
+            let target = measure(&world, &to.to_string(), options);
+            assert_eq!(
+                (&target["received"], &target["rtl"]),
+                (&10.into(), &0.0.into()),
+                "{target}"
+            );
+            assert_eq!(target["reflector"]["implausible"], 0, "{target}");
+        }
+    }
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    one_datagram(world.net.host(), echo.address).expect("traffic passes beside it");
+    assert_eq!(paths_up(&host.status()), 2);
+    assert_eq!(anchor.status()["drops"], serde_json::json!({}));
+}
+
+fn an_anchor_with_a_key_answers_authenticated_stamp_alone(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let key = world.file("stamp.key", KEY);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let anchor = anchor(&world, &format!("stamp = 8862\nstamp_key = {key:?}\n"));
+    let to = &format!("{}:8862", DemoNet::ANCHOR.0);
+    for options in [&[][..], &["--direct"]] {
+        let target = measure(&world, to, &[&["--key", &key], options].concat());
+        assert_eq!(target["received"], 10, "{target}");
+        assert_eq!(target["reflector"]["integrity"], 0, "{target}");
+    }
+    assert_eq!(measure(&world, to, &["-k", "1"])["received"], 0);
+    anchor.wait("what was refused", |status| drops(status, "stamp_truncated") == 10);
+}
+
+fn anchor(world: &World, config: &str) -> Daemon {
+    let (config, state) = (world.file("anchor.toml", config), world.path("anchor.db"));
+    let args =
+        ["anchor", "--datapath", world.datapath, "-c", &config, "--state", state.to_str().unwrap()];
+    let daemon = Daemon::start(world.net.anchor(), world.path("anchor"), &args);
+    daemon.wait("the anchor answers", |_| true);
+    daemon
+}
+
+/// The reflector's numbers of a plain request, one with an extension, and a plain one.
+fn numbers(to: IpAddr) -> [u8; 3] {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect((to, 862)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    [&PLAIN[..], &[&PLAIN[..], &UNKNOWN].concat(), &PLAIN].map(|request| {
+        socket.send(request).unwrap();
+        let mut answer = [0; 100];
+        assert_eq!(socket.recv(&mut answer).unwrap(), request.len());
+        answer[3]
+    })
+}
+
+/// Ten requests of our own sender at the correspondent.
+fn measure(world: &World, to: &str, options: &[&str]) -> Value {
+    let mut command = world.net.cn().command(SEGUE);
+    command.args(["probe", "--stamp", to, "-c", "10", "-i", "20ms", "--json"]);
+    if !options.contains(&"-k") {
+        command.args(["-k", "100"]);
+    }
+    let output = command.args(options).output().unwrap();
+    let printed = text(&output.stdout);
+    let last = printed.lines().last().unwrap_or_else(|| panic!("{}", text(&output.stderr)));
+    let summary: Value = serde_json::from_str(last).unwrap();
+    summary["targets"][0].clone()
+}

@@ -1,0 +1,139 @@
+//! `segue probe --peer`: two equal ends.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{PATIENT, Probing, key_file};
+
+#[test]
+fn one_becomes_the_client_the_other_the_server_and_both_measure() {
+    let [a, b] = addresses();
+    let mut first = start(&a, &b, &[]);
+    let mut second = start(&b, &a, &[]);
+    let roles = [&mut first, &mut second].map(|end| {
+        let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
+        // Loss downwards shows from the second echo on.
+        (0..3).for_each(|_| drop(sampled(end)));
+        role["role"].as_str().unwrap().to_owned()
+    });
+    assert!(roles.contains(&"client".into()) && roles.contains(&"server".into()), "{roles:?}");
+    for (end, role) in [(first, &roles[0]), (second, &roles[1])] {
+        let lines = end.interrupt();
+        let summary = lines.last().unwrap();
+        assert_eq!(
+            (&summary["type"], &summary["role"]),
+            (&"summary".into(), &role.as_str().into())
+        );
+        let measured = &summary[if role == "client" { "targets" } else { "clients" }][0];
+        assert_eq!(measured["state"], "up", "{summary}");
+        assert!(measured["rtt_ms"]["avg"].as_f64().is_some_and(|ms| ms >= 0.0), "{summary}");
+        assert_eq!((&measured["owl_up"], &measured["owl_down"]), (&0.0.into(), &0.0.into()));
+    }
+}
+
+#[test]
+fn either_end_may_start_again_whatever_its_role() {
+    let [a, b] = addresses();
+    let mut stays = start(&a, &b, &[]);
+    let mut other = start(&b, &a, &[]);
+    sampled(&mut stays);
+    // Each time the new one draws another number, so that both roles come up.
+    for _ in 0..4 {
+        drop(other);
+        other = start(&b, &a, &[]);
+        sampled(&mut other);
+        stays.until(|line| line["state"] == "up" || line["type"] == "sample");
+    }
+    sampled(&mut stays);
+}
+
+#[test]
+fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
+    let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
+    let [reachable, hidden] = addresses();
+    let nat = Nat::start(&reachable);
+    // The reachable end is told the hidden one's own address, from which nothing ever comes.
+    let [nobody, _] = addresses();
+    let mut outside = start(&reachable, &nobody, &["--key", &key]);
+    let mut inside = start(&hidden, &nat.inside.to_string(), &["--key", &key]);
+    sampled(&mut outside);
+    sampled(&mut inside);
+}
+
+#[test]
+fn a_peer_without_the_key_is_never_heard() {
+    let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
+    let [a, b] = addresses();
+    let mut with = start(&a, &b, &["--key", &key, "-w", "1s"]);
+    let mut without = start(&b, &a, &["-w", "1s"]);
+    for end in [&mut with, &mut without] {
+        let summary = end.until(|line| line["type"] == "summary");
+        assert_eq!(summary["role"], "asking");
+        assert_eq!(summary["targets"][0]["received"], 0);
+        assert!(summary["targets"][0]["drops"]["mac"].as_u64() > Some(0), "{summary}");
+    }
+}
+
+/// Reads on until this end has a round-trip time.
+fn sampled(end: &mut Probing) -> Value {
+    end.until(|line| line["type"] == "sample" && line["rtt_ms"].is_f64())
+}
+
+fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
+    let mut args = vec!["--peer", peer, "--bind", bind];
+    // Patient, but not so that a test waits for long until a dead peer is given up.
+    args.extend([PATIENT[0], PATIENT[1], "-k", "25"]);
+    args.extend(more);
+    if !more.contains(&"-w") {
+        args.extend(["-w", "60s"]);
+    }
+    Probing::plain(&args)
+}
+
+/// Two addresses that nobody uses at this moment.
+fn addresses() -> [String; 2] {
+    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().to_string())
+}
+
+/// Sends what comes from inside on from a port of its own, and back.
+struct Nat {
+    inside: SocketAddr,
+    over: Arc<AtomicBool>,
+}
+
+impl Nat {
+    fn start(outside: &str) -> Nat {
+        let [inner, outer] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        outer.connect(outside).unwrap();
+        for socket in [&inner, &outer] {
+            socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        }
+        let inside = inner.local_addr().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        std::thread::spawn(move || {
+            let (mut buffer, mut client) = ([0; 2_048], None);
+            while !ended.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = inner.recv_from(&mut buffer) {
+                    client = Some(from);
+                    let _ = outer.send(&buffer[..length]);
+                }
+                if let (Ok(length), Some(client)) = (outer.recv(&mut buffer), client) {
+                    let _ = inner.send_to(&buffer[..length], client);
+                }
+            }
+        });
+        Nat { inside, over }
+    }
+}
+
+impl Drop for Nat {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}

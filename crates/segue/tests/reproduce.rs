@@ -1,0 +1,259 @@
+//! `segue reproduce` as a user runs it.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+fn reproduce(out: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.arg("reproduce").arg("--out").arg(out).args(args);
+    command
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("segue-reproduce").tempdir().unwrap()
+}
+
+/// Runs experiments that must succeed; the result as JSON.
+fn json(out: &Path, ids: &[&str]) -> Value {
+    let output = reproduce(out, ids).arg("--json").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(errors.is_empty(), "--json prints nothing else: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The lines of an experiment.
+fn lines<'a>(result: &'a Value, id: &str) -> &'a Vec<Value> {
+    let mut experiments = result["experiments"].as_array().unwrap().iter();
+    let found = experiments.find(|experiment| experiment["id"] == id);
+    found.unwrap_or_else(|| panic!("{id} is not in {result}"))["lines"].as_array().unwrap()
+}
+
+/// What was found here for a quantity whose name begins like this.
+fn here<'a>(result: &'a Value, id: &str, what: &str) -> &'a str {
+    let mut all = lines(result, id).iter();
+    let found = all.find(|line| line["what"].as_str().unwrap().starts_with(what));
+    found.unwrap_or_else(|| panic!("{id} says nothing of {what}"))["here"].as_str().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The points of a series of a CSV file.
+fn series(out: &Path, file: &str, name: &str) -> Vec<(f64, f64)> {
+    let text = std::fs::read_to_string(out.join(file)).unwrap();
+    let rows = text.lines().skip(1).map(|line| line.rsplitn(3, ',').collect::<Vec<_>>());
+    let mine = rows.filter(|row| row[2].trim_matches('"') == name);
+    mine.map(|row| (row[1].parse().unwrap(), row[0].parse().unwrap())).collect()
+}
+
+fn root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        println!("skipped: needs root");
+    }
+    root
+}
+
+#[test]
+fn the_list_names_every_figure_of_the_measurements() {
+    let out = directory();
+    let output = reproduce(out.path(), &["--list"]).output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ids: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for figure in [7, 8, 9, 10, 11, 16, 17, 18, 21, 22, 23, 24] {
+        assert!(ids.contains(&format!("salsano-fig{figure}").as_str()), "{figure}: {text}");
+    }
+    for id in ["salsano-table2", "patriarca-fig7", "patriarca-fig8", "false-positives", "detection"]
+    {
+        assert!(ids.contains(&id), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "a list writes nothing");
+    let output = reproduce(out.path(), &["--list", "--json"]).output().unwrap();
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), ids.len());
+}
+
+#[test]
+fn an_unknown_experiment_is_refused_with_the_nearest_names() {
+    let out = directory();
+    let output = reproduce(out.path(), &["salsano-fig8", "salsano-fg16"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = stderr(&output);
+    assert!(error.contains("salsano-fg16") && error.contains("salsano-fig16"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let output = reproduce(out.path(), &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "no experiment named: {}", stderr(&output));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let output = reproduce(Path::new("/dev/null/x"), &["salsano-fig8"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/dev/null/x"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_planners_figures_have_the_values_that_the_paper_states() {
+    let out = directory();
+    let ids = [7, 8, 9, 10, 11].map(|figure| format!("salsano-fig{figure}"));
+    let result = json(out.path(), &ids.each_ref().map(String::as_str));
+    for id in &ids[1..] {
+        assert_eq!(here(&result, id, "K* of the example"), "7");
+        assert_eq!(here(&result, id, "T_KA* of the example"), "60.0 ms");
+    }
+    assert_eq!(here(&result, "salsano-fig7", "T_Ravg"), "100 ms more for each K");
+    for line in ids.iter().flat_map(|id| lines(&result, id)) {
+        assert_ne!(line["agrees"], false, "{line}");
+    }
+    // Eq. 2 and 4 at K = 3: 3.5·100 ms + 50 ms, and 0.1 s / 0.0975³.
+    let at_three = |file, name| series(out.path(), file, name)[2];
+    assert_eq!(at_three("salsano-fig7.csv", "T_Ravg (ms)"), (3.0, 400.0));
+    let (_, t_fp) = at_three("salsano-fig7-false-positives.csv", "T_fp (s)");
+    assert!((t_fp - 0.1 / 0.0975f64.powi(3)).abs() < 1e-6, "{t_fp}");
+    let page = std::fs::read_to_string(out.path().join("index.html")).unwrap();
+    for id in &ids {
+        assert!(page.contains(&format!("{id}: ")), "the page has {id}");
+        let svg = std::fs::read_to_string(out.path().join(format!("{id}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.contains("xmlns="), "{id}.svg stands alone");
+    }
+}
+
+#[test]
+fn a_fault_is_found_within_eq_1_and_on_average_within_eq_2() {
+    let out = directory();
+    let result = json(out.path(), &["detection"]);
+    let lines = lines(&result, "detection");
+    assert_eq!(lines.len(), 8);
+    for line in lines {
+        assert_eq!(line["agrees"], true, "{line}");
+    }
+}
+
+#[test]
+#[ignore = "millions of probes; make soak runs it"]
+fn the_simulated_machine_has_false_positives_as_rarely_as_eq_4_and_the_exact_chain_say() {
+    let out = directory();
+    let result = json(out.path(), &["false-positives"]);
+    for line in lines(&result, "false-positives") {
+        assert_eq!(line["agrees"], true, "{line}");
+    }
+}
+
+#[test]
+fn the_average_of_fig_16_is_that_of_what_the_emulator_imposed() {
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let result = json(out.path(), &["salsano-fig16"]);
+    for line in lines(&result, "salsano-fig16") {
+        println!("{}: {} / {}", line["what"], line["paper"], line["here"]);
+    }
+    assert_eq!(lines(&result, "salsano-fig16").len(), 5);
+    let csv = |name: &str| series(out.path(), "salsano-fig16.csv", name);
+    let imposed = csv("imposed on each probe");
+    assert!(imposed.len() > 20, "{} probes", imposed.len());
+    // The emulator's own stamps show the step, and nothing below what was set.
+    let (step, _) = csv("imposed")[1];
+    assert!((3.75..6.0).contains(&step), "the step came at {step} s");
+    let level = |at: f64| if at < step { 100.0 } else { 200.0 };
+    assert!(imposed.iter().all(|(at, rtt)| *rtt >= level(at - 0.3)), "{imposed:?}");
+    assert!(imposed.iter().any(|(_, rtt)| *rtt >= 200.0), "{imposed:?}");
+    for tau in ["124 ms", "218 ms", "392 ms", "896 ms"] {
+        let measured = csv(&format!("measured, τ = {tau}"));
+        // A busy machine delays packets after the emulator has stamped them: half of them are close.
+        let tau: f64 = tau.trim_end_matches(" ms").parse().unwrap();
+        let mut errors: Vec<f64> = measured
+            .iter()
+            .filter_map(|(at, s)| Some((s - average(&imposed, tau / 1e3, *at)?).abs()))
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        let median = errors[errors.len() / 2];
+        println!("tau {tau} ms: median error {median:.3} ms of {}", errors.len());
+        assert!(median < 5.0, "tau {tau} ms: {median} ms");
+    }
+    let conditions = result["experiments"][0]["conditions"].as_str().unwrap();
+    assert!(conditions.contains("seed 1"), "{conditions}");
+    for key in ["kernel", "processor", "datapath"] {
+        assert!(result["machine"][key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
+    }
+}
+
+/// Eq. 13 over samples up to an instant.
+fn average(samples: &[(f64, f64)], tau: f64, at: f64) -> Option<f64> {
+    let mut samples = samples.iter().take_while(|(when, _)| *when <= at);
+    let (mut last, mut s) = *samples.next()?;
+    for (when, x) in samples {
+        let keep = (-(when - last) / tau).exp();
+        (last, s) = (*when, (1.0 - keep) * x + keep * s);
+    }
+    Some(s)
+}
+
+#[test]
+fn an_interrupted_run_leaves_what_was_done_and_no_namespace() {
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let mut command = reproduce(out.path(), &["salsano-fig17", "--json"]);
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mark = |name: &String| name.contains(&format!("levelsslow{}-", child.id()));
+    let namespaces =
+        || segue_linux::netns::list_with_prefix("segue-").iter().filter(|n| mark(n)).count();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while namespaces() == 0 && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(namespaces() > 0, "it began");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["experiments"][0]["error"], "interrupted");
+    assert!(out.path().join("index.html").exists());
+    let left = segue_linux::netns::list_with_prefix("segue-");
+    assert!(left.iter().all(|name| !name.contains(&format!("levelsslow{pid}-"))), "{left:?}");
+}
+
+/// Everything that runs in namespaces, and what the paper says of it where a busy machine cannot spoil it.
+#[test]
+#[ignore = "takes 80 s; make soak runs it"]
+fn all_figures_on_the_emulated_path_agree_with_the_paper() {
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let ids = [16, 17, 18, 21, 22, 23, 24].map(|figure| format!("salsano-fig{figure}"));
+    let result = json(out.path(), &ids.each_ref().map(String::as_str));
+    for id in &ids {
+        for line in lines(&result, id) {
+            println!(
+                "{id}: {}: {} / {} [{}]",
+                line["what"], line["paper"], line["here"], line["agrees"]
+            );
+        }
+    }
+    for id in ["salsano-fig17", "salsano-fig18", "salsano-fig23"] {
+        for line in lines(&result, id)
+            .iter()
+            .filter(|line| !line["what"].as_str().unwrap().contains("error"))
+        {
+            assert_ne!(line["agrees"], false, "{id}: {line}");
+        }
+    }
+    // One packet of ten and of five is lost exactly: counting does not depend on the machine's speed.
+    for line in lines(&result, "salsano-fig24").iter().take(5) {
+        assert_eq!(line["agrees"], true, "{line}");
+    }
+}

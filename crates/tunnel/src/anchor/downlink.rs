@@ -1,0 +1,94 @@
+//! Where the downlink of each path goes.
+
+use alloc::vec::Vec;
+
+use super::{Anchor, AnchorPath, RegisteredHost};
+use crate::{AnchorOutput, Cause, Redirect, Report};
+
+impl Anchor {
+    /// Tells the datapath which paths of a host are heard, if that changed.
+    pub(super) fn say_heard(&mut self, owner: u32) {
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let up = |slot: &u32| self.slots.get(slot).is_some_and(AnchorPath::may_carry);
+        let word = host
+            .paths
+            .iter()
+            .filter(|(_, slot)| up(slot))
+            .fold(0u16, |word, (number, _)| word | 1 << number);
+        let slots: Vec<u32> = host.paths.values().copied().collect();
+        if let Some(host) = self.hosts.get_mut(&owner) {
+            host.heard_word = word;
+        }
+        self.out.push_back(AnchorOutput::SetHeard(slots, word));
+    }
+
+    /// Whether the host hears this path, by the rule in the module's text.
+    pub(super) fn downlink_lives(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
+        let Some(word) = host.word else { return path.may_carry() };
+        let hears = word.bits >> path.number & 1 == 1;
+        hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
+    }
+
+    /// The host's live path with the lowest RTT, other than `except`. One of which the host has not
+    /// said anything yet comes last.
+    pub(super) fn best_slot(&self, host: &RegisteredHost, except: Option<u32>) -> Option<u32> {
+        host.paths
+            .values()
+            .filter(|slot| Some(**slot) != except)
+            .filter_map(|slot| self.slots.get(slot).map(|path| (*slot, path)))
+            .filter(|(_, path)| path.may_carry())
+            .filter(|(_, path)| self.downlink_lives(host, path) || !path.heard_once)
+            .min_by(|(_, a), (_, b)| {
+                b.heard_once.cmp(&a.heard_once).then(rtt_of(a).total_cmp(&rtt_of(b)))
+            })
+            .map(|(slot, _)| slot)
+    }
+
+    /// Redirects the downlinks of a host that are dead, and ends redirections that no longer serve.
+    pub(super) fn reroute(&mut self, owner: u32) {
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let mut changes: Vec<(u32, Option<Redirect>)> = Vec::new();
+        for slot in host.paths.values() {
+            let Some(path) = self.slots.get(slot) else { continue };
+            let via = if !path.heard_once || self.downlink_lives(host, path) {
+                None
+            } else {
+                let keep = path.via.filter(|via| self.serves(host, via.slot));
+                keep.or_else(|| {
+                    let slot = self.best_slot(host, Some(*slot))?;
+                    Some(Redirect { slot, one_way: false })
+                })
+            };
+            if via != path.via {
+                changes.push((*slot, via));
+            }
+        }
+        for (slot, via) in changes {
+            self.redirect(owner, slot, via);
+        }
+    }
+
+    fn serves(&self, host: &RegisteredHost, slot: u32) -> bool {
+        self.slots
+            .get(&slot)
+            .is_some_and(|path| path.may_carry() && self.downlink_lives(host, path))
+    }
+
+    fn redirect(&mut self, owner: u32, slot: u32, via: Option<Redirect>) {
+        let to = via.and_then(|via| self.slots.get(&via.slot)).map(|path| path.name.clone());
+        let host = self.name_of(owner);
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        path.via = via;
+        let cause = if path.may_carry() { Cause::DownlinkDown } else { Cause::Down };
+        let from = path.name.clone();
+        self.out.push_back(AnchorOutput::SetVia(slot, via));
+        if let Some(to) = to {
+            let report = Report::Handover { host, class: None, from, to, cause, flows: 0 };
+            self.out.push_back(AnchorOutput::Report(report));
+        }
+    }
+}
+
+fn rtt_of(path: &AnchorPath) -> f64 {
+    path.server.estimates().rtt_ewma.first().copied().unwrap_or(f64::MAX)
+}

@@ -1,0 +1,170 @@
+//! Probes at the anchor: what the host says in them, and what its paths' servers make of them.
+
+use alloc::vec::Vec;
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{Reading, Request, ServerInput, ServerOutput, Source, State};
+use segue_wire::Probe;
+
+use super::Anchor;
+use super::hosts::Word;
+use super::paths::MIN_T_KA_MS;
+use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Report};
+
+/// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
+const WORD_LIFE: Span = Span::from_secs(600);
+
+impl Anchor {
+    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
+        if probe.kind != ProbeKind::Request {
+            return;
+        }
+        let Some(path) = self.slots.get_mut(&probe.slot) else { return };
+        let owner = path.owner;
+        let mut arrival = probe.arrival;
+        path.endpoint.note(probe.remote, &arrival);
+        let word = Word {
+            stamp: arrival.probe.t_sc,
+            at: now,
+            sent_after: now - path.rtt_max(),
+            bits: arrival.probe.heard,
+        };
+        self.note_word(owner, word);
+        if arrival.probe.t_ka_ms != 0 {
+            arrival.probe.t_ka_ms = arrival.probe.t_ka_ms.max(MIN_T_KA_MS);
+        }
+        let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
+        self.feed(now, probe.slot, request);
+        self.reroute(owner);
+        self.review_quiet(owner);
+    }
+
+    /// Takes what the datapath has seen by itself: what requests state has the same bounds there.
+    pub(super) fn on_reading(&mut self, now: Time, slot: u32, mut reading: Reading) {
+        let least = Span::from_millis(MIN_T_KA_MS.into());
+        reading.t_ka = reading.t_ka.map(|t_ka| t_ka.max(least));
+        self.feed(now, slot, ServerInput::Reading(reading));
+    }
+
+    /// Takes what the host says that it hears, unless a newer word has overtaken it.
+    fn note_word(&mut self, owner: u32, word: Word) {
+        let Some(host) = self.hosts.get_mut(&owner) else { return };
+        let overtaken = host.word.is_some_and(|last| {
+            let older = word.stamp.wrapping_sub(last.stamp) >= 1 << 31;
+            older && word.at.since(last.at) < WORD_LIFE
+        });
+        if overtaken {
+            return;
+        }
+        host.word = Some(word);
+        for (number, slot) in &host.paths {
+            if word.bits >> number & 1 == 1
+                && let Some(path) = self.slots.get_mut(slot)
+            {
+                path.heard_once = true;
+            }
+        }
+    }
+
+    /// Gives a path's server an input and does what it says.
+    pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        path.server.handle(now, input);
+        let mut outputs = Vec::new();
+        while let Some(output) = path.server.poll() {
+            outputs.push(output);
+        }
+        self.follow_settings(slot);
+        self.arm(slot);
+        for output in outputs {
+            match output {
+                ServerOutput::SendUnsolicited(request) => self.send_unsolicited(slot, request),
+                ServerOutput::State(state) => self.on_state(now, slot, state),
+                ServerOutput::Sample(_) => {}
+            }
+        }
+    }
+
+    /// Tells the datapath when the host has changed K or T_KA in its requests.
+    fn follow_settings(&mut self, slot: u32) {
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        let (k, t_ka) = path.keepalive();
+        let probing = &mut path.setup.probing;
+        if (probing.k, probing.t_ka) != (k, t_ka) {
+            (probing.k, probing.t_ka) = (k, t_ka);
+            self.out.push_back(AnchorOutput::SetPath(slot, path.setup.clone()));
+        }
+    }
+
+    /// Sends a response that no request asked for, to an endpoint that has shown that it receives:
+    /// whoever else is named as source of a request gets nothing but answers.
+    fn send_unsolicited(&mut self, slot: u32, request: Request) {
+        let heard = self.word_for(slot);
+        let Some(path) = self.slots.get(&slot).filter(|path| path.endpoint.receives()) else {
+            return;
+        };
+        let probe = Probe { heard, ..request.probe };
+        self.out.push_back(AnchorOutput::SendProbe(ProbeOut {
+            slot,
+            k: path.keepalive().0,
+            probe,
+            held_since: request.held_since,
+            report: false,
+        }));
+    }
+
+    fn word_for(&self, slot: u32) -> u16 {
+        let owner = self.slots.get(&slot).map(|path| path.owner);
+        owner.and_then(|owner| self.hosts.get(&owner)).map_or(0, |host| host.heard_word)
+    }
+
+    fn on_state(&mut self, now: Time, slot: u32, state: State) {
+        let Some(path) = self.slots.get_mut(&slot).filter(|path| path.is_watched()) else { return };
+        path.down_at = (state == State::Down).then_some(now);
+        let owner = path.owner;
+        let bound = path.detection_bound();
+        let silent = path.server.last_request().map(|at| now.since(at));
+        let name = path.name.clone();
+        self.say_heard(owner);
+        self.reroute(owner);
+        self.review_quiet(owner);
+        self.review_expiry(now, owner);
+        let heard = self.slots.get(&slot).is_some_and(|path| path.via.is_none());
+        self.out.push_back(AnchorOutput::Report(Report::PathState {
+            host: self.name_of(owner),
+            path: name,
+            state,
+            heard,
+            silent: silent.filter(|_| state == State::Down),
+            bound,
+        }));
+    }
+
+    /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is open
+    /// whether a host still hears a path of which no request comes, each of its words says something.
+    pub(super) fn review_quiet(&mut self, owner: u32) {
+        let Some(host) = self.hosts.get(&owner).filter(|_| self.config.source == Source::Readings)
+        else {
+            return;
+        };
+        let in_doubt = host.paths.values().filter_map(|slot| self.slots.get(slot)).any(|path| {
+            let hears = host.word.is_some_and(|word| word.bits >> path.number & 1 == 1);
+            path.down_at.is_some() && hears && !self.downlink_lives(host, path)
+        });
+        let mut changes = Vec::new();
+        for slot in host.paths.values() {
+            let Some(path) = self.slots.get(slot) else { continue };
+            let steady = path.is_up() && path.endpoint.receives() || !path.is_watched();
+            let quiet = steady && !in_doubt;
+            if path.quiet != quiet {
+                changes.push((*slot, quiet));
+            }
+        }
+        for (slot, quiet) in changes {
+            if let Some(path) = self.slots.get_mut(&slot) {
+                path.quiet = quiet;
+            }
+            self.out.push_back(AnchorOutput::SetQuiet(slot, quiet));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a packet path that measures by itself knows of a path, and which probes it keeps to itself.
+
+use std::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Arrival, Estimates, Reading};
+use segue_tunnel::ProbeKind;
+use segue_wire::Probe;
+
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    pub quiet: bool,
+    sent: u32,
+    last_sent: Option<Time>,
+    received: u32,
+    last_received: Option<Time>,
+    last_heard: Option<Time>,
+    /// The last probe that counted, and this end's receive counter then.
+    last: Option<(Probe, u32)>,
+    run: u8,
+    k: u8,
+    source: Option<IpAddr>,
+    rtt: Option<Span>,
+    rtt_max: Option<Span>,
+}
+
+impl Meter {
+    pub fn held_since(&self) -> u32 {
+        self.last_received.map_or(0, Time::micros32)
+    }
+
+    /// Numbers and echoes of a probe that the machine orders are this end's.
+    pub fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
+        let Some((last, received)) = self.last.as_ref() else {
+            return self.on_request(now, is_anchor, probe);
+        };
+        if is_anchor {
+            (probe.t_sc, probe.sc) = (last.t_sc, last.sc);
+        } else {
+            (probe.t_ss, probe.ss, probe.r) = (last.t_ss, last.ss, *received);
+        }
+        self.on_request(now, is_anchor, probe);
+    }
+
+    fn on_request(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
+        if !is_anchor {
+            self.sent += 1;
+            self.last_sent = Some(now);
+            probe.seq = self.sent;
+        }
+    }
+
+    /// Notes a probe; whether it says something new.
+    pub fn tells(
+        &mut self,
+        now: Time,
+        kind: ProbeKind,
+        k: u8,
+        arrival: &Arrival,
+        from: IpAddr,
+    ) -> bool {
+        self.last_heard = Some(now);
+        if kind == ProbeKind::Unsolicited {
+            return !self.quiet;
+        }
+        let probe = arrival.probe;
+        let words = |probe: &Probe| (probe.heard, probe.t_ka_ms);
+        let same = self.last.as_ref().is_some_and(|(last, _)| words(last) == words(&probe));
+        let same = same && (self.k, self.source) == (k, Some(from));
+        let follows = self.last.as_ref().is_some_and(|(last, _)| probe.seq == last.seq + 1);
+        self.run = if follows { self.run.saturating_add(1) } else { 1 };
+        self.received += 1;
+        self.last_received = Some(now);
+        if kind == ProbeKind::Request {
+            self.sent += 1;
+            self.last_sent = Some(now);
+        }
+        let echo = if kind == ProbeKind::Request { probe.t_ss } else { probe.t_sc };
+        let held = if kind == ProbeKind::Request { probe.dt } else { 0 };
+        if echo != 0 {
+            let us = now.micros32().wrapping_sub(echo).wrapping_sub(held);
+            let rtt = Span::from_micros(u64::from(us));
+            self.rtt = Some(rtt);
+            self.rtt_max = self.rtt_max.max(Some(rtt));
+        }
+        (self.k, self.source, self.last) = (k, Some(from), Some((probe, arrival.received)));
+        !self.quiet || kind == ProbeKind::Request && !same
+    }
+
+    pub fn reading(&self, now: Time) -> Reading {
+        let seconds = self.rtt.map(Span::as_secs_f64);
+        let t_ka = self.last.as_ref().map(|(last, _)| u64::from(last.t_ka_ms));
+        Reading {
+            at: now,
+            sent: self.sent,
+            rode: 0,
+            last_sent: self.last_sent,
+            received: self.received,
+            last_received: self.last_received,
+            last_heard: self.last_heard,
+            run: self.run,
+            k: self.k,
+            t_ka: t_ka.map(Span::from_millis),
+            estimates: Estimates {
+                rtt_last: self.rtt,
+                rtt_max: self.rtt_max,
+                rtt_ewma: seconds.into_iter().collect(),
+                ..Estimates::default()
+            },
+        }
+    }
+}

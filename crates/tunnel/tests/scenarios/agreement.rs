@@ -1,0 +1,271 @@
+//! What both ends agree on: who measures, whether at all, and to whom responses go unasked.
+
+use segue_clock::{Machine, Span};
+use segue_keepalive::{Arrival, Source};
+use segue_tunnel::{
+    AnchorConfig, AnchorInput, AnchorOutput, HostConfig, HostInput, HostOutput, ProbeIn, ProbeKind,
+};
+use segue_wire::signal::{FromHost, PathOffer};
+use segue_wire::{Encapsulation, Mode, Probe};
+
+use crate::net::{Net, Way, anchor_config, host_config, ms, secs};
+
+fn in_mode(mode: Mode) -> HostConfig {
+    let mut config = host_config(3, 60);
+    config.path.keepalive.mode = mode;
+    config
+}
+
+#[test]
+fn both_ends_have_the_mode_and_the_form_that_was_granted() {
+    for mode in [Mode::Both, Mode::Client, Mode::Reports, Mode::RoundTripLoss] {
+        let mut config = in_mode(mode);
+        config.path.encapsulation = Encapsulation::Upmt;
+        config.path.keepalive.rides = true;
+        let (net, host) = Net::two_paths(1, config);
+        for (_, path) in net.hosts[host].machine.paths() {
+            assert!(path.is_up());
+            assert_eq!((path.keepalive().mode, path.keepalive().rides), (mode, true));
+            assert_eq!(path.encapsulation(), Encapsulation::Segue, "the anchor has no other");
+        }
+        for (_, path) in net.anchor.paths() {
+            assert_eq!((path.mode(), path.rides()), (mode, true));
+            assert_eq!(path.server().config().mode, mode);
+            assert_eq!(path.is_watched(), mode != Mode::Client);
+        }
+    }
+}
+
+#[test]
+fn where_the_client_alone_measures_the_downlink_follows_the_host() {
+    for seed in 0..20 {
+        let (mut net, host) = Net::two_paths(seed, in_mode(Mode::Client));
+        let bulk = net.add_bulk(host);
+        net.run_for(secs(3) + ms(seed * 7));
+        assert!(net.flows_use(bulk, "wifi"), "{:?}", net.routes(bulk));
+        net.set_alive(host, "wifi", Way::Both, false);
+        net.run_for(ms(60 * 4 + 20 + 100));
+        assert!(net.flows_use(bulk, "lte"), "seed {seed}: {:?}", net.routes(bulk));
+        net.set_alive(host, "wifi", Way::Both, true);
+        net.run_for(secs(5));
+        assert!(net.flows_use(bulk, "wifi"), "seed {seed}: {:?}", net.routes(bulk));
+        net.expect_no_redirections();
+        assert!(
+            net.anchor_reports
+                .iter()
+                .all(|(_, report)| { !matches!(report, segue_tunnel::Report::PathState { .. }) })
+        );
+    }
+}
+
+#[test]
+fn an_offer_with_other_terms_changes_a_standing_path() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let (number, cookie, before) = {
+        let (slot, path) = net.anchor.paths().find(|(_, path)| path.name == "lte").unwrap();
+        (path.number, (slot, path.server().estimates().received), path.keepalive())
+    };
+    assert_eq!(before, (3, ms(60)));
+    let receiver = net.anchor_datapath.tx_of(cookie.0);
+    let conn = net.hosts[host].conn.unwrap();
+    let offer = PathOffer {
+        path: number,
+        name: "lte".into(),
+        index: receiver.0,
+        cookie: receiver.1,
+        k: 4,
+        t_ka_ms: 80,
+        mode: Mode::Both,
+        rides: true,
+        encapsulation: Encapsulation::Segue,
+    };
+    net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
+    let (slot, path) = net.anchor.paths().find(|(_, path)| path.name == "lte").unwrap();
+    assert_eq!(slot, cookie.0, "it is the same path");
+    assert!(path.rides() && path.is_up());
+    assert_eq!(path.server().estimates().received, cookie.1);
+    let granted = net.said.last().map(|(_, message)| message.clone());
+    assert!(
+        matches!(&granted, Some(segue_wire::signal::FromAnchor::PathReady(g)) if g.index == slot && g.rides),
+        "{granted:?}"
+    );
+    // The host takes what is granted, though it did not ask.
+    net.run_for(secs(1));
+    let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
+    assert!(path.keepalive().rides && path.is_up());
+}
+
+fn switch(net: &mut Net, host: usize, path: &str, on: bool) {
+    net.tell_host(host, HostInput::Keepalive { path: path.into(), on });
+}
+
+#[test]
+fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
+    for source in [Source::Probes, Source::Readings] {
+        let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
+        let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
+        net.add_link(host, "wifi", ms(10));
+        net.add_link(host, "lte", ms(30));
+        net.announce(host);
+        net.run_for(secs(2));
+        let bulk = net.add_bulk(host);
+        net.run_for(secs(3));
+        assert!(net.flows_use(bulk, "wifi"));
+        switch(&mut net, host, "wifi", false);
+        net.run_for(secs(1));
+        let sent = |net: &Net| {
+            let machine = &net.hosts[host].machine;
+            let (_, path) = machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+            (path.is_unwatched(), path.is_up(), path.client().unwrap().estimates().sent)
+        };
+        let before = sent(&net);
+        assert_eq!((before.0, before.1), (true, true));
+        let at_anchor = net.anchor.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
+        assert!(!at_anchor.is_watched());
+        // Nobody notices that it dies, and nothing is sent or moved.
+        net.set_alive(host, "wifi", Way::Both, false);
+        net.run_for(secs(5));
+        assert_eq!(sent(&net), before);
+        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
+        // Watched again, it is found dead.
+        switch(&mut net, host, "wifi", true);
+        net.run_for(ms(60 * 4 + 20 + 150));
+        assert!(net.flows_use(bulk, "lte"), "{source:?}: {:?}", net.routes(bulk));
+        net.set_alive(host, "wifi", Way::Both, true);
+        net.run_for(secs(5));
+        assert!(net.flows_use(bulk, "wifi"), "{source:?}: {:?}", net.routes(bulk));
+        net.expect_no_redirections();
+    }
+}
+
+#[test]
+fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_after_a_new_address() {
+    let mut config = host_config(3, 60);
+    config.path.enabled = false;
+    let (mut net, host) = Net::two_paths(1, config);
+    let voice = net.add_voice(host);
+    net.run_for(secs(1));
+    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_unwatched() && path.is_up()));
+    let over = net.routes(voice);
+    assert!(over.0.is_some() && over.0 == over.1, "{over:?}");
+    let sent = |net: &Net| -> u64 {
+        let paths = net.hosts[host].machine.paths();
+        paths.map(|(_, path)| path.client().unwrap().estimates().sent).sum()
+    };
+    let before = sent(&net);
+    net.run_for(secs(5));
+    assert_eq!(sent(&net), before);
+    // A new address: the downlink finds it.
+    let name = over.0.unwrap();
+    net.link(host, &name).address = "198.51.100.77".parse().unwrap();
+    net.announce(host);
+    net.run_for(secs(1));
+    net.reset_streams();
+    net.run_for(secs(2));
+    net.stop_apps();
+    assert_eq!(net.apps[voice].down.sent, net.apps[voice].down.received);
+    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_unwatched()));
+    // An order outlives the interface.
+    switch(&mut net, host, &name, true);
+    net.link(host, &name).present = false;
+    net.announce(host);
+    net.link(host, &name).present = true;
+    net.announce(host);
+    net.run_for(secs(2));
+    let machine = &net.hosts[host].machine;
+    assert!(machine.paths().all(|(_, path)| path.is_unwatched() == (path.name() != name)));
+}
+
+#[test]
+fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
+    let source = Source::Readings;
+    let mut net = Net::with_anchor(3, AnchorConfig { source, ..anchor_config() });
+    let host = net.add_host("alice", HostConfig { source, ..host_config(3, 60) });
+    net.add_link(host, "wifi", ms(10));
+    net.add_link(host, "lte", ms(30));
+    net.announce(host);
+    net.run_for(secs(2));
+    let before = net.quiet;
+    net.run_for(secs(10));
+    // Two paths, each end hears one probe in a period.
+    let all = 10_000 / 60 * 4;
+    assert!(net.quiet - before >= all - 8, "{} of {all}", net.quiet - before);
+    for (_, path) in net.hosts[host].machine.paths() {
+        let estimates = path.client().unwrap().estimates();
+        assert!(path.is_up() && estimates.received > 150, "{estimates:?}");
+    }
+}
+
+#[test]
+fn paths_of_one_period_send_their_requests_at_the_same_instants() {
+    let mut host = HostTicks::default();
+    let (mut net, at) = Net::two_paths(5, host_config(3, 60));
+    let end = net.now + secs(3);
+    while net.now < end {
+        let due = net.hosts[at].machine.deadline().unwrap().0;
+        net.run_until(due - Span(1));
+        let machine = &mut net.hosts[at].machine;
+        machine.handle(due, HostInput::Tick);
+        let mut requests = 0;
+        let mut orders = Vec::new();
+        while let Some(output) = machine.poll() {
+            requests += u32::from(matches!(output, HostOutput::SendProbe(_)));
+            orders.push(output);
+        }
+        net.carry_out(at, due, orders);
+        host.ticks += u32::from(requests > 0);
+        host.requests += requests;
+    }
+    assert_eq!(host.requests, host.ticks * 2, "{host:?}");
+    assert!(host.ticks >= 49, "{host:?}");
+}
+
+#[derive(Debug, Default)]
+struct HostTicks {
+    ticks: u32,
+    requests: u32,
+}
+
+/// Requests with a false source: how many unsolicited responses go there in 40 s, when the requests end.
+fn unsolicited_to(false_source: bool) -> usize {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    for name in ["wifi", "lte"] {
+        net.set_alive(host, name, Way::Up, false);
+    }
+    let (slot, _) = net.anchor.paths().find(|(_, path)| path.name == "wifi").unwrap();
+    let victim = if false_source { "192.0.2.200:5005" } else { "198.51.0.1:5005" };
+    for seq in 1_000..1_010 {
+        let now = net.now;
+        // What was echoed on the way over the true source.
+        let known = (now - secs(1)).micros32();
+        let probe =
+            Probe { seq, t_sc: now.micros32(), t_ss: known, t_ka_ms: 60, ..Probe::default() };
+        let arrival =
+            Arrival { probe, at: now, received: seq, sent_at: None, uncertainty: Span::ZERO };
+        let (kind, remote) = (ProbeKind::Request, victim.parse().unwrap());
+        net.anchor.handle(
+            now,
+            AnchorInput::Probe(ProbeIn { slot, kind, k: 3, remote, report: false, arrival }),
+        );
+        while net.anchor.poll().is_some() {}
+        net.now = now + ms(60);
+    }
+    let mut unsolicited = 0;
+    let end = net.now + secs(40);
+    while let Some((at, _)) = net.anchor.deadline().filter(|(at, _)| *at < end) {
+        net.now = net.now.max(at);
+        net.anchor.handle(net.now, AnchorInput::Tick);
+        while let Some(output) = net.anchor.poll() {
+            let goes = |order: &segue_tunnel::ProbeOut| order.slot == slot;
+            unsolicited +=
+                usize::from(matches!(&output, AnchorOutput::SendProbe(order) if goes(order)));
+        }
+    }
+    unsolicited
+}
+
+#[test]
+fn a_false_source_gets_no_responses_that_no_request_asked_for() {
+    assert_eq!(unsolicited_to(true), 0);
+    assert!(unsolicited_to(false) > 100, "a source that has shown that it receives gets them");
+}
