@@ -10,6 +10,8 @@ mod batch;
 mod convert;
 mod device;
 mod features;
+#[cfg(test)]
+mod leave;
 mod load;
 mod locals;
 #[cfg(test)]
@@ -108,6 +110,7 @@ impl Default for EbpfOptions {
 struct Interface {
     xdp: Option<Attached>,
     _tc: Attached,
+    _leave: Attached,
 }
 
 struct Programs {
@@ -115,6 +118,8 @@ struct Programs {
     ingress: OwnedFd,
     /// Ingress of interfaces without frame header.
     bare: OwnedFd,
+    /// Egress of access interfaces.
+    leave: OwnedFd,
     xdp: OwnedFd,
     /// Of the programs that ingress hands to; the kernel empties it when nobody holds it.
     _reflectors: MapHandle,
@@ -335,6 +340,8 @@ impl Datapath for Ebpf {
         let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
             .outlive()
             .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
+        let leave = self.programs.leave.as_fd();
+        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
         let wanted = match self.options.xdp {
             Xdp::Auto => device.ethernet && !device.veth,
             Xdp::On => device.ethernet,
@@ -347,7 +354,7 @@ impl Datapath for Ebpf {
         } else {
             None
         };
-        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc });
+        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc, _leave: leave });
         Ok(())
     }
 

@@ -99,8 +99,10 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	header.cookie = path->tx_cookie;
 	if (path->flags & PATH_RIDES && !skb->gso_size)
 		result = ride(skb, slot, &to, header.flags, inner.tos);
-	if (!result)
+	if (!result) {
 		amount.packets = 0; /* counted with the probe */
+		mark_probe(skb, slot, sizeof(struct probe_packet) + len);
+	}
 	if (result == NO_RIDE)
 		result = to.family == 4 ? encapsulate_v4(skb, &to, &header, inner.tos)
 					: encapsulate_v6(skb, &to, &header, inner.tos);
@@ -263,6 +265,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	failed = to.family == 4 ? probe_v4(skb, &to, &packet) : probe_v6(skb, &to, &packet);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
+	mark_probe(skb, order.slot, sizeof(packet));
 	skb->mark = mark;
 	return send_to(order.slot, to.ifindex);
 }

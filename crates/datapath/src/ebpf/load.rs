@@ -43,6 +43,7 @@ pub(super) fn load(
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
         ingress: fd(&skel.progs.segue_ingress)?,
+        leave: fd(&skel.progs.segue_leave)?,
         bare: fd(&skel.progs.segue_bare)?,
         xdp: fd(&skel.progs.segue_xdp)?,
         _reflectors: kept(&skel.maps.segue_reflectors)?,
