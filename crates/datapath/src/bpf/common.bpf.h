@@ -46,6 +46,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon reads it without calls */
 	__type(key, __u32);
 	__type(value, struct path_state);
 } segue_state SEC(".maps");

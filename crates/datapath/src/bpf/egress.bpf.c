@@ -145,6 +145,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	if (number_request(packet, path, state, host, now_ns))
 		packet->header.flags = FLAG_REPORT;
 	host->grid_ns = now_ns;
+	host->watch_ns = 0;
 	return 0;
 }
 

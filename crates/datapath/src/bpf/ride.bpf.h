@@ -4,6 +4,7 @@
 #define SEGUE_RIDE_H
 
 #include "held.bpf.h"
+#include "watch.bpf.h"
 
 #define NO_RIDE 2
 #define RIDE_FLAGS                                                                                 \
@@ -64,7 +65,8 @@ static __always_inline void finish_response(struct probe_packet *packet,
 
 /* Whether a request is to go with a packet that leaves now. Of two packets on two processors one wins:
  * a step of the grid has one ride. */
-static __always_inline int claim_request(const struct path_config *path, struct host_state *host,
+static __always_inline int claim_request(__u32 slot, const struct path_config *path,
+					 const struct path_state *state, struct host_state *host,
 					 __u64 now_ns)
 {
 	__u64 t_ka_ns = path->t_ka_us * 1000ULL, grid = host->grid_ns, rode = host->rode_ns, step;
@@ -72,7 +74,10 @@ static __always_inline int claim_request(const struct path_config *path, struct 
 	if (!grid || !t_ka_ns || now_ns < grid)
 		return 0;
 	step = now_ns - (now_ns - grid) % t_ka_ns;
-	return rode < step && __sync_val_compare_and_swap(&host->rode_ns, rode, now_ns) == rode;
+	if (rode >= step || __sync_val_compare_and_swap(&host->rode_ns, rode, now_ns) != rode)
+		return 0;
+	watch_rides(slot, path, state, host, step, now_ns);
+	return 1;
 }
 
 static __always_inline void begin_ride(struct probe_packet *packet, const struct path_config *path,
@@ -162,7 +167,7 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 			return NO_RIDE;
 	} else {
 		host = host_of(slot);
-		if (!host || !claim_request(path, host, now_ns))
+		if (!host || !claim_request(slot, path, state, host, now_ns))
 			return NO_RIDE;
 	}
 	if (make_room(skb, to->family)) {

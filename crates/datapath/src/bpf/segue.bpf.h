@@ -86,6 +86,7 @@ enum probe_kind {
 	KIND_REQUEST = 0,
 	KIND_RESPONSE = 1,
 	KIND_UNSOLICITED = 2,
+	KIND_RIDES_OVER = 3, /* of an event: no probe, but requests have ceased to ride */
 };
 
 /* A probe as the daemon orders it: a packet on the TUN device with MARK_PROBE. As long as a probe
@@ -261,6 +262,7 @@ struct host_state {
 	__u64 unsolicited; /* the newest unsolicited response, as `newest` */
 	__u64 grid_ns;     /* when the last request left alone: steps of T_KA begin here */
 	__u64 rode_ns;     /* when one rode last */
+	__u64 watch_ns;    /* when the daemon is told unless another rides; 0 while nothing is watched */
 	__u32 sent_seq;    /* number of the last request */
 	__u32 sent;        /* requests that left, rides included */
 	__u32 rode;        /* how many of them on data */
@@ -342,7 +344,7 @@ _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
-_Static_assert(sizeof(struct host_state) == 88, "a host's state");
+_Static_assert(sizeof(struct host_state) == 96, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
 _Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");

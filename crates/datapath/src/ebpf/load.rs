@@ -11,6 +11,7 @@ use segue_linux::clock::realtime_ns;
 use super::batch::{Batch, ORDERS_MAX};
 use super::skel::{OpenSegueSkel, SegueSkelBuilder};
 use super::stamp::StampMaps;
+use super::states::States;
 use super::tables::{Tables, kernel};
 use super::{Programs, StampOptions};
 use crate::{DatapathError, Role, Setup};
@@ -47,6 +48,7 @@ pub(super) fn load(
         bare: fd(&skel.progs.segue_bare)?,
         xdp: fd(&skel.progs.segue_xdp)?,
         _reflectors: kept(&skel.maps.segue_reflectors)?,
+        _watches: kept(&skel.maps.segue_watches)?,
         stamp: StampMaps {
             clocks: kept(&skel.maps.stamp_clocks)?,
             counts: kept(&skel.maps.stamp_counts)?,
@@ -55,9 +57,13 @@ pub(super) fn load(
     let maps = &skel.maps;
     let send = fd(&skel.progs.segue_send)?;
     let batch = Batch::new(send, &kept(&maps.segue_orders)?, kept(&maps.segue_batch)?)?;
+    let state = kept(&maps.segue_state)?;
+    let states = States::map(&state)
+        .map_err(|source| DatapathError::Kernel { what: "share the paths' state", source })?;
     let tables = Tables {
         paths: kept(&maps.segue_paths)?,
-        state: kept(&maps.segue_state)?,
+        state,
+        states,
         host: kept(&maps.segue_host)?,
         routes: kept(&maps.segue_routes)?,
         scales: kept(&maps.segue_scales)?,
@@ -109,6 +115,7 @@ fn size_tables(
     let at_host = if setup.role == Role::Host { setup.max_paths.max(1) } else { 1 };
     sized(open.maps.segue_host.set_max_entries(at_host))?;
     sized(open.maps.segue_routes.set_max_entries(at_host))?;
+    sized(open.maps.segue_watches.set_max_entries(at_host))?;
     sized(open.maps.segue_orders.set_max_entries(at_host.min(ORDERS_MAX)))?;
     // What only an anchor needs: responses that wait for a ride. When there is no room, one goes at once.
     let at_anchor = if setup.role == Role::Anchor { setup.max_paths / HELD_SHARE + 1 } else { 1 };

@@ -53,6 +53,7 @@ pub(super) fn read(
         received: state.received,
         last_received,
         last_heard: host.and_then(|host| instant(host.heard_ns)),
+        watched: host.and_then(|host| instant(host.watch_ns)),
         run: field(RUN_SHIFT, RUN_MAX) as u8,
         k: field(K_SHIFT, 0xff) as u8,
         t_ka: (t_ka_ms > 0).then(|| Span::from_millis(t_ka_ms)),

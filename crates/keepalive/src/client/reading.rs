@@ -25,6 +25,15 @@ impl Taken {
 
 impl Client {
     pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+        let carried = self.carried.take().is_some();
+        self.take(now, reading);
+        self.carry(now, reading);
+        if carried && !self.is_carried() {
+            self.wake(now, reading.watched);
+        }
+    }
+
+    fn take(&mut self, now: Time, reading: &Reading) {
         let rode = reading.rode.wrapping_sub(self.taken.rode);
         self.taken.rode = reading.rode;
         if let Some(last_sent) = reading.last_sent {
