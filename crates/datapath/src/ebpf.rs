@@ -61,7 +61,7 @@ use self::reader::{Shore, outer_ethertype};
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 use self::stamp::StampMaps;
-pub use self::stamp::{StampAnswers, StampOptions};
+pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
@@ -610,6 +610,10 @@ impl Datapath for Ebpf {
             }
         }
         drops
+    }
+
+    fn stamp_limited(&self) -> u64 {
+        self.programs.stamp.count().limited
     }
 
     fn heartbeat(&mut self) {

@@ -95,6 +95,8 @@ fn set_constants(
             rodata.stamp_port = stamp.port.to_be();
             rodata.stamp_stateful = u8::from(stamp.stateful);
             rodata.stamp_rate = stamp.rate;
+            rodata.stamp_source_rate = stamp.source_rate;
+            rodata.stamp_class = stamp.class();
         }
         // Only has to differ from what other programs leave in the metadata, and be non-zero.
         rodata.meta_magic = (realtime_ns() as u32 ^ std::process::id().rotate_left(16)) | 1;
@@ -126,6 +128,7 @@ fn size_tables(
     sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
     if stamp.is_none() {
         sized(open.maps.stamp_sessions.set_max_entries(1))?;
+        sized(open.maps.stamp_sources.set_max_entries(1))?;
     }
     Ok(())
 }
