@@ -17,12 +17,14 @@ mod locals;
 #[cfg(test)]
 mod many;
 mod neighbour;
+mod options;
 #[cfg(test)]
 mod packets;
 mod reader;
 mod reading;
 #[cfg(test)]
 mod reflect;
+mod send;
 mod skel;
 mod stamp;
 mod states;
@@ -49,15 +51,16 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::batch::{Batch, Hop, ORDERS_MIN};
+use self::batch::{Batch, Hop};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
-    kernel_order, kernel_path, kernel_route, kernel_scale, kernel_sweep,
+    kernel_path, kernel_route, kernel_scale, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
 use self::locals::Watch;
-use self::reader::{Shore, outer_ethertype};
+pub use self::options::{EbpfOptions, Xdp};
+use self::reader::Shore;
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 use self::stamp::StampMaps;
@@ -66,7 +69,7 @@ use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeOrder, Role, Setup, Via,
 };
 
 const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
@@ -74,37 +77,6 @@ const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
 /// `SCALES_MAX` of segue.bpf.h.
 const SCALES_MAX: usize = 16;
-
-/// Where XDP decapsulates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Xdp {
-    /// On drivers that have it natively, but not on virtual Ethernet pairs: those carry super-packets
-    /// whole, which an XDP program at the receiving end stops.
-    #[default]
-    Auto,
-    /// On every driver that has it natively.
-    On,
-    /// Nowhere.
-    Off,
-}
-
-/// Choices that seldom need to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EbpfOptions {
-    /// Where XDP decapsulates.
-    pub xdp: Xdp,
-    /// Attach through tcx where the kernel has it (6.6 and later). Without, filters of the clsact
-    /// queueing discipline are used.
-    pub tcx: bool,
-    /// Answer STAMP too, on the attached interfaces.
-    pub stamp: Option<StampOptions>,
-}
-
-impl Default for EbpfOptions {
-    fn default() -> EbpfOptions {
-        EbpfOptions { xdp: Xdp::Auto, tcx: true, stamp: None }
-    }
-}
 
 /// The programs of one access interface. The fields' order is the order of removal: XDP hands
 /// stripped packets to TC, so it must go first.
@@ -242,34 +214,6 @@ impl Ebpf {
         let learned = (learned.local != 0)
             .then(|| SocketAddr::new(unmapped(learned.remote), u16::from_be(learned.remote_port)));
         learned.or(self.paths.get(&slot)?.remote)
-    }
-
-    /// Whether so many orders may be worth a batch.
-    fn can_batch(&self, orders: &[ProbeOrder]) -> bool {
-        self.shore.role == Role::Host && orders.len() >= ORDERS_MIN
-    }
-
-    /// Sends probes through the TUN device's program, each a packet.
-    fn send_alone(&self, orders: &[&ProbeOrder]) {
-        let packets: Vec<_> =
-            orders.iter().map(|o| (kernel_order(o), self.ethertype(o.slot))).collect();
-        self.shore.send_probes(&packets);
-    }
-
-    /// The outer EtherType of a probe on a path, which the packet with its order must have. Only a path
-    /// without an address of its own has to be asked for.
-    fn ethertype(&self, slot: u32) -> u16 {
-        let known = self.paths.get(&slot).and_then(|path| path.remote);
-        let remote = known.or_else(|| self.remote(slot, &self.shore.tables.state(slot)));
-        outer_ethertype(remote.map_or(4, |remote| family(remote.ip()) as u8))
-    }
-
-    /// Requests that ride say of what was heard the same as the one ordered last.
-    fn hear(&mut self, order: &ProbeOrder) {
-        let rides = self.paths.get(&order.slot).map_or(0, |path| path.config.flags) & PATH_RIDES;
-        if rides != 0 && order.kind == ProbeKind::Request {
-            self.set_heard(&[order.slot], order.probe.heard);
-        }
     }
 
     /// The entry of a set of time constants, written if it is new.
@@ -517,45 +461,7 @@ impl Datapath for Ebpf {
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
         orders.iter().try_for_each(|order| self.check_slot(order.slot))?;
-        let mut alone = Vec::new();
-        let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
-        let batches = self.can_batch(orders);
-        for order in orders {
-            let Some(path) = self.paths.get(&order.slot) else {
-                self.shore.count(DropReason::NoRemote, 1);
-                continue;
-            };
-            let hop = path.hop.filter(|_| batches && order.kind == ProbeKind::Request);
-            if path.config.flags & PATH_RIDES != 0 {
-                self.hear(order);
-            }
-            match (hop, together.last_mut()) {
-                (Some(hop), Some((last, orders))) if *last == hop => orders.push(order),
-                (Some(hop), _) => together.push((hop, vec![order])),
-                (None, _) => alone.push(order),
-            }
-        }
-        // Runs of orders over one next hop, those of the same one put together.
-        together.sort_by_key(|(hop, _)| *hop);
-        together.dedup_by(|(hop, later), (kept, orders)| {
-            let same = hop == kept;
-            if same {
-                orders.append(later);
-            }
-            same
-        });
-        for (hop, orders) in together {
-            // The first asks for the neighbour, and keeps it fresh.
-            let ahead = if orders.len() < ORDERS_MIN { orders.len() } else { 1 };
-            let (first, rest) = orders.split_at(ahead);
-            self.send_alone(first);
-            for chunk in rest.chunks(self.batch.room()) {
-                if !self.batch.send(hop, chunk) {
-                    alone.extend(chunk);
-                }
-            }
-        }
-        self.send_alone(&alone);
+        self.send(orders);
         Ok(())
     }
 

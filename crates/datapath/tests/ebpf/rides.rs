@@ -16,9 +16,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use crate::hostile::stranger;
 use crate::raw::{self, Tap};
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{
-    End, Family, KEY, OWNER, Wire, World, anchor_slot, eventually, host_slot, may_run,
-};
+use crate::world::{End, Family, KEY, Wire, World, anchor_slot, eventually, host_slot, may_run};
 
 #[test]
 fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
@@ -286,18 +284,7 @@ fn probing(t_ka: Span) -> Probing {
 }
 
 fn set_anchor(world: &World, t_ka: Span) {
-    let host = world.host_path(0);
-    let config = PathConfig {
-        tx_index: host_slot(0),
-        tx_cookie: host.rx_cookie,
-        rx_cookie: host.tx_cookie,
-        local: None,
-        remote: None,
-        ifindex: 0,
-        owner: OWNER,
-        probing: probing(t_ka),
-        ..host
-    };
+    let config = PathConfig { probing: probing(t_ka), ..world.anchor_path(0) };
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &config).unwrap();
 }
 

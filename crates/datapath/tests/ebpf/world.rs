@@ -198,20 +198,23 @@ impl World {
         }
     }
 
-    pub fn set_paths(&self, path: u32) {
+    /// What fits [`host_path`](World::host_path) at the anchor.
+    pub fn anchor_path(&self, path: u32) -> PathConfig {
         let host = self.host_path(path);
-        let anchor = PathConfig {
+        PathConfig {
             tx_index: host_slot(path),
             tx_cookie: host.rx_cookie,
             rx_cookie: host.tx_cookie,
-            key: KEY,
             local: None,
             remote: None,
             ifindex: 0,
-            gateway: None,
             owner: OWNER,
-            probing: segue_keepalive::Probing::default(),
-        };
+            ..host
+        }
+    }
+
+    pub fn set_paths(&self, path: u32) {
+        let (host, anchor) = (self.host_path(path), self.anchor_path(path));
         for (end, slot, config) in
             [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
         {

@@ -85,12 +85,6 @@ impl Path {
         self.client.as_ref().is_some_and(|client| client.state() == State::Up)
     }
 
-    /// Whether the operator wants it probed.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// No requests are sent on it: it counts as up while its interface is there.
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
