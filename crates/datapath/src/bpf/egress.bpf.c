@@ -155,16 +155,15 @@ static __always_inline int complete_response(struct probe_packet *packet,
 					     const struct path_config *path,
 					     struct path_state *state)
 {
-	__u64 received_ns = order->held_since * 1000ULL, newest = state->newest;
+	__u64 received_ns = order->held_since * 1000ULL;
+	__u32 guard;
 
 	begin_probe(packet, order, path, TYPE_RESPONSE);
 	if (order->swept) {
-		received_ns = state->received_ns;
-		if ((__s64)(bpf_ktime_get_ns() - received_ns) <
-		    (__s64)longest_wait(path, newest) * 1000 || !take_held(state))
-			return -1;
-		read_held(state, newest, packet);
-		if (*(volatile __u64 *)&state->newest != newest)
+		guard = read_held(state, packet, &received_ns);
+		if (!guard || (__s64)(bpf_ktime_get_ns() - received_ns) <
+				      (__s64)longest_wait(path, state->newest) * 1000 ||
+		    !take_read(state, guard))
 			return -1;
 	}
 	finish_response(packet, path, state, received_ns);

@@ -1,6 +1,7 @@
 //! What a client takes over from a datapath that rides or measures.
 
 use segue_clock::Time;
+use segue_wire::Mode;
 
 use super::Client;
 use crate::config::Source;
@@ -48,10 +49,11 @@ impl Client {
         let received = grown(&mut self.taken.received, reading.received);
         self.seq = reading.sent;
         self.bursts.on_counts(sent, received, self.longest_burst());
-        // The round-trip loss is evaluated here.
         let rtl = core::mem::take(&mut self.measure.estimates.rtl);
         self.measure.take_over(&reading.estimates, sent, received);
-        self.measure.estimates.rtl = rtl;
+        if !self.is_told_rtl() {
+            self.measure.estimates.rtl = rtl;
+        }
         let heard = reading.last_heard.max(reading.last_received);
         if let Some(at) = heard.filter(|at| *at > self.last_heard) {
             self.on_heard(now, at);
@@ -63,6 +65,11 @@ impl Client {
         self.sample_reading(at.min(now), reading);
     }
 
+    /// Whether the datapath evaluates the round-trip loss, which it reports. Elsewhere it is evaluated here.
+    fn is_told_rtl(&self) -> bool {
+        matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss)
+    }
+
     fn sample_reading(&mut self, at: Time, reading: &Reading) {
         let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
         let sample = Sample {
@@ -71,12 +78,9 @@ impl Client {
             rtt: reading.estimates.rtt_last,
             owl_up: None,
             owl_down: None,
-            rtl: self.measure.rtl(scale, at),
+            rtl: if self.is_told_rtl() { None } else { self.measure.rtl(scale, at) },
             uncertainty: reading.estimates.uncertainty,
         };
-        if sample.rtl.is_some() {
-            self.unreported = sample.rtl;
-        }
         if !sample.is_empty() {
             self.outputs.push_back(ClientOutput::Sample(sample));
         }
