@@ -5,9 +5,9 @@ mod common;
 
 use common::{Dir, Log, World, at_ms, ms};
 use segue_clock::{Rng, Span, Time};
-use segue_keepalive::adapt::{Binding, Cause, GivenUp};
+use segue_keepalive::adapt::{Binding, Cause, GivenUp, Look};
 use segue_keepalive::planner::{Responsiveness, T_KA_MIN, Targets};
-use segue_keepalive::{Adaptive, Aims, Config, Estimates, State, evaluate, plan};
+use segue_keepalive::{Adaptive, Aims, Config, Counted, Estimates, State, evaluate, plan};
 
 /// A change of settings: when, why, K and T_KA in seconds.
 type Change = (Time, Cause, u8, f64);
@@ -37,7 +37,9 @@ impl Scene {
             let up = client.state() == State::Up;
             let now = self.world.now;
             let (e, burst) = (client.estimates().clone(), client.burst());
-            let Some(why) = self.adaptive.update(now, &e, burst, active, up) else { continue };
+            let round_trips = client.round_trips();
+            let look = Look { estimates: &e, round_trips, burst, active, is_up: up, rides: false };
+            let Some(why) = self.adaptive.update(now, look) else { continue };
             assert!(!why.to_string().is_empty());
             self.changes.push((now, why.cause, why.plan.k, why.plan.t_ka));
             let config = Config { up_after: 1, ..Config::from_plan(&why.plan) };
@@ -66,7 +68,9 @@ fn targets(p: f64, responsiveness: f64, fp_interval: f64) -> Targets {
         rtt_max: None,
         loss_up: p,
         loss_down: p,
+        loss: None,
         burst: None,
+        rides: false,
         responsiveness: Responsiveness::Avg(responsiveness),
         fp_interval,
         t_ka_min: T_KA_MIN,
@@ -169,7 +173,10 @@ fn settled(aims: Aims, p: f64, rtt: f64, burst: Option<f64>) -> Adaptive {
             counted.sent = second * 10_000;
             counted.received = counted.sent - (counted.sent as f64 * p) as u64;
         }
-        adaptive.update(at_ms(second * 1_000), &e, burst, true, true);
+        let round_trips = Counted::default();
+        let look =
+            Look { estimates: &e, round_trips, burst, active: true, is_up: true, rides: false };
+        adaptive.update(at_ms(second * 1_000), look);
     }
     adaptive
 }
