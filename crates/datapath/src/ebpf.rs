@@ -10,6 +10,8 @@ mod batch;
 mod convert;
 mod device;
 mod features;
+#[cfg(test)]
+mod leave;
 mod load;
 mod locals;
 #[cfg(test)]
@@ -25,6 +27,7 @@ mod reflect;
 mod send;
 mod skel;
 mod stamp;
+mod states;
 mod tables;
 #[cfg(test)]
 mod trace;
@@ -61,7 +64,7 @@ use self::reader::Shore;
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 use self::stamp::StampMaps;
-pub use self::stamp::{StampAnswers, StampOptions};
+pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
@@ -80,6 +83,7 @@ const SCALES_MAX: usize = 16;
 struct Interface {
     xdp: Option<Attached>,
     _tc: Attached,
+    _leave: Attached,
 }
 
 struct Programs {
@@ -87,9 +91,13 @@ struct Programs {
     ingress: OwnedFd,
     /// Ingress of interfaces without frame header.
     bare: OwnedFd,
+    /// Egress of access interfaces.
+    leave: OwnedFd,
     xdp: OwnedFd,
     /// Of the programs that ingress hands to; the kernel empties it when nobody holds it.
     _reflectors: MapHandle,
+    /// Timers that watch rides; the kernel ends them when nobody holds it.
+    _watches: MapHandle,
     stamp: StampMaps,
 }
 
@@ -118,6 +126,8 @@ pub struct Ebpf {
     max_paths: u32,
     options: EbpfOptions,
     batch: Batch,
+    /// How many paths with rides have which T_KA in microseconds.
+    riding: BTreeMap<u32, u32>,
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
@@ -182,6 +192,7 @@ impl Ebpf {
             max_paths: setup.max_paths,
             options,
             batch,
+            riding: BTreeMap::new(),
             held: Waiting::default(),
             shore,
             stop: Some(stop),
@@ -224,6 +235,22 @@ impl Ebpf {
             None => self.scales.push(taus),
         }
         Ok(entry as u8)
+    }
+
+    /// Keeps count of the periods of paths with rides: `old` gives way to `new`.
+    fn count_riding(&mut self, old: Option<&path_config>, new: Option<&path_config>) {
+        let rides = |path: &&path_config| path.flags & PATH_RIDES != 0;
+        if let Some(path) = old.filter(rides)
+            && let Some(count) = self.riding.get_mut(&path.t_ka_us)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.riding.remove(&path.t_ka_us);
+            }
+        }
+        if let Some(path) = new.filter(rides) {
+            *self.riding.entry(path.t_ka_us).or_default() += 1;
+        }
     }
 
     /// Begins a path: off first, so that nothing counts while the counters are cleared.
@@ -279,6 +306,8 @@ impl Datapath for Ebpf {
         let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
             .outlive()
             .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
+        let leave = self.programs.leave.as_fd();
+        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
         let wanted = match self.options.xdp {
             Xdp::Auto => device.ethernet && !device.veth,
             Xdp::On => device.ethernet,
@@ -291,7 +320,7 @@ impl Datapath for Ebpf {
         } else {
             None
         };
-        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc });
+        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc, _leave: leave });
         Ok(())
     }
 
@@ -339,12 +368,15 @@ impl Datapath for Ebpf {
             next: config.gateway.unwrap_or(remote.ip()),
             v6: family(remote.ip()) == 6,
         });
-        self.paths.insert(slot, Path { config: path, remote, hop, taus, mode, totals });
+        let path = Path { config: path, remote, hop, taus, mode, totals };
+        let (new, old) = (path.config, self.paths.insert(slot, path));
+        self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
     }
 
     fn remove_path(&mut self, slot: u32) {
-        if self.paths.remove(&slot).is_some() {
+        if let Some(path) = self.paths.remove(&slot) {
+            self.count_riding(Some(&path.config), None);
             let cleared = self.shore.tables.set_path(slot, &path_config::default());
             if let Err(error) = cleared {
                 tracing::warn!(slot, %error, "a path could not be taken down");
@@ -434,8 +466,6 @@ impl Datapath for Ebpf {
     }
 
     fn sweep(&mut self, now: Time) -> Option<Time> {
-        let rides = |path: &&Path| path.config.flags & PATH_RIDES != 0;
-        let shortest = self.paths.values().filter(rides).map(|path| path.config.t_ka_us).min();
         if self.shore.role == Role::Host {
             return None;
         }
@@ -453,7 +483,8 @@ impl Datapath for Ebpf {
         self.shore.send_probes(&orders);
         // One that is held from now on waits for the shortest period at least.
         let next = self.held.next();
-        let soonest = shortest.map(|us| now + Span::from_micros(us.into()));
+        let shortest = self.riding.first_key_value();
+        let soonest = shortest.map(|(us, _)| now + Span::from_micros(u64::from(*us)));
         next.into_iter().chain(soonest).min()
     }
 
@@ -485,6 +516,10 @@ impl Datapath for Ebpf {
             }
         }
         drops
+    }
+
+    fn stamp_limited(&self) -> u64 {
+        self.programs.stamp.count().limited
     }
 
     fn heartbeat(&mut self) {

@@ -64,6 +64,8 @@ pub struct End {
     pub datapath: Arc<Mutex<Ebpf>>,
     pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
     pub misses: Arc<AtomicUsize>,
+    /// On which paths requests had ceased to ride, as told.
+    pub rides_over: Arc<Mutex<Vec<u32>>>,
     pub bind_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
     daemon: Option<JoinHandle<()>>,
@@ -273,6 +275,7 @@ impl End {
             datapath: Arc::new(Mutex::new(datapath)),
             probes: Arc::default(),
             misses: Arc::default(),
+            rides_over: Arc::default(),
             bind_to: Arc::new(AtomicU32::new(slot)),
             stop: Arc::default(),
             daemon: None,
@@ -284,7 +287,7 @@ impl End {
     fn daemon(&self, events: Receiver<Event>) -> JoinHandle<()> {
         let (datapath, probes) = (Arc::clone(&self.datapath), Arc::clone(&self.probes));
         let (misses, bind_to) = (Arc::clone(&self.misses), Arc::clone(&self.bind_to));
-        let stop = Arc::clone(&self.stop);
+        let (stop, rides_over) = (Arc::clone(&self.stop), Arc::clone(&self.rides_over));
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 match events.recv_timeout(Duration::from_millis(100)) {
@@ -298,6 +301,7 @@ impl End {
                         }
                     }
                     Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
+                    Ok(Event::RidesOver(slot)) => rides_over.lock().unwrap().push(slot),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

@@ -97,6 +97,10 @@ impl Path {
         self.client.as_ref().is_some_and(|client| client.state() == State::Down)
     }
 
+    pub(super) fn is_carried(&self) -> bool {
+        self.client.as_ref().is_some_and(Client::is_carried)
+    }
+
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
         let client = self.client.as_ref().and_then(Client::deadline);
         let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
