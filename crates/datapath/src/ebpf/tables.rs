@@ -36,6 +36,8 @@ pub(super) struct Tables {
     pub(super) locals: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) numbers: Mutex<Numbers>,
+    /// Held while the addresses are read and written, so that what was read earlier is not written later.
+    pub(super) refreshing: Mutex<()>,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
     pub(super) events: MapHandle,
