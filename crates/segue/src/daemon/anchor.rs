@@ -151,12 +151,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             _ = interrupt.recv() => break,
+            // First, since a machine that always has something due must not look dead.
+            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
             () = super::until(deadline) => daemon.on_deadline(),
             event = daemon.packets.next() => daemon.on_packet_event(event),
             Some(event) = signalled.recv() => daemon.on_signal_event(event),
             Some((request, back)) = asked.recv() => daemon.on_request(&request, back),
             changed = monitor.changed() => daemon.on_interfaces(&changed?),
-            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
         }
     }
     daemon.signal.close().await;
@@ -229,7 +230,10 @@ impl Daemon {
 
     /// Gives the machine what the datapath has measured on these paths.
     fn read(&mut self, slots: &[u32]) {
-        for slot in slots {
+        for (n, slot) in slots.iter().enumerate() {
+            if n % packets::PASS == packets::PASS - 1 {
+                self.datapath.heartbeat();
+            }
             if let Some(reading) = self.datapath.reading(*slot) {
                 self.handle(AnchorInput::Reading(*slot, reading));
             }

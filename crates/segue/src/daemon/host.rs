@@ -121,12 +121,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             _ = interrupt.recv() => break,
+            // First, since a machine that always has something due must not look dead.
+            _ = heartbeat.tick() => daemon.on_heartbeat()?,
             () = super::until(deadline) => daemon.on_deadline()?,
             event = daemon.packets.next() => daemon.on_packet_event(event)?,
             Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
             Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
             changed = monitor.changed() => daemon.on_interfaces(&changed?)?,
-            _ = heartbeat.tick() => daemon.on_heartbeat()?,
             _ = sweep.tick() => daemon.sweep()?,
         }
     }

@@ -42,6 +42,9 @@ const MISSES: usize = 4_096;
 /// Paths whose rides are over that wait for the daemon; more are dropped. A path is told of at most once
 /// in two periods.
 const RIDES: usize = 1_024;
+/// Paths that are looked at before the datapath is told again that the daemon lives: with very many the
+/// looks take long on a busy machine.
+pub const PASS: usize = 1_024;
 /// Most probes of one path that are taken in a [`WINDOW`]: twice what the shortest period of
 /// requests, 5 ms, makes.
 const SHARE: u32 = 40;
