@@ -118,8 +118,8 @@ fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
 /// Sessions that are forged have indices up to this; a client's is random.
 const FORGED: u32 = 4;
 
-/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but another
-/// port), and does not look at answers.
+/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but other
+/// ports), and does not look at answers.
 struct Forger {
     over: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
@@ -132,7 +132,7 @@ impl Forger {
         let (ended, count) = (Arc::clone(&over), Arc::clone(&sent));
         let to = to.map(|address| address.parse::<SocketAddr>().unwrap());
         let thread = std::thread::spawn(move || {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
             for seq in 1.. {
                 for (to, index) in to.iter().flat_map(|to| (1..=FORGED).map(move |n| (to, n))) {
                     let cookie = if index % 2 == 0 { u64::MAX } else { 0 };
@@ -140,6 +140,7 @@ impl Forger {
                     let header = Header { packet_type, flags: 0, k: 3, index, cookie };
                     let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
                     // Nobody listens there yet, or no more: as good.
+                    let socket = &sockets[usize::from(index > FORGED / 2)];
                     let _ = socket.send_to(&probe.seal(&header, &ProbeKey::default()), to);
                     count.fetch_add(1, Ordering::Relaxed);
                 }

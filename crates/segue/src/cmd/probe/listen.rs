@@ -4,7 +4,7 @@
 //! request is answered to where it came from, with a packet of its own length, so that the listener
 //! amplifies nothing; everything else is counted by reason and leaves no trace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -374,16 +374,16 @@ impl Listener {
 
     /// Adds to the metrics what it measures; their number has these labels.
     pub fn measured(&self, page: &mut Page, labels: &[Label]) {
-        let mut named = BTreeSet::new();
-        let mut views = Vec::new();
-        for ((index, _), session) in self.clients.iter().take(METRICS_MAX) {
-            let (target, session_name) = (shown(session.remote), format!("{index:08x}"));
-            // A client that chose an index twice must not make the whole page worthless.
-            if named.insert((target.clone(), *index)) {
-                let labels = vec![("target", target), ("session", session_name)];
-                views.push(session.view(labels, &self.config));
-            }
-        }
+        let clients = self.clients.iter().take(METRICS_MAX);
+        let views: Vec<_> = clients
+            .map(|((index, _), session)| {
+                let target = shown(session.remote);
+                session.view(
+                    vec![("target", target), ("session", format!("{index:08x}"))],
+                    &self.config,
+                )
+            })
+            .collect();
         page.paths(&views);
         page.add(&names::SESSIONS, labels, &[], self.clients.len() as f64);
     }

@@ -81,7 +81,9 @@ struct Peer {
     session: Option<(Key, Session)>,
     /// The one heard last is the last.
     candidates: VecDeque<Candidate>,
-    /// Where requests came from that may be forged; tried in turn with the target's address.
+    /// The address given, or a later one at which the peer has shown that it receives.
+    proven: SocketAddr,
+    /// Where a request came from that may be forged; tried in turn with the other.
     hint: Option<SocketAddr>,
     role: Role,
     config: Config,
@@ -139,6 +141,7 @@ pub fn run(
         target: Target::over(socket, name, address, key, &options.config, options.marks)?,
         session: None,
         candidates: VecDeque::new(),
+        proven: address,
         hint: None,
         role: Role::Asking,
         config: options.config,
@@ -197,8 +200,9 @@ impl Peer {
             _ if self.target.deadline().is_some_and(|at| at <= now) => {
                 let sent = self.target.sent;
                 news.extend(self.target.tick(now));
-                if let Some(hint) = self.hint.as_mut().filter(|_| self.target.sent != sent) {
-                    std::mem::swap(hint, &mut self.target.address);
+                if let Some(hint) = self.hint.filter(|_| self.target.sent != sent) {
+                    let turn = self.target.address == self.proven;
+                    self.target.address = if turn { hint } else { self.proven };
                 }
             }
             _ => {}
@@ -219,8 +223,7 @@ impl Peer {
         // It knows the cookie, so it got the request.
         if taken.is_ok() && self.role == Role::Asking {
             self.role = Role::Client;
-            self.target.address = datagram.source;
-            self.hint = None;
+            self.prove(datagram.source);
         }
         Ok(taken.map(|()| self.target.news()))
     }
@@ -240,7 +243,7 @@ impl Peer {
             return Ok(Err(DropReason::Replay.name()));
         }
         // Without a key anybody could send a valid request.
-        if !self.keyed && datagram.source.ip() != self.target.address.ip() {
+        if !self.keyed && datagram.source.ip() != self.proven.ip() {
             return Ok(Err(super::guard::NOT_ALLOWED));
         }
         let known = self.session.as_ref().is_some_and(|(served, _)| *served == key);
@@ -251,8 +254,9 @@ impl Peer {
                 return Ok(Err(DropReason::UnknownIndex.name()));
             }
             if order(self.target.key()) < order(key) {
-                let elsewhere = datagram.source != self.target.address;
-                self.hint = Some(datagram.source).filter(|_| elsewhere).or(self.hint);
+                if self.role == Role::Asking && datagram.source != self.proven {
+                    self.hint = Some(datagram.source);
+                }
                 return Ok(Ok(Vec::new()));
             }
             return self.on_candidate(key, datagram, (&header, &probe));
@@ -262,11 +266,13 @@ impl Peer {
             session.on_repeated(datagram, &header, &probe);
             return Ok(Err(DropReason::Replay.name()));
         }
+        let request = (&header, &probe);
+        let answered =
+            session.on_request(&mut self.target.end, datagram, request, self.echo_dscp)?;
         self.role = Role::Server;
         self.target.end();
-        self.target.address = datagram.source;
-        let request = (&header, &probe);
-        session.on_request(&mut self.target.end, datagram, request, self.echo_dscp).map(Ok)
+        self.prove(datagram.source);
+        Ok(Ok(answered))
     }
 
     /// A request of a session that may become the client's. It does when it repeats the stamp of one of
@@ -298,8 +304,7 @@ impl Peer {
         if echoes {
             self.role = Role::Server;
             self.target.end();
-            self.target.address = datagram.source;
-            self.hint = None;
+            self.prove(datagram.source);
             self.session = Some((key, candidate.session));
             self.candidates.clear();
             return Ok(Ok(news));
@@ -313,6 +318,13 @@ impl Peer {
         }
         self.candidates.push_back(candidate);
         Ok(if new { Ok(Vec::new()) } else { Err(DropReason::Replay.name()) })
+    }
+
+    /// The peer receives at this address.
+    fn prove(&mut self, address: SocketAddr) {
+        self.proven = address;
+        self.target.address = address;
+        self.hint = None;
     }
 
     /// Whether probes come in the present roles.
