@@ -5,9 +5,11 @@ use alloc::collections::VecDeque;
 use segue_clock::{Machine, Span, Time};
 use segue_wire::{Mode, Probe, Report};
 
+mod carried;
 mod reading;
 mod schedule;
 
+pub use self::carried::LOOK;
 use self::reading::Taken;
 pub(crate) use self::reading::grown;
 use self::schedule::Schedule;
@@ -43,6 +45,12 @@ use crate::{
 /// sufficient as well, since the distance of two answers varies by up to 3·T_KA: K + 3 are. Detection
 /// takes at most [`Config::t_r_max`].
 ///
+/// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride,
+/// the client needs no tick at the ends of periods if the datapath calls the driver as soon as that changes,
+/// nor for its time-outs: those are judged with the reading that follows the call. It asks for a reading
+/// [`LOOK`] after the last, for its estimates and in case a call was lost, and at once after a response that
+/// is given.
+///
 /// **Readings** ([`Source::Readings`]). Counts, estimates and the times of the last probes are the
 /// datapath's then; a response that is given as well counts for liveness only.
 ///
@@ -73,6 +81,8 @@ pub struct Client {
     /// When this client began: answers to requests from before it are not its own.
     epoch: Time,
     schedule: Schedule,
+    /// While rides carry the requests and the datapath watches them: when to look nevertheless.
+    carried: Option<Time>,
     /// Number of the last request.
     seq: u32,
     /// What the round-trip time-out counts from.
@@ -173,6 +183,7 @@ impl Client {
             heard: false,
             epoch: now,
             schedule: Schedule::new(now, jitter_seed),
+            carried: None,
             seq: 0,
             alive: now,
             last_heard: now,
@@ -255,6 +266,7 @@ impl Client {
     }
 
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
+        self.look(now);
         let probe = &arrival.probe;
         // Never sent: a former client's answer. It shows that the downlink works, nothing else.
         let behind = u64::from(self.seq.wrapping_sub(probe.seq));
@@ -335,6 +347,7 @@ impl Client {
     }
 
     fn on_unsolicited(&mut self, now: Time, arrival: &Arrival) {
+        self.look(now);
         let probe = &arrival.probe;
         let order = self.unsolicited.observe_once(probe.seq);
         if self.config.source == Source::Probes {
@@ -387,6 +400,7 @@ impl Client {
     }
 
     fn on_reconfigure(&mut self, now: Time, config: Config) {
+        self.land(now);
         let config = config.sane();
         let old_down_at = self.down_at();
         // What the server still expects: an announcement may be under way.
@@ -442,7 +456,7 @@ impl Client {
     }
 
     fn run_timers(&mut self, now: Time) {
-        if !self.runs() {
+        if !self.runs() || self.carried.is_some() {
             return;
         }
         self.excuse_lateness(now);
@@ -513,6 +527,7 @@ impl Client {
     }
 
     fn on_switch(&mut self, now: Time, on: bool) {
+        self.land(now);
         if on && !self.on {
             self.schedule.restart(now);
             self.alive = self.alive.max(now);
@@ -532,7 +547,7 @@ impl Machine for Client {
     fn handle(&mut self, now: Time, input: ClientInput) {
         // Arrivals go before timers: a response that came in time is not overruled by a late tick.
         match input {
-            ClientInput::Tick => {}
+            ClientInput::Tick => self.on_tick(now),
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, &reading),
@@ -547,6 +562,9 @@ impl Machine for Client {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
+        if let Some(look_at) = self.carried {
+            return Some((look_at, "a look at what rides"));
+        }
         let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));

@@ -132,7 +132,7 @@ fn adaptive(plane: &mut Plane, adaptive: &mut Adaptive, until: Time, active: boo
         };
         if let Some(why) = adaptive.update(plane.now, look) {
             let planned = Config::from_plan(&why.plan);
-            plane.reconfigure(planned.k, planned.t_ka);
+            plane.set_pace(planned.k, planned.t_ka);
         }
     }
 }

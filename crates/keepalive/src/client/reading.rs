@@ -1,6 +1,7 @@
 //! What a client takes over from a datapath that rides or measures.
 
 use segue_clock::{Span, Time};
+use segue_wire::Mode;
 
 use super::Client;
 use crate::config::Source;
@@ -25,6 +26,15 @@ impl Taken {
 
 impl Client {
     pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+        let carried = self.carried.take().is_some();
+        self.take(now, reading);
+        self.carry(now, reading);
+        if carried && !self.is_carried() {
+            self.wake(now, reading.watched);
+        }
+    }
+
+    fn take(&mut self, now: Time, reading: &Reading) {
         let rode = reading.rode.wrapping_sub(self.taken.rode);
         self.taken.rode = reading.rode;
         if let Some(last_sent) = reading.last_sent {
@@ -39,10 +49,11 @@ impl Client {
         let received = grown(&mut self.taken.received, reading.received);
         self.seq = reading.sent;
         self.bursts.on_counts(sent, received, self.longest_burst(), self.config.t_ka);
-        // The round-trip loss is evaluated here.
         let rtl = core::mem::take(&mut self.measure.estimates.rtl);
         self.measure.take_over(&reading.estimates, sent, received);
-        self.measure.estimates.rtl = rtl;
+        if !self.is_told_rtl() {
+            self.measure.estimates.rtl = rtl;
+        }
         let heard = reading.last_heard.max(reading.last_received);
         if let Some(at) = heard.filter(|at| *at > self.last_heard) {
             self.on_heard(now, at);
@@ -53,6 +64,11 @@ impl Client {
         let since = self.taken.received.wrapping_sub(self.taken.marked);
         self.on_answer(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)));
         self.sample_reading(at.min(now), reading);
+    }
+
+    /// Whether the datapath evaluates the round-trip loss, which it reports. Elsewhere it is evaluated here.
+    fn is_told_rtl(&self) -> bool {
+        matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss)
     }
 
     /// Requests sent within a round trip before the reading may still be answered.
@@ -75,12 +91,9 @@ impl Client {
             rtt: reading.estimates.rtt_last,
             owl_up: None,
             owl_down: None,
-            rtl: self.measure.rtl(scale, at),
+            rtl: if self.is_told_rtl() { None } else { self.measure.rtl(scale, at) },
             uncertainty: reading.estimates.uncertainty,
         };
-        if sample.rtl.is_some() {
-            self.unreported = sample.rtl;
-        }
         if !sample.is_empty() {
             self.outputs.push_back(ClientOutput::Sample(sample));
         }

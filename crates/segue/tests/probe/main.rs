@@ -94,7 +94,8 @@ fn a_client_sees_its_listener_die() {
 
 #[test]
 fn a_listener_that_starts_again_makes_no_absurd_loss() {
-    let first = Listener::start(&["--listen", "127.0.0.1:0"]);
+    // An address that no other test uses, so that nobody takes the port in between.
+    let first = Listener::start(&["--listen", "127.77.1.1:0"]);
     let address = first.address.to_string();
     let mut probing = Probing::start(&[
         &address,
@@ -362,11 +363,13 @@ struct Process {
 
 impl Process {
     fn start(args: &[&str]) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
-            .args([&["probe", "--json"], args].concat())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.args([&["probe", "--json"], args].concat());
+        Process::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Process { child, output }
     }
