@@ -21,8 +21,8 @@
 //! **Round trips.** What the planner needs is how often a probe fails. As long as nothing else is known the
 //! directions are taken as independent. A fault of the radio hits both at once, and then that counts each
 //! loss twice: so the client's own counts of requests and answers, over windows of as many probes, bound the
-//! value from both sides, each with a standard deviation allowed for. Fewer probes fail never than the worse
-//! direction loses packets.
+//! value from both sides, each with a standard deviation allowed for. It is never below the loss of the worse
+//! direction.
 
 use core::fmt;
 
@@ -478,7 +478,7 @@ impl Losses {
         long.max(self.short.share(-1.0)).clamp(least.min(MOST_LOSS), MOST_LOSS)
     }
 
-    /// Between what the true share lies, but for one standard deviation; without packets anywhere.
+    /// The least and the most that the true share is taken to be, one standard deviation either way.
     fn bounds(&self) -> (f64, f64) {
         // Where none is lost of n, it may be one of n.
         let lost = self.long.lost.max(0.0);

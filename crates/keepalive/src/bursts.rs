@@ -38,14 +38,18 @@ impl Bursts {
     }
 
     /// From counts alone: `sent` more requests and `received` more answers than the last time. If none came
-    /// the requests are taken as lost together; of two bursts between two calls it sees one.
+    /// the requests are taken as lost together; of two bursts between two calls it sees one. Of more than
+    /// `longest` requests counts do not tell which were lost together: such a call teaches nothing.
     pub fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
         self.waiting += sent;
         if received > 0 {
-            let lost = self.waiting.saturating_sub(received);
+            let asked = self.waiting;
+            let lost = asked.saturating_sub(received);
             // One may be on its way.
             self.waiting = lost.min(1);
-            self.push(lost.saturating_sub(1), longest, t_ka);
+            if asked <= u64::from(longest) {
+                self.push(lost.saturating_sub(1), longest, t_ka);
+            }
         }
     }
 
@@ -99,6 +103,21 @@ mod tests {
             let (mean, want) = (sum / runs as f64, 1.0 / (1.0 - libm::exp(-0.5)));
             assert!((mean / want - 1.0).abs() < 0.1, "{periods:?}: {mean}, {want} expected");
         }
+    }
+
+    #[test]
+    fn losses_among_many_requests_of_one_call_are_no_burst() {
+        let t_ka = Span::from_millis(20);
+        let mut bursts = Bursts::new();
+        for _ in 0..50 {
+            bursts.on_counts(75, 71, 16, t_ka);
+        }
+        assert_eq!(bursts.mean(t_ka), None);
+        for _ in 0..50 {
+            bursts.on_counts(4, 1, 16, t_ka);
+            bursts.on_counts(1, 1, 16, t_ka);
+        }
+        assert!(bursts.mean(t_ka).is_some_and(|mean| mean > 1.5));
     }
 
     #[test]
