@@ -98,8 +98,12 @@ fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
     let (programs, tables, _) = load(&setup(1), ARRIVED_ON, None).unwrap();
     tables.set_locals(&[Outer::V4.address(2)].into()).unwrap();
     tables.set_scale(0, &kernel_scale(&Probing::default().taus)).unwrap();
+    let number = tables.add_local(Outer::V4.address(2)).unwrap();
+    let host = SocketAddr::new(Outer::V4.address(1), 6000);
+    let endpoint = kernel_endpoint(host, ARRIVED_ON, number);
     for slot in 0..PATHS {
         tables.set_path(slot, &kernel_path(&config(slot), 0)).unwrap();
+        tables.set_state(slot, &path_state { endpoint, ..path_state::default() }).unwrap();
     }
     for slot in 0..PATHS {
         tables.set_alive(monotonic()).unwrap();
