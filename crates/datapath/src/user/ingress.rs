@@ -323,9 +323,11 @@ impl Take<'_> {
         let mut rx = lock(&path.state.rx);
         rx.expect_newer(probe.seq)?;
         self.count(&mut rx);
-        *lock(&path.state.endpoint) = arrival.endpoint;
+        let challenge = path.learn_endpoint(&rx, arrival.endpoint, arrival.at, probe.t_ss);
+        rx.requested(arrival.at);
         let probe = Probe { r: rx.packets, ..probe };
-        let response = Pending { k: self.header.k, probe, received_at: arrival.at };
+        let elsewhere = challenge.map(|challenge| (arrival.endpoint, challenge));
+        let response = Pending { k: self.header.k, probe, received_at: arrival.at, elsewhere };
         work.answers.push(Answer { path: path.clone(), response });
         work.events.push(Event::Probe(self.event(ProbeKind::Request, &rx)));
         Ok(())

@@ -217,7 +217,8 @@ impl Path {
             waiting.remove(&(held.until, self.slot));
             at_once.push(held.response);
         }
-        if tx.rides.last_fit.is_some_and(|at| now.since(at) <= t_ka) {
+        let fits = response.elsewhere.is_none();
+        if fits && tx.rides.last_fit.is_some_and(|at| now.since(at) <= t_ka) {
             let until = response.received_at + t_ka;
             waiting.insert((until, self.slot));
             tx.rides.held = Some(Held { response, until });

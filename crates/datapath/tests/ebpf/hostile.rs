@@ -96,7 +96,7 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
 }
 
 #[test]
-fn a_replayed_request_is_neither_answered_nor_moves_the_endpoint_but_a_fresh_one_does() {
+fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it_echoes() {
     if !may_run() {
         return;
     }
@@ -123,8 +123,12 @@ fn a_replayed_request_is_neither_answered_nor_moves_the_endpoint_but_a_fresh_one
         let head = Header::parse(&bytes).unwrap();
         assert_eq!((answer.seq, head.packet_type), (2, PacketType::Response));
         assert_eq!((head.index, head.cookie), (host_slot(0), 0xb000));
+        assert_eq!(remote(), before, "its source has not shown that it receives");
+        let echo = Probe { seq: 3, t_ss: answer.t_ss, ..Probe::default() };
+        rebound.send(&echo.seal(&request_header(), &KEY)).unwrap();
+        rebound.recv(&mut bytes).unwrap();
         assert_eq!(remote(), rebound.local_addr().unwrap());
-        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 2).remote, remote());
+        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 3).remote, remote());
     }
 }
 

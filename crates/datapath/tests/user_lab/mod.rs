@@ -245,6 +245,10 @@ impl Lab {
         let lab = Lab { host, anchor, outer_v6 };
         let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
         lab.set_host_path(HOST_SLOT, &PathConfig { ifindex, ..host_config(outer_v6) });
+        // The anchor is told where the host is: a source that it does not know has to echo first.
+        let known = host_config(outer_v6);
+        let known = PathConfig { local: known.remote, remote: known.local, ..anchor_config() };
+        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
         lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor_config()).unwrap());
         lab.probe(1);
         lab

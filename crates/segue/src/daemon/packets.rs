@@ -264,7 +264,6 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
             ProbeKind::Unsolicited => segue_tunnel::ProbeKind::Unsolicited,
         },
         k: event.k,
-        remote: event.remote,
         report: event.report,
         arrival: segue_keepalive::Arrival {
             probe: event.probe,
