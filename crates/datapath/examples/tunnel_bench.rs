@@ -451,7 +451,7 @@ fn daemon(
             Ok(Event::Probe(_)) => {
                 let _ = ready.send(());
             }
-            Err(_) => {}
+            Ok(Event::RidesOver(_)) | Err(_) => {}
         }
     }
 }

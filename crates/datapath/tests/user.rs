@@ -17,7 +17,7 @@ use segue_linux::link;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use user_lab::{
     ANCHOR_COOKIE, ANCHOR_SLOT, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, KEY, Lab, Offloads, PORT,
-    anchor_config, expect_probe, host_config, inner, outer, skipped,
+    anchor_config, expect_probe, host_config, inner, outer, skipped, wait_for,
 };
 
 const BULK_BYTES: usize = 4 << 20;
@@ -445,16 +445,6 @@ fn bind(address: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((address, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("not within 10 s: {what}");
 }
 
 /// Bytes that differ at every place where a packet may be misplaced.

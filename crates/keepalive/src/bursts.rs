@@ -1,14 +1,24 @@
-//! The mean length of runs of unanswered probes.
+//! How long losses of probes last.
+
+use segue_clock::Span;
 
 /// How much an older burst counts against the next: about the last twenty matter.
 const KEEP: f64 = 0.95;
 
-/// Lengths of the runs of probes that were lost, the later the more weight.
+/// Runs of probes that were lost, the later the more weight.
+///
+/// Where a loss follows a loss one period T later with probability e^(−T/D), D is the mean time that a burst
+/// lasts. The likeliest D of runs seen at one period is T/ln(1 + T/c), c being the mean time from the first
+/// loss of a run to its last. Runs of other periods count with the mean of these, so that the length follows
+/// when the period changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bursts {
     newest: Option<u32>,
     waiting: u64,
-    lost: f64,
+    /// Sum of the times from first to last loss, in seconds.
+    lasted: f64,
+    /// Sum of the periods, in seconds.
+    periods: f64,
     runs: f64,
 }
 
@@ -19,34 +29,45 @@ impl Bursts {
         Bursts::default()
     }
 
-    /// The newest answer so far is that to `seq`. A gap longer than `longest` is an outage and no burst.
-    pub fn on_answer(&mut self, seq: u32, longest: u32) {
+    /// The newest answer so far is that to `seq`; requests go every `t_ka`. A gap longer than `longest` is an
+    /// outage and no burst.
+    pub fn on_answer(&mut self, seq: u32, longest: u32, t_ka: Span) {
         let gap = self.newest.map_or(0, |newest| seq.wrapping_sub(newest).wrapping_sub(1));
         self.newest = Some(seq);
-        self.push(u64::from(gap), longest);
+        self.push(u64::from(gap), longest, t_ka);
     }
 
     /// From counts alone: `sent` more requests and `received` more answers than the last time. If none came
     /// the requests are taken as lost together; of two bursts between two calls it sees one.
-    pub fn on_counts(&mut self, sent: u64, received: u64, longest: u32) {
+    pub fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
         self.waiting += sent;
         if received > 0 {
             let lost = self.waiting.saturating_sub(received);
             // One may be on its way.
             self.waiting = lost.min(1);
-            self.push(lost.saturating_sub(1), longest);
+            self.push(lost.saturating_sub(1), longest, t_ka);
         }
     }
 
-    /// The mean length in probes, at least 1; `None` before five bursts' weight.
+    /// The mean length in probes that go every `t_ka`, at least 1; `None` before five bursts' weight.
     #[must_use]
-    pub fn mean(&self) -> Option<f64> {
-        (self.runs >= 5.0 * KEEP * KEEP).then(|| (self.lost / self.runs).max(1.0))
+    pub fn mean(&self, t_ka: Span) -> Option<f64> {
+        if self.runs < 5.0 * KEEP * KEEP {
+            return None;
+        }
+        if self.lasted <= 0.0 {
+            return Some(1.0);
+        }
+        let again_after = self.periods / self.runs;
+        let lasts = again_after / libm::log(1.0 + self.periods / self.lasted);
+        Some(1.0 / -libm::expm1(-t_ka.as_secs_f64() / lasts))
     }
 
-    fn push(&mut self, length: u64, longest: u32) {
+    fn push(&mut self, length: u64, longest: u32, t_ka: Span) {
         if (1..=u64::from(longest)).contains(&length) {
-            self.lost = self.lost * KEEP + length as f64;
+            let t_ka = t_ka.as_secs_f64();
+            self.lasted = self.lasted * KEEP + (length - 1) as f64 * t_ka;
+            self.periods = self.periods * KEEP + t_ka;
             self.runs = self.runs * KEEP + 1.0;
         }
     }

@@ -5,9 +5,11 @@ use alloc::collections::VecDeque;
 use segue_clock::{Machine, Span, Time};
 use segue_wire::{Mode, Probe, Report};
 
+mod carried;
 mod reading;
 mod schedule;
 
+pub use self::carried::LOOK;
 use self::reading::Taken;
 pub(crate) use self::reading::grown;
 use self::schedule::Schedule;
@@ -16,7 +18,9 @@ use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
-use crate::{Arrival, ClientInput, ClientOutput, Config, Estimates, Request, Sample, State};
+use crate::{
+    Arrival, ClientInput, ClientOutput, Config, Counted, Estimates, Request, Sample, State,
+};
 
 /// The client of one path (sections 4.1 to 4.3).
 ///
@@ -40,6 +44,12 @@ use crate::{Arrival, ClientInput, ClientOutput, Config, Estimates, Request, Samp
 /// apart, and the time-out is (K + 2½)·T_KA: again K losses are necessary. No time-out makes them
 /// sufficient as well, since the distance of two answers varies by up to 3·T_KA: K + 3 are. Detection
 /// takes at most [`Config::t_r_max`].
+///
+/// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride,
+/// the client needs no tick at the ends of periods if the datapath calls the driver as soon as that changes,
+/// nor for its time-outs: those are judged with the reading that follows the call. It asks for a reading
+/// [`LOOK`] after the last, for its estimates and in case a call was lost, and at once after a response that
+/// is given.
 ///
 /// **Readings** ([`Source::Readings`]). Counts, estimates and the times of the last probes are the
 /// datapath's then; a response that is given as well counts for liveness only.
@@ -71,6 +81,8 @@ pub struct Client {
     /// When this client began: answers to requests from before it are not its own.
     epoch: Time,
     schedule: Schedule,
+    /// While rides carry the requests and the datapath watches them: when to look nevertheless.
+    carried: Option<Time>,
     /// Number of the last request.
     seq: u32,
     /// What the round-trip time-out counts from.
@@ -86,6 +98,7 @@ pub struct Client {
     run: Run,
     measure: Measure,
     bursts: Bursts,
+    round_trips: Counted,
     /// What the last reading said.
     taken: Taken,
     excuse: Excuse,
@@ -170,6 +183,7 @@ impl Client {
             heard: false,
             epoch: now,
             schedule: Schedule::new(now, jitter_seed),
+            carried: None,
             seq: 0,
             alive: now,
             last_heard: now,
@@ -180,6 +194,7 @@ impl Client {
             run: Run::default(),
             measure: Measure::default(),
             bursts: Bursts::new(),
+            round_trips: Counted::default(),
             taken: Taken::default(),
             excuse: Excuse::default(),
             on: true,
@@ -216,7 +231,13 @@ impl Client {
     /// Mean length of a burst of lost probes, in probes; `None` while few have been seen.
     #[must_use]
     pub fn burst(&self) -> Option<f64> {
-        self.bursts.mean()
+        self.bursts.mean(self.config.t_ka)
+    }
+
+    /// Requests up to the last one answered, and answers: the difference was lost on one of the two ways.
+    #[must_use]
+    pub fn round_trips(&self) -> Counted {
+        self.round_trips
     }
 
     /// The settings in force.
@@ -245,6 +266,7 @@ impl Client {
     }
 
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
+        self.look(now);
         let probe = &arrival.probe;
         // Never sent: a former client's answer. It shows that the downlink works, nothing else.
         let behind = u64::from(self.seq.wrapping_sub(probe.seq));
@@ -302,7 +324,10 @@ impl Client {
             self.unreported = sample.rtl;
         }
         if order != Order::Late {
-            self.bursts.on_answer(probe.seq, self.longest_burst());
+            let later = i64::from(self.seq.wrapping_sub(probe.seq).cast_signed());
+            let Estimates { sent, received, .. } = self.measure.estimates;
+            self.round_trips = Counted { sent: sent.saturating_add_signed(-later), received };
+            self.bursts.on_answer(probe.seq, self.longest_burst(), self.config.t_ka);
             self.echo = Echo {
                 t_ss: probe.t_ss,
                 ss: probe.ss,
@@ -322,6 +347,7 @@ impl Client {
     }
 
     fn on_unsolicited(&mut self, now: Time, arrival: &Arrival) {
+        self.look(now);
         let probe = &arrival.probe;
         let order = self.unsolicited.observe_once(probe.seq);
         if self.config.source == Source::Probes {
@@ -374,6 +400,7 @@ impl Client {
     }
 
     fn on_reconfigure(&mut self, now: Time, config: Config) {
+        self.land(now);
         let config = config.sane();
         let old_down_at = self.down_at();
         // What the server still expects: an announcement may be under way.
@@ -429,7 +456,7 @@ impl Client {
     }
 
     fn run_timers(&mut self, now: Time) {
-        if !self.runs() {
+        if !self.runs() || self.carried.is_some() {
             return;
         }
         self.excuse_lateness(now);
@@ -507,6 +534,7 @@ impl Client {
     }
 
     fn on_switch(&mut self, now: Time, on: bool) {
+        self.land(now);
         if on && !self.on {
             self.schedule.restart(now);
             self.alive = self.alive.max(now);
@@ -526,7 +554,7 @@ impl Machine for Client {
     fn handle(&mut self, now: Time, input: ClientInput) {
         // Arrivals go before timers: a response that came in time is not overruled by a late tick.
         match input {
-            ClientInput::Tick => {}
+            ClientInput::Tick => self.on_tick(now),
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, &reading),
@@ -542,6 +570,9 @@ impl Machine for Client {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
+        if let Some(look_at) = self.carried {
+            return Some((look_at, "a look at what rides"));
+        }
         let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));

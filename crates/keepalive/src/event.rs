@@ -48,6 +48,10 @@ pub struct Reading {
     pub last_received: Option<Time>,
     /// Client: when anything at all arrived last, unsolicited responses included.
     pub last_heard: Option<Time>,
+    /// Client with rides: when the datapath calls the driver by itself, for another reading, unless another
+    /// request rides before. That is the end of the period after the last ride's, or when the time-out
+    /// without a response comes if that is sooner. A past instant, or `None`: it will not call.
+    pub watched: Option<Time>,
     /// Length of the run of consecutive sequence numbers that ends with the last one received.
     pub run: u8,
     /// K that the last probe stated; 0 if none.

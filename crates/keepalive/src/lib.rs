@@ -53,7 +53,7 @@ pub mod seq;
 pub mod server;
 
 pub use adapt::{Adaptive, Aims, Why};
-pub use client::Client;
+pub use client::{Client, LOOK};
 pub use config::{Config, Probing, Source, Tau};
 pub use estimates::{Counted, Estimates};
 pub use event::{

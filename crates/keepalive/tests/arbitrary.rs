@@ -140,6 +140,7 @@ fn reading() -> impl Strategy<Value = Reading> {
                     received,
                     last_received,
                     last_heard,
+                    watched: last_heard.map(|at| Time(at.0 ^ 1 << 27)),
                     run,
                     k,
                     t_ka,

@@ -95,6 +95,7 @@ impl Host {
             received: self.received,
             last_received: self.last,
             last_heard: self.last,
+            watched: None,
             run: self.received.min(255) as u8,
             k: 0,
             t_ka: None,

@@ -90,6 +90,7 @@ fn reading(at: Time, received: u32) -> Reading {
         received,
         last_received: Some(at),
         last_heard: Some(at),
+        watched: None,
         run: 9,
         k: 5,
         t_ka: Some(ms(300)),

@@ -6,7 +6,7 @@ mod common;
 use common::datapath::{Plane, Traffic, bursts, flow, idle};
 use common::{Dir, Link, at_ms, config, ms, steady};
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::{Config, Source, State};
+use segue_keepalive::{Config, LOOK, Source, State};
 
 fn riding(k: u8, t_ka: Span, source: Source) -> Config {
     Config { rides: true, source, ..config(k, t_ka) }
@@ -163,4 +163,86 @@ fn the_rtt_is_right_when_the_response_waits_for_a_ride() {
     }
     assert_eq!(e.sent, plane.requests.len() as u64);
     assert!(plane.client.deadline().is_some());
+}
+
+#[test]
+fn while_requests_ride_the_client_is_woken_for_a_look_alone() {
+    for (t_ka, every) in [(ms(200), ms(20)), (ms(30), ms(20)), (ms(1_000), ms(300))] {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let config = riding(3, t_ka, Source::Readings);
+            let traffic = flow(every, Span(rng.below(every.0)));
+            let mut plane = Plane::new(config, steady(ms(15)), traffic);
+            let settled = Time(0) + t_ka * 10;
+            plane.run_until(settled);
+            plane.wakes.clear();
+            plane.run_until(settled + Span::from_secs(60));
+            let looks = Span::from_secs(60).0 / LOOK.max(t_ka * 2).0 + 1;
+            let wakes = plane.wakes.len() as u64;
+            assert!(wakes <= looks, "T_KA {t_ka}, seed {seed}: {wakes} of {looks}");
+            assert!(plane.client.is_carried());
+        }
+    }
+}
+
+#[test]
+fn when_the_flow_ends_requests_go_on_alone_and_the_client_wakes_for_each() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let end = at_ms(10_000) + Span(rng.below(1_000_000_000));
+        let traffic: Traffic =
+            Box::new(move |_, now| Some(now + ms(20)).filter(|next| *next < end));
+        let config = riding(3, ms(200), Source::Readings);
+        let mut plane = Plane::new(config, steady(ms(15)), traffic);
+        plane.run_until(end);
+        plane.wakes.clear();
+        plane.run_until(end + Span::from_secs(10));
+        assert!(!plane.client.is_carried(), "seed {seed}");
+        let alone = plane.requests.iter().filter(|(at, rode)| *at > end && !rode).count();
+        assert!((48..=50).contains(&alone), "seed {seed}: {alone} requests alone");
+        assert!(plane.wakes.len() <= 52, "seed {seed}: {} wakes", plane.wakes.len());
+        assert_eq!((plane.states.len(), plane.server_states.len()), (1, 1), "seed {seed}");
+    }
+}
+
+/// The datapath's calls go through a queue that may be full.
+#[test]
+fn a_call_that_is_lost_delays_what_it_tells_by_a_look_at_most() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let fault = at_ms(10_000) + Span(rng.below(1_000_000_000));
+        let link: Link = Box::new(move |_, at| (at < fault).then_some(ms(15)));
+        let config = riding(3, ms(200), Source::Readings);
+        let bound = config.t_r_max(ms(30)) + LOOK;
+        let mut plane = Plane::new(config, link, flow(ms(20), ms(seed % 20)));
+        plane.lost_calls = Some(1);
+        plane.run_until(fault + Span::from_secs(10));
+        let (at, state) = *plane.states.last().unwrap();
+        assert_eq!((plane.states.len(), state), (2, State::Down), "seed {seed}");
+        assert!(at.since(fault) <= bound, "seed {seed}: {}", at.since(fault));
+    }
+}
+
+/// The planner may change T_KA at any time; what rode before did so at the old one.
+#[test]
+fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let t_ka = |rng: &mut Rng| ms(30 + rng.below(600));
+        let first = riding(3, t_ka(&mut rng), Source::Readings);
+        let mut plane = Plane::new(first.clone(), steady(ms(15)), flow(ms(20), ms(seed % 20)));
+        let mut longest = first.t_ka;
+        for step in 1..8 {
+            plane.run_until(at_ms(step * 4_000) + Span(rng.below(500_000_000)));
+            let config = riding(2 + rng.below(3) as u8, t_ka(&mut rng), Source::Readings);
+            longest = longest.max(config.t_ka);
+            plane.reconfigure(config);
+        }
+        plane.run_until(at_ms(40_000));
+        assert_eq!(plane.states.len(), 1, "seed {seed}: {:?}", plane.states);
+        assert_eq!(plane.heard.len(), 1, "seed {seed}: {:?}", plane.heard);
+        let apart = plane.requests.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+        assert!(apart.max().unwrap() <= longest * 2, "seed {seed}");
+        assert!(plane.client.is_carried(), "seed {seed}");
+    }
 }

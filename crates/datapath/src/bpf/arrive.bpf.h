@@ -131,6 +131,19 @@ static __always_inline __u8 report_flag(const struct tunnel_header *header)
 	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
 }
 
+/* The client's averages in place of own ones. */
+static __always_inline void adopt(struct path_state *state, __u32 loss, __u32 rtt_us)
+{
+	state->up.average[0] = loss;
+	state->up.average[1] = loss;
+	state->known |= KNOWN_UP_AVERAGE;
+	if (!rtt_us || rtt_us > MAX_RTT_US)
+		return;
+	state->rtt[0] = (__u64)rtt_us << 32;
+	state->rtt[1] = state->rtt[0];
+	state->known |= KNOWN_RTT;
+}
+
 /* The server's sample: what a request echoes. */
 static __always_inline void measure_request(struct path_state *state,
 					    const struct path_config *path, __u64 at_ns,
@@ -149,29 +162,26 @@ static __always_inline void measure_request(struct path_state *state,
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = bpf_ntohl(probe->r),
 	};
+	int reports = !!(packet->header.flags & report_flag(&packet->header));
 	__u8 mode = path->mode;
 
 	if (!scale || mode == MODE_CLIENT)
 		return;
+	if (mode == MODE_REPORTS) {
+		if (reports)
+			adopt(state, sample.down_sent, sample.down_received);
+		return;
+	}
 	/* The first request can echo nothing that this end has sent. */
 	sample.has_stamp = probe->t_ss != 0 && state->received;
 	if (mode == MODE_BOTH) {
 		sample.has_up = 1;
-		sample.has_down = sample.has_stamp;
-	} else if (packet->header.flags & report_flag(&packet->header)) {
-		state->up.average[0] = sample.down_sent;
-		state->up.average[1] = sample.down_sent;
-		state->known |= KNOWN_UP_AVERAGE;
-		if (mode == MODE_REPORTS && sample.down_received &&
-		    sample.down_received <= MAX_RTT_US) {
-			sample.has_stamp = 0;
-			state->rtt[0] = (__u64)sample.down_received << 32;
-			state->rtt[1] = state->rtt[0];
-			state->rtt_last_us = sample.down_received;
-			state->known |= KNOWN_RTT;
-		}
+		sample.has_down = sample.has_stamp && !reports;
+	} else if (reports) {
+		take_loss(&state->up, &state->known, KNOWN_UP_AVERAGE, scale, stamp_us(at_ns),
+			  silence_before(state, at_ns), sample.down_sent);
 	}
-	take_sample(state, scale, &pace, mode, &sample);
+	take_sample(state, scale, &pace, &sample);
 }
 
 /* The client's: what a response says. */
@@ -191,18 +201,17 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = received,
 		.has_stamp = 1,
-		.has_up = 1,
-		.has_down = 1,
+		.has_up = path->mode != MODE_ROUND_TRIP_LOSS,
+		.has_down = path->mode != MODE_ROUND_TRIP_LOSS,
 		.late = late,
 	};
 
 	if (!scale)
 		return;
-	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS) {
-		sample.up_sent = host->sent;
-		sample.up_received = state->received + 1;
-	}
-	take_sample(state, scale, &pace, path->mode, &sample);
+	take_sample(state, scale, &pace, &sample);
+	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS)
+		take_round_trip(host, scale, &pace, stamp_us(at_ns), silence_before(state, at_ns),
+				state->received + 1);
 }
 
 /* Takes a request that counts into the path's state. */
@@ -260,21 +269,19 @@ __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 	if (!path || !state || !host || !packet)
 		return 0;
 	take_response(state, host, path, at_ns, received, packet, late);
-	return crosses(state);
+	return crosses_at_host(state, host);
 }
 
-/* Has the response that still waited when the next request came sent by the daemon's side. */
-static __always_inline void release_held(__u32 slot, const struct outer *outer,
-					 struct path_state *state, __u64 newest)
+/* Has the response that still waited when the next request came sent. */
+static __noinline int release_held(__u32 slot, __u8 family, struct path_state *state, __u64 newest)
 {
-	struct scratch *room = scratch();
+	struct probe_packet packet = {};
 
-	if (!room)
-		return;
-	__builtin_memset(&room->held, 0, sizeof(room->held));
-	read_held(state, newest, &room->held);
-	report(slot, KIND_REQUEST, EVENT_ANSWER | EVENT_QUIET, state->received_ns,
-	       state->up.received, outer, &room->held);
+	if (!state || !take_held(state, (__u32)newest))
+		return 0;
+	copy_held(state, newest, &packet);
+	have_sent(slot, family, state->received_ns, &packet);
+	return 0;
 }
 
 /* Takes a request, which `received` packets have come with. Returns whether it must be answered with
@@ -285,24 +292,21 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 					const struct probe_packet *packet, __u64 at_ns, int alone,
 					__u32 *received, __u32 *challenge)
 {
-	int new, rides = path->flags & PATH_RIDES, waits = rides && take_held(state), answers = alone;
+	int new, rides = path->flags & PATH_RIDES, answers = alone;
 	__u32 seq = bpf_ntohl(packet->probe.seq);
 	__u8 wants = 0;
 	__u64 last;
 
-	if (!is_newer(&state->newest, seq, packet, &last)) {
-		if (waits)
-			give_back_held(state);
+	if (!is_newer(&state->newest, seq, packet, &last))
 		return -1;
-	}
-	if (waits)
-		release_held(slot, outer, state, last);
+	if (rides)
+		release_held(slot, outer->family, state, last);
 	if (alone)
 		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
 	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	if (rides && !*challenge && hold(slot, path, state, at_ns))
+	if (rides && !*challenge && hold(slot, path, state, at_ns, seq))
 		answers = 0;
 	else if (!alone)
 		wants = EVENT_ANSWER;

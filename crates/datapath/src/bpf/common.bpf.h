@@ -34,7 +34,7 @@ const volatile __u16 port = 0;       /* network order */
 const volatile __u8 is_anchor = 0;
 const volatile __u32 mark = 0;
 const volatile __u32 tun_ifindex = 0;
-const volatile __u32 meta_magic = 0; /* random, so that metadata of other programs are not ours */
+const volatile __u32 meta_magic = 0; /* random, so that what other programs leave is not ours */
 const volatile __u64 challenge_key[2] = {}; /* random and secret */
 
 struct {
@@ -47,6 +47,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE); /* the daemon reads it without calls */
 	__type(key, __u32);
 	__type(value, struct path_state);
 } segue_state SEC(".maps");
@@ -337,6 +338,21 @@ static __always_inline void fill_v6(struct ipv6hdr *ip, struct udphdr *udp,
 	udp->source = port;
 	udp->dest = to->remote_port;
 	udp->len = bpf_htons(payload + sizeof(*udp));
+}
+
+/* Words of a packet's control block by which `segue_leave` knows a probe. Only the kernel and programs
+ * write there. */
+enum {
+	CB_MAGIC,
+	CB_SLOT,
+	CB_TAIL, /* bytes from the tunnel header to the packet's end */
+};
+
+static __always_inline void mark_probe(struct __sk_buff *skb, __u32 slot, __u32 tail)
+{
+	skb->cb[CB_MAGIC] = meta_magic;
+	skb->cb[CB_SLOT] = slot;
+	skb->cb[CB_TAIL] = tail;
 }
 
 static __always_inline int send_to(__u32 slot, __u32 ifindex)

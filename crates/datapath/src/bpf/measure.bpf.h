@@ -227,48 +227,49 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 
 /* Round-trip loss (appendix III) from a client's own counts: requests sent, responses received. The
  * surplus of responses to requests of an earlier interval is carried over. */
-static __always_inline void take_round_trip(struct loss *loss, __u8 *known,
-					    const struct scale *scale, const struct pace *pace,
-					    __u32 at_us, __u64 silence_ns, __u32 sent,
-					    __u32 received)
+static __always_inline void take_round_trip(struct host_state *host, const struct scale *scale,
+					    const struct pace *pace, __u32 at_us,
+					    __u64 silence_ns, __u32 received)
 {
-	__u32 in_interval = sent - loss->start_sent, came = received - loss->start_received;
+	struct loss *loss = &host->round_trip;
+	__u32 sent = host->sent, in_interval = sent - loss->start_sent;
+	__u32 came = received - loss->start_received;
+	__u64 lost;
 
 	loss->sent = sent;
 	loss->received = received;
-	if (!(*known & KNOWN_UP)) {
-		loss->base_sent = fit16(sent);
-		loss->base_received = fit16(received);
-		*known |= KNOWN_UP;
+	if (!(host->known & KNOWN_UP)) {
+		host->known |= KNOWN_UP;
 		begin_interval(loss, at_us, pace->t_l_us);
 		return;
 	}
 	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
 		return;
-	take_loss(loss, known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns,
-		  share_lost(in_interval, came));
+	lost = share_lost(in_interval, came);
+	take_loss(loss, &host->known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns, lost);
+	/* One response at least has come, so that this stays below 2^32. */
+	host->unreported = lost + 1;
 	loss->start_sent = sent;
 	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
 }
 
-/* Takes a probe. `state->received_ns` still holds the time of the one before it. */
+/* How long nothing came before `at_ns`. `state->received_ns` still holds the time of the last probe. */
+static __always_inline __u64 silence_before(const struct path_state *state, __u64 at_ns)
+{
+	__u64 silence_ns = at_ns - state->received_ns;
+
+	return (__s64)silence_ns < 0 || !state->received_ns ? 0 : silence_ns;
+}
+
+/* Takes a probe. */
 static __always_inline void take_sample(struct path_state *state, const struct scale *scale,
-					const struct pace *pace, __u8 mode,
-					const struct sample *sample)
+					const struct pace *pace, const struct sample *sample)
 {
 	__u32 at_us = (__u32)(sample->at_ns / 1000), rtt_us;
-	__u64 silence_ns = sample->at_ns - state->received_ns;
+	__u64 silence_ns = silence_before(state, sample->at_ns);
 
-	if ((__s64)silence_ns < 0 || !state->received_ns)
-		silence_ns = 0;
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
-	if (mode == MODE_ROUND_TRIP_LOSS || mode == MODE_REPORTS) {
-		if (sample->has_up)
-			take_round_trip(&state->up, &state->known, scale, pace, at_us, silence_ns,
-					sample->up_sent, sample->up_received);
-		return;
-	}
 	if (sample->late)
 		return;
 	if (sample->has_up)
@@ -284,11 +285,11 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 #define RTT_MARGIN (1000ULL << 32)
 #define LOSS_LIMIT 85899346U
 
-static __always_inline int crosses(struct path_state *state)
+static __always_inline int crosses_with(struct path_state *state, __u8 now)
 {
 	__u64 shorter = state->rtt[0], longer = state->rtt[1], margin = longer / 4 + RTT_MARGIN;
 	__u64 apart = shorter > longer ? shorter - longer : longer - shorter;
-	__u8 now = 0, before = state->crossed;
+	__u8 before = state->crossed;
 
 	if (state->known & KNOWN_RTT && apart > margin)
 		now |= CROSSED_RTT;
@@ -298,6 +299,19 @@ static __always_inline int crosses(struct path_state *state)
 		now |= CROSSED_DOWN;
 	state->crossed = now;
 	return now != before;
+}
+
+static __always_inline int crosses(struct path_state *state)
+{
+	return crosses_with(state, 0);
+}
+
+/* The same of a host, which may have a loss of the round trip. */
+static __always_inline int crosses_at_host(struct path_state *state, const struct host_state *host)
+{
+	int lossy = host->known & KNOWN_UP_AVERAGE && host->round_trip.average[0] > LOSS_LIMIT;
+
+	return crosses_with(state, lossy ? CROSSED_UP : 0);
 }
 
 #endif

@@ -86,6 +86,7 @@ enum probe_kind {
 	KIND_REQUEST = 0,
 	KIND_RESPONSE = 1,
 	KIND_UNSOLICITED = 2,
+	KIND_RIDES_OVER = 3, /* of an event: no probe, but requests have ceased to ride */
 };
 
 /* A probe as the daemon orders it: a packet on the TUN device with MARK_PROBE. As long as a probe
@@ -218,10 +219,13 @@ enum crossed {
 #define NEWEST_SEEN (1ULL << 63)
 #define RUN_MAX 127
 
-/* `guard`: a count of changes of the endpoint, odd while one is under way, and a response that waits
- * for a ride. */
-#define GUARD_COUNT 0xffffU
-#define GUARD_HELD (1U << 31)
+/* `guard`: a count of changes of the endpoint, odd while one is under way; whether a response waits for a
+ * ride, and the low bits of its number; in the upper half how many responses rode, modulo 2^16. */
+#define GUARD_COUNT 0xffU
+#define GUARD_NUMBER_SHIFT 8
+#define GUARD_NUMBER (0x7fU << GUARD_NUMBER_SHIFT)
+#define GUARD_HELD (1U << 15)
+#define GUARD_RODE_SHIFT 16
 
 /* Written by the programs; the daemon clears it when a path begins. docs/memory.md. */
 struct path_state {
@@ -245,7 +249,7 @@ struct path_state {
 	__u32 rtt_min_us;
 	__u32 rtt_max_us;
 	__u32 jitter;       /* in units of 2^-4 us */
-	struct loss up;     /* client to server; at a client that measures round trips alone: of those */
+	struct loss up;     /* client to server; at a server that has reports: of the round trip */
 	struct loss down;
 };
 
@@ -261,12 +265,16 @@ struct host_state {
 	__u64 unsolicited; /* the newest unsolicited response, as `newest` */
 	__u64 grid_ns;     /* when the last request left alone: steps of T_KA begin here */
 	__u64 rode_ns;     /* when one rode last */
+	__u64 watch_ns;    /* when the daemon is told unless another rides; 0 while nothing is watched */
 	__u32 sent_seq;    /* number of the last request */
 	__u32 sent;        /* requests that left, rides included */
 	__u32 rode;        /* how many of them on data */
 	__u32 duplicates;
 	__u32 reordered;
-	__u32 reserved;
+	__u32 unreported;  /* loss of the last interval plus one, until a request has reported it; else 0 */
+	struct loss round_trip; /* of probes, in the modes that report it; in place of packets' loss */
+	__u8 known;        /* what of `round_trip` holds: KNOWN_UP, KNOWN_UP_AVERAGE */
+	__u8 reserved[3];
 };
 
 /* Where a host's packets go; written by the daemon. */
@@ -342,7 +350,7 @@ _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
-_Static_assert(sizeof(struct host_state) == 88, "a host's state");
+_Static_assert(sizeof(struct host_state) == 136, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
 _Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");

@@ -12,6 +12,7 @@ use segue_linux::clock::realtime_ns;
 use super::batch::{Batch, ORDERS_MAX};
 use super::skel::{OpenSegueSkel, SegueSkelBuilder};
 use super::stamp::StampMaps;
+use super::states::States;
 use super::tables::{Tables, kernel};
 use super::{Programs, StampOptions};
 use crate::{DatapathError, Role, Setup};
@@ -44,9 +45,11 @@ pub(super) fn load(
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
         ingress: fd(&skel.progs.segue_ingress)?,
+        leave: fd(&skel.progs.segue_leave)?,
         bare: fd(&skel.progs.segue_bare)?,
         xdp: fd(&skel.progs.segue_xdp)?,
         _reflectors: kept(&skel.maps.segue_reflectors)?,
+        _watches: kept(&skel.maps.segue_watches)?,
         stamp: StampMaps {
             clocks: kept(&skel.maps.stamp_clocks)?,
             counts: kept(&skel.maps.stamp_counts)?,
@@ -55,9 +58,13 @@ pub(super) fn load(
     let maps = &skel.maps;
     let send = fd(&skel.progs.segue_send)?;
     let batch = Batch::new(send, &kept(&maps.segue_orders)?, kept(&maps.segue_batch)?)?;
+    let state = kept(&maps.segue_state)?;
+    let states = States::map(&state)
+        .map_err(|source| DatapathError::Kernel { what: "share the paths' state", source })?;
     let tables = Tables {
         paths: kept(&maps.segue_paths)?,
-        state: kept(&maps.segue_state)?,
+        state,
+        states,
         host: kept(&maps.segue_host)?,
         routes: kept(&maps.segue_routes)?,
         scales: kept(&maps.segue_scales)?,
@@ -89,6 +96,8 @@ fn set_constants(
             rodata.stamp_port = stamp.port.to_be();
             rodata.stamp_stateful = u8::from(stamp.stateful);
             rodata.stamp_rate = stamp.rate;
+            rodata.stamp_source_rate = stamp.source_rate;
+            rodata.stamp_class = stamp.class();
         }
         rodata.challenge_key = std::array::from_fn(|_| secret());
         // Only has to differ from what other programs leave in the metadata, and be non-zero.
@@ -116,6 +125,7 @@ fn size_tables(
     let at_host = if setup.role == Role::Host { setup.max_paths.max(1) } else { 1 };
     sized(open.maps.segue_host.set_max_entries(at_host))?;
     sized(open.maps.segue_routes.set_max_entries(at_host))?;
+    sized(open.maps.segue_watches.set_max_entries(at_host))?;
     sized(open.maps.segue_orders.set_max_entries(at_host.min(ORDERS_MAX)))?;
     // What only an anchor needs: responses that wait for a ride. When there is no room, one goes at once.
     let at_anchor = if setup.role == Role::Anchor { setup.max_paths / HELD_SHARE + 1 } else { 1 };
@@ -126,6 +136,7 @@ fn size_tables(
     sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
     if stamp.is_none() {
         sized(open.maps.stamp_sessions.set_max_entries(1))?;
+        sized(open.maps.stamp_sources.set_max_entries(1))?;
     }
     Ok(())
 }

@@ -17,12 +17,12 @@ pub(super) const PORT: u16 = 5005;
 pub(super) const KEY: ProbeKey = ProbeKey([42; 16]);
 pub(super) const SLOT: u32 = 5;
 pub(super) const COOKIE: u64 = 0x0102_0304_0506_0708;
-const PEER_INDEX: u32 = 77;
-const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
+pub(super) const PEER_INDEX: u32 = 77;
+pub(super) const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
 const OWNER: u32 = 7;
 /// The loopback device of every namespace: test packets arrive on it.
 pub(super) const ARRIVED_ON: u32 = 1;
-const UNSPEC: i32 = -1;
+pub(super) const UNSPEC: i32 = -1;
 pub(super) const SHOT: i32 = 2;
 pub(super) const REDIRECT: i32 = 7;
 pub(super) const XDP_PASS: i32 = 2;
@@ -41,6 +41,13 @@ impl Outer {
         match self {
             Outer::V4 => [10, 9, 0, end].into(),
             Outer::V6 => [0xfd09, 0, 0, 0, 0, 0, 0, u16::from(end)].into(),
+        }
+    }
+
+    fn ethertype(self) -> [u8; 2] {
+        match self {
+            Outer::V4 => [0x08, 0x00],
+            Outer::V6 => [0x86, 0xdd],
         }
     }
 
@@ -375,53 +382,53 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
     assert_eq!(lab.tables.drops(), [(DropReason::Replay, 2)].into());
 }
 
+/// Gives the path its ends, and makes the packet that orders a probe on it.
+pub(super) fn ordered(
+    lab: &Lab,
+    role: Role,
+    kind: ProbeKind,
+    outer: Outer,
+    probe: Probe,
+) -> Vec<u8> {
+    let config = PathConfig {
+        tx_index: PEER_INDEX,
+        tx_cookie: PEER_COOKIE,
+        rx_cookie: COOKIE,
+        key: KEY,
+        local: Some(SocketAddr::new(outer.address(2), PORT)),
+        remote: Some(SocketAddr::new(outer.address(1), 6000)),
+        ifindex: ARRIVED_ON,
+        gateway: None,
+        owner: OWNER,
+        probing: segue_keepalive::Probing::default(),
+    };
+    lab.tables.set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config, 0) }).unwrap();
+    let number = lab.tables.add_local(outer.address(2)).unwrap();
+    let (_, remote) = both_ends(&config).unwrap();
+    let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
+    match role {
+        Role::Host => lab.tables.set_route(SLOT, &kernel_route(endpoint, None)).unwrap(),
+        Role::Anchor => {
+            let state = path_state { endpoint, ..lab.state() };
+            lab.tables.set_state(SLOT, &state).unwrap();
+        }
+    }
+    let order = ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since: 0, report: false };
+    let mut packet = kernel_order(&order).bytes().to_vec();
+    // A test run takes the EtherType from here; of an order these bytes mean nothing.
+    packet[12..14].copy_from_slice(&outer.ethertype());
+    packet
+}
+
 #[test]
 fn ordered_probes_become_whole_frames_with_a_checksum() {
     for (role, kind) in [(Role::Host, ProbeKind::Request), (Role::Anchor, ProbeKind::Unsolicited)] {
         let Some(lab) = Lab::new(role) else { return };
         for (sent, outer) in (1..).zip(Outer::BOTH) {
-            let config = PathConfig {
-                tx_index: PEER_INDEX,
-                tx_cookie: PEER_COOKIE,
-                rx_cookie: COOKIE,
-                key: KEY,
-                local: Some(SocketAddr::new(outer.address(2), PORT)),
-                remote: Some(SocketAddr::new(outer.address(1), 6000)),
-                ifindex: ARRIVED_ON,
-                gateway: None,
-                owner: OWNER,
-                probing: segue_keepalive::Probing::default(),
-            };
-            lab.tables
-                .set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config, 0) })
-                .unwrap();
-            let number = lab.tables.add_local(outer.address(2)).unwrap();
-            let (_, remote) = both_ends(&config).unwrap();
-            let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
-            match role {
-                Role::Host => {
-                    lab.tables.set_route(SLOT, &kernel_route(endpoint, None)).unwrap();
-                }
-                Role::Anchor => {
-                    let state = path_state { endpoint, ..lab.state() };
-                    lab.tables.set_state(SLOT, &state).unwrap();
-                }
-            }
             let probe = Probe { seq: 50 + sent, t_ka_ms: 200, heard: 3, ..Probe::default() };
-            let order = kernel_order(&ProbeOrder {
-                slot: SLOT,
-                kind,
-                k: 3,
-                probe,
-                held_since: 0,
-                report: false,
-            });
-            let mut packet = order.bytes().to_vec();
-            // A test run takes the EtherType from here; of an order these bytes mean nothing.
-            let ethertype: [u8; 2] = if outer == Outer::V4 { [8, 0] } else { [0x86, 0xdd] };
-            packet[12..14].copy_from_slice(&ethertype);
+            let packet = ordered(&lab, role, kind, outer, probe);
             let (verdict, out) = run(lab.programs.egress.as_fd(), &packet, Some(MARK_PROBE));
-            assert_eq!((verdict, &out[12..14]), (REDIRECT, &ethertype[..]));
+            assert_eq!((verdict, &out[12..14]), (REDIRECT, &outer.ethertype()[..]));
             let at = outer.headers();
             let udp_len = (Probe::PACKET_LEN + 8) as u32;
             let addresses = if outer == Outer::V4 { ETH + 12 } else { ETH + 8 };

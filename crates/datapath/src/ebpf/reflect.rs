@@ -22,7 +22,7 @@ fn sealed(probe: &Probe) -> Vec<u8> {
 }
 
 /// The one's-complement sum of the UDP datagram with its pseudo-header; 0xffff if it is right.
-fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
+pub(super) fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
     let udp = outer.headers() - 8;
     let addresses = if outer == Outer::V4 { udp - 8..udp } else { udp - 32..udp };
     let words = |bytes: &[u8]| -> u32 {

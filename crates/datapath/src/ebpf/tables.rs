@@ -15,6 +15,7 @@ use super::skel::{
     Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
     path_config, path_state, scale, sign_of_life,
 };
+use super::states::States;
 use crate::{DatapathError, FlowEntry};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
@@ -25,6 +26,8 @@ const LOCALS_MAX: u16 = 4096;
 pub(super) struct Tables {
     pub(super) paths: MapHandle,
     pub(super) state: MapHandle,
+    /// The same in memory.
+    pub(super) states: States,
     pub(super) host: MapHandle,
     pub(super) routes: MapHandle,
     pub(super) scales: MapHandle,
@@ -68,7 +71,7 @@ impl Tables {
     }
 
     pub(super) fn state(&self, slot: u32) -> path_state {
-        get(&self.state, &slot).unwrap_or_default()
+        self.states.read(slot).unwrap_or_default()
     }
 
     /// What only a host has; `None` for a slot beyond its table, as all but one are at an anchor.

@@ -94,6 +94,7 @@ impl Rides {
             received: 0,
             last_received: None,
             last_heard: None,
+            watched: None,
             run: 0,
             k: 0,
             t_ka: None,

@@ -13,7 +13,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use crate::hostile::stranger;
 use crate::world::{
-    End, Family, KEY, OWNER, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
+    End, Family, KEY, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
 };
 
 fn reading(end: &End, slot: u32) -> Reading {
@@ -32,16 +32,7 @@ fn seen(end: &End) -> Vec<ProbeEvent> {
 fn set_taus(world: &World, taus: [Tau; 2]) {
     let probing = Probing { taus, ..Probing::default() };
     let host = PathConfig { probing, ..world.host_path(0) };
-    let anchor = PathConfig {
-        tx_index: host_slot(0),
-        tx_cookie: host.rx_cookie,
-        rx_cookie: host.tx_cookie,
-        local: None,
-        remote: None,
-        ifindex: 0,
-        owner: OWNER,
-        ..host.clone()
-    };
+    let anchor = PathConfig { probing, ..world.anchor_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &anchor).unwrap();
 }

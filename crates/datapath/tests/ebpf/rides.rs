@@ -1,11 +1,14 @@
 //! Probes that ride on data packets.
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use segue_clock::Span;
+use segue_clock::{Machine, Span, Time};
 use segue_datapath::{Datapath, PathConfig, ProbeKind};
-use segue_keepalive::{Probing, Reading};
+use segue_keepalive::{
+    Client, ClientInput, ClientOutput, Config, LOOK, Probing, Reading, Source, State,
+};
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
@@ -13,9 +16,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use crate::hostile::stranger;
 use crate::raw::{self, Tap};
 use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{
-    End, Family, KEY, OWNER, Wire, World, anchor_slot, eventually, host_slot, may_run,
-};
+use crate::world::{End, Family, KEY, Wire, World, anchor_slot, eventually, host_slot, may_run};
 
 #[test]
 fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
@@ -283,18 +284,7 @@ fn probing(t_ka: Span) -> Probing {
 }
 
 fn set_anchor(world: &World, t_ka: Span) {
-    let host = world.host_path(0);
-    let config = PathConfig {
-        tx_index: host_slot(0),
-        tx_cookie: host.rx_cookie,
-        rx_cookie: host.tx_cookie,
-        local: None,
-        remote: None,
-        ifindex: 0,
-        owner: OWNER,
-        probing: probing(t_ka),
-        ..host
-    };
+    let config = PathConfig { probing: probing(t_ka), ..world.anchor_path(0) };
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &config).unwrap();
 }
 
@@ -315,4 +305,123 @@ fn flow(world: &World) -> (UdpSocket, UdpSocket) {
         socket
     };
     (bind(&world.host, 1), bind(&world.anchor, 2))
+}
+
+/// A client as a host's daemon drives it.
+struct Driver<'a> {
+    world: &'a World,
+    client: Client,
+    /// How often the driver was woken by the client's deadline, and by the datapath's call.
+    wakes: [u32; 2],
+}
+
+impl Driver<'_> {
+    fn run_until(&mut self, end: Time) {
+        while monotonic() < end {
+            let now = monotonic();
+            let calls = std::mem::take(&mut *self.world.host.rides_over.lock().unwrap());
+            let due = self.client.deadline().is_some_and(|(at, _)| at <= now);
+            self.wakes[0] += u32::from(due);
+            self.wakes[1] += calls.len() as u32;
+            assert!(calls.iter().all(|slot| *slot == host_slot(0)), "{calls:?}");
+            if due || !calls.is_empty() {
+                let reading = sent(&self.world.host, host_slot(0));
+                self.handle(ClientInput::Reading(reading));
+                self.handle(ClientInput::Tick);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn handle(&mut self, input: ClientInput) {
+        self.client.handle(monotonic(), input);
+        while let Some(output) = self.client.poll() {
+            if let ClientOutput::SendRequest(_) = output {
+                self.world.order(0, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
+    if !may_run() {
+        return;
+    }
+    let t_ka = Span::from_millis(300);
+    let world = riding(Family::V4, Wire::Whole, t_ka);
+    let config = Config { k: 4, t_ka, rides: true, source: Source::Readings, ..Config::default() };
+    let client = Client::new(config, monotonic(), 1);
+    let mut driver = Driver { world: &world, client, wakes: [0; 2] };
+    let (host, anchor) = flow(&world);
+    world.host.datapath.lock().unwrap().set_quiet(host_slot(0), true);
+    let to = anchor.local_addr().unwrap();
+    // A machine that stands still for a period makes rides cease: another try then.
+    let slept = (0..20).any(|_| {
+        let stop = AtomicBool::new(false);
+        let longest = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| fifty_a_second(&host, to, &stop));
+            driver.run_until(monotonic() + t_ka * 4);
+            driver.wakes = [0; 2];
+            driver.run_until(monotonic() + Span::from_secs(2));
+            stop.store(true, Ordering::Relaxed);
+            sender.join().unwrap()
+        });
+        println!("{:?} wake-ups in 2 s, packets at most {longest} apart", driver.wakes);
+        let looks = Span::from_secs(2).0 / LOOK.0 + 1;
+        driver.wakes[1] == 0 && u64::from(driver.wakes[0]) <= looks
+    });
+    assert!(slept, "{:?} wake-ups in 2 s, of which the second number are calls", driver.wakes);
+    assert_eq!(driver.client.state(), State::Up);
+    let rode = sent(&world.host, host_slot(0)).rode;
+    assert!(rode >= 6, "{rode}");
+
+    // Nothing rides any more: one call, and then a request alone in each period.
+    let (alone, ended) = (sent(&world.host, host_slot(0)), monotonic());
+    driver.wakes = [0; 2];
+    while driver.wakes[1] == 0 && monotonic() < ended + Span::from_secs(10) {
+        driver.run_until(monotonic() + Span::from_millis(20));
+    }
+    driver.run_until(monotonic() + t_ka * 3);
+    assert_eq!(driver.wakes[1], 1);
+    let after = sent(&world.host, host_slot(0));
+    assert_eq!((after.rode, after.watched), (alone.rode, None));
+    assert!(after.sent > alone.sent && driver.wakes[0] > 0, "{after:?}");
+    assert_eq!(driver.client.state(), State::Up);
+}
+
+/// Sends until it is told to stop; the largest distance of two packets.
+fn fifty_a_second(from: &UdpSocket, to: std::net::SocketAddr, stop: &AtomicBool) -> Span {
+    let (mut last, mut longest) = (monotonic(), Span::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        from.send_to(&[5; 100], to).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        longest = longest.max(monotonic().since(last));
+        last = monotonic();
+    }
+    longest
+}
+
+#[test]
+fn a_host_is_called_when_its_time_out_comes_while_requests_ride() {
+    if !may_run() {
+        return;
+    }
+    let t_ka = Span::from_millis(200);
+    let world = riding(Family::V6, Wire::Whole, t_ka);
+    let (host, anchor) = flow(&world);
+    let to = anchor.local_addr().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| fifty_a_second(&host, to, &stop));
+        eventually("a ride", || sent(&world.host, host_slot(0)).rode >= 2);
+        // Nothing is answered any more.
+        world.anchor.datapath.lock().unwrap().remove_path(anchor_slot(0));
+        world.host.rides_over.lock().unwrap().clear();
+        eventually("a call", || !world.host.rides_over.lock().unwrap().is_empty());
+        stop.store(true, Ordering::Relaxed);
+    });
+    let reading = sent(&world.host, host_slot(0));
+    let watched = reading.watched.expect("a ride was watched last");
+    assert!(watched <= reading.last_sent.unwrap() + t_ka * 2, "{reading:?}");
 }

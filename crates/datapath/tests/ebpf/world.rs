@@ -64,6 +64,8 @@ pub struct End {
     pub datapath: Arc<Mutex<Ebpf>>,
     pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
     pub misses: Arc<AtomicUsize>,
+    /// On which paths requests had ceased to ride, as told.
+    pub rides_over: Arc<Mutex<Vec<u32>>>,
     pub bind_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
     daemon: Option<JoinHandle<()>>,
@@ -197,20 +199,23 @@ impl World {
         }
     }
 
-    pub fn set_paths(&self, path: u32) {
+    /// What fits [`host_path`](World::host_path) at the anchor.
+    pub fn anchor_path(&self, path: u32) -> PathConfig {
         let host = self.host_path(path);
-        let anchor = PathConfig {
+        PathConfig {
             tx_index: host_slot(path),
             tx_cookie: host.rx_cookie,
             rx_cookie: host.tx_cookie,
-            key: KEY,
             local: host.remote,
             remote: host.local,
             ifindex: self.anchor.ifindex(path),
-            gateway: None,
             owner: OWNER,
-            probing: segue_keepalive::Probing::default(),
-        };
+            ..host
+        }
+    }
+
+    pub fn set_paths(&self, path: u32) {
+        let (host, anchor) = (self.host_path(path), self.anchor_path(path));
         for (end, slot, config) in
             [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
         {
@@ -271,6 +276,7 @@ impl End {
             datapath: Arc::new(Mutex::new(datapath)),
             probes: Arc::default(),
             misses: Arc::default(),
+            rides_over: Arc::default(),
             bind_to: Arc::new(AtomicU32::new(slot)),
             stop: Arc::default(),
             daemon: None,
@@ -282,7 +288,7 @@ impl End {
     fn daemon(&self, events: Receiver<Event>) -> JoinHandle<()> {
         let (datapath, probes) = (Arc::clone(&self.datapath), Arc::clone(&self.probes));
         let (misses, bind_to) = (Arc::clone(&self.misses), Arc::clone(&self.bind_to));
-        let stop = Arc::clone(&self.stop);
+        let (stop, rides_over) = (Arc::clone(&self.stop), Arc::clone(&self.rides_over));
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 match events.recv_timeout(Duration::from_millis(100)) {
@@ -296,6 +302,7 @@ impl End {
                         }
                     }
                     Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
+                    Ok(Event::RidesOver(slot)) => rides_over.lock().unwrap().push(slot),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

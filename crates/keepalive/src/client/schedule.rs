@@ -48,6 +48,18 @@ impl Schedule {
         self.begun && self.last_ride.is_some_and(|at| at + t_ka > end)
     }
 
+    /// The end of the period that runs, after a time in which it was not kept up to date: no more than 2·T_KA
+    /// after the last request.
+    pub(super) fn catch_up(&mut self, now: Time, t_ka: Span) {
+        if self.next > now {
+            return;
+        }
+        let passed = now.since(self.next).0 / t_ka.0.max(1);
+        let end = self.next + t_ka * (passed + 1);
+        let latest = self.last.map_or(end, |last| (last + t_ka * 2).max(now));
+        self.next = end.min(latest);
+    }
+
     /// A shorter period begins at the last request.
     pub(super) fn hasten(&mut self, t_ka: Span) {
         if let Some(last) = self.last {

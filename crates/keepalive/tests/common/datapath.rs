@@ -11,6 +11,9 @@ use segue_wire::Probe;
 
 use super::{Dir, Link};
 
+/// From the machine's order until the datapath sends it, when its own grid begins.
+const LATER: Span = Span(1_000);
+
 /// When the next data packet leaves after the given time, in either direction.
 pub type Traffic = Box<dyn FnMut(Dir, Time) -> Option<Time>>;
 
@@ -21,6 +24,8 @@ enum Happening {
     Data(Dir),
     /// A held response that has found no ride until then.
     Sweep(u32),
+    /// The host's datapath calls its driver, if it is still to.
+    Watch(Time),
 }
 
 /// What one end's datapath counts.
@@ -32,6 +37,7 @@ struct Counts {
     received: u32,
     last_received: Option<Time>,
     last_heard: Option<Time>,
+    watched: Option<Time>,
     run: u8,
     last_seq: u32,
     t_ka: Option<Span>,
@@ -56,6 +62,7 @@ impl Counts {
             received: self.received,
             last_received: self.last_received,
             last_heard: self.last_heard,
+            watched: self.watched,
             run: self.run,
             k: self.k,
             t_ka: self.t_ka,
@@ -78,13 +85,17 @@ pub struct Plane {
     /// When requests left, and whether they rode.
     pub requests: Vec<(Time, bool)>,
     pub unsolicited: Vec<Time>,
+    /// When the client's driver was woken: by its deadline, or by the datapath.
+    pub wakes: Vec<Time>,
+    /// How many calls of the datapath are lost on the way to the driver, one in so many.
+    pub lost_calls: Option<u64>,
     link: Link,
     host: Counts,
     anchor: Counts,
     quiet: [bool; 2],
-    /// Where the grid of rides begins, and whether its present period has had one.
+    /// Where the grid of rides begins, and when the last one left.
     origin: Option<Time>,
-    ridden: Option<u64>,
+    ridden: Option<Time>,
     seq: u32,
     /// The response that waits: its request's fields and arrival.
     held: Option<(Probe, Time)>,
@@ -115,6 +126,8 @@ impl Plane {
             samples: Vec::new(),
             requests: Vec::new(),
             unsolicited: Vec::new(),
+            wakes: Vec::new(),
+            lost_calls: None,
             link,
             host: Counts::default(),
             anchor: Counts::default(),
@@ -153,8 +166,25 @@ impl Plane {
         self.now = end;
     }
 
+    /// New settings for both ends.
+    pub fn reconfigure(&mut self, config: Config) {
+        self.config = config.clone();
+        self.client.handle(self.now, ClientInput::Reconfigure(config.clone()));
+        self.drain_client();
+        self.server.handle(self.now, ServerInput::Reconfigure(config));
+        self.drain_server();
+    }
+
+    /// Other K and T_KA, which the datapath takes at once.
+    pub fn set_pace(&mut self, k: u8, t_ka: Span) {
+        self.config = Config { k, t_ka, ..self.config.clone() };
+        self.client.handle(self.now, ClientInput::Reconfigure(self.config.clone()));
+        self.drain_client();
+    }
+
     /// As a driver: a reading where the datapath has any, then the tick.
     fn tick_client(&mut self) {
+        self.wakes.push(self.now);
         if self.config.rides || self.config.source == Source::Readings {
             self.client.handle(self.now, ClientInput::Reading(self.host.reading(self.now)));
             self.drain_client();
@@ -177,6 +207,7 @@ impl Plane {
             Happening::Request(probe) => self.on_request(probe),
             Happening::Response(probe, unsolicited) => self.on_response(probe, unsolicited),
             Happening::Data(dir) => self.on_data(dir),
+            Happening::Watch(at) => self.on_watch(at),
             Happening::Sweep(seq) => {
                 if let Some((probe, at)) = self.held.take_if(|(probe, _)| probe.seq == seq) {
                     self.respond(probe, at);
@@ -196,11 +227,33 @@ impl Plane {
             }
         } else if let Some(origin) = self.origin.filter(|_| self.config.rides) {
             let period = self.now.since(origin).0 / self.config.t_ka.0;
-            if self.ridden.is_none_or(|ridden| period > ridden) {
-                self.ridden = Some(period);
+            let into = self.now.since(origin).0 % self.config.t_ka.0;
+            if self.ridden.is_none_or(|at| at < self.now - Span(into)) {
+                self.ridden = Some(self.now);
                 self.request(true);
+                self.watch(origin + self.config.t_ka * (period + 2));
             }
         }
+    }
+
+    /// A datapath that measures watches that another request rides, and that responses come.
+    fn watch(&mut self, until: Time) {
+        if self.config.source == Source::Readings {
+            let silent = self.host.last_received.map(|at| at + self.config.time_out());
+            let until = silent.filter(|at| *at > self.now).map_or(until, |at| at.min(until));
+            self.host.watched = Some(until);
+            self.schedule(until, Happening::Watch(until));
+        }
+    }
+
+    fn on_watch(&mut self, at: Time) {
+        if self.host.watched != Some(at) || self.lost_calls.is_some_and(|one_in| at.0 % one_in == 0)
+        {
+            return;
+        }
+        self.wakes.push(self.now);
+        self.client.handle(self.now, ClientInput::Reading(self.host.reading(self.now)));
+        self.drain_client();
     }
 
     fn request(&mut self, rides: bool) {
@@ -239,7 +292,7 @@ impl Plane {
             self.respond(probe, self.now);
         }
         if self.config.source == Source::Probes || !self.quiet[1] {
-            let arrival = arrival(probe, self.now);
+            let arrival = arrival(probe, self.now, self.anchor.received);
             let k = self.config.k;
             self.server.handle(self.now, ServerInput::Request { arrival, k, report: false });
             self.drain_server();
@@ -247,11 +300,12 @@ impl Plane {
     }
 
     fn respond(&mut self, request: Probe, came: Time) {
+        self.anchor.sent += 1;
         let response = Probe {
             t_ss: self.now.micros32(),
             dt: (self.now.since(came).0 / 1_000) as u32,
-            ss: request.seq,
-            r: request.seq,
+            ss: self.anchor.sent,
+            r: self.anchor.received,
             ..request
         };
         if let Some(delay) = (self.link)(Dir::Down, self.now) {
@@ -267,7 +321,7 @@ impl Plane {
         if self.config.source == Source::Readings && self.quiet[0] {
             return;
         }
-        let arrival = arrival(probe, self.now);
+        let arrival = arrival(probe, self.now, self.host.received);
         let input = if unsolicited {
             ClientInput::Unsolicited(arrival)
         } else {
@@ -282,7 +336,8 @@ impl Plane {
             match output {
                 ClientOutput::SendRequest(_) => {
                     self.request(false);
-                    (self.origin, self.ridden) = (Some(self.now), None);
+                    (self.origin, self.ridden) = (Some(self.now + LATER), None);
+                    self.host.watched = None;
                 }
                 ClientOutput::State(state) => self.states.push((self.now, state)),
                 ClientOutput::Heard(heard) => self.heard.push((self.now, heard)),
@@ -316,8 +371,8 @@ impl Plane {
     }
 }
 
-fn arrival(probe: Probe, at: Time) -> Arrival {
-    Arrival { probe, at, received: probe.ss, sent_at: None, uncertainty: Span::ZERO }
+fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
+    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }
 
 /// No data at all.

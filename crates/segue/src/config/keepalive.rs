@@ -168,7 +168,9 @@ impl KeepaliveKeys {
             responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
             fp_interval: seconds(self.false_positive_interval, 1e5),
             rtt_max: None,
+            loss: None,
             burst: None,
+            rides: self.rides.unwrap_or(RIDES),
             t_ka_min: 0.005,
             k_max: 32,
         })

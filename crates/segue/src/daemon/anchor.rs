@@ -318,6 +318,7 @@ impl Daemon {
                 let ticket = self.held.keep(packet);
                 self.feed(AnchorInput::Miss { key, ticket })
             }
+            Event::RidesOver(_) => {} // of hosts alone
         }
     }
 

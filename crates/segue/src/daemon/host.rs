@@ -126,7 +126,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
             Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
             changed = monitor.changed() => daemon.on_interfaces(&changed?)?,
-            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
+            _ = heartbeat.tick() => daemon.on_heartbeat()?,
             _ = sweep.tick() => daemon.sweep()?,
         }
     }
@@ -171,6 +171,15 @@ impl Daemon {
         let due = self.machine.due(monotonic());
         self.read(&due)?;
         self.handle(HostInput::Tick)?;
+        self.send_probes();
+        Ok(())
+    }
+
+    /// The one time in a second at which the daemon wakes though all requests ride.
+    fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        self.datapath.heartbeat();
+        let carried = self.machine.carried();
+        self.read(&carried)?;
         self.send_probes();
         Ok(())
     }
@@ -265,6 +274,11 @@ impl Daemon {
     fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Probe(probe) => self.feed(HostInput::Probe(packets::probe_in(&probe))),
+            Event::RidesOver(slot) => {
+                self.read(&[slot])?;
+                self.send_probes();
+                Ok(())
+            }
             Event::Miss(packet) => {
                 let (key, dscp) = (packet.key, packet.dscp);
                 let ticket = self.held.keep(packet);

@@ -39,6 +39,9 @@ const PROBES: usize = 65_536;
 /// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
 /// own, so that a flood of new flows displaces no probe.
 const MISSES: usize = 4_096;
+/// Paths whose rides are over that wait for the daemon; more are dropped. A path is told of at most once
+/// in two periods.
+const RIDES: usize = 1_024;
 /// Most probes of one path that are taken in a [`WINDOW`]: twice what the shortest period of
 /// requests, 5 ms, makes.
 const SHARE: u32 = 40;
@@ -102,6 +105,7 @@ fn prefer(realtime: bool) {
 pub struct Queue {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
+    rides: mpsc::Receiver<u32>,
     shed: Arc<AtomicU64>,
 }
 
@@ -111,6 +115,7 @@ impl Queue {
         tokio::select! {
             biased;
             Some(probe) = self.probes.recv() => Event::Probe(probe),
+            Some(slot) = self.rides.recv() => Event::RidesOver(slot),
             Some(miss) = self.misses.recv() => Event::Miss(miss),
             else => std::future::pending().await,
         }
@@ -133,6 +138,7 @@ impl Queue {
 fn queue(max_paths: u32) -> (EventSink, Queue) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
+    let (ride_in, rides) = mpsc::channel(RIDES);
     let shed = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&shed);
     let shares: Vec<AtomicU64> = (0..max_paths).map(|_| AtomicU64::new(0)).collect();
@@ -144,12 +150,13 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
                     && probe_in.try_send(probe).is_ok()
             }
             Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
+            Event::RidesOver(slot) => ride_in.try_send(slot).is_ok(),
         };
         if !taken {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (sink, Queue { probes, misses, shed })
+    (sink, Queue { probes, misses, rides, shed })
 }
 
 /// Counts an event of a path: its window in the upper half of the word, its events in that in the

@@ -52,7 +52,7 @@ fn without_being_asked_for_there_is_no_server() {
     assert_eq!(listener.metrics, None);
 }
 
-fn scrape(address: &str) -> Values {
+pub fn scrape(address: &str) -> Values {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,8 +12,9 @@ use super::{PATIENT, Probing, key_file};
 #[test]
 fn one_becomes_the_client_the_other_the_server_and_both_measure() {
     let [a, b] = addresses();
-    let mut first = start(&a, &b, &[]);
-    let mut second = start(&b, &a, &[]);
+    // Nobody is given up here, so that a busy machine may stop either end for a while.
+    let mut first = start(&a, &b, &["-k", "250"]);
+    let mut second = start(&b, &a, &["-k", "250"]);
     let roles = [&mut first, &mut second].map(|end| {
         let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
         // Loss downwards shows from the second echo on.
@@ -67,15 +68,20 @@ fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
 #[test]
 fn a_peer_without_the_key_is_never_heard() {
     let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
-    let [a, b] = addresses();
-    let mut with = start(&a, &b, &["--key", &key, "-w", "1s"]);
-    let mut without = start(&b, &a, &["-w", "1s"]);
-    for end in [&mut with, &mut without] {
-        let summary = end.until(|line| line["type"] == "summary");
-        assert_eq!(summary["role"], "asking");
-        assert_eq!(summary["targets"][0]["received"], 0);
-        assert!(summary["targets"][0]["drops"]["mac"].as_u64() > Some(0), "{summary}");
-    }
+    // On a busy machine one may have ended before the other began.
+    let met = ["1s", "5s", "25s"].iter().any(|length| {
+        let [a, b] = addresses();
+        let mut with = start(&a, &b, &["--key", &key, "-w", length]);
+        let mut without = start(&b, &a, &["-w", length]);
+        let refused = [&mut with, &mut without].map(|end| {
+            let summary = end.until(|line| line["type"] == "summary");
+            assert_eq!(summary["role"], "asking");
+            assert_eq!(summary["targets"][0]["received"], 0);
+            summary["targets"][0]["drops"]["mac"].as_u64().unwrap_or(0)
+        });
+        refused.iter().all(|packets| *packets > 0)
+    });
+    assert!(met, "neither end counted the other's requests");
 }
 
 /// Reads on until this end has a round-trip time.
@@ -86,7 +92,10 @@ fn sampled(end: &mut Probing) -> Value {
 fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     let mut args = vec!["--peer", peer, "--bind", bind];
     // Patient, but not so that a test waits for long until a dead peer is given up.
-    args.extend([PATIENT[0], PATIENT[1], "-k", "25"]);
+    args.extend(&PATIENT[..2]);
+    if !more.contains(&"-k") {
+        args.extend(["-k", "25"]);
+    }
     args.extend(more);
     if !more.contains(&"-w") {
         args.extend(["-w", "60s"]);
@@ -94,9 +103,11 @@ fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     Probing::plain(&args)
 }
 
-/// Two addresses that nobody uses at this moment.
+/// Two addresses that nobody uses: each call has an address of this machine for itself.
 fn addresses() -> [String; 2] {
-    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    let host = format!("127.77.0.{}", CALLS.fetch_add(1, Ordering::Relaxed));
+    let sockets = [0; 2].map(|_| UdpSocket::bind((host.as_str(), 0)).unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Config as Keepalive, Server, ServerInput, State, Tau};
+use segue_keepalive::{Config as Keepalive, Server, ServerInput, Source, State, Tau};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey};
 
@@ -107,6 +107,17 @@ impl AnchorPath {
 
     fn deadline(&self) -> Option<Time> {
         self.server.deadline().filter(|_| self.is_watched()).map(|(at, _)| at)
+    }
+
+    /// When to look at the path: at the last point of a grid before its deadline, where a reading moves the
+    /// deadline of a path that lives, so that one wake-up serves many paths; and else at the deadline. The
+    /// points are a power of two of nanoseconds apart, at most T_KA/8, so that different grids share points.
+    fn look_at(&self, now: Time) -> Option<Time> {
+        let deadline = self.deadline()?;
+        let t_ka = self.keepalive().1;
+        let apart = 1 << (t_ka.0 / 8).max(1).ilog2();
+        let point = Time(deadline.0 / apart * apart);
+        Some(if point > now { point } else { deadline })
     }
 
     /// The largest RTT, or a guess at one.
@@ -279,7 +290,7 @@ impl Anchor {
 
     /// After a change of what is expected of a path.
     fn review(&mut self, now: Time, slot: u32) {
-        self.arm(slot);
+        self.arm(now, slot);
         let Some(owner) = self.slots.get(&slot).map(|path| path.owner) else { return };
         self.say_heard(owner);
         self.reroute(owner);
@@ -287,10 +298,13 @@ impl Anchor {
         self.review_expiry(now, owner);
     }
 
-    /// Sets the path's timer to what its server waits for.
-    pub(super) fn arm(&mut self, slot: u32) {
+    /// Sets the path's timer to what its server waits for; where the datapath measures, to a look before.
+    pub(super) fn arm(&mut self, now: Time, slot: u32) {
         let timer = Timer::Path(slot);
-        let due = self.slots.get(&slot).and_then(AnchorPath::deadline);
+        let due = self.slots.get(&slot).and_then(|path| match self.config.source {
+            Source::Readings => path.look_at(now),
+            Source::Probes => path.deadline(),
+        });
         if due == self.timers.get(&timer) {
             return;
         }

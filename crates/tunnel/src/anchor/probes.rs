@@ -74,7 +74,7 @@ impl Anchor {
             outputs.push(output);
         }
         self.follow_settings(slot);
-        self.arm(slot);
+        self.arm(now, slot);
         for output in outputs {
             match output {
                 ServerOutput::SendUnsolicited(request) => self.send_unsolicited(slot, request),

@@ -134,11 +134,22 @@ impl Host {
         self.paths.iter().map(|(number, path)| (*number, path))
     }
 
-    /// The paths on which something is due at `now`, of which a reading should be given first.
+    /// The paths on which something is due at `now`, of which a reading should be given first; with them
+    /// those that sleep while rides carry their requests, since whoever asks is awake.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        self.paths.iter().filter(|(_, path)| due(path)).map(|(n, _)| u32::from(*n)).collect()
+        let awake = self.paths.values().any(due);
+        let asked = |path: &Path| due(path) || awake && path.is_carried();
+        self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
+    }
+
+    /// The paths that sleep while rides carry their requests. A driver that is awake for other reasons
+    /// gives readings of them, so that steering and planner have new estimates.
+    #[must_use]
+    pub fn carried(&self) -> Vec<u32> {
+        let carried = self.paths.iter().filter(|(_, path)| path.is_carried());
+        carried.map(|(n, _)| u32::from(*n)).collect()
     }
 
     /// The number of the path over the named interface.

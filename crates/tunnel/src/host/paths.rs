@@ -86,12 +86,6 @@ impl Path {
         self.client.as_ref().is_some_and(|client| client.state() == State::Up)
     }
 
-    /// Whether the operator wants it probed.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// No requests are sent on it: it counts as up while its interface is there.
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
@@ -102,6 +96,10 @@ impl Path {
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client.state() == State::Down)
+    }
+
+    pub(super) fn is_carried(&self) -> bool {
+        self.client.as_ref().is_some_and(Client::is_carried)
     }
 
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {

@@ -99,6 +99,7 @@ impl Meter {
             received: self.received,
             last_received: self.last_received,
             last_heard: self.last_heard,
+            watched: None,
             run: self.run,
             k: self.k,
             t_ka: t_ka.map(Span::from_millis),

@@ -107,17 +107,23 @@ impl Case {
             Line::new(
                 format!("T_R on average, {}", self.name),
                 format!("eq. 2: {:.0} ms", self.average),
-                format!("{mean:.1} ms, {:+.1} ms", mean - self.average),
+                format!("{mean:.1} ms, {}", beside(mean, self.average)),
             )
             .judged(mean <= self.average),
             Line::new(
                 format!("T_R at worst, {}", self.name),
                 format!("eq. 1: {:.0} ms", self.worst),
-                format!("{greatest:.1} ms, {:+.1} ms", greatest - self.worst),
+                format!("{greatest:.1} ms, {}", beside(greatest, self.worst)),
             )
             .judged(greatest <= self.worst),
         ]
     }
+}
+
+/// How much sooner or later than a formula says, in ms.
+fn beside(took: f64, formula: f64) -> String {
+    let word = if took <= formula { "sooner" } else { "later" };
+    format!("{:.1} ms {word}", (took - formula).abs())
 }
 
 fn table(cases: &[Case]) -> Table {

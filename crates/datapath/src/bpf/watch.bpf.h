@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* Tells a host's daemon when requests cease to ride, or responses to come, so that it may sleep meanwhile. */
+#ifndef SEGUE_WATCH_H
+#define SEGUE_WATCH_H
+
+#include "common.bpf.h"
+
+#define CLOCK_MONOTONIC 1
+
+struct watch {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, __u32);
+	__type(value, struct watch);
+} segue_watches SEC(".maps");
+
+/* The timer of a path has come. One that was put off meanwhile comes again. */
+static int on_watch(void *map, __u32 *slot, struct watch *watch)
+{
+	struct host_state *host = host_of(*slot);
+	__u64 now_ns = bpf_ktime_get_ns();
+	struct probe_event event = { .at_ns = now_ns, .slot = *slot, .kind = KIND_RIDES_OVER };
+
+	if (!host || !host->watch_ns || host->watch_ns > now_ns)
+		return 0;
+	if (bpf_ringbuf_output(&segue_events, &event, sizeof(event), 0))
+		count(DROP_QUEUE_FULL);
+	return 0;
+}
+
+/* A request rides now, in the step that began at `step_ns`: another must have left by the end of the next
+ * step. The daemon's time-out without a response may come before that. */
+static __always_inline void watch_rides(__u32 slot, const struct path_config *path,
+					const struct path_state *state, struct host_state *host,
+					__u64 step_ns, __u64 now_ns)
+{
+	struct watch *watch = bpf_map_lookup_elem(&segue_watches, &slot);
+	__u64 t_ka_ns = path->t_ka_us * 1000ULL, until = step_ns + 2 * t_ka_ns;
+	__u64 silent = state->received_ns + t_ka_ns * (path->k + 2) + t_ka_ns / 2;
+
+	if (!watch)
+		return;
+	if (silent > now_ns && silent < until)
+		until = silent;
+	/* Refused where it is there already. */
+	bpf_timer_init(&watch->timer, &segue_watches, CLOCK_MONOTONIC);
+	host->watch_ns = until;
+	if (bpf_timer_set_callback(&watch->timer, on_watch) ||
+	    bpf_timer_start(&watch->timer, until - now_ns, 0))
+		host->watch_ns = 0;
+}
+
+#endif
