@@ -11,6 +11,7 @@ use super::packets::{
 };
 use super::reflect::udp_sum;
 use super::*;
+use crate::ProbeKind;
 
 /// The beginning of struct __sk_buff, up to the control block. Where the mark and the block stand.
 type Context = [u32; 17];

@@ -9,9 +9,11 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
+use super::convert::kernel_order;
 use super::skel::Shared;
 use super::tables::Tables;
 use super::*;
+use crate::ProbeKind;
 
 pub(super) const PORT: u16 = 5005;
 pub(super) const KEY: ProbeKey = ProbeKey([42; 16]);
