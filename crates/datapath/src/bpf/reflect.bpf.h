@@ -139,11 +139,10 @@ static __always_inline int reflect_v6(struct xdp_md *ctx, struct ethhdr *eth)
 	return XDP_TX;
 }
 
-/* Whether a frame's tunnel header says that it is a request, and the frame is for one machine. */
-static __always_inline int is_request(const struct ethhdr *eth, __u8 version_type)
+/* Whether a frame's tunnel header says that it is a request. */
+static __always_inline int is_request(__u8 version_type)
 {
-	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST) &&
-	       !(eth->h_dest[0] & 1);
+	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST);
 }
 
 #endif

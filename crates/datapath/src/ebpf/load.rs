@@ -73,6 +73,7 @@ pub(super) fn load(
         locals: kept(&maps.segue_locals)?,
         addresses: kept(&maps.segue_addresses)?,
         numbers: Mutex::default(),
+        devices: kept(&maps.segue_devices)?,
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
         events: kept(&maps.segue_events)?,

@@ -227,6 +227,7 @@ fn tables_for(tables: &Tables, role: Role) {
     for address in ["10.8.0.1", "fd08::1"] {
         tables.set_inner(address.parse().unwrap(), config.owner).unwrap();
     }
+    assert!(tables.set_device(ARRIVED_ON, [0; 6]).unwrap());
     tables.set_locals(&Outer::BOTH.map(|outer| outer.address(2)).into()).unwrap();
     tables.set_alive(monotonic()).unwrap();
 }

@@ -180,6 +180,7 @@ fn xdp_turns_the_frame_addresses_round() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
     let mut packet = to_us(Outer::V4, &sealed(&request(1)));
     packet[..12].copy_from_slice(&[2, 3, 4, 5, 6, 7, 18, 19, 20, 21, 22, 23]);
+    lab.tables.set_device(ARRIVED_ON, [2, 3, 4, 5, 6, 7]).unwrap();
     let (verdict, out) = run(lab.programs.xdp.as_fd(), &packet, None);
     assert_eq!(verdict, XDP_TX);
     assert_eq!(out[..12], [18, 19, 20, 21, 22, 23, 2, 3, 4, 5, 6, 7]);
@@ -208,6 +209,7 @@ fn xdp_leaves_all_but_valid_requests_to_tc() {
             changed(at + 1, 2),  // an unknown flag
             changed(at + 3, 1),  // the reserved byte
             changed(0, 1),       // a frame for a group
+            changed(5, 2),       // one for another device
             of(Header { cookie: 1, ..head }),
             of(Header { index: SLOT + 1, ..head }),
             of(Header { index: 1 << 20, ..head }),
