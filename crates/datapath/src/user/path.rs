@@ -77,6 +77,9 @@ pub struct Rx {
     pub responses: SeqWindow,
     /// When requests really left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
+    /// How long the calls took that sent what has no transmit stamp: requests by number (host),
+    /// responses by t_Ss (anchor).
+    pub calls: VecDeque<(u32, Span)>,
     /// What the next request repeats from the last response.
     pub echo: Option<Echo>,
 }
@@ -139,6 +142,19 @@ impl Rx {
             self.stamps.pop_front();
         }
         self.stamps.push_back((seq, at));
+    }
+
+    /// Notes how long the call took that sent a probe.
+    pub fn called(&mut self, probe: u32, took: Span) {
+        if self.calls.len() >= STAMPS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back((probe, took));
+    }
+
+    /// How long the call took that sent a probe; nothing where it is not known which.
+    pub fn call(&self, probe: u32) -> Span {
+        self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
     }
 
     /// When the request `seq` left, if the kernel has said so.

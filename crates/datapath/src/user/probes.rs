@@ -121,6 +121,12 @@ fn send(
         return;
     }
     tx.packets = count;
+    let took = monotonic().since(now);
+    match kind {
+        ProbeKind::Request => lock(&path.state.rx).called(probe.seq, took),
+        ProbeKind::Response => lock(&path.state.rx).called(probe.t_ss, took),
+        ProbeKind::Unsolicited => {}
+    }
     match kind {
         ProbeKind::Request => {
             tx.heard = Some(probe.heard);

@@ -177,6 +177,8 @@ impl Path {
             }
             return false;
         }
+        let number = if role == Role::Host { probe.seq } else { probe.t_ss };
+        lock(&self.state.rx).called(number, monotonic().since(now));
         tx.packets = count;
         tx.bytes += (inner.0.len() + inner.1.len()) as u64;
         tx.rides.sent = tx.rides.sent.wrapping_add(1);

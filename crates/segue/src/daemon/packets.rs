@@ -277,7 +277,7 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
             at: event.at,
             received: event.received,
             sent_at: event.sent_at,
-            uncertainty: segue_clock::Span::ZERO,
+            uncertainty: event.uncertainty,
         },
     }
 }
@@ -298,6 +298,7 @@ mod tests {
             remote: ([192, 0, 2, 1], 5005).into(),
             kernel_stamp: true,
             sent_at: None,
+            uncertainty: segue_clock::Span::ZERO,
         })
     }
 
