@@ -301,6 +301,8 @@ impl Datapath for Ebpf {
                 source: io::ErrorKind::InvalidInput.into(),
             });
         }
+        // Its addresses may have come a moment ago, and the thread that is told of them is not there yet.
+        locals::refresh(&self.shore.tables)?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",
             source,

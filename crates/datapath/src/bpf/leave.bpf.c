@@ -16,7 +16,8 @@ static __always_inline void stamp_again(struct probe_packet *packet)
 	__u32 before = bpf_ntohl(response ? packet->probe.t_ss : packet->probe.t_sc);
 	__u32 held = bpf_ntohl(packet->probe.dt), now = stamp_us(bpf_ktime_get_ns());
 
-	packet->probe.dt = bpf_htonl(held + (now - before));
+	if (packet->probe.t_ss) /* else there is nothing to echo yet */
+		packet->probe.dt = bpf_htonl(held + (now - before));
 	if (response)
 		packet->probe.t_ss = bpf_htonl(now);
 	else

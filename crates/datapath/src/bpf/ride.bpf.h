@@ -66,7 +66,7 @@ static __always_inline int number_request(struct probe_packet *packet,
 	packet->probe.t_sc = bpf_htonl(now);
 	packet->probe.sc = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
 	packet->probe.t_ss = bpf_htonl(host->echo_t_ss);
-	packet->probe.dt = bpf_htonl(now - host->held_since);
+	packet->probe.dt = host->echo_t_ss ? bpf_htonl(now - host->held_since) : 0;
 	packet->probe.ss = bpf_htonl(host->echo_ss);
 	packet->probe.r = bpf_htonl(host->echo_r);
 	host->sent_ns = now_ns;

@@ -12,11 +12,6 @@
 #define CHALLENGE_FREE 4
 #define CHALLENGE_GAP_NS 4000000LL
 
-static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* What stands for t_Ss in answers to a source that has not shown yet that it receives them. It lies
  * ahead of the clock, so that no end takes it for a stamp, and another one follows after 18 minutes. */
 static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer, __u64 at_ns)

@@ -14,7 +14,7 @@
 #define STAMP_TTL 255
 #define STAMP_SESSIONS 10000
 #define STAMP_SOURCES 8192
-#define DYNAMIC_PORTS 1024 /* from here on; RFC 8762 gives senders no others */
+#define SENDER_PORTS 1024 /* from here on */
 
 const volatile __u16 stamp_port = 0;  /* network order; 0: answer nothing */
 const volatile __u8 stamp_stateful = 0;
@@ -165,7 +165,7 @@ static __always_inline int stamp_read(struct __sk_buff *skb, struct stamp_outer 
 /* Another reflector, or a service that answers whatever comes (echo, chargen): the two would never end. */
 static __always_inline int stamp_may_loop(__u16 remote_port)
 {
-	return bpf_ntohs(remote_port) < DYNAMIC_PORTS || remote_port == stamp_port;
+	return bpf_ntohs(remote_port) < SENDER_PORTS || remote_port == stamp_port;
 }
 
 /* What follows the base packet is padding, not extensions: see segue_wire::stamp::tlv::is_padding. */

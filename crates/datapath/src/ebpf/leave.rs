@@ -66,13 +66,15 @@ fn sent(lab: &Lab, role: Role, outer: Outer) -> (Vec<u8>, [u32; 3]) {
     (out, [context[CB], context[CB + 1], context[CB + 2]])
 }
 
-/// A probe after it waited: `before` with its own stamp and its time of holding later by the same.
+/// A probe after it waited: its own stamp is later, and what it echoes was held as much longer.
 fn expect_later(before: Probe, after: Probe, response: bool) {
-    let waited = after.dt.wrapping_sub(before.dt);
+    let own = |probe: &Probe| if response { probe.t_ss } else { probe.t_sc };
+    let waited = own(&after).wrapping_sub(own(&before));
     assert!((3_000..60_000_000).contains(&waited), "{waited} µs of 3 ms and more");
+    let dt = if before.t_ss == 0 { 0 } else { before.dt.wrapping_add(waited) };
     let expected = match response {
-        true => Probe { t_ss: before.t_ss.wrapping_add(waited), dt: after.dt, ..before },
-        false => Probe { t_sc: before.t_sc.wrapping_add(waited), dt: after.dt, ..before },
+        true => Probe { t_ss: after.t_ss, dt, ..before },
+        false => Probe { t_sc: after.t_sc, dt, ..before },
     };
     assert_eq!(after, expected);
 }

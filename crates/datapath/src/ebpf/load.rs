@@ -74,6 +74,7 @@ pub(super) fn load(
         addresses: kept(&maps.segue_addresses)?,
         numbers: Mutex::default(),
         devices: kept(&maps.segue_devices)?,
+        refreshing: Mutex::default(),
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
         events: kept(&maps.segue_events)?,

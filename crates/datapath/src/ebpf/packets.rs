@@ -209,8 +209,8 @@ impl Lab {
     }
 }
 
-fn tables_for(tables: &Tables, role: Role) {
-    let config = PathConfig {
+fn path(role: Role) -> PathConfig {
+    PathConfig {
         tx_index: PEER_INDEX,
         tx_cookie: PEER_COOKIE,
         rx_cookie: COOKIE,
@@ -221,7 +221,11 @@ fn tables_for(tables: &Tables, role: Role) {
         gateway: None,
         owner: if role == Role::Anchor { OWNER } else { 0 },
         probing: segue_keepalive::Probing::default(),
-    };
+    }
+}
+
+fn tables_for(tables: &Tables, role: Role) {
+    let config = path(role);
     tables.set_scale(0, &kernel_scale(&config.probing.taus)).unwrap();
     tables.set_path(SLOT, &path_config { heard: 0x8001, ..kernel_path(&config, 0) }).unwrap();
     for address in ["10.8.0.1", "fd08::1"] {
@@ -276,6 +280,31 @@ fn data_is_stripped_counted_and_learned_from_in_all_four_combinations() {
         }
     }
     assert_eq!(lab.tables.flows().len(), 2);
+    assert!(lab.tables.drops().is_empty());
+}
+
+#[test]
+fn a_ride_is_a_request_and_the_inner_packet_bit_for_bit() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let probing = segue_keepalive::Probing { rides: true, ..Default::default() };
+    let rides = kernel_path(&PathConfig { probing, ..path(Role::Anchor) }, 0);
+    lab.tables.set_path(SLOT, &rides).unwrap();
+    let mut seq = 0;
+    for outer in Outer::BOTH {
+        for inner in inners() {
+            seq += 1;
+            let probe = Probe { seq, t_sc: 99, sc: seq, t_ka_ms: 200, ..Probe::default() };
+            let ride = [&probe.seal(&header(PacketType::Ride), &KEY)[..], &inner].concat();
+            let (verdict, out) = lab.ingress(&to_us(outer, &ride));
+            assert_eq!(verdict, REDIRECT);
+            assert!(out[ETH..] == inner, "{outer:?}: {out:02x?}");
+            let state = lab.state();
+            assert_eq!((state.rx_packets, state.received, state.newest as u32), (seq, seq, seq));
+            assert_eq!((state.up.sent, state.up.received), (seq, seq));
+            let key = Inner::parse(&inner).unwrap().key.reversed();
+            assert!(lab.tables.flows().iter().any(|f| f.key == key && f.slot == SLOT));
+        }
+    }
     assert!(lab.tables.drops().is_empty());
 }
 

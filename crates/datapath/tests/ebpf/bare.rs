@@ -75,14 +75,19 @@ fn device(path: u32, end: u8) -> SyncDevice {
 fn ask_stamp(to: IpAddr) -> [u8; 2] {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     socket.connect((to, STAMP_PORT)).unwrap();
     let mut request = [0; 44];
     request[3] = 7;
-    socket.send(&request).unwrap();
-    let mut answer = [0; 44];
-    assert_eq!(socket.recv(&mut answer).unwrap(), 44, "{to} does not answer STAMP");
-    [answer[27], answer[40]]
+    // A machine with other work may let the carrier wait for longer than the socket does.
+    for _ in 0..20 {
+        socket.send(&request).unwrap();
+        let mut answer = [0; 44];
+        if socket.recv(&mut answer).is_ok_and(|len| len == 44) {
+            return [answer[27], answer[40]];
+        }
+    }
+    panic!("{to} does not answer STAMP");
 }
 
 #[test]

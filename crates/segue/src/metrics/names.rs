@@ -17,6 +17,11 @@ pub static RTT_UNCERTAINTY: Metric = gauge(
     "segue_rtt_uncertainty_seconds",
     "How far the last round-trip time may be off because of how stamps were taken.",
 );
+/// By direction.
+pub static JITTER: Metric = gauge(
+    "segue_jitter_seconds",
+    "Mean difference between one delay and the next, smoothed as by RFC 3550, by direction.",
+);
 /// By time constant.
 pub static RTT_AVERAGE: Metric = gauge(
     "segue_rtt_average_seconds",
@@ -56,5 +61,10 @@ pub static PROBES_RECEIVED: Metric =
     counter("segue_probes_received_total", "Probes that arrived at this end and counted.");
 /// By reason.
 pub static DROPS: Metric = counter("segue_drops_total", "Packets refused, by reason.");
+/// By protocol.
+pub static KERNEL_ANSWERS: Metric = counter(
+    "segue_kernel_answers_total",
+    "Requests answered by the program in the kernel, which no session counts, by protocol.",
+);
 /// Of a listener.
 pub static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");

@@ -14,6 +14,8 @@ use anyhow::Context;
 pub const PORT: u16 = 9_105;
 /// How long a client may take for its request and for the answer, and the measuring thread for the page.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long nothing is accepted after the system has refused it.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The longest request that is read.
 const REQUEST_MAX: usize = 8_192;
 
@@ -59,9 +61,14 @@ impl Server {
         wanted.set_nonblocking(true)?;
         let (pages, receiver) = sync_channel(1);
         let serve = move || {
-            for stream in listener.incoming().flatten() {
-                // A client that goes away gets nothing more.
-                let _ = serve(&stream, &mut ask, &receiver);
+            loop {
+                match listener.accept() {
+                    // A client that goes away gets nothing more.
+                    Ok((stream, _)) => drop(serve(&stream, &mut ask, &receiver)),
+                    // Without a descriptor for it the connection stays in the queue, and would be found
+                    // there again at once.
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
             }
         };
         std::thread::Builder::new().name("segue-metrics".into()).spawn(serve)?;

@@ -363,11 +363,13 @@ struct Process {
 
 impl Process {
     fn start(args: &[&str]) -> Process {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_segue"))
-            .args([&["probe", "--json"], args].concat())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.args([&["probe", "--json"], args].concat());
+        Process::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Process {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Process { child, output }
     }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Listener, PATIENT, Probing};
+use super::{Listener, PATIENT, Probing, Process};
 
 /// Values by metric and labels.
 type Values = BTreeMap<(String, String), f64>;
@@ -44,6 +46,79 @@ fn both_ends_serve_what_they_measure_in_the_format_of_prometheus() {
     assert_eq!(page[&("segue_sessions".into(), String::new())], 1.0);
     let of = |name: &str| page.iter().filter(|((n, _), _)| n == name).count();
     assert_eq!((of("segue_rtt_seconds"), of("segue_path_state")), (1, 3));
+}
+
+#[test]
+fn both_ends_of_stamp_serve_what_they_measure_under_the_same_names() {
+    let metrics = ["--metrics", "127.0.0.1:0"];
+    let reflector =
+        Listener::start(&[&["--stamp", "--listen", "127.0.0.1:0"], &metrics[..]].concat());
+    let target = reflector.address.to_string();
+    let mut probing =
+        Probing::start(&[&["--stamp", &target, "--direct"], &metrics[..], &PATIENT].concat());
+    let address = probing.until(|line| line["type"] == "metrics");
+    probing.until(|line| line["type"] == "sample" && line["seq"].as_u64() >= Some(25));
+
+    let page = scrape(address["address"].as_str().unwrap());
+    let value = |name: &str, more: &str| {
+        let labels = format!("target=\"{target}\"{more}");
+        page[&(name.to_owned(), labels)]
+    };
+    assert!((0.0..60.0).contains(&value("segue_rtt_seconds", "")));
+    for way in ["both", "up", "down"] {
+        assert!(value("segue_jitter_seconds", &format!(",direction=\"{way}\"")) >= 0.0);
+    }
+    for way in ["up", "down"] {
+        let way = format!(",direction=\"{way}\"");
+        let sent = value("segue_packets_sent_total", &way);
+        assert!(sent >= 24.0 && value("segue_packets_received_total", &way) <= sent);
+    }
+    let received = value("segue_probes_received_total", "");
+    assert!(received >= 25.0 && value("segue_probes_sent_total", "") >= received);
+
+    let page = scrape(reflector.metrics.as_deref().unwrap());
+    let stamp = "protocol=\"stamp\"".to_owned();
+    assert_eq!(page[&("segue_sessions".into(), stamp)], 1.0);
+    let sent: Vec<_> = page.iter().filter(|((n, _), _)| n == "segue_probes_sent_total").collect();
+    assert!(sent.len() == 1 && *sent[0].1 >= received, "{page:?}");
+}
+
+/// A connection that cannot be accepted stays in the queue; the page's thread must not ask for it without
+/// a pause.
+#[test]
+fn without_descriptors_the_page_waits_and_the_measurement_goes_on() {
+    let listener = Listener::start(&["--listen", "127.0.0.1:0"]);
+    let target = listener.address.to_string();
+    let limited = |descriptors: &str| {
+        let arguments = ["--metrics", "127.0.0.1:0", "-w", "60s", &target, "--no-realtime"];
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n $1; shift; exec \"$@\"", "sh", descriptors]);
+        shell.args([env!("CARGO_BIN_EXE_segue"), "probe", "--json"]).args(arguments).args(PATIENT);
+        let mut probing = Probing(Process::spawn(shell));
+        let metrics = probing.until(|line| line["type"] == "metrics");
+        probing.until(|line| line["type"] == "sample");
+        (probing, metrics["address"].as_str().unwrap().to_owned())
+    };
+    let process = |probing: &Probing, file: &str| format!("/proc/{}/{file}", probing.0.child.id());
+    let (probing, _) = limited("1000");
+    let open = std::fs::read_dir(process(&probing, "fd")).unwrap().count();
+    drop(probing);
+
+    let (mut probing, address) = limited(&open.to_string());
+    // Processor time, user and system, in hundredths of a second.
+    let spent = |probing: &Probing| -> u64 {
+        let text = std::fs::read_to_string(process(probing, "stat")).unwrap();
+        let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = spent(&probing);
+    let mut waiting = TcpStream::connect(&address).unwrap();
+    waiting.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    waiting.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    assert!(waiting.read(&mut [0; 1]).is_err(), "there was a descriptor for it");
+    let spent = spent(&probing) - before;
+    assert!(spent < 60, "{spent} hundredths of 2 s of processor time");
+    probing.until(|line| line["type"] == "sample");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde_json::Value;
 
 use super::{PATIENT, Probing, key_file};
@@ -82,6 +83,79 @@ fn a_peer_without_the_key_is_never_heard() {
         refused.iter().all(|packets| *packets > 0)
     });
     assert!(met, "neither end counted the other's requests");
+}
+
+#[test]
+fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
+    let [a, b] = addresses();
+    let forger = Forger::start([&a, &b]);
+    let mut first = start(&a, &b, &[]);
+    // Alone with the forger it goes on asking, however many requests come.
+    let before = forger.sent.load(Ordering::Relaxed);
+    while forger.sent.load(Ordering::Relaxed) < before + 2_000 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut second = start(&b, &a, &[]);
+    for end in [&mut first, &mut second] {
+        let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
+        let client = role["role"] == "client";
+        (0..3).for_each(|_| drop(sampled(end)));
+        assert!(client || role["role"] == "server", "{role}");
+    }
+    let summaries = [first, second].map(|end| end.interrupt().pop().unwrap());
+    let role = |summary: &Value| summary["role"].as_str().unwrap().to_owned();
+    let mut roles = summaries.each_ref().map(role);
+    roles.sort();
+    assert_eq!(roles, ["client", "server"], "{summaries:?}");
+    let server = summaries.iter().find(|summary| summary["role"] == "server").unwrap();
+    let client = &server["clients"][0];
+    assert_eq!(client["state"], "up", "{server}");
+    let session = client["session"].as_str().unwrap();
+    assert!(u32::from_str_radix(session, 16).unwrap() > FORGED, "{server}");
+    forger.stop();
+}
+
+/// Sessions that are forged have indices up to this; a client's is random.
+const FORGED: u32 = 4;
+
+/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but another
+/// port), and does not look at answers.
+struct Forger {
+    over: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Forger {
+    fn start(to: [&String; 2]) -> Forger {
+        let (over, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (ended, count) = (Arc::clone(&over), Arc::clone(&sent));
+        let to = to.map(|address| address.parse::<SocketAddr>().unwrap());
+        let thread = std::thread::spawn(move || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            for seq in 1.. {
+                for (to, index) in to.iter().flat_map(|to| (1..=FORGED).map(move |n| (to, n))) {
+                    let cookie = if index % 2 == 0 { u64::MAX } else { 0 };
+                    let packet_type = PacketType::Request;
+                    let header = Header { packet_type, flags: 0, k: 3, index, cookie };
+                    let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
+                    // Nobody listens there yet, or no more: as good.
+                    let _ = socket.send_to(&probe.seal(&header, &ProbeKey::default()), to);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(3));
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        Forger { over, sent, thread }
+    }
+
+    fn stop(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
 }
 
 /// Reads on until this end has a round-trip time.
