@@ -286,7 +286,13 @@ impl Datapath for Ebpf {
     }
 
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        if self.interfaces.contains_key(&ifindex) {
+        if let Some(interface) = self.interfaces.get(&ifindex) {
+            // Its hardware address may be another one by now.
+            if interface.xdp.is_some()
+                && let Ok(device) = DeviceKind::of(ifindex)
+            {
+                self.shore.tables.set_device(ifindex, device.address)?;
+            }
             return Ok(());
         }
         if ifindex == self.shore.tun.ifindex {
@@ -315,7 +321,7 @@ impl Datapath for Ebpf {
             Xdp::On => device.ethernet,
             Xdp::Off => false,
         };
-        let xdp = if wanted {
+        let xdp = if wanted && self.shore.tables.set_device(ifindex, device.address)? {
             Attached::xdp(self.programs.xdp.as_fd(), ifindex)
                 .inspect_err(|error| tracing::debug!(ifindex, %error, "no XDP here"))
                 .ok()
@@ -328,6 +334,7 @@ impl Datapath for Ebpf {
 
     fn detach(&mut self, ifindex: u32) {
         self.interfaces.remove(&ifindex);
+        self.shore.tables.remove_device(ifindex);
     }
 
     fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {

@@ -14,6 +14,7 @@ mod types;
 
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;
+pub use types::STAMP_TO_WIRE;
 pub use types::{
     Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
     ProbeEvent, ProbeKind, ProbeOrder, Role, Setup, Via,

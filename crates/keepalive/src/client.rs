@@ -526,6 +526,13 @@ impl Client {
         }
     }
 
+    fn on_ask(&mut self, now: Time) {
+        if self.runs() {
+            self.schedule.hasten_to(now);
+            self.send(now);
+        }
+    }
+
     fn on_switch(&mut self, now: Time, on: bool) {
         self.land(now);
         if on && !self.on {
@@ -551,6 +558,7 @@ impl Machine for Client {
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, &reading),
+            ClientInput::Ask => self.on_ask(now),
             ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),
         }

@@ -7,33 +7,10 @@
 #include "held.bpf.h"
 #include "measure.bpf.h"
 #include "parse.bpf.h"
+#include "scratch.bpf.h"
+#include "source.bpf.h"
 
 #define WINDOW 64
-
-/* Takes the outer source as the path's remote end; true if it is another one. */
-static __always_inline int learn_endpoint(struct path_state *state, const struct outer *outer,
-					  __u32 ifindex)
-{
-	struct endpoint *to = &state->endpoint;
-	__u32 guard = state->guard;
-
-	if (to->local == outer->local_id && to->remote_port == outer->remote_port &&
-	    to->ifindex == ifindex && same_address(to->remote, outer->remote))
-		return 0;
-	/* Of two changes at once one wins, and the next request settles it. */
-	if (guard & 1 || __sync_val_compare_and_swap(&state->guard, guard, guard | 1) != guard)
-		return 1;
-	copy_address(to->remote, outer->remote);
-	to->remote_port = outer->remote_port;
-	to->ifindex = ifindex;
-	to->local = outer->local_id;
-	barrier();
-	if ((guard & GUARD_COUNT) == GUARD_COUNT - 1)
-		__sync_fetch_and_and(&state->guard, ~GUARD_COUNT);
-	else
-		__sync_fetch_and_add(&state->guard, 1);
-	return 1;
-}
 
 /* The word `newest` after a probe with number `seq`. */
 static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct probe_packet *packet)
@@ -91,29 +68,6 @@ static __always_inline int place_response(struct path_state *state, struct host_
 		return -1;
 	state->newest = newest_after(*last, seq, packet);
 	return 0;
-}
-
-/* What would not fit onto the stack; programs do not nest on one processor. */
-struct scratch {
-	struct probe_event event;
-	struct probe_packet held; /* a response on its way out */
-	struct probe_packet packet;
-	struct outer outer;
-	struct inner inner;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} segue_scratch SEC(".maps");
-
-static __always_inline struct scratch *scratch(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&segue_scratch, &zero);
 }
 
 static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_ns, __u32 received,
@@ -336,7 +290,7 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 					const struct outer *outer, const struct path_config *path,
 					struct path_state *state,
 					const struct probe_packet *packet, __u64 at_ns, int alone,
-					__u32 *received)
+					__u32 *received, __u32 *challenge)
 {
 	int new, rides = path->flags & PATH_RIDES, answers = alone;
 	__u32 seq = bpf_ntohl(packet->probe.seq);
@@ -349,10 +303,10 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 		release_held(slot, outer->family, state, last);
 	if (alone)
 		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
-	new = learn_endpoint(state, outer, skb->ifindex);
+	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	if (rides && hold(slot, path, state, at_ns, seq))
+	if (rides && !*challenge && hold(slot, path, state, at_ns, seq))
 		answers = 0;
 	else if (!alone)
 		wants = EVENT_ANSWER;
@@ -369,13 +323,15 @@ static __always_inline int handle_request(struct __sk_buff *skb, __u32 slot,
 {
 	struct probe_packet *packet = &room->packet;
 	__u32 received = 0;
-	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received);
+	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received,
+				     &room->challenge);
 
 	if (answers < 0)
 		return drop(DROP_REPLAY);
 	if (!answers)
 		return TC_ACT_SHOT; /* consumed */
-	return answer(skb, outer, path, state, packet, &room->held, at_ns, received);
+	return answer(skb, outer, path, state, packet, &room->held, at_ns, received,
+		      room->challenge);
 }
 
 /* Takes a response; true if it must not count. */
@@ -464,10 +420,13 @@ static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct 
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
 	__u64 at_ns = arrival_ns(skb);
+	struct scratch *room = scratch();
 
-	if (!path || !state || !outer || !packet)
+	if (!path || !state || !outer || !packet || !room)
 		return 0;
-	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received) < 0
+	/* An answer goes to the endpoint that is known. */
+	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received,
+				       &room->challenge) < 0
 		      : accept_response(slot, outer, path, state, packet, at_ns, 0, received))
 		count(DROP_REPLAY);
 	return 0;

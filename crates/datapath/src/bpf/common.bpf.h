@@ -35,6 +35,7 @@ const volatile __u8 is_anchor = 0;
 const volatile __u32 mark = 0;
 const volatile __u32 tun_ifindex = 0;
 const volatile __u32 meta_magic = 0; /* random, so that what other programs leave is not ours */
+const volatile __u64 challenge_key[2] = {}; /* random and secret */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -304,6 +304,14 @@ struct sign_of_life {
 	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
 };
 
+/* An Ethernet device with an XDP program, in entry `ifindex % DEVICES_MAX`; written by the daemon. */
+#define DEVICES_MAX 64
+struct own_device {
+	__u32 ifindex;
+	__u8 address[6];
+	__u8 reserved[2];
+};
+
 struct inner_owner {
 	__u32 owner;
 };
@@ -360,6 +368,7 @@ _Static_assert(sizeof(struct loss) == 36, "loss");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
 _Static_assert(sizeof(struct host_state) == 136, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
+_Static_assert(sizeof(struct own_device) == 12, "device");
 _Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");
 _Static_assert(sizeof(struct xdp_meta) % 4 == 0 && sizeof(struct xdp_meta) <= 32, "metadata");

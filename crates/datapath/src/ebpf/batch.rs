@@ -90,6 +90,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// The program that makes frames of orders.
+    #[cfg(test)]
+    pub(super) fn program(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
     pub(super) fn new(
         program: OwnedFd,
         orders: &MapHandle,

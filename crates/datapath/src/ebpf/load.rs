@@ -1,5 +1,6 @@
 //! Loads the programs: their constants, the sizes of their tables, and what is kept of both.
 
+use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -72,6 +73,7 @@ pub(super) fn load(
         locals: kept(&maps.segue_locals)?,
         addresses: kept(&maps.segue_addresses)?,
         numbers: Mutex::default(),
+        devices: kept(&maps.segue_devices)?,
         refreshing: Mutex::default(),
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
@@ -99,9 +101,16 @@ fn set_constants(
             rodata.stamp_source_rate = stamp.source_rate;
             rodata.stamp_class = stamp.class();
         }
+        rodata.challenge_key = std::array::from_fn(|_| secret());
         // Only has to differ from what other programs leave in the metadata, and be non-zero.
         rodata.meta_magic = (realtime_ns() as u32 ^ std::process::id().rotate_left(16)) | 1;
     }
+}
+
+/// A word that nobody outside this process can know: the standard library's keys are the kernel's random
+/// numbers.
+fn secret() -> u64 {
+    std::hash::RandomState::new().hash_one(0u8)
 }
 
 fn size_tables(

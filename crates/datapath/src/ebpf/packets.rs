@@ -196,6 +196,14 @@ impl Lab {
         run(self.programs.ingress.as_fd(), frame, None)
     }
 
+    /// Makes the source of [`to_us`] the path's endpoint, as if it had shown that it receives.
+    pub(super) fn know(&self, outer: Outer) {
+        let number = self.tables.add_local(outer.address(2)).unwrap();
+        let remote = SocketAddr::new(outer.address(1), 6000);
+        let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
+        self.tables.set_state(SLOT, &path_state { endpoint, ..path_state::default() }).unwrap();
+    }
+
     pub(super) fn state(&self) -> path_state {
         self.tables.state(SLOT)
     }
@@ -223,6 +231,7 @@ fn tables_for(tables: &Tables, role: Role) {
     for address in ["10.8.0.1", "fd08::1"] {
         tables.set_inner(address.parse().unwrap(), config.owner).unwrap();
     }
+    assert!(tables.set_device(ARRIVED_ON, [0; 6]).unwrap());
     tables.set_locals(&Outer::BOTH.map(|outer| outer.address(2)).into()).unwrap();
     tables.set_alive(monotonic()).unwrap();
 }
@@ -367,7 +376,7 @@ fn refused_packets_are_shot_and_counted_by_their_reason() {
 #[test]
 fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
-    for (outer, seq) in [(Outer::V4, 1), (Outer::V6, 2)] {
+    for (outer, seq) in [(Outer::V4, 1), (Outer::V6, 3)] {
         let request = Probe { seq, t_sc: 99, sc: 4, t_ka_ms: 200, ..Probe::default() };
         let packet = to_us(outer, &request.seal(&header(PacketType::Request), &KEY));
         let (verdict, out) = lab.ingress(&packet);
@@ -392,7 +401,11 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
         );
         let state = lab.state();
         assert_eq!((state.rx_packets, state.tx_packets), (seq, seq));
-        let learned = state.endpoint;
+        assert_ne!(unmapped(state.endpoint.remote), outer.address(1), "it has echoed nothing");
+        let echo = Probe { seq: seq + 1, t_ss: answer.t_ss, ..request };
+        let echo = to_us(outer, &echo.seal(&header(PacketType::Request), &KEY));
+        assert_eq!(lab.ingress(&echo).0, REDIRECT);
+        let learned = lab.state().endpoint;
         assert_eq!(unmapped(learned.remote), outer.address(1));
         assert_eq!(lab.tables.local(learned.local), outer.address(2));
         assert_eq!((learned.remote_port, learned.ifindex), (6000u16.to_be(), ARRIVED_ON));

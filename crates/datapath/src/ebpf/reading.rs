@@ -5,6 +5,7 @@ use segue_keepalive::{Counted, Estimates, Reading};
 use segue_wire::Mode;
 
 use super::skel::{host_state, known, loss, path_state};
+use crate::STAMP_TO_WIRE;
 
 /// Fields of the word `newest`, as in segue.bpf.h.
 const T_KA_SHIFT: u32 = 32;
@@ -91,6 +92,7 @@ fn estimates(
     if has(state.known, known::KNOWN_RTT) {
         let us = |us: u32| Some(Span::from_micros(us.into()));
         estimates.rtt_last = us(state.rtt_last_us);
+        estimates.uncertainty = STAMP_TO_WIRE;
         estimates.rtt_min = us(state.rtt_min_us);
         estimates.rtt_max = us(state.rtt_max_us);
         estimates.rtt_ewma = state.rtt.map(|us| us as f64 / UNITS / 1e6).to_vec();

@@ -111,7 +111,8 @@ pub fn may_run() -> bool {
 }
 
 impl World {
-    /// Two ends, `paths` wires, everything set up, no packet sent.
+    /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is:
+    /// a source that it does not know has to echo first.
     pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         World::with_paths(outer, wire, paths, options, 32)
     }
@@ -174,7 +175,7 @@ impl World {
         world
     }
 
-    /// As [`World::new`], and the anchor knows where the host is.
+    /// As [`World::new`], and each path has been probed once.
     pub fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         let world = World::new(outer, wire, paths, options);
         for path in 0..paths {
@@ -205,9 +206,9 @@ impl World {
             tx_index: host_slot(path),
             tx_cookie: host.rx_cookie,
             rx_cookie: host.tx_cookie,
-            local: None,
-            remote: None,
-            ifindex: 0,
+            local: host.remote,
+            remote: host.local,
+            ifindex: self.anchor.ifindex(path),
             owner: OWNER,
             ..host
         }

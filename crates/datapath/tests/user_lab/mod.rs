@@ -245,6 +245,10 @@ impl Lab {
             anchor.with(|u| u.set_inner(inner(v6, 1), InnerEntry { owner: OWNER }).unwrap());
         }
         let lab = Lab { host, anchor, outer_v6 };
+        // The anchor is told where the host is: a source that it does not know has to echo first.
+        let host = host_config(outer_v6);
+        let known = PathConfig { local: host.remote, remote: host.local, ..anchor_config() };
+        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
         lab.probe_as(Probing::default(), Probing::default());
         lab.probe(1);
         lab
