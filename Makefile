@@ -52,6 +52,7 @@ soak:
 	$(CARGO) test -p segue --test reproduce -- --ignored
 	$(CARGO) test -p segue-datapath --lib -- --ignored --nocapture averages
 	$(CARGO) test -p segue-datapath --test ebpf -- --ignored --nocapture ten_thousand_paths
+	$(CARGO) test -p segue --test many_paths -- --ignored --nocapture
 	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done

@@ -72,3 +72,50 @@ impl Bursts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use segue_clock::Rng;
+
+    use super::*;
+
+    #[test]
+    fn bursts_last_as_long_whatever_the_period_at_which_they_were_seen() {
+        let (lasts, mut rng) = (0.2, Rng::new(1));
+        for periods in [[50, 50], [100, 100], [200, 200], [50, 200]] {
+            let (mut bursts, mut sum, runs) = (Bursts::new(), 0.0, 20_000);
+            let mut seq = 0;
+            bursts.on_answer(seq, 100, Span::ZERO);
+            for run in 0..runs {
+                let t_ka = Span::from_millis(periods[run % 2]);
+                let again = libm::exp(-t_ka.as_secs_f64() / lasts);
+                seq += 2;
+                while rng.chance(again) {
+                    seq += 1;
+                }
+                bursts.on_answer(seq, 100, t_ka);
+                sum += bursts.mean(Span::from_millis(100)).unwrap_or(1.0);
+            }
+            let (mean, want) = (sum / runs as f64, 1.0 / (1.0 - libm::exp(-0.5)));
+            assert!((mean / want - 1.0).abs() < 0.1, "{periods:?}: {mean}, {want} expected");
+        }
+    }
+
+    #[test]
+    fn single_losses_and_outages_are_no_bursts() {
+        let t_ka = Span::from_millis(100);
+        let mut bursts = Bursts::new();
+        for n in 0..4_u32 {
+            bursts.on_answer(n * 2, 10, t_ka);
+        }
+        assert_eq!(bursts.mean(t_ka), None);
+        for n in 4..20_u32 {
+            bursts.on_answer(n * 2, 10, t_ka);
+        }
+        assert_eq!(bursts.mean(t_ka), Some(1.0));
+        bursts.on_answer(100, 10, t_ka);
+        assert_eq!(bursts.mean(t_ka), Some(1.0));
+        bursts.on_answer(105, 10, t_ka);
+        assert!(bursts.mean(t_ka).is_some_and(|mean| mean > 1.0));
+    }
+}

@@ -224,6 +224,8 @@ pub struct WhyStatus {
     pub loss_up: f64,
     /// Loss towards the host that is planned for.
     pub loss_down: f64,
+    /// Share of probes lost on either way that is planned for.
+    pub loss: f64,
     /// Mean burst of losses in probes; none where losses are independent.
     pub burst: Option<f64>,
     /// Planned mean time between false alarms (T_fp) in seconds.

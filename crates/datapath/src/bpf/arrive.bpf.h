@@ -10,12 +10,6 @@
 
 #define WINDOW 64
 
-
-static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* Takes the outer source as the path's remote end; true if it is another one. */
 static __always_inline int learn_endpoint(struct path_state *state, const struct outer *outer,
 					  __u32 ifindex)

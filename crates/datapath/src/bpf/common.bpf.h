@@ -98,7 +98,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LOCALS_MAX + 1);
 	__type(key, __u32);
-	__type(value, struct inner_key);
+	__type(value, struct local_address);
 } segue_addresses SEC(".maps");
 
 struct {
@@ -222,6 +222,11 @@ static __always_inline void copy_address(__u32 to[4], const __u32 from[4])
 	to[3] = from[3];
 }
 
+static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
 /* The number of an address of this machine, 0 if it is none. */
 static __always_inline __u32 local_id(const __u32 address[4])
 {
@@ -231,6 +236,17 @@ static __always_inline __u32 local_id(const __u32 address[4])
 	copy_address(key.address, address);
 	id = bpf_map_lookup_elem(&segue_locals, &key);
 	return id ? *id : 0;
+}
+
+/* The same, with a look at `guess` first, which is cheap: a path's packets mostly come to one address. */
+static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
+{
+	__u32 id = guess;
+	struct local_address *local = bpf_map_lookup_elem(&segue_addresses, &id);
+
+	if (local && local->present && same_address(local->address, address))
+		return id;
+	return local_id(address);
 }
 
 static __always_inline int is_mapped(const __u32 address[4])
@@ -268,7 +284,7 @@ static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 /* Where packets of a path go; 0 if that is known. */
 static __always_inline int ends_of(__u32 slot, struct path_state *state, struct outer_ends *ends)
 {
-	struct inner_key *local;
+	struct local_address *local;
 	struct endpoint to;
 	__u32 id;
 

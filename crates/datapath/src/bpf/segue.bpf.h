@@ -138,6 +138,13 @@ struct flow_value {
 	__u64 last_seen_ns;
 };
 
+/* An entry of `segue_addresses`. One that has left the machine stays, not `present`, for paths that go on
+ * sending from it. */
+struct local_address {
+	__u32 address[4];
+	__u32 present;
+};
+
 /* Where a path's packets go. Its own address is an entry of `segue_addresses`; 0 there means that no
  * endpoint is known. */
 struct endpoint {
@@ -346,6 +353,7 @@ _Static_assert(sizeof(struct batch_order) == 16, "order of a batch");
 _Static_assert(sizeof(struct batch) == 20, "batch");
 _Static_assert(sizeof(struct flow_key) == 44, "flow key");
 _Static_assert(sizeof(struct flow_value) == 32, "flow");
+_Static_assert(sizeof(struct local_address) == 20, "local address");
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");

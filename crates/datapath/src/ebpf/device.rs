@@ -283,3 +283,27 @@ fn limit_super_packets(ifindex: u32) -> io::Result<()> {
 fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use segue_linux::netns::Netns;
+
+    #[test]
+    fn the_requests_of_a_host_leave_in_one_system_call() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: packet sockets need root");
+            return;
+        }
+        let ns = Netns::create(&format!("segue-call{}", std::process::id())).unwrap();
+        ns.run(|| {
+            link::set_up("lo", true).unwrap();
+            let injector = Injector::open(link::index_of("lo").unwrap(), 0, false).unwrap();
+            let packet = [0u8; segue_wire::Probe::PACKET_LEN];
+            let packets = [(&packet[..], libc::ETH_P_IP as u16); segue_wire::MAX_PATHS];
+            // As many as the one call took.
+            assert_eq!(injector.send_batch(&packets).unwrap(), segue_wire::MAX_PATHS);
+        })
+        .unwrap();
+    }
+}

@@ -9,8 +9,9 @@ mod generated {
 
 pub(super) use generated::types::{
     batch, batch_order, endpoint, event_flag, flow_key, flow_value, heartbeat, held, host_route,
-    host_state, inner_key, inner_owner, known, loss, order_mark, path_config, path_flag, path_mode,
-    path_state, probe_data, probe_event, probe_kind, probe_order, scale, sign_of_life,
+    host_state, inner_key, inner_owner, known, local_address, loss, order_mark, path_config,
+    path_flag, path_mode, path_state, probe_data, probe_event, probe_kind, probe_order, scale,
+    sign_of_life,
 };
 pub(super) use generated::{OpenSegueSkel, SegueSkelBuilder};
 
@@ -52,6 +53,7 @@ shared!(
     flow_value,
     inner_key,
     inner_owner,
+    local_address,
     host_route,
     host_state,
     scale,
@@ -77,6 +79,7 @@ mod tests {
         assert_eq!(offset_of!(flow_value, packets), 8);
         assert_eq!(size_of::<endpoint>(), 24);
         assert_eq!(offset_of!(endpoint, local), 22);
+        assert_eq!(size_of::<local_address>(), 20);
         assert_eq!(size_of::<path_config>(), 56);
         assert_eq!(offset_of!(path_config, via_slot), 40);
         assert_eq!(offset_of!(path_config, heard), 52);

@@ -13,7 +13,7 @@ use segue_wire::{DropReason, FlowKey};
 use super::convert::PATH_USED;
 use super::skel::{
     Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
-    path_config, path_state, scale, sign_of_life,
+    local_address, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
 use crate::{DatapathError, FlowEntry};
@@ -109,11 +109,14 @@ impl Tables {
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
         present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.of.retain(|address, _| {
+        numbers.of.retain(|address, number| {
             let stays = present.contains(address);
             if !stays {
-                // Gone already is as good.
-                let _ = self.locals.delete(inner_key { address: mapped(*address) }.bytes());
+                // Gone already is as good, and a write over what is there is not refused.
+                let address = mapped(*address);
+                let _ = self.locals.delete(inner_key { address }.bytes());
+                let gone = local_address { address, present: 0 };
+                let _ = put(&self.addresses, "", &u32::from(*number), &gone);
             }
             stays
         });
@@ -131,8 +134,10 @@ impl Tables {
         let full =
             || DatapathError::Kernel { what: WHAT, source: io::ErrorKind::OutOfMemory.into() };
         let number = numbers.free().ok_or_else(full)?;
-        let key = inner_key { address: mapped(address) };
-        put(&self.addresses, WHAT, &u32::from(number), &key)?;
+        let words = mapped(address);
+        let entry = local_address { address: words, present: 1 };
+        put(&self.addresses, WHAT, &u32::from(number), &entry)?;
+        let key = inner_key { address: words };
         put(&self.locals, WHAT, &key, &u32::from(number))?;
         numbers.of.insert(address, number);
         Ok(number)
@@ -142,7 +147,9 @@ impl Tables {
     #[cfg(test)]
     pub(super) fn local(&self, number: u16) -> IpAddr {
         unmapped(
-            get::<_, inner_key>(&self.addresses, &u32::from(number)).unwrap_or_default().address,
+            get::<_, local_address>(&self.addresses, &u32::from(number))
+                .unwrap_or_default()
+                .address,
         )
     }
 

@@ -75,6 +75,7 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
         rtt_max_ms: known.rtt_max * 1e3,
         loss_up: known.loss_up,
         loss_down: known.loss_down,
+        loss: known.loss,
         burst: known.burst,
         t_fp_s: why.plan.t_fp,
         t_r_avg_ms: why.plan.t_r_avg * 1e3,

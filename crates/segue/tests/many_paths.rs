@@ -1,0 +1,350 @@
+//! An anchor's machine with the eBPF datapath under it and 100 000 paths that are probed: what it costs.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use segue::daemon::packets::{self, Choice, Queue};
+use segue::daemon::until;
+use segue_clock::{Machine, Span, Time};
+use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
+use segue_datapath::{Datapath, Event, InnerEntry, PathConfig, ProbeKind, ProbeOrder, Role, Setup};
+use segue_keepalive::{Probing, Source};
+use segue_linux::clock::{monotonic, thread_cpu};
+use segue_linux::link::{self, Prefix};
+use segue_linux::netns::Netns;
+use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Pool, Report};
+use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, SIGNAL_VERSION};
+use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe, ProbeKey};
+
+const PATHS: u32 = 100_000;
+const PORT: u16 = 5005;
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+const ANCHOR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+/// Requests of one call: a virtual pair has room for 256 frames.
+const CHUNK: u32 = 192;
+/// Until each path is up and has echoed, in periods.
+const SETTLE: u64 = 8;
+const MEASURED: Span = Span::from_secs(10);
+
+#[test]
+#[ignore = "100 000 paths, a minute of all processors; make soak"]
+fn a_hundred_thousand_paths_are_probed_and_watched() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: namespaces and eBPF programs need root");
+        return;
+    }
+    for t_ka in [Span::from_secs(1), Span::from_millis(500)] {
+        measure(t_ka);
+    }
+}
+
+fn measure(t_ka: Span) {
+    let name = |end| format!("segue-many{}-{end}", std::process::id());
+    let [host_ns, anchor_ns] = ["a", "b"].map(|end| Netns::create(&name(end)).unwrap());
+    host_ns.run(|| link::create_veth("sgm", "sgm", Some(&anchor_ns))).unwrap().unwrap();
+    for (ns, address) in [(&host_ns, HOST), (&anchor_ns, ANCHOR)] {
+        ns.run(|| {
+            link::add_address("sgm", Prefix::new(address, 24)).unwrap();
+            link::set_up("sgm", true).unwrap();
+        })
+        .unwrap();
+    }
+    let (grants_in, grants) = channel();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let hosts = scope.spawn(|| {
+            host_ns.enter_thread().unwrap();
+            ask(&grants, t_ka, &stop)
+        });
+        let anchor = scope.spawn(|| {
+            anchor_ns.enter_thread().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(watch(&grants_in, t_ka));
+            stop.store(true, Ordering::Relaxed);
+        });
+        // Whatever ends first must end the other too.
+        let watched = anchor.join();
+        stop.store(true, Ordering::Relaxed);
+        drop(grants_in);
+        let asked = hosts.join();
+        watched.unwrap();
+        let (sent, cpu) = asked.unwrap();
+        let each = cpu.as_secs_f64() / sent as f64;
+        println!(
+            "  sending, with the kernel's part of receiving and answering: {:.2} µs",
+            each * 1e6
+        );
+    });
+}
+
+fn setup(role: Role) -> Setup {
+    Setup {
+        tun_name: "segue0".into(),
+        tun_mtu: 1400,
+        port: PORT,
+        role,
+        max_paths: PATHS + 1,
+        max_flows: 1024,
+        mark: packets::MARK,
+    }
+}
+
+const OPTIONS: EbpfOptions = EbpfOptions { xdp: Xdp::On, tcx: true, stamp: None };
+
+/// All hosts in one datapath: a request on each path in each period, evenly spread. How many, and the
+/// processor time.
+fn ask(grants: &Receiver<(u32, PathGrant)>, t_ka: Span, stop: &AtomicBool) -> (u64, Span) {
+    let mut datapath =
+        Ebpf::with_options(&setup(Role::Host), std::sync::Arc::new(|_| {}), OPTIONS).unwrap();
+    let ifindex = link::index_of("sgm").unwrap();
+    datapath.attach(ifindex).unwrap();
+    for (slot, grant) in grants.iter().take(PATHS as usize) {
+        let path = PathConfig {
+            tx_index: grant.index,
+            tx_cookie: grant.cookie,
+            rx_cookie: cookie(slot),
+            key: ProbeKey(grant.key),
+            local: Some(SocketAddr::new(HOST, PORT)),
+            remote: Some(SocketAddr::new(ANCHOR, PORT)),
+            ifindex,
+            gateway: None,
+            owner: 0,
+            probing: Probing { t_ka, ..Probing::default() },
+        };
+        datapath.set_path(slot, &path).unwrap();
+        datapath.set_quiet(slot, true);
+    }
+    let (began, cpu, mut sent) = (monotonic(), thread_cpu(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let first = (sent % u64::from(PATHS)) as u32;
+        let due = began + Span((u128::from(t_ka.0) * u128::from(sent) / u128::from(PATHS)) as u64);
+        std::thread::sleep(Duration::from_nanos(due.since(monotonic()).0));
+        let orders: Vec<_> =
+            (first..(first + CHUNK).min(PATHS)).map(|slot| order(slot, t_ka)).collect();
+        datapath.send_probes(&orders).unwrap();
+        if sent / 50_000 != (sent + orders.len() as u64) / 50_000 || sent == 0 {
+            datapath.heartbeat();
+        }
+        sent += orders.len() as u64;
+    }
+    (sent.max(1), thread_cpu() - cpu)
+}
+
+fn cookie(slot: u32) -> u64 {
+    u64::from(slot) + (1 << 40)
+}
+
+fn order(slot: u32, t_ka: Span) -> ProbeOrder {
+    let t_ka_ms = (t_ka.0 / 1_000_000) as u16;
+    let probe = Probe { t_ka_ms, heard: u16::MAX, ..Probe::default() };
+    ProbeOrder { slot, kind: ProbeKind::Request, k: 3, probe, held_since: 0, report: false }
+}
+
+/// An anchor's machine and datapath, driven as the daemon drives them.
+struct Driver {
+    machine: Anchor,
+    datapath: Box<dyn Datapath>,
+    events: Queue,
+    orders: Vec<ProbeOrder>,
+    grants: Sender<(u32, PathGrant)>,
+    readings: u64,
+    wakes: u64,
+    told: u64,
+    downs: u64,
+}
+
+async fn watch(grants: &Sender<(u32, PathGrant)>, t_ka: Span) {
+    let before = memory();
+    let opened = packets::open(Choice::Ebpf, &setup(Role::Anchor), OPTIONS, false).unwrap();
+    let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
+    datapath.attach(link::index_of("sgm").unwrap()).unwrap();
+    let mut driver = Driver {
+        machine: Anchor::new(config(datapath.as_ref()), [3; 32]),
+        datapath,
+        events: opened.events,
+        orders: Vec::new(),
+        grants: grants.clone(),
+        readings: 0,
+        wakes: 0,
+        told: 0,
+        downs: 0,
+    };
+    let (began, cpu) = (monotonic(), thread_cpu());
+    driver.set_up(t_ka);
+    let (took, cpu) = (monotonic().since(began), thread_cpu() - cpu);
+    println!(
+        "T_KA {t_ka}: {PATHS} paths set up in {took}, {cpu} of it the machine and its datapath"
+    );
+    println!(
+        "  memory of the process for each path: {} bytes",
+        (memory() - before) / u64::from(PATHS)
+    );
+    driver.run_until(monotonic() + Span::from_secs(2) + t_ka * SETTLE).await;
+    driver.measure(t_ka).await;
+}
+
+fn config(datapath: &dyn Datapath) -> AnchorConfig {
+    assert_eq!(packets::source(datapath), Source::Readings);
+    AnchorConfig {
+        port: PORT,
+        pool_v4: Pool::new("10.64.0.0".parse().unwrap(), 10),
+        pool_v6: None,
+        max_paths: PATHS + 1,
+        expiry: Span::from_secs(600),
+        known: Vec::new(),
+        source: Source::Readings,
+        allow_upmt: false,
+    }
+}
+
+impl Driver {
+    fn set_up(&mut self, t_ka: Span) {
+        for host in 0..PATHS / MAX_PATHS as u32 {
+            let conn = ConnId(host.into());
+            self.feed(AnchorInput::Connected { conn, host: format!("host{host}") });
+            let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
+            self.feed(AnchorInput::Signal { conn, message: register });
+            for path in 0..MAX_PATHS as u8 {
+                let index = host * MAX_PATHS as u32 + u32::from(path);
+                let offer = PathOffer {
+                    path,
+                    name: format!("if{path}"),
+                    index,
+                    cookie: cookie(index),
+                    k: 3,
+                    t_ka_ms: (t_ka.0 / 1_000_000) as u16,
+                    mode: Mode::Both,
+                    rides: false,
+                    encapsulation: Encapsulation::Segue,
+                };
+                let message = FromHost::AddPath(offer);
+                self.feed(AnchorInput::Signal { conn, message });
+            }
+        }
+        assert_eq!(self.machine.paths().count(), PATHS as usize);
+    }
+
+    async fn run_until(&mut self, end: Time) {
+        let mut heartbeat = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            let deadline = self.machine.deadline().map(|(at, _)| at);
+            tokio::select! {
+                biased;
+                () = until(Some(end)) => break,
+                () = until(deadline) => self.on_deadline(),
+                event = self.events.next() => self.on_event(event),
+                _ = heartbeat.tick() => self.datapath.heartbeat(),
+            }
+        }
+    }
+
+    fn on_deadline(&mut self) {
+        self.wakes += 1;
+        for probe in self.events.waiting() {
+            self.on_event(Event::Probe(probe));
+        }
+        for slot in self.machine.due(monotonic()) {
+            let reading = self.datapath.reading(slot).unwrap();
+            self.readings += 1;
+            self.feed(AnchorInput::Reading(slot, reading));
+        }
+        self.feed(AnchorInput::Tick);
+        let orders = std::mem::take(&mut self.orders);
+        self.datapath.send_probes(&orders).unwrap();
+    }
+
+    fn on_event(&mut self, event: Event) {
+        if let Event::Probe(probe) = event {
+            self.told += 1;
+            self.feed(AnchorInput::Probe(packets::probe_in(&probe)));
+        }
+    }
+
+    fn feed(&mut self, input: AnchorInput) {
+        self.machine.handle(monotonic(), input);
+        while let Some(output) = self.machine.poll() {
+            match output {
+                AnchorOutput::Signal(conn, FromAnchor::PathReady(grant)) => {
+                    let slot = conn.0 as u32 * MAX_PATHS as u32 + u32::from(grant.path);
+                    self.grants.send((slot, grant)).unwrap();
+                }
+                AnchorOutput::SetPath(slot, path) => {
+                    self.datapath.set_path(slot, &packets::path_config(&path)).unwrap();
+                }
+                AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+                AnchorOutput::SetVia(slot, via) => {
+                    self.datapath.set_via(slot, packets::via(via)).unwrap();
+                }
+                AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
+                AnchorOutput::SetInner(address, owner) => {
+                    self.datapath.set_inner(address, InnerEntry { owner }).unwrap();
+                }
+                AnchorOutput::SendProbe(probe) => {
+                    self.orders.push(packets::order(&probe, ProbeKind::Unsolicited));
+                }
+                AnchorOutput::Report(Report::PathState { state, .. }) => {
+                    self.downs += u64::from(state == segue_keepalive::State::Down);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn measure(&mut self, t_ka: Span) {
+        let received = |driver: &mut Driver| -> u64 {
+            (1..=PATHS).map(|slot| u64::from(driver.datapath.counters(slot).rx_packets)).sum()
+        };
+        let before = received(self);
+        (self.readings, self.wakes, self.told, self.downs) = (0, 0, 0, 0);
+        let (began, cpu, events) = (monotonic(), thread_cpu(), event_threads());
+        self.run_until(began + MEASURED).await;
+        let seconds = monotonic().since(began).as_secs_f64();
+        let (cpu, events) = (thread_cpu() - cpu, event_threads() - events);
+        let came = received(self) - before;
+        let up = self.machine.paths().filter(|(_, path)| path.is_up()).count();
+        println!(
+            "  {:.0} requests a second, {up} paths up, {} times down",
+            came as f64 / seconds,
+            self.downs
+        );
+        println!(
+            "  the daemon's thread: {:.3} s of processor a second, {:.0} wake-ups, {:.0} readings ({:.2} µs each)",
+            cpu.as_secs_f64() / seconds,
+            self.wakes as f64 / seconds,
+            self.readings as f64 / seconds,
+            cpu.as_secs_f64() * 1e6 / self.readings.max(1) as f64,
+        );
+        println!(
+            "  told of {:.0} probes a second; the threads of events: {:.3} s a second",
+            self.told as f64 / seconds,
+            events.as_secs_f64() / seconds
+        );
+        let sent = f64::from(PATHS) * seconds / t_ka.as_secs_f64();
+        assert!(came as f64 > 0.5 * sent, "{came} requests of {sent} came");
+        assert!(up as f64 > 0.99 * f64::from(PATHS), "{up} paths are up");
+        assert!(self.readings > u64::from(PATHS), "each path is looked at");
+    }
+}
+
+/// Memory of this process that nothing else backs, in bytes.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// What the threads that take the programs' events have run, at both ends.
+fn event_threads() -> Span {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let ran = tasks.filter_map(|task| {
+        let path = task.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let ran = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        let ns = ran.split(' ').next()?.parse::<u64>().ok()?;
+        (name.trim() == "segue-ebpf").then_some(ns)
+    });
+    Span(ran.sum())
+}
