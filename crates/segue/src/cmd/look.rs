@@ -1,4 +1,4 @@
-//! `segue status`, `paths`, `flows` and `handover`: look at and steer a running daemon.
+//! `segue status`, `paths`, `flows`, `handover` and `keepalive`: look at and steer a running daemon.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
