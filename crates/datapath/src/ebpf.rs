@@ -46,7 +46,7 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::batch::{Batch, Hop, ORDERS_MIN};
+use self::batch::{Batch, Hop, ORDERS_MIN, Way, Ways};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
     kernel_order, kernel_path, kernel_route, kernel_scale, kernel_sweep,
@@ -126,8 +126,6 @@ struct Path {
     config: path_config,
     /// The remote end; `None` at an anchor, which learns it.
     remote: Option<SocketAddr>,
-    /// A host's next hop.
-    hop: Option<Hop>,
     taus: [Tau; 2],
     mode: Mode,
     totals: Totals,
@@ -146,6 +144,7 @@ pub struct Ebpf {
     max_paths: u32,
     options: EbpfOptions,
     batch: Batch,
+    ways: Ways,
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
@@ -210,6 +209,7 @@ impl Ebpf {
             max_paths: setup.max_paths,
             options,
             batch,
+            ways: Ways::default(),
             held: Waiting::default(),
             shore,
             stop: Some(stop),
@@ -395,11 +395,14 @@ impl Datapath for Ebpf {
             next: config.gateway.unwrap_or(remote.ip()),
             v6: family(remote.ip()) == 6,
         });
-        self.paths.insert(slot, Path { config: path, remote, hop, taus, mode, totals });
+        let rides = path.flags & PATH_RIDES != 0;
+        self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
+        self.paths.insert(slot, Path { config: path, remote, taus, mode, totals });
         Ok(())
     }
 
     fn remove_path(&mut self, slot: u32) {
+        self.ways.set(slot, None);
         if self.paths.remove(&slot).is_some() {
             let cleared = self.shore.tables.set_path(slot, &path_config::default());
             if let Err(error) = cleared {
@@ -489,12 +492,14 @@ impl Datapath for Ebpf {
         let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
         let batches = self.can_batch(orders);
         for order in orders {
-            let Some(path) = self.paths.get(&order.slot) else {
+            let way = self.ways.get(order.slot);
+            if way.is_none() && !self.paths.contains_key(&order.slot) {
                 self.shore.count(DropReason::NoRemote, 1);
                 continue;
-            };
-            let hop = path.hop.filter(|_| batches && order.kind == ProbeKind::Request);
-            if path.config.flags & PATH_RIDES != 0 {
+            }
+            let may_batch = batches && order.kind == ProbeKind::Request;
+            let hop = way.filter(|_| may_batch).map(|way| way.hop);
+            if way.is_some_and(|way| way.rides) {
                 self.hear(order);
             }
             match (hop, together.last_mut()) {
