@@ -51,7 +51,7 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::batch::{Batch, Hop};
+use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
     kernel_path, kernel_route, kernel_scale, kernel_sweep,
@@ -106,8 +106,6 @@ struct Path {
     config: path_config,
     /// The remote end; `None` at an anchor, which learns it.
     remote: Option<SocketAddr>,
-    /// A host's next hop.
-    hop: Option<Hop>,
     taus: [Tau; 2],
     mode: Mode,
     totals: Totals,
@@ -128,6 +126,7 @@ pub struct Ebpf {
     batch: Batch,
     /// How many paths with rides have which T_KA in microseconds.
     riding: BTreeMap<u32, u32>,
+    ways: Ways,
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
@@ -193,6 +192,7 @@ impl Ebpf {
             options,
             batch,
             riding: BTreeMap::new(),
+            ways: Ways::default(),
             held: Waiting::default(),
             shore,
             stop: Some(stop),
@@ -377,13 +377,16 @@ impl Datapath for Ebpf {
             next: config.gateway.unwrap_or(remote.ip()),
             v6: family(remote.ip()) == 6,
         });
-        let path = Path { config: path, remote, hop, taus, mode, totals };
+        let rides = path.flags & PATH_RIDES != 0;
+        self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
+        let path = Path { config: path, remote, taus, mode, totals };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
     }
 
     fn remove_path(&mut self, slot: u32) {
+        self.ways.set(slot, None);
         if let Some(path) = self.paths.remove(&slot) {
             self.count_riding(Some(&path.config), None);
             let cleared = self.shore.tables.set_path(slot, &path_config::default());

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 
+use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Header, PacketType, Probe};
 
 use super::packets::{
@@ -173,6 +174,40 @@ fn xdp_writes_whole_checksums_and_leaves_absent_ones_absent() {
             }
         }
     }
+}
+
+#[test]
+fn a_report_is_answered_by_a_response_that_was_asked_for() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let head = Header { flags: REQUEST_REPORT, ..header(PacketType::Request) };
+    let at = Outer::V4.headers();
+    let packet = |seq| to_us(Outer::V4, &request(seq).seal(&head, &KEY));
+    for (verdict, out) in [run(lab.programs.xdp.as_fd(), &packet(1), None), lab.ingress(&packet(2))]
+    {
+        assert!([XDP_TX, REDIRECT].contains(&verdict), "{verdict}");
+        let answered = Header::parse(&out[at..]).unwrap();
+        assert_eq!((answered.packet_type, answered.flags), (PacketType::Response, 0));
+        assert!(Probe::open(&out[at..], &KEY).is_ok());
+    }
+}
+
+#[test]
+fn xdp_answers_at_an_address_as_long_as_the_machine_has_it() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let verdict = |seq, to: IpAddr| {
+        let packet = frame(Outer::V4, Outer::V4.address(1), to, PORT, &sealed(&request(seq)));
+        run(lab.programs.xdp.as_fd(), &packet, None).0
+    };
+    let (first, second) = (Outer::V4.address(2), Outer::V4.address(9));
+    assert_eq!((verdict(1, first), verdict(2, first)), (XDP_TX, XDP_TX));
+    let number = lab.state().endpoint.local;
+    lab.tables.set_locals(&[second].into()).unwrap();
+    // The path has the first one's number still.
+    assert_eq!((verdict(3, first), verdict(3, second)), (XDP_PASS, XDP_TX));
+    assert_ne!(lab.state().endpoint.local, number);
+    lab.tables.set_locals(&[first, second].into()).unwrap();
+    assert_eq!((verdict(4, second), verdict(5, first)), (XDP_TX, XDP_TX));
+    assert_eq!(unmapped(lab.state().endpoint.remote), Outer::V4.address(1));
 }
 
 #[test]

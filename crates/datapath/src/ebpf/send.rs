@@ -16,12 +16,14 @@ impl Ebpf {
         let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
         let batches = self.can_batch(orders);
         for order in orders {
-            let Some(path) = self.paths.get(&order.slot) else {
+            let way = self.ways.get(order.slot);
+            if way.is_none() && !self.paths.contains_key(&order.slot) {
                 self.shore.count(DropReason::NoRemote, 1);
                 continue;
-            };
-            let hop = path.hop.filter(|_| batches && order.kind == ProbeKind::Request);
-            if path.config.flags & PATH_RIDES != 0 {
+            }
+            let may_batch = batches && order.kind == ProbeKind::Request;
+            let hop = way.filter(|_| may_batch).map(|way| way.hop);
+            if way.is_some_and(|way| way.rides) {
                 self.hear(order);
             }
             match (hop, together.last_mut()) {
