@@ -7,13 +7,14 @@ mod serve;
 mod session;
 mod stats;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use nix::net::if_::if_nametoindex;
 use segue_clock::{Span, Time};
-use segue_datapath::{StampAnswers, StampOptions};
+use segue_datapath::{DatapathError, StampAnswers, StampOptions};
 use segue_keepalive::Config;
 use segue_linux::clock;
 use segue_wire::stamp::{ErrorEstimate, StampKey, Timestamp};
@@ -179,8 +180,14 @@ fn kernel(
         Listener::open(address, interface, ProbeKey::default(), options)
     };
     let probes = port.map(listen).transpose().context("cannot answer the compact probe")?;
-    let answers =
-        StampAnswers::attach(ifindex, answers, port).context("cannot answer in the kernel")?;
+    let answers = StampAnswers::attach(ifindex, answers, port).map_err(|error| match &error {
+        DatapathError::Kernel { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            anyhow!("--kernel is for root (or CAP_BPF and CAP_NET_ADMIN)")
+        }
+        _ => anyhow::Error::from(error).context("cannot answer in the kernel"),
+    })?;
     Ok(serve::Kernel { answers, probes })
 }
 
