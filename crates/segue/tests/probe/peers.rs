@@ -89,13 +89,13 @@ fn a_peer_without_the_key_is_never_heard() {
 fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
     let [a, b] = addresses();
     let forger = Forger::start([&a, &b]);
-    let mut first = start(&a, &b, &[]);
+    let mut first = start(&a, &b, &["-k", "100"]);
     // Alone with the forger it goes on asking, however many requests come.
     let before = forger.sent.load(Ordering::Relaxed);
     while forger.sent.load(Ordering::Relaxed) < before + 2_000 {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let mut second = start(&b, &a, &[]);
+    let mut second = start(&b, &a, &["-k", "100"]);
     for end in [&mut first, &mut second] {
         let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
         let client = role["role"] == "client";
@@ -132,7 +132,7 @@ impl Forger {
         let (ended, count) = (Arc::clone(&over), Arc::clone(&sent));
         let to = to.map(|address| address.parse::<SocketAddr>().unwrap());
         let thread = std::thread::spawn(move || {
-            let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+            let sockets = [0; 2].map(|_| UdpSocket::bind((to[0].ip(), 0)).unwrap());
             for seq in 1.. {
                 for (to, index) in to.iter().flat_map(|to| (1..=FORGED).map(move |n| (to, n))) {
                     let cookie = if index % 2 == 0 { u64::MAX } else { 0 };

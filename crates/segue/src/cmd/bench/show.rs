@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use segue_bench::{Quantity, Report, Row};
 
-/// Probes a second at half a CPU in the papers, beside what they used (2.4 GHz, 2012 to 2018).
+/// Probes a second at half a CPU in the papers, beside what they used (a Core 2 Quad at 2.66 GHz, in VirtualBox).
 const PAPERS: &str = "The papers, at 50 % of a CPU of their time: SIP 100, Java 278, C 3 000, kernel 46 512 \
                       probes/s (25, 70, 750 and 11 600 hosts).";
 

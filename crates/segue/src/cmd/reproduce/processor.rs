@@ -109,7 +109,7 @@ fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
         conditions: format!(
             "All on one processor, the same requests to each; processor time charged by {method}, less that \
              of the same requests into a drop; medians of {RUNS} runs, order rotated. The papers' machines \
-             are of 2008, in VirtualBox: rates are not comparable one by one, their ratios are.{skipped}"
+             ran in VirtualBox on a Core 2 Quad of 2.66 GHz: rates are not comparable one by one, their ratios are.{skipped}"
         ),
     })
 }
@@ -371,8 +371,8 @@ fn outcome(curves: Vec<Curve>, lines: Vec<Line>, what: &str) -> Outcome {
         lines,
         conditions: format!(
             "{what} Generator and responder on one processor, {RUNS} runs of {:.1} s for each point. The \
-             papers' machines are of 2008, in VirtualBox; what counts is the shape and the ratio. Other work on \
-             this machine spoils the curve: a spread as wide as the value says so.",
+             papers' machines ran in VirtualBox on a Core 2 Quad of 2.66 GHz; what counts is the shape and the \
+             ratio. Other work on this machine spoils the curve: a spread as wide as the value says so.",
             EACH.as_secs_f64()
         ),
     }
