@@ -239,7 +239,8 @@ impl Plane {
     }
 
     fn on_watch(&mut self, at: Time) {
-        if self.host.watched != Some(at) || self.lost_calls.is_some_and(|one_in| at.0 % one_in == 0)
+        if self.host.watched != Some(at)
+            || self.lost_calls.is_some_and(|one_in| at.0.is_multiple_of(one_in))
         {
             return;
         }
