@@ -1,4 +1,5 @@
 //! An anchor's machine with the eBPF datapath under it and 100 000 paths that are probed: what it costs.
+//! `SEGUE_T_KA_MS` sets another period than those of the test, for a machine that is busy.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ const CHUNK: u32 = 192;
 /// Until each path has been up once.
 const PATIENCE: Span = Span::from_secs(600);
 /// From then until each has echoed and is quiet, in periods.
-const SETTLE: u64 = 8;
+const SETTLE: u64 = 3;
 const MEASURED: Span = Span::from_secs(10);
 
 #[test]
@@ -39,8 +40,9 @@ fn a_hundred_thousand_paths_are_probed_and_watched() {
         eprintln!("skipped: namespaces and eBPF programs need root");
         return;
     }
-    for t_ka in [Span::from_secs(5), Span::from_secs(1)] {
-        measure(t_ka);
+    match std::env::var("SEGUE_T_KA_MS") {
+        Ok(ms) => measure(Span::from_millis(ms.parse().unwrap())),
+        Err(_) => [5_000, 1_000].into_iter().for_each(|ms| measure(Span::from_millis(ms))),
     }
 }
 
@@ -341,6 +343,7 @@ impl Driver {
             self.told as f64 / seconds,
             events.as_secs_f64() / seconds
         );
+        println!("  refused: {:?}", packets::drops(self.datapath.as_mut(), &self.events));
         assert!(came > 0 && self.readings > 0, "nothing is probed or looked at");
     }
 }
