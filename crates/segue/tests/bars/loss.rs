@@ -103,7 +103,8 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
         Some(down.iter().position(response).expect("what is repeated has passed the emulator"))
     });
     let first = repeated.next();
-    let Some((first, last)) = first.map(|first| (first, repeated.next_back().unwrap_or(first))) else {
+    let Some((first, last)) = first.map(|first| (first, repeated.next_back().unwrap_or(first)))
+    else {
         return (false, "no request repeats a response".into());
     };
     let anchor = [between(&up, requests), between(&down, (first, last))];
