@@ -205,7 +205,7 @@ impl Path {
     /// What stands for t_Ss in answers to a source that has not shown yet that it receives them. It lies
     /// ahead of the clock, so that no end takes it for a stamp, and another one follows after 18 minutes.
     fn challenge(&self, source: &Endpoint, at: Time) -> u32 {
-        let epoch = at.0 / 1_000 >> CHALLENGE_BITS;
+        let epoch = (at.0 / 1_000) >> CHALLENGE_BITS;
         let unknown = self.state.secret.hash_one((source.remote, epoch)) as u32;
         let base = (epoch as u32).wrapping_add(1) << CHALLENGE_BITS;
         // Zero says that there is no echo.
