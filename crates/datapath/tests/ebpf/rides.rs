@@ -18,9 +18,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use crate::hostile::stranger;
 use crate::raw::{self, Tap};
 use crate::traffic::{bulk_tcp, datagrams, set_option};
-use crate::world::{
-    End, Family, KEY, OWNER, Wire, World, anchor_slot, eventually, host_slot, may_run,
-};
+use crate::world::{End, Family, KEY, Wire, World, anchor_slot, eventually, host_slot, may_run};
 
 #[test]
 fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
