@@ -17,7 +17,7 @@
 static __always_inline __u32 challenge_for(__u32 slot, const struct outer *outer, __u64 at_ns)
 {
 	struct scratch *room = scratch();
-	__u64 epoch = at_ns / 1000 >> CHALLENGE_BITS, mac;
+	__u64 epoch = (at_ns / 1000) >> CHALLENGE_BITS, mac;
 	struct probe_packet *words;
 
 	if (!room)
