@@ -141,6 +141,9 @@ fn table(
     progress: &mut (dyn Progress + Send),
     report: &mut Report,
 ) -> Result<(), BenchError> {
+    if options.bursts.is_empty() {
+        return Ok(()); // raw frames or sending alone
+    }
     let mut present = options.responders.clone();
     let mut rates: BTreeMap<(Responder, usize), f64> = BTreeMap::new();
     let mut figures: BTreeMap<(Responder, usize), Vec<Figures>> = BTreeMap::new();

@@ -121,7 +121,7 @@ impl Met {
     fn new(world: &World, target: Target) -> Result<Met, BenchError> {
         Ok(match target {
             Target::Drop => Met::Drop { _program: world.attach_drop(Hook::Xdp)? },
-            Target::Answer(responder) => Met::Running(responder.start(world, RAW_PATHS)?),
+            Target::Answer(responder) => Met::Running(responder.start(world, RAW_PATHS, 1)?),
         })
     }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use nix::unistd::Pid;
+use segue_datapath::ebpf::Xdp;
 use serde::Serialize;
 
 use crate::BenchError;
@@ -88,16 +89,22 @@ impl Responder {
         matches!(self, Responder::Xdp | Responder::XdpBare)
     }
 
-    /// Starts it at the far end, for paths 0 to `paths` − 1.
-    pub(crate) fn start(self, world: &World, paths: u32) -> Result<Box<dyn Running>, BenchError> {
+    /// Starts it at the far end, for paths 0 to `paths` − 1 of so many clients.
+    pub(crate) fn start(
+        self,
+        world: &World,
+        paths: u32,
+        clients: u32,
+    ) -> Result<Box<dyn Running>, BenchError> {
+        let segue = |xdp| kernel::segue(world, paths, clients, xdp);
         Ok(match self {
             Responder::Sip => Box::new(process::sip(world)?),
             Responder::Java => Box::new(process::java(world, paths)?),
             Responder::Syscall => Box::new(user::one_by_one(world, paths)?),
             Responder::Batched => Box::new(user::batched(world, paths)?),
             Responder::AfXdp => Box::new(xsk::start(world, paths)?),
-            Responder::Tc => Box::new(kernel::segue(world, paths, segue_datapath::ebpf::Xdp::Off)?),
-            Responder::Xdp => Box::new(kernel::segue(world, paths, segue_datapath::ebpf::Xdp::On)?),
+            Responder::Tc => Box::new(segue(Xdp::Off)?),
+            Responder::Xdp => Box::new(segue(Xdp::On)?),
             Responder::XdpBare => Box::new(kernel::reflector(world)?),
         })
     }

@@ -20,54 +20,116 @@ use crate::world::{Hook, World};
 /// Periods of each run.
 const ROUNDS: u32 = 4;
 const PERIOD: Duration = Duration::from_millis(500);
+/// How long what was put off may take.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// Measures both; who goes first changes from run to run. The other end drops what arrives where it is
-/// met first: frames at XDP, as a driver that takes frames wants it, socket buffers at TC.
+/// met first: frames at XDP, as a driver that takes frames wants it, socket buffers at TC. What receiving
+/// costs is taken off: elsewhere another machine pays for it.
 pub(crate) fn measure(
     world: &World,
     meter: &Meter,
     paths: u32,
     runs: usize,
 ) -> Result<Sending, BenchError> {
-    let mut host = world.near.run(|| host(world, paths))??;
-    let mut plain = Plain::open(world, paths)?;
+    let host = world.near.run(|| host(world, paths))??;
+    let mut ways = [Way::Batch(Box::new(host)), Way::Single(Plain::open(world)?)];
+    let mut found: [Vec<Figures>; 2] = Default::default();
     let mut seq = 0;
-    let mut each = [Vec::new(), Vec::new()];
-    let mut arrived = [Vec::new(), Vec::new()];
     for run in 0..=runs {
         for i in [run % 2, (run + 1) % 2] {
-            let _drop = world.attach_drop([Hook::Xdp, Hook::Tc][i])?;
-            let (mut cpu, mut reached) = (0, 0);
-            for _ in 0..ROUNDS {
-                seq += 1;
-                host.heartbeat();
-                let orders = orders(paths, seq);
-                world.programs.reset(true)?;
-                let began = monotonic();
-                let before = meter.read(&[]);
-                match i {
-                    0 => host.send_probes(&orders)?,
-                    _ => plain.send(seq)?,
-                }
-                // What was put off is still to come.
-                std::thread::sleep(Duration::from_millis(20));
-                cpu += meter.read(&[]) - before;
-                reached += world.programs.counts()?.dropped;
-                let spent = Duration::from_nanos(monotonic().0 - began.0);
-                std::thread::sleep(PERIOD.saturating_sub(spent) / 4);
-            }
+            let _drop = world.attach_drop(ways[i].hook())?;
+            let figures = one_run(world, meter, &mut ways[i], paths, &mut seq)?;
             // The first run warms up.
             if run > 0 {
-                let probes = f64::from(ROUNDS * paths);
-                each[i].push(cpu as f64 / 1e3 / probes);
-                arrived[i].push(reached as f64 / probes);
+                found[i].push(figures);
             }
         }
     }
-    let [batch, single] = each.map(|runs| Quantity::of(runs).unwrap_or_default());
-    let [batch_arrived, single_arrived] =
-        arrived.map(|runs| Quantity::of(runs).unwrap_or_default().median);
-    Ok(Sending { paths, batch_us: batch, single_us: single, batch_arrived, single_arrived })
+    let of = |runs: &[Figures], each: fn(&Figures) -> f64| {
+        Quantity::of(runs.iter().map(each).collect()).unwrap_or_default()
+    };
+    let [batch, single] = found.each_ref().map(Vec::as_slice);
+    Ok(Sending {
+        paths,
+        batch_us: of(batch, |f| f.all_us - f.receiving_us),
+        single_us: of(single, |f| f.all_us - f.receiving_us),
+        batch_receiving_us: of(batch, |f| f.receiving_us).median,
+        single_receiving_us: of(single, |f| f.receiving_us).median,
+        batch_arrived: of(batch, |f| f.arrived).median,
+        single_arrived: of(single, |f| f.arrived).median,
+    })
+}
+
+/// Of a run, for each probe.
+struct Figures {
+    /// Processor time of both ends.
+    all_us: f64,
+    /// That of the other end, in rounds of its own: watching it takes time, too.
+    receiving_us: f64,
+    arrived: f64,
+}
+
+fn one_run(
+    world: &World,
+    meter: &Meter,
+    way: &mut Way,
+    paths: u32,
+    seq: &mut u32,
+) -> Result<Figures, BenchError> {
+    let (mut cpu_ns, mut received_ns, mut reached) = (0, 0, 0);
+    for round in 0..2 * ROUNDS {
+        *seq += 1;
+        let orders = orders(paths, *seq);
+        world.programs.reset(true)?;
+        let began = monotonic();
+        if round % 2 == 0 {
+            let before = meter.read(&[]);
+            way.send(&orders)?;
+            // What was put off is still to come.
+            std::thread::sleep(SETTLE);
+            cpu_ns += meter.read(&[]) - before;
+            reached += world.programs.counts()?.dropped;
+        } else {
+            let watch = world.programs.watch_receiving()?;
+            way.send(&orders)?;
+            std::thread::sleep(SETTLE);
+            received_ns += watch.spent_ns()?;
+        }
+        let spent = Duration::from_nanos(monotonic().0 - began.0);
+        std::thread::sleep(PERIOD.saturating_sub(spent) / 4);
+    }
+    let probes = f64::from(ROUNDS * paths);
+    Ok(Figures {
+        all_us: cpu_ns as f64 / 1e3 / probes,
+        receiving_us: received_ns as f64 / 1e3 / probes,
+        arrived: reached as f64 / probes,
+    })
+}
+
+/// How the probes of all paths are sent.
+enum Way {
+    Batch(Box<Ebpf>),
+    Single(Plain),
+}
+
+impl Way {
+    fn hook(&self) -> Hook {
+        match self {
+            Way::Batch(_) => Hook::Xdp,
+            Way::Single(_) => Hook::Tc,
+        }
+    }
+
+    fn send(&mut self, orders: &[ProbeOrder]) -> Result<(), BenchError> {
+        match self {
+            Way::Batch(host) => {
+                host.heartbeat();
+                Ok(host.send_probes(orders)?)
+            }
+            Way::Single(plain) => plain.send(orders),
+        }
+    }
 }
 
 /// A host's datapath with all its paths.
@@ -121,26 +183,26 @@ fn orders(paths: u32, seq: u32) -> Vec<ProbeOrder> {
 /// The same packets from a socket.
 struct Plain {
     socket: UdpSocket,
-    paths: u32,
 }
 
 impl Plain {
-    fn open(world: &World, paths: u32) -> Result<Plain, BenchError> {
+    fn open(world: &World) -> Result<Plain, BenchError> {
         let socket = world.near.run(|| UdpSocket::bind((client(0), GENERATOR_PORT)))?;
-        Ok(Plain { socket: socket.map_err(system("open a socket"))?, paths })
+        Ok(Plain { socket: socket.map_err(system("open a socket"))? })
     }
 
-    fn send(&mut self, seq: u32) -> Result<(), BenchError> {
-        for slot in 0..self.paths {
+    fn send(&mut self, orders: &[ProbeOrder]) -> Result<(), BenchError> {
+        for ProbeOrder { slot, k, probe, .. } in orders {
+            let slot = *slot;
             let header = Header {
                 packet_type: PacketType::Request,
                 flags: 0,
-                k: 3,
+                k: *k,
                 index: slot,
                 cookie: cookie(slot),
             };
             let now_us = (monotonic().0 / 1000) as u32;
-            let packet = Probe { t_sc: now_us, ..probe(seq) }.seal(&header, &key(slot));
+            let packet = Probe { t_sc: now_us, ..*probe }.seal(&header, &key(slot));
             self.socket.send_to(&packet, (FAR, SERVICE_PORT)).map_err(system("send a probe"))?;
         }
         Ok(())

@@ -1,11 +1,14 @@
 //! The bench's own eBPF programs: loading, attaching, and their maps.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, TC_INGRESS, TcHook, TcHookBuilder};
+
+use segue_linux::netns::Netns;
 
 use crate::BenchError;
 use crate::error::{bpf, system};
@@ -31,6 +34,9 @@ pub(crate) struct Programs {
     pub(crate) reflect: OwnedFd,
     pub(crate) to_socket: OwnedFd,
     pub(crate) generate: OwnedFd,
+    receive_begins: OwnedFd,
+    receive_ends: OwnedFd,
+    receiving: MapHandle,
     counts: MapHandle,
     sockets: MapHandle,
     paths: MapHandle,
@@ -60,6 +66,7 @@ impl Programs {
             rodata.answer_port = GENERATOR_PORT.to_be();
             rodata.near_ifindex = near;
             rodata.path_mask = RAW_PATHS - 1;
+            rodata.own_tgid = std::process::id();
         }
         open.maps
             .bench_paths
@@ -77,6 +84,9 @@ impl Programs {
             reflect: fd(&skel.progs.bench_reflect)?,
             to_socket: fd(&skel.progs.bench_to_socket)?,
             generate: fd(&skel.progs.bench_generate)?,
+            receive_begins: fd(&skel.progs.bench_receive_begins)?,
+            receive_ends: fd(&skel.progs.bench_receive_ends)?,
+            receiving: MapHandle::try_from(&skel.maps.bench_receiving).map_err(&keep)?,
             counts: MapHandle::try_from(&skel.maps.bench_counts).map_err(&keep)?,
             sockets: MapHandle::try_from(&skel.maps.bench_sockets).map_err(&keep)?,
             paths: MapHandle::try_from(&skel.maps.bench_paths).map_err(&keep)?,
@@ -106,6 +116,19 @@ impl Programs {
         Ok(Counts { answers: word(), dropped: word(), raw: word() })
     }
 
+    /// Begins to measure what this process spends on receiving.
+    pub(crate) fn watch_receiving(&self) -> Result<Receiving<'_>, BenchError> {
+        let began = Receiving {
+            programs: self,
+            _links: [
+                trace(&self.receive_ends, c"softirq_exit")?,
+                trace(&self.receive_begins, c"softirq_entry")?,
+            ],
+            before_ns: 0,
+        };
+        Ok(Receiving { before_ns: began.total_ns()?, ..began })
+    }
+
     /// Gives requests of the first queue to an AF_XDP socket.
     pub(crate) fn set_socket(&self, socket: BorrowedFd<'_>) -> Result<(), BenchError> {
         let fd = socket.as_raw_fd() as u32;
@@ -133,13 +156,50 @@ impl Programs {
     }
 }
 
+/// Measures the time in softirqs that receive, of this process; ends when dropped. Softirqs that were put
+/// off to `ksoftirqd` are not in it.
+#[derive(Debug)]
+pub(crate) struct Receiving<'a> {
+    programs: &'a Programs,
+    _links: [OwnedFd; 2],
+    before_ns: u64,
+}
+
+impl Receiving<'_> {
+    /// Nanoseconds since it began.
+    pub(crate) fn spent_ns(&self) -> Result<u64, BenchError> {
+        Ok(self.total_ns()? - self.before_ns)
+    }
+
+    fn total_ns(&self) -> Result<u64, BenchError> {
+        let cpus = self
+            .programs
+            .receiving
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(bpf("read the time spent on receiving"))?
+            .unwrap_or_default();
+        let spent = |value: &Vec<u8>| Some(u64::from_ne_bytes(value.get(8..16)?.try_into().ok()?));
+        Ok(cpus.iter().filter_map(spent).sum())
+    }
+}
+
+fn trace(program: &OwnedFd, point: &CStr) -> Result<OwnedFd, BenchError> {
+    // SAFETY: the name is a C string that outlives the call, and the descriptor is borrowed for it.
+    let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(point.as_ptr(), program.as_raw_fd()) };
+    if fd < 0 {
+        return Err(system("watch softirqs")(io::Error::from_raw_os_error(-fd)));
+    }
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// A program attached to a device; detached when dropped.
 #[derive(Debug)]
 pub(crate) enum Attached {
     /// The kernel detaches it when the descriptor closes.
     Link { _fd: OwnedFd },
-    /// A filter of a kernel before 6.6; it goes with the bench's namespace at the latest.
-    Filter { _program: OwnedFd },
+    /// A filter of a kernel before 6.6.
+    Filter { program: OwnedFd, ifindex: u32, netns: Netns },
 }
 
 impl Attached {
@@ -155,17 +215,35 @@ impl Attached {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
             other => return other.map_err(system("attach a program to TC")),
         }
+        Attached::filter(program, ifindex)
+    }
+
+    /// The same by a filter of the clsact queueing discipline.
+    fn filter(program: &OwnedFd, ifindex: u32) -> Result<Attached, BenchError> {
         let program = program.try_clone().map_err(system("keep an eBPF program"))?;
-        let mut hook: TcHook = TcHookBuilder::new(program.as_fd())
-            .ifindex(ifindex as i32)
-            .replace(true)
-            .handle(1)
-            .priority(1)
-            .hook(TC_INGRESS);
+        let mut hook = filter_hook(&program, ifindex);
         hook.create().map_err(bpf("add the clsact queueing discipline"))?;
         hook.attach().map_err(bpf("attach a TC filter"))?;
-        Ok(Attached::Filter { _program: program })
+        Ok(Attached::Filter { program, ifindex, netns: Netns::current()? })
     }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Attached::Filter { program, ifindex, netns } = self {
+            // The caller may be in another namespace. A device that is gone took its filters along.
+            let _ = netns.run(|| filter_hook(program, *ifindex).detach());
+        }
+    }
+}
+
+fn filter_hook(program: &OwnedFd, ifindex: u32) -> TcHook {
+    TcHookBuilder::new(program.as_fd())
+        .ifindex(ifindex as i32)
+        .replace(true)
+        .handle(1)
+        .priority(1)
+        .hook(TC_INGRESS)
 }
 
 fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<Attached> {
@@ -183,4 +261,29 @@ fn link(program: &OwnedFd, ifindex: u32, kind: u32, flags: u32) -> io::Result<At
     }
     // SAFETY: the kernel has just given this descriptor to us alone.
     Ok(Attached::Link { _fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+    use crate::world::World;
+
+    #[test]
+    fn a_filter_goes_with_what_put_it_there() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: namespaces and eBPF need root");
+            return;
+        }
+        let world = World::new().unwrap();
+        let attached = || filter_hook(&world.programs.drop_tc, world.far_ifindex).query().is_ok();
+        let far = |f: &(dyn Fn() -> bool + Sync)| world.far.run(f).unwrap();
+        assert!(!far(&attached));
+        let make = || Attached::filter(&world.programs.drop_tc, world.far_ifindex);
+        let filter = world.far.run(make).unwrap().unwrap();
+        assert!(far(&attached));
+        // From another namespace than the device's.
+        drop(filter);
+        assert!(!far(&attached));
+    }
 }

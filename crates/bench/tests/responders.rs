@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use segue_bench::probes::{self, Options};
-use segue_bench::{BenchError, Responder};
+use segue_bench::probes::{self, Options, Sweep};
+use segue_bench::{BenchError, Report, Responder};
 
 /// Few enough for a busy machine.
 const RATE: f64 = 400.0;
@@ -23,17 +23,22 @@ fn answers_all(responder: Responder) {
     if !is_root() {
         return;
     }
-    let checked = match probes::check(responder, RATE, BURST, DURATION) {
-        Err(BenchError::Missing { what, remedy }) => {
-            eprintln!("skipped: {responder}: {what} is missing: {remedy}");
-            return;
-        }
-        other => other.unwrap(),
-    };
-    assert_eq!(checked.sent, 200, "{checked:?}");
-    assert_eq!(checked.invalid, 0, "{checked:?}");
-    // What comes later than the grace after the last request is not waited for.
-    assert!(checked.answered >= 150, "{checked:?}");
+    // What comes later than the grace after the last request is not waited for: on a busy machine, once
+    // more.
+    let enough = (0..5).any(|_| {
+        let checked = match probes::check(responder, RATE, BURST, DURATION) {
+            Err(BenchError::Missing { what, remedy }) => {
+                eprintln!("skipped: {responder}: {what} is missing: {remedy}");
+                return true;
+            }
+            other => other.unwrap(),
+        };
+        println!("{responder}: {checked:?}");
+        assert_eq!(checked.sent, 200, "{checked:?}");
+        assert_eq!(checked.invalid, 0, "{checked:?}");
+        checked.answered >= 150
+    });
+    assert!(enough, "five times fewer than 150 of 200 answers");
 }
 
 #[test]
@@ -102,27 +107,92 @@ fn a_short_bench_fills_every_row() {
 }
 
 #[test]
-#[ignore = "measures; make bench does it for a report"]
+fn a_sweep_has_a_point_for_each_rate() {
+    if !is_root() {
+        return;
+    }
+    let sweep = Sweep {
+        responder: Responder::Syscall,
+        rates: vec![400.0, 200.0],
+        clients: 2,
+        burst: 1,
+        runs: 2,
+        duration: Duration::from_millis(200),
+    };
+    let mut steps = 0;
+    let points = probes::sweep(&sweep, &mut |_: &str| steps += 1).unwrap();
+    assert_eq!(points.iter().map(|p| p.rate).collect::<Vec<_>>(), sweep.rates);
+    assert_eq!(steps, sweep.runs);
+    for point in &points {
+        assert!((0.5..=1.0).contains(&point.answered), "{point:?}");
+        let percent = point.cpu_percent;
+        assert!(percent.min <= percent.median && percent.median <= percent.max, "{point:?}");
+        assert!(percent.max < 100.0, "all of it runs on one processor: {point:?}");
+    }
+    for odd in [
+        Sweep { clients: 4, ..sweep.clone() },
+        Sweep { clients: 0, ..sweep.clone() },
+        Sweep { rates: Vec::new(), ..sweep.clone() },
+        Sweep { runs: 0, ..sweep.clone() },
+        Sweep { burst: 65, ..sweep.clone() },
+    ] {
+        let refused = probes::sweep(&odd, &mut |_: &str| ());
+        assert!(matches!(refused, Err(BenchError::Option(_))), "{odd:?}: {refused:?}");
+    }
+}
+
+fn frames_and_sending(runs: usize, duration: Duration, paths: u32) -> Report {
+    let options = Options {
+        responders: vec![Responder::Xdp, Responder::XdpBare],
+        bursts: Vec::new(),
+        runs,
+        duration,
+        sending: Some(paths),
+        ..Options::default()
+    };
+    probes::run(&options, &mut |_: &str| ()).unwrap()
+}
+
+#[test]
+fn raw_frames_are_answered_and_a_batch_arrives() {
+    if !is_root() {
+        return;
+    }
+    let report = frames_and_sending(1, Duration::from_millis(50), 2000);
+    assert!(report.rows.is_empty());
+    assert_eq!(report.bars.len(), 1 + report.raw.len() / 3, "{:?}", report.bars);
+    if report.skipped.is_empty() {
+        let names: Vec<_> = report.raw.iter().map(|row| row.responder).collect();
+        assert_eq!(names, ["drop", "xdp", "xdp-bare"]);
+    }
+    for row in &report.raw {
+        assert!((0.9..=1.0).contains(&row.answered) && row.cpu_us.min > 0.0, "{row:?}");
+    }
+    let sending = report.sending.unwrap();
+    for arrived in [sending.batch_arrived, sending.single_arrived] {
+        assert!((0.9..=1.0).contains(&arrived), "{sending:?}");
+    }
+    assert!(sending.batch_receiving_us > 0.0 && sending.single_receiving_us > 0.0, "{sending:?}");
+}
+
+#[test]
+#[ignore = "measures; make bench runs it"]
 fn raw_frames_and_sending() {
     if !is_root() {
         return;
     }
-    let options = Options {
-        responders: vec![Responder::Xdp, Responder::XdpBare],
-        bursts: vec![32],
-        runs: 3,
-        duration: Duration::from_millis(300),
-        ..Options::default()
-    };
-    let report = probes::run(&options, &mut |_: &str| ()).unwrap();
+    let report = frames_and_sending(5, Duration::from_millis(300), 10_000);
     for row in &report.raw {
-        println!(
-            "{}: {:.0} ns, {:.3} answered",
-            row.responder,
-            row.cpu_us.median * 1e3,
-            row.answered
-        );
+        let ns = |us: f64| (us * 1e3).round();
+        let (cpu, answered) = (row.cpu_us, row.answered);
+        let name = row.responder;
+        println!("{name}: {} ns ({} to {})", ns(cpu.median), ns(cpu.min), ns(cpu.max));
+        assert!(answered > 0.99, "{row:?}");
     }
     println!("{:?}", report.sending);
-    println!("{:?}", report.bars);
+    for bar in &report.bars {
+        println!("{bar:?}");
+    }
+    assert_eq!((report.bars.len(), report.raw.len()), (2, 3), "{:?}", report.skipped);
+    assert!(report.bars.iter().all(|bar| bar.met));
 }

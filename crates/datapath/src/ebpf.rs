@@ -10,17 +10,21 @@ mod batch;
 mod convert;
 mod device;
 mod features;
+#[cfg(test)]
+mod leave;
 mod load;
 mod locals;
 #[cfg(test)]
 mod many;
 mod neighbour;
+mod options;
 #[cfg(test)]
 mod packets;
 mod reader;
 mod reading;
 #[cfg(test)]
 mod reflect;
+mod send;
 mod skel;
 mod stamp;
 mod states;
@@ -47,24 +51,25 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::batch::{Batch, Hop, ORDERS_MIN};
+use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
-    kernel_order, kernel_path, kernel_route, kernel_scale, kernel_sweep,
+    kernel_path, kernel_route, kernel_scale, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
 use self::locals::Watch;
-use self::reader::{Shore, outer_ethertype};
+pub use self::options::{EbpfOptions, Xdp};
+use self::reader::Shore;
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 use self::stamp::StampMaps;
-pub use self::stamp::{StampAnswers, StampOptions};
+pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeOrder, Role, Setup, Via,
 };
 
 const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
@@ -73,42 +78,12 @@ const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEA
 /// `SCALES_MAX` of segue.bpf.h.
 const SCALES_MAX: usize = 16;
 
-/// Where XDP decapsulates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Xdp {
-    /// On drivers that have it natively, but not on virtual Ethernet pairs: those carry super-packets
-    /// whole, which an XDP program at the receiving end stops.
-    #[default]
-    Auto,
-    /// On every driver that has it natively.
-    On,
-    /// Nowhere.
-    Off,
-}
-
-/// Choices that seldom need to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EbpfOptions {
-    /// Where XDP decapsulates.
-    pub xdp: Xdp,
-    /// Attach through tcx where the kernel has it (6.6 and later). Without, filters of the clsact
-    /// queueing discipline are used.
-    pub tcx: bool,
-    /// Answer STAMP too, on the attached interfaces.
-    pub stamp: Option<StampOptions>,
-}
-
-impl Default for EbpfOptions {
-    fn default() -> EbpfOptions {
-        EbpfOptions { xdp: Xdp::Auto, tcx: true, stamp: None }
-    }
-}
-
 /// The programs of one access interface. The fields' order is the order of removal: XDP hands
 /// stripped packets to TC, so it must go first.
 struct Interface {
     xdp: Option<Attached>,
     _tc: Attached,
+    _leave: Attached,
 }
 
 struct Programs {
@@ -116,6 +91,8 @@ struct Programs {
     ingress: OwnedFd,
     /// Ingress of interfaces without frame header.
     bare: OwnedFd,
+    /// Egress of access interfaces.
+    leave: OwnedFd,
     xdp: OwnedFd,
     /// Of the programs that ingress hands to; the kernel empties it when nobody holds it.
     _reflectors: MapHandle,
@@ -129,8 +106,6 @@ struct Path {
     config: path_config,
     /// The remote end; `None` at an anchor, which learns it.
     remote: Option<SocketAddr>,
-    /// A host's next hop.
-    hop: Option<Hop>,
     taus: [Tau; 2],
     mode: Mode,
     totals: Totals,
@@ -151,6 +126,7 @@ pub struct Ebpf {
     batch: Batch,
     /// How many paths with rides have which T_KA in microseconds.
     riding: BTreeMap<u32, u32>,
+    ways: Ways,
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
@@ -216,6 +192,7 @@ impl Ebpf {
             options,
             batch,
             riding: BTreeMap::new(),
+            ways: Ways::default(),
             held: Waiting::default(),
             shore,
             stop: Some(stop),
@@ -237,34 +214,6 @@ impl Ebpf {
         let learned = (learned.local != 0)
             .then(|| SocketAddr::new(unmapped(learned.remote), u16::from_be(learned.remote_port)));
         learned.or(self.paths.get(&slot)?.remote)
-    }
-
-    /// Whether so many orders may be worth a batch.
-    fn can_batch(&self, orders: &[ProbeOrder]) -> bool {
-        self.shore.role == Role::Host && orders.len() >= ORDERS_MIN
-    }
-
-    /// Sends probes through the TUN device's program, each a packet.
-    fn send_alone(&self, orders: &[&ProbeOrder]) {
-        let packets: Vec<_> =
-            orders.iter().map(|o| (kernel_order(o), self.ethertype(o.slot))).collect();
-        self.shore.send_probes(&packets);
-    }
-
-    /// The outer EtherType of a probe on a path, which the packet with its order must have. Only a path
-    /// without an address of its own has to be asked for.
-    fn ethertype(&self, slot: u32) -> u16 {
-        let known = self.paths.get(&slot).and_then(|path| path.remote);
-        let remote = known.or_else(|| self.remote(slot, &self.shore.tables.state(slot)));
-        outer_ethertype(remote.map_or(4, |remote| family(remote.ip()) as u8))
-    }
-
-    /// Requests that ride say of what was heard the same as the one ordered last.
-    fn hear(&mut self, order: &ProbeOrder) {
-        let rides = self.paths.get(&order.slot).map_or(0, |path| path.config.flags) & PATH_RIDES;
-        if rides != 0 && order.kind == ProbeKind::Request {
-            self.set_heard(&[order.slot], order.probe.heard);
-        }
     }
 
     /// The entry of a set of time constants, written if it is new.
@@ -337,7 +286,13 @@ impl Datapath for Ebpf {
     }
 
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        if self.interfaces.contains_key(&ifindex) {
+        if let Some(interface) = self.interfaces.get(&ifindex) {
+            // Its hardware address may be another one by now.
+            if interface.xdp.is_some()
+                && let Ok(device) = DeviceKind::of(ifindex)
+            {
+                self.shore.tables.set_device(ifindex, device.address)?;
+            }
             return Ok(());
         }
         if ifindex == self.shore.tun.ifindex {
@@ -346,6 +301,8 @@ impl Datapath for Ebpf {
                 source: io::ErrorKind::InvalidInput.into(),
             });
         }
+        // Its addresses may have come a moment ago, and the thread that is told of them is not there yet.
+        locals::refresh(&self.shore.tables)?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",
             source,
@@ -357,24 +314,27 @@ impl Datapath for Ebpf {
         let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
             .outlive()
             .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
+        let leave = self.programs.leave.as_fd();
+        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
         let wanted = match self.options.xdp {
             Xdp::Auto => device.ethernet && !device.veth,
             Xdp::On => device.ethernet,
             Xdp::Off => false,
         };
-        let xdp = if wanted {
+        let xdp = if wanted && self.shore.tables.set_device(ifindex, device.address)? {
             Attached::xdp(self.programs.xdp.as_fd(), ifindex)
                 .inspect_err(|error| tracing::debug!(ifindex, %error, "no XDP here"))
                 .ok()
         } else {
             None
         };
-        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc });
+        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc, _leave: leave });
         Ok(())
     }
 
     fn detach(&mut self, ifindex: u32) {
         self.interfaces.remove(&ifindex);
+        self.shore.tables.remove_device(ifindex);
     }
 
     fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
@@ -417,13 +377,16 @@ impl Datapath for Ebpf {
             next: config.gateway.unwrap_or(remote.ip()),
             v6: family(remote.ip()) == 6,
         });
-        let path = Path { config: path, remote, hop, taus, mode, totals };
+        let rides = path.flags & PATH_RIDES != 0;
+        self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
+        let path = Path { config: path, remote, taus, mode, totals };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
     }
 
     fn remove_path(&mut self, slot: u32) {
+        self.ways.set(slot, None);
         if let Some(path) = self.paths.remove(&slot) {
             self.count_riding(Some(&path.config), None);
             let cleared = self.shore.tables.set_path(slot, &path_config::default());
@@ -510,45 +473,7 @@ impl Datapath for Ebpf {
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
         orders.iter().try_for_each(|order| self.check_slot(order.slot))?;
-        let mut alone = Vec::new();
-        let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
-        let batches = self.can_batch(orders);
-        for order in orders {
-            let Some(path) = self.paths.get(&order.slot) else {
-                self.shore.count(DropReason::NoRemote, 1);
-                continue;
-            };
-            let hop = path.hop.filter(|_| batches && order.kind == ProbeKind::Request);
-            if path.config.flags & PATH_RIDES != 0 {
-                self.hear(order);
-            }
-            match (hop, together.last_mut()) {
-                (Some(hop), Some((last, orders))) if *last == hop => orders.push(order),
-                (Some(hop), _) => together.push((hop, vec![order])),
-                (None, _) => alone.push(order),
-            }
-        }
-        // Runs of orders over one next hop, those of the same one put together.
-        together.sort_by_key(|(hop, _)| *hop);
-        together.dedup_by(|(hop, later), (kept, orders)| {
-            let same = hop == kept;
-            if same {
-                orders.append(later);
-            }
-            same
-        });
-        for (hop, orders) in together {
-            // The first asks for the neighbour, and keeps it fresh.
-            let ahead = if orders.len() < ORDERS_MIN { orders.len() } else { 1 };
-            let (first, rest) = orders.split_at(ahead);
-            self.send_alone(first);
-            for chunk in rest.chunks(self.batch.room()) {
-                if !self.batch.send(hop, chunk) {
-                    alone.extend(chunk);
-                }
-            }
-        }
-        self.send_alone(&alone);
+        self.send(orders);
         Ok(())
     }
 
@@ -603,6 +528,10 @@ impl Datapath for Ebpf {
             }
         }
         drops
+    }
+
+    fn stamp_limited(&self) -> u64 {
+        self.programs.stamp.count().limited
     }
 
     fn heartbeat(&mut self) {

@@ -12,8 +12,9 @@ mod error;
 mod misses;
 mod types;
 
-pub use ebpf::{StampAnswers, StampOptions};
+pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;
+pub use types::STAMP_TO_WIRE;
 pub use types::{
     Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
     ProbeEvent, ProbeKind, ProbeOrder, Role, Setup, Via,
@@ -89,6 +90,10 @@ pub trait Datapath: Send {
     fn counters(&mut self, slot: u32) -> PathCounters;
     /// Refused packets by reason, those above zero.
     fn drops(&mut self) -> BTreeMap<DropReason, u64>;
+    /// STAMP requests that got no answer because of a rate, where this datapath answers them.
+    fn stamp_limited(&self) -> u64 {
+        0
+    }
     /// Says that the daemon is alive; to be called once a second. When it stops, packets pass this
     /// datapath untouched after [`HEARTBEAT_TIMEOUT_S`].
     fn heartbeat(&mut self);

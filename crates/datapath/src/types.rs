@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_keepalive::Probing;
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
@@ -177,7 +177,16 @@ pub struct ProbeEvent {
     /// A response only: when its request really left, where the kernel told (user-space path);
     /// `None` where `t_sc` was stamped by the kernel itself.
     pub sent_at: Option<Time>,
+    /// How far the round-trip time that it shows may be off, by what is known of the stamps used; see
+    /// [`STAMP_TO_WIRE`].
+    pub uncertainty: Span,
 }
+
+/// What lies between the stamps of both ends and the wire, and no stamp tells: the way through drivers
+/// and, in user space, the far end's system call that sends; with the rounding of four stamps to
+/// microseconds. Nine tenths of what was measured against stamps at both edges of a wire stay below a third
+/// of it (docs/measured.md, "Error of round-trip times").
+pub const STAMP_TO_WIRE: Span = Span::from_micros(100);
 
 /// A packet without a binding, as it came from the TUN device. Opaque but for its flow.
 #[derive(Debug)]

@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use segue_datapath::{Datapath, PathConfig, PathCounters, ProbeKind, ProbeOrder, Via};
+use segue_linux::clock::monotonic;
 use segue_linux::link;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use user_lab::{
     ANCHOR_COOKIE, ANCHOR_SLOT, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, KEY, Lab, Offloads, PORT,
-    anchor_config, expect_probe, host_config, inner, outer, skipped,
+    anchor_config, expect_probe, host_config, inner, outer, skipped, wait_for,
 };
 
 const BULK_BYTES: usize = 4 << 20;
@@ -293,7 +294,7 @@ fn probes_under_load_count_with_the_data_and_are_all_answered() {
 }
 
 #[test]
-fn a_new_outer_source_is_learned_from_a_valid_probe_only() {
+fn a_new_outer_source_is_learned_from_a_valid_probe_with_its_echo_only() {
     if skipped() {
         return;
     }
@@ -310,14 +311,27 @@ fn a_new_outer_source_is_learned_from_a_valid_probe_only() {
     rebound.send_to(&data, to).unwrap();
     wait_for("data", || lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets) == packets + 1);
     assert_eq!(remote(), old);
-    let probe = Probe { seq: 2, ..Probe::default() };
     let head = header(PacketType::Request, ANCHOR_SLOT, ANCHOR_COOKIE);
-    rebound.send_to(&probe.seal(&head, &KEY), to).unwrap();
-    expect_probe(&lab.anchor.probes, "request");
+    let ask = |seq, t_ss| {
+        let probe = Probe { seq, t_ss, ..Probe::default() };
+        rebound.send_to(&probe.seal(&head, &KEY), to).unwrap();
+        expect_probe(&lab.anchor.probes, "request");
+        let mut buffer = [0; 100];
+        let (len, from) = rebound.recv_from(&mut buffer).expect("answered where it came from");
+        assert_eq!((len, from), (Probe::PACKET_LEN, to));
+        Probe::open(&buffer[..len], &KEY).unwrap().t_ss
+    };
+    let challenge = ask(2, 0);
+    // No stamp: it lies ahead of the clock, where a round-trip time would be negative.
+    assert!(challenge.wrapping_sub(monotonic().micros32()) < 1 << 31);
+    for (seq, guess) in [(3, challenge.wrapping_add(1)), (4, monotonic().micros32()), (5, 0)] {
+        assert_eq!(ask(seq, guess), challenge);
+        assert_eq!(remote(), old);
+    }
+    std::thread::sleep(Duration::from_millis(5)); // not sooner, after a few tries
+    let stamp = ask(6, challenge);
     assert_eq!(remote(), Some(rebound.local_addr().unwrap()));
-    let mut buffer = [0; 100];
-    let (len, from) = rebound.recv_from(&mut buffer).expect("the answer goes to the new source");
-    assert_eq!((len, from), (Probe::PACKET_LEN, to));
+    assert!(monotonic().micros32().wrapping_sub(stamp) < 1 << 30, "a stamp again");
     // A configuration with the same cookies keeps what was learned, one with others does not.
     lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor_config()).unwrap());
     assert_eq!(remote(), Some(rebound.local_addr().unwrap()));
@@ -431,16 +445,6 @@ fn bind(address: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((address, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("not within 10 s: {what}");
 }
 
 /// Bytes that differ at every place where a packet may be misplaced.

@@ -10,17 +10,16 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use segue_clock::Span;
-use segue_datapath::{Datapath, PathConfig, ProbeKind};
+use segue_datapath::{Datapath, ProbeKind};
 use segue_keepalive::rtt::client_rtt;
 use segue_keepalive::{Arrival, Probing, Reading};
 use segue_linux::clock::monotonic;
-use segue_linux::link;
 use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use user_lab::raw::{self, Tap};
 use user_lab::{
-    ANCHOR_COOKIE, ANCHOR_SLOT, End, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, KEY, Lab, Offloads, PORT,
-    anchor_config, expect_probe, host_config, inner, outer, skipped,
+    ANCHOR_COOKIE, ANCHOR_SLOT, End, HOST_COOKIE, HOST_SLOT, KEY, Lab, Offloads, PORT, exchange,
+    expect_probe, inner, outer, skipped, wait_for,
 };
 
 #[test]
@@ -46,7 +45,7 @@ fn every_pair_of_families(offloads: Offloads) {
         // T_KA is so short at the host that nearly every packet has a period of its own, and so long at
         // the anchor that a response waits for the next packet in any case.
         let lab = riding(outer_v6, offloads, Span::from_millis(1));
-        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor(Span::from_secs(10))).unwrap());
+        lab.anchor_probes_as(rides(Span::from_secs(10)));
         for v6 in [false, true] {
             exchange(&lab, v6);
         }
@@ -59,21 +58,6 @@ fn every_pair_of_families(offloads: Offloads) {
     }
 }
 
-/// Packets of many kinds in both directions, compared byte by byte.
-fn exchange(lab: &Lab, v6: bool) {
-    let taps = [&lab.host, &lab.anchor].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
-    for n in 0..12u16 {
-        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
-        for (from, to, ends) in [(0, 1, [1, 2]), (1, 0, [2, 1])] {
-            let [source, destination] = ends.map(|last| inner(v6, last));
-            let packet = raw::packet(source, destination, n, &payload);
-            taps[from].send(&packet);
-            taps[to].expect(&packet);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     if skipped() {
@@ -82,8 +66,12 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let lab = riding(false, Offloads::Whole, Span::from_secs(100));
     let (sender, receiver) = flow(&lab);
     let before = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
+    // In step: what waits for a binding may be overtaken by what comes after it.
+    let mut buffer = [0; 200];
     for n in 0..50u8 {
         sender.send_to(&[n; 100], receiver.local_addr().unwrap()).unwrap();
+        let len = receiver.recv(&mut buffer).expect("data is lost");
+        assert_eq!(buffer[..len], [n; 100]);
     }
     let request = expect_probe(&lab.anchor.probes, "the ride");
     assert_eq!((request.kind, request.probe.seq, request.k), (ProbeKind::Request, 3, 4));
@@ -91,11 +79,6 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let response = expect_probe(&lab.host.probes, "its answer");
     assert_eq!((response.kind, response.probe.seq), (ProbeKind::Response, 3));
     assert!(response.sent_at.is_some(), "the kernel tells when the ride left");
-    let mut buffer = [0; 200];
-    for n in 0..50u8 {
-        let len = receiver.recv(&mut buffer).expect("data is lost");
-        assert_eq!(buffer[..len], [n; 100]);
-    }
     let reading = sent(&lab.host, HOST_SLOT);
     assert_eq!((reading.sent, reading.rode), (3, 1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "a second ride");
@@ -301,8 +284,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     assert_eq!(received(), before + 4);
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err());
 
-    let config = anchor_config();
-    lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
+    lab.anchor_probes_as(Probing::default());
     refused(DropReason::Type, &ride(0, 103, KEY, &data));
 }
 
@@ -345,18 +327,13 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
 /// Both ends agree on rides, and one request has gone alone and been answered since.
 fn riding(outer_v6: bool, offloads: Offloads, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
-    let probing = Probing { rides: true, t_ka, k: 4, ..Probing::default() };
-    let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
-    let host = PathConfig { ifindex, probing, ..host_config(outer_v6) };
-    lab.set_host_path(HOST_SLOT, &host);
-    lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor(t_ka)).unwrap());
+    lab.probe_as(Probing { k: 4, ..rides(t_ka) }, rides(t_ka));
     lab.probe(0);
     lab
 }
 
-fn anchor(t_ka: Span) -> PathConfig {
-    let probing = Probing { rides: true, t_ka, ..Probing::default() };
-    PathConfig { probing, ..anchor_config() }
+fn rides(t_ka: Span) -> Probing {
+    Probing { rides: true, t_ka, ..Probing::default() }
 }
 
 fn sent(end: &End, slot: u32) -> Reading {
@@ -371,14 +348,4 @@ fn flow(lab: &Lab) -> (UdpSocket, UdpSocket) {
         socket
     };
     (bind(&lab.host, 1), bind(&lab.anchor, 2))
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("not within 10 s: {what}");
 }

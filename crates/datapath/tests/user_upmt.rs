@@ -14,10 +14,10 @@ use segue_keepalive::Probing;
 use segue_linux::link;
 use segue_wire::upmt::{ProbePacket, Trailer};
 use segue_wire::{DropReason, Encapsulation, Header, PacketType, Probe};
-use user_lab::raw::{self, Tap};
+use user_lab::raw;
 use user_lab::{
-    ANCHOR_COOKIE, ANCHOR_SLOT, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, Lab, OWNER, Offloads,
-    anchor_config, expect_probe, host_config, inner, skipped,
+    ANCHOR_COOKIE, ANCHOR_SLOT, HOST_COOKIE, HOST_DEVICE, HOST_SLOT, Lab, Offloads, anchor_config,
+    exchange, expect_probe, host_config, inner, skipped,
 };
 
 #[test]
@@ -42,7 +42,7 @@ fn every_pair_of_families(offloads: Offloads) {
     for (outer_v6, rides) in [(false, false), (true, false), (false, true), (true, true)] {
         // As in user_rides.rs: nearly every packet of the host takes a request, and responses wait.
         let lab = upmt(outer_v6, offloads, rides, Span::from_millis(1));
-        set_anchor(&lab, rides, Span::from_secs(10));
+        lab.anchor_probes_as(Probing { k: 9, ..probing(rides, Span::from_secs(10)) });
         for v6 in [false, true] {
             exchange(&lab, v6);
             transfer(&lab, v6);
@@ -56,21 +56,6 @@ fn every_pair_of_families(offloads: Offloads) {
         for reason in DropReason::ALL {
             assert_eq!((lab.host.drops(reason), lab.anchor.drops(reason)), (0, 0), "{reason}");
         }
-    }
-}
-
-/// Packets of many kinds in both directions, compared byte by byte.
-fn exchange(lab: &Lab, v6: bool) {
-    let taps = [&lab.host, &lab.anchor].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
-    for n in 0..12u16 {
-        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
-        for (from, to, ends) in [(0, 1, [1, 2]), (1, 0, [2, 1])] {
-            let [source, destination] = ends.map(|last| inner(v6, last));
-            let packet = raw::packet(source, destination, n, &payload);
-            taps[from].send(&packet);
-            taps[to].expect(&packet);
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -329,20 +314,12 @@ fn a_host_takes_its_anchors_packets_alone() {
 /// Both ends agree on UPMT's packets, and one request has been answered since.
 fn upmt(outer_v6: bool, offloads: Offloads, rides: bool, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
-    let encapsulation = Encapsulation::Upmt;
-    let probing = Probing { rides, t_ka, encapsulation, ..Probing::default() };
-    let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
-    let host = PathConfig { ifindex, probing, ..host_config(outer_v6) };
-    lab.set_host_path(HOST_SLOT, &host);
-    set_anchor(&lab, rides, t_ka);
+    let probing = probing(rides, t_ka);
+    lab.probe_as(probing, Probing { k: 9, ..probing });
     lab.probe(2);
     lab
 }
 
-fn set_anchor(lab: &Lab, rides: bool, t_ka: Span) {
-    let encapsulation = Encapsulation::Upmt;
-    let probing = Probing { rides, t_ka, encapsulation, k: 9, ..Probing::default() };
-    let config = PathConfig { probing, ..anchor_config() };
-    assert_eq!(config.owner, OWNER);
-    lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
+fn probing(rides: bool, t_ka: Span) -> Probing {
+    Probing { rides, t_ka, encapsulation: Encapsulation::Upmt, ..Probing::default() }
 }

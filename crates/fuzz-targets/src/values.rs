@@ -28,7 +28,9 @@ pub fn plan(data: &[u8]) {
         rtt_max: (choice & 1 != 0).then(|| number(&mut data)),
         loss_up: number(&mut data),
         loss_down: number(&mut data),
+        loss: (choice & 8 != 0).then(|| number(&mut data)),
         burst: (choice & 2 != 0).then(|| number(&mut data)),
+        rides: choice & 16 != 0,
         responsiveness: if choice & 4 == 0 {
             Responsiveness::Avg(time)
         } else {

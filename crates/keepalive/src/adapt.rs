@@ -16,7 +16,13 @@
 //! **Loss** of each direction is estimated from the counts of all its packets over two windows, of about
 //! 500 packets and of about 50. The long one is taken with a standard deviation on top, the short one less
 //! one, and the worse of the two: a rise shows after some dozen packets, a single loss in the short window
-//! does not. Bounds are those of paths without rides.
+//! does not.
+//!
+//! **Round trips.** What the planner needs is how often a probe fails. As long as nothing else is known the
+//! directions are taken as independent. A fault of the radio hits both at once, and then that counts each
+//! loss twice: so the client's own counts of requests and answers, over windows of as many probes, bound the
+//! value from both sides, each with a standard deviation allowed for. It is never below the loss of the worse
+//! direction.
 
 use core::fmt;
 
@@ -76,8 +82,29 @@ pub struct Known {
     pub loss_up: f64,
     /// Loss from server to client.
     pub loss_down: f64,
+    /// Share of probes whose request or response is lost, as planned for.
+    pub loss: f64,
+    /// Probes may ride on data.
+    pub rides: bool,
     /// Mean burst length in probes of the period chosen; `None`: as with independent losses.
     pub burst: Option<f64>,
+}
+
+/// A path as it is when [`Adaptive::update`] is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    /// What its client knows.
+    pub estimates: &'a Estimates,
+    /// Requests up to the last one answered, and answers ([`Client::round_trips`](crate::Client::round_trips)).
+    pub round_trips: Counted,
+    /// Mean burst length in probes of the period in force ([`crate::bursts`]).
+    pub burst: Option<f64>,
+    /// Latency-sensitive flows are active.
+    pub active: bool,
+    /// Answers come. Nothing is learned or changed while they do not.
+    pub is_up: bool,
+    /// Probes may ride on data.
+    pub rides: bool,
 }
 
 /// What sets the period.
@@ -152,6 +179,7 @@ pub struct Adaptive {
     aims: Aims,
     up: Losses,
     down: Losses,
+    round_trips: Losses,
     was_up: bool,
     was_active: bool,
     changed: Time,
@@ -172,6 +200,7 @@ impl Adaptive {
             aims,
             up: Losses::default(),
             down: Losses::default(),
+            round_trips: Losses::default(),
             was_up: false,
             was_active: false,
             changed: Time(0),
@@ -191,42 +220,43 @@ impl Adaptive {
         &self.aims
     }
 
-    /// To be called now and then, once a second or so. `burst` is the mean burst length in probes of the
-    /// period in force ([`crate::bursts`]), `active` whether latency-sensitive flows are, `is_up` whether the
-    /// path is: nothing is learned or changed while it is not. Returns the reason for new settings if they
-    /// change; they stand in [`Why::plan`].
-    pub fn update(
-        &mut self,
-        now: Time,
-        estimates: &Estimates,
-        burst: Option<f64>,
-        active: bool,
-        is_up: bool,
-    ) -> Option<&Why> {
+    /// To be called now and then, once a second or so. Returns the reason for new settings if they change;
+    /// they stand in [`Why::plan`].
+    pub fn update(&mut self, now: Time, look: Look<'_>) -> Option<&Why> {
         // What was lost while it was down is an outage.
-        let learns = is_up && self.was_up;
-        self.was_up = is_up;
-        let (up, down) = counts(estimates);
+        let learns = look.is_up && self.was_up;
+        self.was_up = look.is_up;
+        let (up, down) = counts(look.estimates);
         self.up.observe(up, learns);
         self.down.observe(down, learns);
-        if !is_up {
+        self.round_trips.observe(look.round_trips, learns);
+        if !look.is_up {
             return None;
         }
-        let known = self.known(estimates, burst, active);
-        let became_active = active && !self.was_active;
-        self.was_active = active;
+        let known = self.known(look);
+        let became_active = look.active && !self.was_active;
+        self.was_active = look.active;
         let why = self.decide(now, known, became_active)?;
         self.changed = now;
         self.in_force = Some(why);
         self.in_force.as_ref()
     }
 
-    fn known(&self, estimates: &Estimates, burst: Option<f64>, active: bool) -> Known {
+    fn known(&self, look: Look<'_>) -> Known {
+        let Look { estimates, burst, active, rides, .. } = look;
         let rtt_avg = estimates.rtt_ewma.first().copied().unwrap_or(0.0).max(0.0);
         let rtt_max = estimates.rtt_max.map_or(rtt_avg, Span::as_secs_f64).max(rtt_avg);
         let least = self.aims.least_loss;
         let (loss_up, loss_down) = (self.up.loss(least), self.down.loss(least));
-        Known { active, rtt_avg, rtt_max, loss_up, loss_down, burst }
+        let loss = self.round_trip_loss(loss_up, loss_down);
+        Known { active, rtt_avg, rtt_max, loss_up, loss_down, loss, rides, burst }
+    }
+
+    /// See "Round trips" in the module's description.
+    fn round_trip_loss(&self, up: f64, down: f64) -> f64 {
+        let independent = 1.0 - (1.0 - up) * (1.0 - down);
+        let (least, most) = self.round_trips.bounds();
+        independent.min(most).max(least).max(up).max(down)
     }
 
     fn decide(&self, now: Time, known: Known, became_active: bool) -> Option<Why> {
@@ -247,6 +277,7 @@ impl Adaptive {
         // What is given up must be said, even if the settings stay nearly as they are.
         let hopeless = |given_up: GivenUp| matches!(given_up, GivenUp::FalsePositives { .. });
         if breaks || (hopeless(choice.given_up) && !hopeless(before.given_up)) {
+            let choice = self.at_once(&known, t_ka, choice);
             return Some(self.why_of(Cause::Loss, known, choice));
         }
         if now.since(self.changed) < self.aims.dwell {
@@ -255,21 +286,41 @@ impl Adaptive {
         self.slower(known, t_ka).map(|choice| self.why_of(Cause::Spare, known, choice))
     }
 
+    /// A larger K at the period `t_ka` in force in place of a longer period, if that detects as soon.
+    fn at_once(&self, known: &Known, t_ka: f64, choice: Choice) -> Choice {
+        let target = self.target(known);
+        let targets = self.targets(known, t_ka, t_ka);
+        let k = self.smallest_k(t_ka, &targets).filter(|_| choice.plan.t_ka > t_ka);
+        let plan = k.map(|k| evaluate(k, t_ka, &targets));
+        let most = asked(target).max(detection(&choice.plan, target));
+        match plan.filter(|plan| detection(plan, target) <= most) {
+            Some(plan) => Choice { given_up: missed(&plan, target), plan, ..choice },
+            None => choice,
+        }
+    }
+
     /// The next step towards fewer probes, if it is worth one.
     fn slower(&self, known: Known, t_ka: f64) -> Option<Choice> {
-        let worse = |loss: f64| (loss * 1.2).min(MOST_LOSS);
-        let careful =
-            Known { loss_up: worse(known.loss_up), loss_down: worse(known.loss_down), ..known };
+        let worse = |loss: f64| (loss * 1.2).min(MOST_LOSS).max(loss);
+        let careful = Known {
+            loss_up: worse(known.loss_up),
+            loss_down: worse(known.loss_down),
+            loss: worse(known.loss),
+            ..known
+        };
         let mut choice = self.choose(&careful, Some(t_ka));
         if choice.plan.t_ka <= 1.1 * t_ka {
             return None;
         }
         let step = choice.plan.t_ka.min(1.5 * t_ka);
         let targets = self.targets(&careful, t_ka, step);
-        let k = self.smallest_k(step, &targets).unwrap_or(choice.plan.k);
-        choice.plan = evaluate(k, step, &targets);
-        // A larger K at a shorter period than the choice must not be slower to detect than asked.
         let target = self.target(&known);
+        let k = self.smallest_k(step, &targets).unwrap_or(choice.plan.k);
+        // On the way there is time for one loss more, so that a little more loss does not break T_fp.
+        let spare = evaluate(k.saturating_add(1).min(self.aims.k_max), step, &targets);
+        let fits = step < choice.plan.t_ka && detection(&spare, target) <= asked(target);
+        choice.plan = if fits { spare } else { evaluate(k, step, &targets) };
+        // A larger K at a shorter period than the choice must not be slower to detect than asked.
         (detection(&choice.plan, target) <= asked(target) || choice.given_up != GivenUp::Nothing)
             .then_some(choice)
     }
@@ -288,21 +339,23 @@ impl Adaptive {
         if known.active { self.aims.active } else { self.aims.idle }
     }
 
-    /// The planner's input for the period `t_ka`. Bursts last as long at any period: where a loss follows
-    /// a loss one period later with probability x, it does after y periods with x^y. They count only if they
-    /// are longer than chance makes them.
+    /// The planner's input for the period `t_ka`. Bursts last as long at any period: where a loss makes a loss
+    /// one period later more likely by x·(1 − q), it does after y periods by x^y·(1 − q). They count only if
+    /// they are longer than chance makes them.
     fn targets(&self, known: &Known, measured_at: f64, t_ka: f64) -> Targets {
-        let q = 1.0 - (1.0 - known.loss_up) * (1.0 - known.loss_down);
+        let q = known.loss;
         let by_chance = 1.0 / (1.0 - q);
         let burst = known.burst.filter(|burst| *burst > 1.3 * by_chance);
-        let again = burst.map(|burst| libm::pow(1.0 - 1.0 / burst, t_ka / measured_at));
-        let there = again.map(|again| 1.0 / (1.0 - again));
+        let more = burst.map(|burst| (1.0 - 1.0 / burst - q) / (1.0 - q));
+        let there = more.map(|x| by_chance / (1.0 - libm::pow(x, t_ka / measured_at)));
         Targets {
             rtt_avg: known.rtt_avg,
             rtt_max: Some(known.rtt_max),
             loss_up: known.loss_up,
             loss_down: known.loss_down,
-            burst: there.map(|burst| burst.max(by_chance).max(q / (1.0 - q))),
+            loss: Some(q),
+            burst: there.map(|burst| burst.max(q / (1.0 - q))),
+            rides: known.rides,
             responsiveness: self.target(known),
             fp_interval: self.aims.fp_interval,
             t_ka_min: self.aims.t_ka_min.max(1.0 / self.aims.probes_per_s),
@@ -345,16 +398,12 @@ impl Adaptive {
             _ if by_budget => Binding::Budget,
             _ => Binding::Period,
         };
-        let (asked, plan) = (asked(target), soonest);
-        let Some(plan) = plan else {
+        let Some(plan) = soonest else {
             let plan = evaluate(self.aims.k_max, shortest, &at(shortest));
             let (asked, got) = (self.aims.fp_interval, plan.t_fp);
             return Choice { plan, binding, given_up: GivenUp::FalsePositives { asked, got } };
         };
-        let got = detection(&plan, target);
-        let missed = GivenUp::Responsiveness { asked, got };
-        let given_up = if got > asked { missed } else { GivenUp::Nothing };
-        Choice { plan, binding, given_up }
+        Choice { given_up: missed(&plan, target), plan, binding }
     }
 
     fn smallest_k(&self, t_ka: f64, targets: &Targets) -> Option<u8> {
@@ -365,6 +414,12 @@ impl Adaptive {
 fn asked(target: Responsiveness) -> f64 {
     let (Responsiveness::Avg(asked) | Responsiveness::Max(asked)) = target;
     asked
+}
+
+/// What of the target is given up.
+fn missed(plan: &Plan, target: Responsiveness) -> GivenUp {
+    let (asked, got) = (asked(target), detection(plan, target));
+    if got > asked { GivenUp::Responsiveness { asked, got } } else { GivenUp::Nothing }
 }
 
 fn detection(plan: &Plan, target: Responsiveness) -> f64 {
@@ -419,10 +474,17 @@ impl Losses {
     }
 
     fn loss(&self, least: f64) -> f64 {
-        let long = self.long.lost + libm::sqrt(self.long.lost);
-        let short = self.short.lost - libm::sqrt(self.short.lost);
-        let of = |lost: f64, window: &Window| lost / window.sent.max(Self::SHORT / 2.0);
-        of(long, &self.long).max(of(short, &self.short)).clamp(least.min(MOST_LOSS), MOST_LOSS)
+        let long = self.long.share(1.0);
+        long.max(self.short.share(-1.0)).clamp(least.min(MOST_LOSS), MOST_LOSS)
+    }
+
+    /// The least and the most that the true share is taken to be, one standard deviation either way.
+    fn bounds(&self) -> (f64, f64) {
+        // Where none is lost of n, it may be one of n.
+        let lost = self.long.lost.max(0.0);
+        let most = (lost + libm::sqrt(lost + 1.0)) / self.long.sent.max(1.0);
+        // The short window shows a rise before the long one does.
+        (self.long.share(-1.0).min(MOST_LOSS), most.max(self.short.share(-1.0)))
     }
 }
 
@@ -430,8 +492,14 @@ impl Window {
     fn push(&mut self, sent: f64, lost: f64, size: f64) {
         let keep = libm::exp(-sent / size);
         self.sent = self.sent * keep + sent;
-        // Reordering over the edge of an update can make it negative for once.
-        self.lost = (self.lost * keep + lost).max(0.0);
+        self.lost = self.lost * keep + lost;
+    }
+
+    /// The share lost, and so many standard deviations.
+    fn share(&self, deviations: f64) -> f64 {
+        // Packets that arrive after an update has counted them as lost can make it negative.
+        let lost = self.lost.max(0.0);
+        (lost + deviations * libm::sqrt(lost)) / self.sent.max(Losses::SHORT / 2.0)
     }
 }
 
@@ -453,8 +521,8 @@ impl fmt::Display for Why {
         let known = &self.known;
         write!(
             f,
-            "{cause}: K {}, T_KA {:.0} ms for {:.0} ms ({}); RTT {:.1} ms, loss {:.2} % up {:.2} % down; \
-             T_fp {:.3e} s; {binding} sets the period",
+            "{cause}: K {}, T_KA {:.0} ms for {:.0} ms ({}); RTT {:.1} ms, loss {:.2} % up {:.2} % down \
+             {:.2} % round trip; T_fp {:.3e} s; {binding} sets the period",
             self.plan.k,
             self.plan.t_ka * 1e3,
             asked(self.target) * 1e3,
@@ -462,6 +530,7 @@ impl fmt::Display for Why {
             known.rtt_avg * 1e3,
             known.loss_up * 1e2,
             known.loss_down * 1e2,
+            known.loss * 1e2,
             self.plan.t_fp,
         )?;
         match self.given_up {

@@ -18,7 +18,9 @@ use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
-use crate::{Arrival, ClientInput, ClientOutput, Config, Estimates, Request, Sample, State};
+use crate::{
+    Arrival, ClientInput, ClientOutput, Config, Counted, Estimates, Request, Sample, State,
+};
 
 /// The client of one path (sections 4.1 to 4.3).
 ///
@@ -96,6 +98,7 @@ pub struct Client {
     run: Run,
     measure: Measure,
     bursts: Bursts,
+    round_trips: Counted,
     /// What the last reading said.
     taken: Taken,
     excuse: Excuse,
@@ -191,6 +194,7 @@ impl Client {
             run: Run::default(),
             measure: Measure::default(),
             bursts: Bursts::new(),
+            round_trips: Counted::default(),
             taken: Taken::default(),
             excuse: Excuse::default(),
             on: true,
@@ -227,7 +231,13 @@ impl Client {
     /// Mean length of a burst of lost probes, in probes; `None` while few have been seen.
     #[must_use]
     pub fn burst(&self) -> Option<f64> {
-        self.bursts.mean()
+        self.bursts.mean(self.config.t_ka)
+    }
+
+    /// Requests up to the last one answered, and answers: the difference was lost on one of the two ways.
+    #[must_use]
+    pub fn round_trips(&self) -> Counted {
+        self.round_trips
     }
 
     /// The settings in force.
@@ -314,7 +324,10 @@ impl Client {
             self.unreported = sample.rtl;
         }
         if order != Order::Late {
-            self.bursts.on_answer(probe.seq, self.longest_burst());
+            let later = i64::from(self.seq.wrapping_sub(probe.seq).cast_signed());
+            let Estimates { sent, received, .. } = self.measure.estimates;
+            self.round_trips = Counted { sent: sent.saturating_add_signed(-later), received };
+            self.bursts.on_answer(probe.seq, self.longest_burst(), self.config.t_ka);
             self.echo = Echo {
                 t_ss: probe.t_ss,
                 ss: probe.ss,
@@ -513,6 +526,13 @@ impl Client {
         }
     }
 
+    fn on_ask(&mut self, now: Time) {
+        if self.runs() {
+            self.schedule.hasten_to(now);
+            self.send(now);
+        }
+    }
+
     fn on_switch(&mut self, now: Time, on: bool) {
         self.land(now);
         if on && !self.on {
@@ -538,6 +558,7 @@ impl Machine for Client {
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, &reading),
+            ClientInput::Ask => self.on_ask(now),
             ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),
         }

@@ -74,6 +74,8 @@ pub enum ClientInput {
     Unsolicited(Arrival),
     /// What the datapath did and measured by itself. To be given before a tick that is due.
     Reading(Reading),
+    /// A request is wanted at once, alone; the grid of T_KA begins again with it.
+    Ask,
     /// New settings; averages and state stay.
     Reconfigure(Config),
     /// Keepalive off (`false`): once one answer has come there are no more requests and no time-outs,

@@ -1,7 +1,7 @@
 //! K and T_KA from what is asked of detection (section 4.3, eq. 1–8).
 //!
-//! A probe is lost with probability q = 1 − (1 − p_up)(1 − p_down): its request or its response. The
-//! path is declared down wrongly when K probes are lost in a row.
+//! A probe is lost with probability q: its request or its response. If the directions lose independently
+//! q = 1 − (1 − p_up)(1 − p_down). The path is declared down wrongly when K probes are lost in a row.
 //!
 //! * Independent losses: p_fp = q^K (eq. 3, with a loss for each direction).
 //! * Bursts: probes see a two-state Markov chain (simple Gilbert: all is lost in the bad state,
@@ -12,6 +12,11 @@
 //!   seconds is b = seconds/T_KA.
 //!
 //! Both assume RTT_max < T_KA, as eq. 3 does; a plan warns where that does not hold.
+//!
+//! **Rides** (section 5.3): requests are up to 2·T_KA apart and responses wait up to T_KA, so that the time-out
+//! is 2·T_KA longer. Then T_Rmax = (K + 3½)·T_KA + RTT_max, and T_Ravg ≤ (K + 3)·T_KA + RTT_avg/2: the bounds
+//! of [`Config::t_r_max`](crate::Config::t_r_max) and [`t_r_avg`](crate::Config::t_r_avg). Still K losses are
+//! necessary, but up to K + 3 are where traffic does not change at the wrong moment: T_fp is a lower bound.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -40,8 +45,12 @@ pub struct Targets {
     pub loss_up: f64,
     /// Probability that a packet from server to client is lost.
     pub loss_down: f64,
+    /// q, where it is known; `None`: as with independent losses of the directions.
+    pub loss: Option<f64>,
     /// Mean length of a loss burst in probes, at least 1; `None` for independent losses.
     pub burst: Option<f64>,
+    /// Probes may ride on data.
+    pub rides: bool,
     /// How soon a fault must be found.
     pub responsiveness: Responsiveness,
     /// T_fp^min: the mean time between two false positives must be longer.
@@ -85,7 +94,10 @@ impl Targets {
         if !(rtt_max(self).is_finite() && rtt_max(self) >= self.rtt_avg) {
             return bad("largest RTT", rtt_max(self));
         }
-        for (what, value) in [("loss up", self.loss_up), ("loss down", self.loss_down)] {
+        let loss = self.loss.unwrap_or(0.0);
+        for (what, value) in
+            [("loss up", self.loss_up), ("loss down", self.loss_down), ("round-trip loss", loss)]
+        {
             if !(0.0..1.0).contains(&value) {
                 return bad(what, value);
             }
@@ -110,17 +122,17 @@ pub struct Plan {
     pub k: u8,
     /// T_KA: period of probes.
     pub t_ka: f64,
-    /// T_TO = K·T_KA.
+    /// T_TO = K·T_KA, with rides (K + 2)·T_KA.
     pub t_to: f64,
-    /// T_Rmax, eq. 1.
+    /// T_Rmax, eq. 1, or its form for rides.
     pub t_r_max: f64,
-    /// T_Ravg, eq. 2.
+    /// T_Ravg, eq. 2, or its form for rides.
     pub t_r_avg: f64,
     /// T_fp, eq. 4: mean time between false positives; infinite without loss.
     pub t_fp: f64,
-    /// Requests in a second.
+    /// Requests in a second, those that ride among them.
     pub probes_per_s: f64,
-    /// Bits in a second, requests and responses together ([`BITS_PER_EXCHANGE`]).
+    /// Bits in a second, requests and responses together ([`BITS_PER_EXCHANGE`]), if none ride.
     pub bits_per_s: f64,
     /// Assumptions that do not hold.
     pub warnings: Vec<Warning>,
@@ -214,6 +226,7 @@ pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
 #[must_use]
 pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
     let (periods, rtt_max) = (f64::from(k), rtt_max(targets));
+    let beyond = Beyond::of(targets);
     let mut warnings = Vec::new();
     if rtt_max >= t_ka {
         warnings.push(Warning::RttNotBelowPeriod { rtt_max, t_ka });
@@ -221,9 +234,9 @@ pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
     Plan {
         k,
         t_ka,
-        t_to: periods * t_ka,
-        t_r_max: (periods + 1.0) * t_ka + rtt_max,
-        t_r_avg: (periods + 0.5) * t_ka + targets.rtt_avg / 2.0,
+        t_to: (periods + beyond.time_out) * t_ka,
+        t_r_max: (periods + beyond.max) * t_ka + rtt_max,
+        t_r_avg: (periods + beyond.avg) * t_ka + targets.rtt_avg / 2.0,
         t_fp: t_ka / false_positive(k, targets),
         probes_per_s: 1.0 / t_ka,
         bits_per_s: BITS_PER_EXCHANGE / t_ka,
@@ -235,9 +248,29 @@ pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
 /// eq. 6. Not positive if no period is short enough.
 #[must_use]
 pub fn longest_period(k: u8, targets: &Targets) -> f64 {
+    let (periods, beyond) = (f64::from(k), Beyond::of(targets));
     match targets.responsiveness {
-        Responsiveness::Avg(t) => (t - targets.rtt_avg / 2.0) / (f64::from(k) + 0.5),
-        Responsiveness::Max(t) => (t - rtt_max(targets)) / (f64::from(k) + 1.0),
+        Responsiveness::Avg(t) => (t - targets.rtt_avg / 2.0) / (periods + beyond.avg),
+        Responsiveness::Max(t) => (t - rtt_max(targets)) / (periods + beyond.max),
+    }
+}
+
+/// Periods beyond K.
+struct Beyond {
+    /// Of the time-out.
+    time_out: f64,
+    /// Of detection at worst.
+    max: f64,
+    /// Of detection on average.
+    avg: f64,
+}
+
+impl Beyond {
+    fn of(targets: &Targets) -> Beyond {
+        if targets.rides {
+            return Beyond { time_out: 2.0, max: 3.5, avg: 3.0 };
+        }
+        Beyond { time_out: 0.0, max: 1.0, avg: 0.5 }
     }
 }
 
@@ -258,7 +291,7 @@ pub fn false_positive(k: u8, targets: &Targets) -> f64 {
 
 /// q: the probability that a request or its response is lost.
 fn probe_loss(targets: &Targets) -> f64 {
-    1.0 - (1.0 - targets.loss_up) * (1.0 - targets.loss_down)
+    targets.loss.unwrap_or(1.0 - (1.0 - targets.loss_up) * (1.0 - targets.loss_down))
 }
 
 fn rtt_max(targets: &Targets) -> f64 {

@@ -14,7 +14,9 @@ fn example() -> Targets {
         rtt_max: None,
         loss_up: 0.05,
         loss_down: 0.05,
+        loss: None,
         burst: None,
+        rides: false,
         responsiveness: Responsiveness::Avg(0.5),
         fp_interval: 1e5,
         t_ka_min: T_KA_MIN,
@@ -155,6 +157,36 @@ fn the_burst_formula_is_the_share_of_probes_that_end_k_losses_of_a_gilbert_chain
 }
 
 #[test]
+fn with_rides_the_bounds_are_those_of_the_machine_and_the_targets_are_kept() {
+    let span = Span::from_secs_f64;
+    for (k, t_ka, rides) in [(1, 0.02, true), (3, 0.2, true), (255, 0.065, true), (3, 0.2, false)] {
+        let targets = Targets { rides, rtt_max: Some(0.15), ..example() };
+        let plan = evaluate(k, t_ka, &targets);
+        let config = Config { rides, ..Config::from_plan(&plan) };
+        let near = |a: Span, b: f64| (a.as_secs_f64() - b).abs() < 1e-6;
+        assert!(near(config.t_r_max(span(0.15)), plan.t_r_max), "{plan:?}");
+        assert!(near(config.t_r_avg(span(0.1)), plan.t_r_avg), "{plan:?}");
+        assert!(near(config.time_out() - config.t_ka.half(), plan.t_to), "{plan:?}");
+    }
+    let avg = plan(&Targets { rides: true, ..example() }).unwrap();
+    assert_eq!(avg.k, 7);
+    assert!((avg.t_ka - 0.45 / 10.0).abs() < 1e-12 && (avg.t_r_avg - 0.5).abs() < 1e-12);
+    let worst = Targets { responsiveness: Responsiveness::Max(0.5), rides: true, ..example() };
+    let worst = plan(&worst).unwrap();
+    assert!((worst.t_ka - 0.4 / 10.5).abs() < 1e-12 && (worst.t_r_max - 0.5).abs() < 1e-12);
+}
+
+#[test]
+fn the_round_trips_own_loss_goes_before_that_of_the_directions() {
+    let known = Targets { loss: Some(0.05), ..example() };
+    let one = Targets { loss_up: 0.05, loss_down: 0.0, ..example() };
+    for k in 1..10 {
+        assert!((false_positive(k, &known) / false_positive(k, &one) - 1.0).abs() < 1e-12);
+    }
+    assert!(plan(&known).unwrap().k < plan(&example()).unwrap().k);
+}
+
+#[test]
 fn a_constraint_that_cannot_be_met_is_named() {
     let short = plan(&Targets { responsiveness: Responsiveness::Avg(0.05), ..example() });
     assert_eq!(
@@ -183,6 +215,7 @@ fn values_without_a_meaning_are_named() {
         (Targets { rtt_max: Some(0.05), ..e }, "largest RTT"),
         (Targets { loss_up: 1.0, ..e }, "loss up"),
         (Targets { loss_down: -0.1, ..e }, "loss down"),
+        (Targets { loss: Some(1.0), ..e }, "round-trip loss"),
         (Targets { burst: Some(0.9), ..e }, "burst length"),
         // Half of all probes lost one by one: they would have to alternate and more.
         (Targets { loss_up: 0.6, loss_down: 0.6, burst: Some(1.0), ..e }, "burst length"),
@@ -228,11 +261,12 @@ proptest! {
     #[test]
     fn no_values_make_the_planner_panic(
         values in proptest::array::uniform8(any::<f64>()), burst in any::<Option<f64>>(),
-        k_max in any::<u8>(), worst in any::<bool>(),
+        k_max in any::<u8>(), [worst, loss, rides] in any::<[bool; 3]>(),
     ) {
-        let [rtt_avg, rtt_max, loss_up, loss_down, wanted, fp_interval, t_ka_min, _] = values;
+        let [rtt_avg, rtt_max, loss_up, loss_down, wanted, fp_interval, t_ka_min, q] = values;
         let targets = Targets {
             rtt_avg, rtt_max: Some(rtt_max), loss_up, loss_down, burst, fp_interval, t_ka_min,
+            loss: loss.then_some(q), rides,
             responsiveness: if worst { Responsiveness::Max(wanted) } else { Responsiveness::Avg(wanted) },
             k_max,
         };

@@ -10,6 +10,7 @@ use segue_keepalive::{
     Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
     ServerOutput, Source, State,
 };
+use segue_wire::Mode;
 
 /// Losses of a seed, drawn by the place in time and not by the packet, so that two runs see the same.
 fn random_losses(seed: u64, one_way: Span) -> Link {
@@ -145,5 +146,19 @@ fn a_run_from_before_the_outage_does_not_bring_a_path_up() {
         let at = at_ms(900 + 20 * u64::from(received));
         client.handle(at, ClientInput::Reading(reading(at, received)));
         assert_eq!(client.state(), state, "{received}");
+    }
+}
+
+#[test]
+fn the_round_trip_loss_is_the_datapaths_in_modes_that_report_it() {
+    for (mode, want) in
+        [(Mode::Both, &[][..]), (Mode::Reports, &[0.125][..]), (Mode::RoundTripLoss, &[0.125][..])]
+    {
+        let config = Config { source: Source::Readings, mode, ..config(3, ms(100)) };
+        let mut client = Client::new(config, Time(0), 1);
+        let mut reading = reading(at_ms(20), 1);
+        reading.estimates.rtl = vec![0.125];
+        client.handle(at_ms(20), ClientInput::Reading(reading));
+        assert_eq!(client.estimates().rtl, want, "{mode:?}");
     }
 }

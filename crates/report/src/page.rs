@@ -115,7 +115,7 @@ impl Page {
     }
 }
 
-/// Cells longer than this get a wide column, so that they do not break after each word.
+/// Cells longer than this are no numbers, and get a wide column, so that they do not break after each word.
 const PROSE_CHARS: usize = 20;
 
 fn figcaption(caption: &str) -> Markup {
@@ -123,8 +123,9 @@ fn figcaption(caption: &str) -> Markup {
 }
 
 fn starts_as_number(cell: &str) -> bool {
-    let cell = cell.trim_start_matches(['+', '-', '−', '<', '≤', '≈', ' ']);
-    matches!(cell, "" | "–" | "—") || cell.starts_with(|c: char| c.is_ascii_digit())
+    let number = cell.trim_start_matches(['+', '-', '−', '<', '≤', '≈', ' ']);
+    let short = cell.chars().count() <= PROSE_CHARS;
+    matches!(number, "" | "–" | "—") || short && number.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Drawings carry fixed colours; those of ink and grid are replaced here by those of the page, and

@@ -181,11 +181,15 @@ pub struct PathStatus {
     /// How far the last round-trip time may be off in milliseconds.
     #[serde(default)]
     pub uncertainty_ms: f64,
-    /// Probes of its own kind that this end has sent, with and without data.
+    /// Probes of its own kind that this end has sent, with and without data: requests (host), responses to
+    /// requests (anchor).
     pub probes_sent: u64,
-    /// Those of them that rode on data. The others went alone.
+    /// Those of them that rode on data.
     #[serde(default)]
     pub probes_rode: u64,
+    /// Those that went alone.
+    #[serde(default)]
+    pub probes_alone: u64,
     /// Why K and T_KA are what they are (host, where they follow what is measured).
     #[serde(default)]
     pub why: Option<WhyStatus>,
@@ -224,6 +228,8 @@ pub struct WhyStatus {
     pub loss_up: f64,
     /// Loss towards the host that is planned for.
     pub loss_down: f64,
+    /// Share of probes lost on either way that is planned for.
+    pub loss: f64,
     /// Mean burst of losses in probes; none where losses are independent.
     pub burst: Option<f64>,
     /// Planned mean time between false alarms (T_fp) in seconds.

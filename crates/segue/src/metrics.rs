@@ -1,7 +1,7 @@
 //! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]), the
 //! page that is made of them, and the server that hands it out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use segue_clock::Span;
@@ -56,20 +56,28 @@ pub struct View<'a> {
 /// A page of metrics in the making. Values of one metric stand together, as the format asks, whatever
 /// the order in which they are added.
 #[derive(Default)]
-pub struct Page(BTreeMap<&'static str, (&'static Metric, String)>);
+pub struct Page {
+    metrics: BTreeMap<&'static str, (&'static Metric, String)>,
+    /// Metrics with their labels.
+    series: BTreeSet<String>,
+}
 
 impl Page {
-    /// A value with labels.
+    /// A value with labels. One of a metric and labels that have a value already is left out: it would make
+    /// the whole page invalid, and names may come from others.
     pub fn add(&mut self, metric: &'static Metric, labels: &[Label], more: &[Label], value: f64) {
-        let (_, lines) = self.0.entry(metric.name).or_insert((metric, String::new()));
-        lines.push_str(metric.name);
+        let mut series = metric.name.to_owned();
         let mut open = '{';
         for (name, value) in labels.iter().chain(more) {
-            let _ = write!(lines, "{open}{name}=\"{}\"", escaped(value));
+            let _ = write!(series, "{open}{name}=\"{}\"", escaped(value));
             open = ',';
         }
-        let close = if open == ',' { "}" } else { "" };
-        let _ = writeln!(lines, "{close} {value}");
+        series.push_str(if open == ',' { "}" } else { "" });
+        let (_, lines) = self.metrics.entry(metric.name).or_insert((metric, String::new()));
+        if !self.series.contains(&series) {
+            let _ = writeln!(lines, "{series} {value}");
+            self.series.insert(series);
+        }
     }
 
     /// A value without labels.
@@ -138,7 +146,7 @@ impl Page {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (name, (metric, lines)) in &self.0 {
+        for (name, (metric, lines)) in &self.metrics {
             let kind = match metric.kind {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
@@ -158,13 +166,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_one_metric_stand_together_and_labels_are_escaped() {
+    fn values_of_one_metric_stand_together_each_once_and_labels_are_escaped() {
         let mut page = Page::default();
         page.one(&names::SESSIONS, 2.0);
         let label = |text: &str| [("target", text.to_owned())];
         page.add(&names::RTT, &label("a\"b\\c\n"), &[], 0.25);
         page.add(&names::RTT_UNCERTAINTY, &label("d"), &[], 1e-6);
         page.add(&names::RTT, &label("d"), &[("x", "y".to_owned())], 1.0);
+        page.add(&names::RTT, &label("d"), &[("x", "y".to_owned())], 2.0);
         let text = page.text();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(

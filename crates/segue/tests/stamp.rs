@@ -86,6 +86,8 @@ fn without_the_right_key_there_is_no_answer_and_the_reason_is_counted() {
     let quick = ["-k", "1"];
     assert_eq!(measure(&target, &[&["--key", wrong], &quick[..]].concat()).0, 1);
     assert_eq!(measure(&target, &quick).0, 1);
+    // Answered after the others, so these have been refused by then.
+    assert_eq!(measure(&target, &["--key", right]).0, 0);
     assert_eq!(reflector.stop()["drops"], serde_json::json!({"mac": 10, "truncated": 10}));
 }
 

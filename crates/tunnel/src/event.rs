@@ -79,8 +79,6 @@ pub struct ProbeIn {
     pub kind: ProbeKind,
     /// K from its header.
     pub k: u8,
-    /// Outer source.
-    pub remote: SocketAddr,
     /// It is a request that reports the host's averages (flag REPORT).
     pub report: bool,
     /// Its fields, stamp and counter.

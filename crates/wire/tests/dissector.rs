@@ -11,11 +11,11 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::{
     DATA_ONE_WAY, RESPONSE_UNSOLICITED, RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
 };
-use segue_wire::upmt::ProbePacket;
+use segue_wire::upmt::{DATA_LEN, ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, ProbeKey, TUNNEL_PORT};
 
 /// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
-const FIELDS: [&str; 32] = [
+const FIELDS: [&str; 38] = [
     "segue.version",
     "segue.type",
     "segue.flags",
@@ -37,6 +37,12 @@ const FIELDS: [&str; 32] = [
     "segue.probe.heard",
     "segue.probe.t_ka",
     "segue.probe.mac",
+    "segue.upmt.path",
+    "segue.upmt.response",
+    "segue.upmt.report",
+    "segue.upmt.unsolicited",
+    "segue.upmt.version",
+    "segue.upmt.complement",
     "segue.malformed",
     "ip.src",
     "ip.dst",
@@ -344,4 +350,179 @@ fn an_independent_dissector_reads_upmts_packets_as_ip_in_udp() {
         format!("{down}\t50048\t50054\t36\t1\t1"),
     ];
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+const UPMT: Probe = Probe {
+    seq: 0xffff_fffe,
+    t_sc: 2,
+    t_ss: 0x8000_0000,
+    dt: 4,
+    sc: 5,
+    ss: 6,
+    r: 7,
+    heard: 0x8001,
+    t_ka_ms: 0,
+};
+
+fn expect_upmt_data(line: &[Vec<String>]) {
+    for (name, value) in [
+        ("seq", UPMT.seq),
+        ("t_sc", UPMT.t_sc),
+        ("t_ss", UPMT.t_ss),
+        ("dt", UPMT.dt),
+        ("sc", UPMT.sc),
+        ("ss", UPMT.ss),
+        ("r", UPMT.r),
+        ("heard", UPMT.heard.into()),
+    ] {
+        assert_eq!(number(line, &format!("segue.probe.{name}")), u64::from(value), "{name}");
+    }
+    assert!(get(line, "segue.type").is_empty());
+}
+
+/// A probe of each family, direction and flag.
+fn upmt_probes() -> Vec<ProbePacket> {
+    let v4 = (Ipv4Addr::new(10, 77, 0, 2).into(), Ipv4Addr::new(192, 0, 2, 1).into());
+    let inner = Ipv6Addr::new(0xfd5e, 0x67e0, 0, 0, 0, 0, 0, 2);
+    let v6 = (inner.into(), Ipv6Addr::UNSPECIFIED.into());
+    let mut all = Vec::new();
+    for ((host, anchor), path) in [(v4, 0), (v4, 15), (v6, 3)] {
+        for (response, flagged) in [(false, false), (false, true), (true, false), (true, true)] {
+            all.push(ProbePacket { host, anchor, path, response, flagged, probe: UPMT });
+        }
+    }
+    all
+}
+
+#[test]
+fn an_independent_dissector_reads_upmts_probes() {
+    let probes = upmt_probes();
+    let packets: Vec<_> =
+        probes.iter().map(|probe| outer(&probe.emit(), probe.path == 15)).collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (line, probe) in lines.iter().zip(&probes) {
+        expect_upmt_data(line);
+        assert!(get(line, "segue.malformed").is_empty(), "{probe:?}");
+        assert_eq!(number(line, "segue.upmt.path"), u64::from(probe.path));
+        assert_eq!(number(line, "segue.upmt.response"), u64::from(probe.response));
+        let flags = ["segue.upmt.report", "segue.upmt.unsolicited"];
+        let [flag, none] = if probe.response { [flags[1], flags[0]] } else { flags };
+        assert_eq!(number(line, flag), u64::from(probe.flagged));
+        assert!(get(line, none).is_empty());
+        assert_eq!(get(line, "udp.checksum.status"), [GOOD, GOOD], "{probe:?}");
+    }
+}
+
+/// A ride on an inner packet, as its end sends it.
+fn upmt_ride(inner: &[u8], response: bool, report: bool) -> Vec<u8> {
+    let version = inner[0] >> 4;
+    let trailer = Trailer { version, response, report, path: 15, probe: UPMT };
+    let mut ride = [inner, &trailer.emit()].concat();
+    ride[0] |= 0xf0;
+    ride
+}
+
+#[test]
+fn an_independent_dissector_reads_both_parts_of_upmts_rides_and_plain_data() {
+    let mut inner = vec![Vec::new(); 2];
+    let (ipv4, ipv6) = (
+        PacketBuilder::ipv4([10, 77, 0, 2], [10, 77, 0, 1], 64),
+        PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 64),
+    );
+    // A length that is odd, and ports of which one alone is reserved.
+    ipv4.udp(1111, 50_049).write(&mut inner[0], b"voice").unwrap();
+    ipv6.tcp(1111, 2222, 1, 100).write(&mut inner[1], &[5; 1000]).unwrap();
+    let rides = [(false, false), (true, false), (false, true)];
+    let mut packets = Vec::new();
+    for inner in &inner {
+        packets.extend(
+            rides.map(|(response, report)| outer(&upmt_ride(inner, response, report), false)),
+        );
+        packets.push(outer(inner, true));
+    }
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        assert!(get(line, "segue.malformed").is_empty(), "packet {i}");
+        let inner_is_v6 = i >= 4;
+        if let Some((response, report)) = rides.get(i % 4) {
+            expect_upmt_data(line);
+            assert_eq!(number(line, "segue.upmt.response"), u64::from(*response));
+            assert_eq!(number(line, "segue.upmt.report"), u64::from(*report));
+            assert_eq!(number(line, "segue.upmt.path"), 15);
+            assert_eq!(number(line, "segue.upmt.version"), if inner_is_v6 { 6 } else { 4 });
+        } else {
+            assert!(
+                get(line, "segue.probe.seq").is_empty() && get(line, "segue.upmt.path").is_empty()
+            );
+        }
+        let source =
+            if inner_is_v6 { get(line, "tcp.srcport") } else { &get(line, "udp.srcport")[1..] };
+        assert_eq!(source, ["1111"], "packet {i}");
+        for field in ["ip.checksum.status", "udp.checksum.status", "tcp.checksum.status"] {
+            let found = get(line, field);
+            assert!(found.iter().all(|status| status == GOOD), "packet {i}, {field}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn an_independent_dissector_marks_what_upmts_parser_refuses() {
+    let probe = upmt_probes()[0].emit();
+    let mut inner = Vec::new();
+    PacketBuilder::ipv4([10, 77, 0, 2], [10, 77, 0, 1], 64)
+        .udp(1111, 2222)
+        .write(&mut inner, b"voice")
+        .unwrap();
+    let ride = upmt_ride(&inner, false, false);
+    let at = ride.len() - Trailer::LEN;
+    let spoilt = |packet: &[u8], at: usize, with: u8| {
+        let mut packet = packet.to_vec();
+        packet[at] ^= with;
+        packet
+    };
+    // Another first byte behind the data, and the complement that makes the sum right again.
+    let resummed = |offset: usize, with: u8| {
+        let mut packet = spoilt(&ride, at + offset, with);
+        let words = packet[at..at + 32].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+        let mut sum = words.sum::<u32>();
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        packet[at + 32..].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        packet
+    };
+    let mut short = ProbePacket::parse(&probe).unwrap().unwrap().emit();
+    short.truncate(20 + 8 + DATA_LEN - 4);
+    short[3] -= 4;
+    let checksum = |packet: &mut Vec<u8>| {
+        packet[10..12].fill(0);
+        let sum =
+            packet[..20].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum::<u32>();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    };
+    checksum(&mut short);
+    let (bad_probes, bad_rides) = (
+        [spoilt(&probe, 30, 1), spoilt(&probe, 26, 1), short],
+        [
+            spoilt(&ride, at, 1),
+            spoilt(&ride, at + 32, 1),
+            resummed(28, 0x10),
+            resummed(28, 0x03),
+            resummed(28, 0x04),
+            resummed(29, 0x1f),
+            ride[at..].to_vec(),
+        ],
+    );
+    assert!(Trailer::split(&resummed(29, 0)).is_ok());
+    let good = [probe, ride.clone(), resummed(29, 0), inner];
+    let bad = bad_probes.iter().chain(&bad_rides);
+    let packets: Vec<_> = bad.chain(&good).map(|packet| outer(packet, false)).collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (i, line) in lines.iter().enumerate() {
+        let is_good = i >= bad_probes.len() + bad_rides.len();
+        assert_eq!(get(line, "segue.malformed").is_empty(), is_good, "packet {i}");
+    }
+    assert!(bad_probes.iter().all(|packet| matches!(ProbePacket::parse(packet), Some(Err(_)))));
+    assert!(bad_rides.iter().all(|packet| Trailer::split(packet).is_err()));
 }

@@ -18,6 +18,7 @@
 const volatile __u16 request_port = 0; /* network order */
 const volatile __u16 answer_port = 0;  /* network order */
 const volatile __u32 near_ifindex = 0;
+const volatile __u32 own_tgid = 0;
 const volatile __u32 path_mask = 0;    /* paths of the raw generator, a power of two, less one */
 
 struct frame {
@@ -73,6 +74,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct raw_headers);
 } bench_headers SEC(".maps");
+
+/* Time that this process has spent receiving. */
+struct receiving {
+	__u64 began_ns; /* 0: is not */
+	__u64 spent_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct receiving);
+} bench_receiving SEC(".maps");
 
 static __always_inline struct bench_counts *counts(void)
 {
@@ -166,6 +180,40 @@ int bench_to_socket(struct xdp_md *ctx)
 	if (!datagram((void *)(long)ctx->data, (void *)(long)ctx->data_end, request_port))
 		return XDP_PASS;
 	return bpf_redirect_map(&bench_sockets, ctx->rx_queue_index, XDP_PASS);
+}
+
+#define NET_RX_SOFTIRQ 3
+
+static __always_inline struct receiving *receiving(const struct bpf_raw_tracepoint_args *ctx)
+{
+	__u32 zero = 0;
+
+	if (ctx->args[0] != NET_RX_SOFTIRQ || bpf_get_current_pid_tgid() >> 32 != own_tgid)
+		return 0;
+	return bpf_map_lookup_elem(&bench_receiving, &zero);
+}
+
+/* What this process's packets cost at the other end of the virtual wire, which is in its softirqs. */
+SEC("raw_tp/softirq_entry")
+int bench_receive_begins(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct receiving *r = receiving(ctx);
+
+	if (r)
+		r->began_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("raw_tp/softirq_exit")
+int bench_receive_ends(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct receiving *r = receiving(ctx);
+
+	if (r && r->began_ns) {
+		r->spent_ns += bpf_ktime_get_ns() - r->began_ns;
+		r->began_ns = 0;
+	}
+	return 0;
 }
 
 struct raw_frame {

@@ -78,7 +78,7 @@ impl<'a> Trial<'a> {
     /// Starts the responder and waits until it answers.
     pub(crate) fn start(&self) -> Result<Live<'a>, BenchError> {
         let sink = self.world.attach_sink(self.responder.hook())?;
-        let running = self.responder.start(self.world, self.paths)?;
+        let running = self.responder.start(self.world, self.paths, self.clients)?;
         let generator = self.generator()?;
         let listener = Listener::new(self.world, generator.format(), self.paths)?;
         let mut live = Live {

@@ -1,5 +1,6 @@
 //! Responders in eBPF: Segue's datapath as an anchor, and a bare reflector.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
@@ -8,7 +9,7 @@ use segue_keepalive::Probing;
 
 use super::Running;
 use crate::BenchError;
-use crate::protocol::{SERVICE_PORT, cookie, key, peer};
+use crate::protocol::{FAR, GENERATOR_PORT, SERVICE_PORT, client, cookie, key, peer};
 use crate::skel::Attached;
 use crate::world::World;
 
@@ -21,10 +22,12 @@ impl Running for Anchor {
     }
 }
 
-/// Segue's datapath with `paths` paths that measure and have nothing new to say.
+/// Segue's datapath with `paths` paths that measure and have nothing new to say. It is told where the
+/// clients are: the generator echoes nothing by which they would show that they receive.
 pub(super) fn segue(
     world: &World,
     paths: u32,
+    clients: u32,
     xdp: Xdp,
 ) -> Result<impl Running + use<>, BenchError> {
     world.far.run(|| -> Result<Anchor, BenchError> {
@@ -46,9 +49,9 @@ pub(super) fn segue(
                 tx_cookie,
                 rx_cookie: cookie(slot),
                 key: key(slot),
-                local: None,
-                remote: None,
-                ifindex: 0,
+                local: Some(SocketAddr::from((FAR, SERVICE_PORT))),
+                remote: Some(SocketAddr::from((client(slot % clients), GENERATOR_PORT))),
+                ifindex: world.far_ifindex,
                 gateway: None,
                 owner: 1,
                 probing: Probing::default(),

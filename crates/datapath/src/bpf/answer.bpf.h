@@ -48,10 +48,12 @@ static __always_inline int turn_addresses_round(struct __sk_buff *skb, const str
 	return bpf_skb_store_bytes(skb, outer->at - sizeof(struct udphdr), ports, sizeof(ports), 0);
 }
 
+/* `challenge`: what the source has to echo in place of t_Ss; 0 if it need not. */
 static __always_inline int answer(struct __sk_buff *skb, const struct outer *outer,
 				  const struct path_config *path, struct path_state *state,
 				  const struct probe_packet *request,
-				  struct probe_packet *reply, __u64 at_ns, __u32 received)
+				  struct probe_packet *reply, __u64 at_ns, __u32 received,
+				  __u32 challenge)
 {
 	const __u32 checksum_at = outer->at - sizeof(struct udphdr) + offsetof(struct udphdr, check);
 	__u32 now;
@@ -61,13 +63,14 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 		return drop(DROP_ENCAPSULATION);
 	*reply = *request;
 	reply->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
+	reply->header.flags = 0; /* a request's say something else */
 	reply->header.index = path->tx_index;
 	reply->header.cookie = path->tx_cookie;
 	reply->probe.heard = bpf_htons(path->heard);
 	reply->probe.r = bpf_htonl(received);
 	reply->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
 	now = stamp_us(bpf_ktime_get_ns());
-	reply->probe.t_ss = bpf_htonl(now);
+	reply->probe.t_ss = bpf_htonl(challenge ? challenge : now);
 	reply->probe.dt = bpf_htonl(now - stamp_us(at_ns));
 	reply->mac = probe_mac(reply, path->key0, path->key1);
 	change = bpf_csum_diff((void *)request, sizeof(*request), (void *)reply, sizeof(*reply), 0);

@@ -7,39 +7,10 @@
 #include "held.bpf.h"
 #include "measure.bpf.h"
 #include "parse.bpf.h"
+#include "scratch.bpf.h"
+#include "source.bpf.h"
 
 #define WINDOW 64
-
-
-static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
-/* Takes the outer source as the path's remote end; true if it is another one. */
-static __always_inline int learn_endpoint(struct path_state *state, const struct outer *outer,
-					  __u32 ifindex)
-{
-	struct endpoint *to = &state->endpoint;
-	__u32 guard = state->guard;
-
-	if (to->local == outer->local_id && to->remote_port == outer->remote_port &&
-	    to->ifindex == ifindex && same_address(to->remote, outer->remote))
-		return 0;
-	/* Of two changes at once one wins, and the next request settles it. */
-	if (guard & 1 || __sync_val_compare_and_swap(&state->guard, guard, guard | 1) != guard)
-		return 1;
-	copy_address(to->remote, outer->remote);
-	to->remote_port = outer->remote_port;
-	to->ifindex = ifindex;
-	to->local = outer->local_id;
-	barrier();
-	if ((guard & GUARD_COUNT) == GUARD_COUNT - 1)
-		__sync_fetch_and_and(&state->guard, ~GUARD_COUNT);
-	else
-		__sync_fetch_and_add(&state->guard, 1);
-	return 1;
-}
 
 /* The word `newest` after a probe with number `seq`. */
 static __always_inline __u64 newest_after(__u64 last, __u32 seq, const struct probe_packet *packet)
@@ -97,29 +68,6 @@ static __always_inline int place_response(struct path_state *state, struct host_
 		return -1;
 	state->newest = newest_after(*last, seq, packet);
 	return 0;
-}
-
-/* What would not fit onto the stack; programs do not nest on one processor. */
-struct scratch {
-	struct probe_event event;
-	struct probe_packet held; /* a response on its way out */
-	struct probe_packet packet;
-	struct outer outer;
-	struct inner inner;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} segue_scratch SEC(".maps");
-
-static __always_inline struct scratch *scratch(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&segue_scratch, &zero);
 }
 
 static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_ns, __u32 received,
@@ -183,6 +131,19 @@ static __always_inline __u8 report_flag(const struct tunnel_header *header)
 	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
 }
 
+/* The client's averages in place of own ones. */
+static __always_inline void adopt(struct path_state *state, __u32 loss, __u32 rtt_us)
+{
+	state->up.average[0] = loss;
+	state->up.average[1] = loss;
+	state->known |= KNOWN_UP_AVERAGE;
+	if (!rtt_us || rtt_us > MAX_RTT_US)
+		return;
+	state->rtt[0] = (__u64)rtt_us << 32;
+	state->rtt[1] = state->rtt[0];
+	state->known |= KNOWN_RTT;
+}
+
 /* The server's sample: what a request echoes. */
 static __always_inline void measure_request(struct path_state *state,
 					    const struct path_config *path, __u64 at_ns,
@@ -201,29 +162,26 @@ static __always_inline void measure_request(struct path_state *state,
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = bpf_ntohl(probe->r),
 	};
+	int reports = !!(packet->header.flags & report_flag(&packet->header));
 	__u8 mode = path->mode;
 
 	if (!scale || mode == MODE_CLIENT)
 		return;
+	if (mode == MODE_REPORTS) {
+		if (reports)
+			adopt(state, sample.down_sent, sample.down_received);
+		return;
+	}
 	/* The first request can echo nothing that this end has sent. */
 	sample.has_stamp = probe->t_ss != 0 && state->received;
 	if (mode == MODE_BOTH) {
 		sample.has_up = 1;
-		sample.has_down = sample.has_stamp;
-	} else if (packet->header.flags & report_flag(&packet->header)) {
-		state->up.average[0] = sample.down_sent;
-		state->up.average[1] = sample.down_sent;
-		state->known |= KNOWN_UP_AVERAGE;
-		if (mode == MODE_REPORTS && sample.down_received &&
-		    sample.down_received <= MAX_RTT_US) {
-			sample.has_stamp = 0;
-			state->rtt[0] = (__u64)sample.down_received << 32;
-			state->rtt[1] = state->rtt[0];
-			state->rtt_last_us = sample.down_received;
-			state->known |= KNOWN_RTT;
-		}
+		sample.has_down = sample.has_stamp && !reports;
+	} else if (reports) {
+		take_loss(&state->up, &state->known, KNOWN_UP_AVERAGE, scale, stamp_us(at_ns),
+			  silence_before(state, at_ns), sample.down_sent);
 	}
-	take_sample(state, scale, &pace, mode, &sample);
+	take_sample(state, scale, &pace, &sample);
 }
 
 /* The client's: what a response says. */
@@ -243,18 +201,17 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = received,
 		.has_stamp = 1,
-		.has_up = 1,
-		.has_down = 1,
+		.has_up = path->mode != MODE_ROUND_TRIP_LOSS,
+		.has_down = path->mode != MODE_ROUND_TRIP_LOSS,
 		.late = late,
 	};
 
 	if (!scale)
 		return;
-	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS) {
-		sample.up_sent = host->sent;
-		sample.up_received = state->received + 1;
-	}
-	take_sample(state, scale, &pace, path->mode, &sample);
+	take_sample(state, scale, &pace, &sample);
+	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS)
+		take_round_trip(host, scale, &pace, stamp_us(at_ns), silence_before(state, at_ns),
+				state->received + 1);
 }
 
 /* Takes a request that counts into the path's state. */
@@ -312,21 +269,19 @@ __noinline int take_counted_response(__u32 slot, __u64 at_ns, __u32 received,
 	if (!path || !state || !host || !packet)
 		return 0;
 	take_response(state, host, path, at_ns, received, packet, late);
-	return crosses(state);
+	return crosses_at_host(state, host);
 }
 
-/* Has the response that still waited when the next request came sent by the daemon's side. */
-static __always_inline void release_held(__u32 slot, const struct outer *outer,
-					 struct path_state *state, __u64 newest)
+/* Has the response that still waited when the next request came sent. */
+static __noinline int release_held(__u32 slot, __u8 family, struct path_state *state, __u64 newest)
 {
-	struct scratch *room = scratch();
+	struct probe_packet packet = {};
 
-	if (!room)
-		return;
-	__builtin_memset(&room->held, 0, sizeof(room->held));
-	read_held(state, newest, &room->held);
-	report(slot, KIND_REQUEST, EVENT_ANSWER | EVENT_QUIET, state->received_ns,
-	       state->up.received, outer, &room->held);
+	if (!state || !take_held(state, (__u32)newest))
+		return 0;
+	copy_held(state, newest, &packet);
+	have_sent(slot, family, state->received_ns, &packet);
+	return 0;
 }
 
 /* Takes a request, which `received` packets have come with. Returns whether it must be answered with
@@ -335,26 +290,23 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 					const struct outer *outer, const struct path_config *path,
 					struct path_state *state,
 					const struct probe_packet *packet, __u64 at_ns, int alone,
-					__u32 *received)
+					__u32 *received, __u32 *challenge)
 {
-	int new, rides = path->flags & PATH_RIDES, waits = rides && take_held(state), answers = alone;
+	int new, rides = path->flags & PATH_RIDES, answers = alone;
 	__u32 seq = bpf_ntohl(packet->probe.seq);
 	__u8 wants = 0;
 	__u64 last;
 
-	if (!is_newer(&state->newest, seq, packet, &last)) {
-		if (waits)
-			give_back_held(state);
+	if (!is_newer(&state->newest, seq, packet, &last))
 		return -1;
-	}
-	if (waits)
-		release_held(slot, outer, state, last);
+	if (rides)
+		release_held(slot, outer->family, state, last);
 	if (alone)
 		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
-	new = learn_endpoint(state, outer, skb->ifindex);
+	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	if (rides && hold(slot, path, state, at_ns))
+	if (rides && !*challenge && hold(slot, path, state, at_ns, seq))
 		answers = 0;
 	else if (!alone)
 		wants = EVENT_ANSWER;
@@ -371,13 +323,15 @@ static __always_inline int handle_request(struct __sk_buff *skb, __u32 slot,
 {
 	struct probe_packet *packet = &room->packet;
 	__u32 received = 0;
-	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received);
+	int answers = accept_request(skb, slot, outer, path, state, packet, at_ns, 1, &received,
+				     &room->challenge);
 
 	if (answers < 0)
 		return drop(DROP_REPLAY);
 	if (!answers)
 		return TC_ACT_SHOT; /* consumed */
-	return answer(skb, outer, path, state, packet, &room->held, at_ns, received);
+	return answer(skb, outer, path, state, packet, &room->held, at_ns, received,
+		      room->challenge);
 }
 
 /* Takes a response; true if it must not count. */
@@ -466,10 +420,13 @@ static __noinline int take_ride(struct __sk_buff *skb, __u32 slot, const struct 
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
 	__u64 at_ns = arrival_ns(skb);
+	struct scratch *room = scratch();
 
-	if (!path || !state || !outer || !packet)
+	if (!path || !state || !outer || !packet || !room)
 		return 0;
-	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received) < 0
+	/* An answer goes to the endpoint that is known. */
+	if (is_anchor ? accept_request(skb, slot, outer, path, state, packet, at_ns, 0, &received,
+				       &room->challenge) < 0
 		      : accept_response(slot, outer, path, state, packet, at_ns, 0, received))
 		count(DROP_REPLAY);
 	return 0;

@@ -34,7 +34,8 @@ const volatile __u16 port = 0;       /* network order */
 const volatile __u8 is_anchor = 0;
 const volatile __u32 mark = 0;
 const volatile __u32 tun_ifindex = 0;
-const volatile __u32 meta_magic = 0; /* random, so that metadata of other programs are not ours */
+const volatile __u32 meta_magic = 0; /* random, so that what other programs leave is not ours */
+const volatile __u64 challenge_key[2] = {}; /* random and secret */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -98,7 +99,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LOCALS_MAX + 1);
 	__type(key, __u32);
-	__type(value, struct inner_key);
+	__type(value, struct local_address);
 } segue_addresses SEC(".maps");
 
 struct {
@@ -222,6 +223,11 @@ static __always_inline void copy_address(__u32 to[4], const __u32 from[4])
 	to[3] = from[3];
 }
 
+static __always_inline int same_address(const __u32 a[4], const __u32 b[4])
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
 /* The number of an address of this machine, 0 if it is none. */
 static __always_inline __u32 local_id(const __u32 address[4])
 {
@@ -231,6 +237,17 @@ static __always_inline __u32 local_id(const __u32 address[4])
 	copy_address(key.address, address);
 	id = bpf_map_lookup_elem(&segue_locals, &key);
 	return id ? *id : 0;
+}
+
+/* The same, with a look at `guess` first, which is cheap: a path's packets mostly come to one address. */
+static __always_inline __u32 local_id_near(const __u32 address[4], __u16 guess)
+{
+	__u32 id = guess;
+	struct local_address *local = bpf_map_lookup_elem(&segue_addresses, &id);
+
+	if (local && local->present && same_address(local->address, address))
+		return id;
+	return local_id(address);
 }
 
 static __always_inline int is_mapped(const __u32 address[4])
@@ -268,7 +285,7 @@ static __always_inline int read_endpoint(__u32 slot, struct path_state *state,
 /* Where packets of a path go; 0 if that is known. */
 static __always_inline int ends_of(__u32 slot, struct path_state *state, struct outer_ends *ends)
 {
-	struct inner_key *local;
+	struct local_address *local;
 	struct endpoint to;
 	__u32 id;
 
@@ -337,6 +354,21 @@ static __always_inline void fill_v6(struct ipv6hdr *ip, struct udphdr *udp,
 	udp->source = port;
 	udp->dest = to->remote_port;
 	udp->len = bpf_htons(payload + sizeof(*udp));
+}
+
+/* Words of a packet's control block by which `segue_leave` knows a probe. Only the kernel and programs
+ * write there. */
+enum {
+	CB_MAGIC,
+	CB_SLOT,
+	CB_TAIL, /* bytes from the tunnel header to the packet's end */
+};
+
+static __always_inline void mark_probe(struct __sk_buff *skb, __u32 slot, __u32 tail)
+{
+	skb->cb[CB_MAGIC] = meta_magic;
+	skb->cb[CB_SLOT] = slot;
+	skb->cb[CB_TAIL] = tail;
 }
 
 static __always_inline int send_to(__u32 slot, __u32 ifindex)

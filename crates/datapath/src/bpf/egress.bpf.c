@@ -99,8 +99,10 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	header.cookie = path->tx_cookie;
 	if (path->flags & PATH_RIDES && !skb->gso_size)
 		result = ride(skb, slot, &to, header.flags, inner.tos);
-	if (!result)
+	if (!result) {
 		amount.packets = 0; /* counted with the probe */
+		mark_probe(skb, slot, sizeof(struct probe_packet) + len);
+	}
 	if (result == NO_RIDE)
 		result = to.family == 4 ? encapsulate_v4(skb, &to, &header, inner.tos)
 					: encapsulate_v6(skb, &to, &header, inner.tos);
@@ -153,16 +155,15 @@ static __always_inline int complete_response(struct probe_packet *packet,
 					     const struct path_config *path,
 					     struct path_state *state)
 {
-	__u64 received_ns = order->held_since * 1000ULL, newest = state->newest;
+	__u64 received_ns = order->held_since * 1000ULL;
+	__u32 guard;
 
 	begin_probe(packet, order, path, TYPE_RESPONSE);
 	if (order->swept) {
-		received_ns = state->received_ns;
-		if ((__s64)(bpf_ktime_get_ns() - received_ns) <
-		    (__s64)longest_wait(path, newest) * 1000 || !take_held(state))
-			return -1;
-		read_held(state, newest, packet);
-		if (*(volatile __u64 *)&state->newest != newest)
+		guard = read_held(state, packet, &received_ns);
+		if (!guard || (__s64)(bpf_ktime_get_ns() - received_ns) <
+				      (__s64)longest_wait(path, state->newest) * 1000 ||
+		    !take_read(state, guard))
 			return -1;
 	}
 	finish_response(packet, path, state, received_ns);
@@ -264,6 +265,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	failed = to.family == 4 ? probe_v4(skb, &to, &packet) : probe_v6(skb, &to, &packet);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
+	mark_probe(skb, order.slot, sizeof(packet));
 	skb->mark = mark;
 	return send_to(order.slot, to.ifindex);
 }

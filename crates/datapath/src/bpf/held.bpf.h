@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
-/* A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It stands nowhere by
+/*
+ * A response that waits for a ride (docs/wire/tunnel-and-probe.md, "Rides"). It stands nowhere by
  * itself: it answers the newest request, whose fields the state has, as long as GUARD_HELD is set. Who
- * clears that bit owns the response. */
+ * clears that bit owns the response, and none is lost to a request that comes in the same instant:
+ *
+ * - The next request first becomes the newest, then takes the bit if it is set, then writes its own
+ *   fields. So it has those of the response as long as it needs them.
+ * - A ride, and the sweep, copy the fields first, see that their request is still the newest, and
+ *   take the bit last: with it they own what they have copied.
+ * - Who sets the bit looks afterwards whether it still has the newest request. A newer one that did not see
+ *   the bit is seen here.
+ *
+ * The number beside the bit says whose it is. Loads are taken to be done in order.
+ */
 #ifndef SEGUE_HELD_H
 #define SEGUE_HELD_H
 
@@ -14,15 +25,31 @@ struct {
 	__type(value, struct held);
 } segue_held SEC(".maps");
 
-static __always_inline int take_held(struct path_state *state)
+/* Bits of `guard` while the response to number `seq` waits. */
+static __always_inline __u32 held_bits(__u32 seq)
 {
-	return state->guard & GUARD_HELD &&
-	       __sync_fetch_and_and(&state->guard, ~GUARD_HELD) & GUARD_HELD;
+	return GUARD_HELD | (seq << GUARD_NUMBER_SHIFT & GUARD_NUMBER);
 }
 
-static __always_inline void give_back_held(struct path_state *state)
+static __always_inline int is_held(__u32 guard, __u32 seq)
 {
-	__sync_fetch_and_or(&state->guard, GUARD_HELD);
+	return (guard & (GUARD_HELD | GUARD_NUMBER)) == held_bits(seq);
+}
+
+/* Takes the response to number `seq` if it waits. */
+static __always_inline int take_held(struct path_state *state, __u32 seq)
+{
+	__u32 guard;
+
+	/* Anything else in the word may change meanwhile, but not so often. */
+	for (int i = 0; i < 4; i++) {
+		guard = *(volatile __u32 *)&state->guard;
+		if (!is_held(guard, seq))
+			return 0;
+		if (__sync_val_compare_and_swap(&state->guard, guard, guard & ~GUARD_HELD) == guard)
+			return 1;
+	}
+	return 0;
 }
 
 /* How long a response may wait, in microseconds: T_KA as it is set or as the host states it. */
@@ -33,9 +60,9 @@ static __always_inline __u32 longest_wait(const struct path_config *path, __u64 
 	return stated && stated < path->t_ka_us ? stated : path->t_ka_us;
 }
 
-/* The request that a response held answers, as it came but for what the response has of its own; `r`
- * is filled. To be called by the response's owner. */
-static __always_inline void read_held(const struct path_state *state, __u64 newest,
+/* The request that the response answers, as it came but for what the response has of its own; `r` is
+ * filled. */
+static __always_inline void copy_held(const struct path_state *state, __u64 newest,
 				      struct probe_packet *packet)
 {
 	packet->header.k = newest >> NEWEST_K_SHIFT & 0xff;
@@ -46,19 +73,75 @@ static __always_inline void read_held(const struct path_state *state, __u64 newe
 	packet->probe.t_ka_ms = bpf_htons(newest >> NEWEST_T_KA_SHIFT & 0xffff);
 }
 
-/* Keeps the response to the newest request back, if packets leave that could take it; false if it must
- * go at once. */
-static __always_inline int hold(__u32 slot, const struct path_config *path,
-				struct path_state *state, __u64 at_ns)
+/* Copies the response that waits, if there is one and it is whole. Returns 0, or what `take_read` needs. */
+static __always_inline __u32 read_held(const struct path_state *state, struct probe_packet *packet,
+				       __u64 *received_ns)
 {
-	__u32 wait = longest_wait(path, state->newest), now = stamp_us(bpf_ktime_get_ns());
-	struct held entry = { .slot = slot, .until_us = stamp_us(at_ns) + wait };
+	__u32 guard = *(volatile __u32 *)&state->guard;
+	__u64 newest;
 
-	if (!state->data_us || now - state->data_us > wait ||
-	    bpf_map_push_elem(&segue_held, &entry, 0))
+	if (!(guard & GUARD_HELD))
 		return 0;
-	give_back_held(state);
-	return 1;
+	barrier();
+	newest = *(volatile __u64 *)&state->newest;
+	barrier();
+	copy_held(state, newest, packet);
+	*received_ns = state->received_ns;
+	barrier();
+	if (*(volatile __u64 *)&state->newest != newest || !is_held(guard, (__u32)newest))
+		return 0;
+	return guard;
+}
+
+/* Takes the response that has been read; false if it is not there any more. */
+static __always_inline int take_read(struct path_state *state, __u32 guard)
+{
+	return __sync_val_compare_and_swap(&state->guard, guard, guard & ~GUARD_HELD) == guard;
+}
+
+/* Has a response sent by itself, by the thread that takes events: what `copy_held` filled. */
+static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns,
+				      const struct probe_packet *packet)
+{
+	struct probe_event *event = bpf_ringbuf_reserve(&segue_events, sizeof(*event), 0);
+
+	if (!event) {
+		count(DROP_QUEUE_FULL);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->at_ns = received_ns;
+	event->slot = slot;
+	event->received = bpf_ntohl(packet->probe.r);
+	event->kind = KIND_REQUEST;
+	event->k = packet->header.k;
+	event->family = family;
+	event->wants = EVENT_ANSWER | EVENT_QUIET;
+	event->probe = packet->probe;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Keeps the response to the newest request, number `seq`, back if packets leave that could take it; false
+ * if it must go at once. */
+static __noinline int hold(__u32 slot, const struct path_config *path,
+				struct path_state *state, __u64 at_ns, __u32 seq)
+{
+	__u32 wait, now = stamp_us(bpf_ktime_get_ns()), guard;
+	struct held entry = { .slot = slot };
+
+	if (!path || !state)
+		return 0;
+	wait = longest_wait(path, state->newest);
+	entry.until_us = stamp_us(at_ns) + wait;
+	guard = *(volatile __u32 *)&state->guard;
+	if (!state->data_us || now - state->data_us > wait || guard & GUARD_HELD ||
+	    __sync_val_compare_and_swap(&state->guard, guard,
+					(guard & ~GUARD_NUMBER) | held_bits(seq)) != guard)
+		return 0;
+	if ((__u32)*(volatile __u64 *)&state->newest == seq &&
+	    !bpf_map_push_elem(&segue_held, &entry, 0))
+		return 1;
+	return !take_held(state, seq);
 }
 
 #endif

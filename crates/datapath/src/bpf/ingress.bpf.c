@@ -111,13 +111,14 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 {
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
-	struct inner inner = {};
+	struct scratch *room = scratch();
 	__u32 received;
 	int reason;
 
-	if (!path || !state)
+	if (!path || !state || !room)
 		return drop(DROP_UNKNOWN_INDEX);
-	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &inner,
+	__builtin_memset(&room->inner, 0, sizeof(room->inner));
+	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &room->inner,
 			&received);
 	if (reason >= 0)
 		return drop(reason);

@@ -48,10 +48,18 @@ static __always_inline __u64 times(__u64 a, __u64 b_q32)
 	return (a >> 32) * b_q32 + (((a & 0xffffffff) * b_q32 + (1ULL << 31)) >> 32);
 }
 
+/* 1 - 2^(-j/16) in units of 2^-32. */
+static const __u32 sixteenths[16] = {
+	0U, 182092523U, 356464920U, 523444500U,
+	683344693U, 836465643U, 983094767U, 1123507297U,
+	1257966796U, 1386725654U, 1510025558U, 1628097951U,
+	1741164462U, 1849437324U, 1953119772U, 2052406424U,
+};
+
 /* 1 - e^(-elapsed/tau) in units of 2^-32; `rate` is 2^48/tau. */
 static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 {
-	__u64 whole, x, n, z, sum = ONE;
+	__u64 whole, x, n, z, part, sum;
 
 	if (rate == ~0ULL)
 		return ONE;
@@ -61,22 +69,18 @@ static __always_inline __u64 weight(__u32 elapsed_us, __u64 rate)
 	x = (whole << 16) + (elapsed_us * (rate & 0xffffffff) >> 16);
 	if (x >> 32 >= 22)
 		return ONE;
-	/* e^-x = 2^-n e^-z with z below ln 2, and a series for 1 - e^-z. */
-	n = (x >> 16) * LOG2E >> 32;
-	if (n * LN2 > x)
+	/* e^-x = 2^(-n/16) e^-z with z below ln 2/16: the first from a table, a series for 1 - e^-z. */
+	n = (x >> 16) * (16 * LOG2E) >> 32;
+	if ((n * LN2 >> 4) > x)
 		n -= 1;
-	z = x - n * LN2;
-	sum = ONE - (z * 390451572 >> 32);                         /* 1 - z/11 */
-	sum = ONE - ((z * 429496730 >> 32) * sum >> 32);           /* 1 - z/10 ... */
-	sum = ONE - ((z * 477218588 >> 32) * sum >> 32);
-	sum = ONE - ((z * 536870912 >> 32) * sum >> 32);
-	sum = ONE - ((z * 613566757 >> 32) * sum >> 32);
-	sum = ONE - ((z * 715827883 >> 32) * sum >> 32);
-	sum = ONE - ((z * 858993459 >> 32) * sum >> 32);
-	sum = ONE - ((z * 1073741824 >> 32) * sum >> 32);
-	sum = ONE - ((z * 1431655765 >> 32) * sum >> 32);
-	sum = ONE - ((z * 2147483648 >> 32) * sum >> 32);          /* 1 - z/2 */
-	sum = z * sum >> 32;
+	z = x - (n * LN2 >> 4);
+	sum = 178956971 - (z * 35791394 >> 32);    /* 1/4! - z/5! */
+	sum = 715827883 - (z * sum >> 32);         /* 1/3! - ... */
+	sum = 2147483648 - (z * sum >> 32);        /* 1/2! - ... */
+	sum = z - ((z * z >> 32) * sum >> 32);
+	part = sixteenths[n & 15];
+	sum = part + ((ONE - part) * sum >> 32);
+	n >>= 4;
 	return n ? ONE - ((ONE - sum) >> (n & 63)) : sum;
 }
 
@@ -192,17 +196,27 @@ static __always_inline __u16 fit16(__u32 value)
 	return value > 0xffff ? 0xffff : value;
 }
 
+/* Whether a counter has grown by more than packets can have come in that time. */
+static __always_inline int too_many(__u32 grown, __u64 silence_ns)
+{
+	__u64 most;
+
+	if (grown <= COUNTER_SLACK)
+		return 0; /* as nearly always, without the division */
+	most = silence_ns / 1000 * MAX_PACKETS_PER_US + COUNTER_SLACK;
+	if (most > HALF_RANGE || silence_ns >> 40)
+		most = HALF_RANGE;
+	return grown > most;
+}
+
 /* One-way loss (section 4.2) from the counters that a probe brought. */
 static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 				      const struct scale *scale, const struct pace *pace,
 				      __u32 at_us, __u64 silence_ns, __u32 sent, __u32 received)
 {
-	__u64 most = silence_ns / 1000 * MAX_PACKETS_PER_US + COUNTER_SLACK;
 	__u32 grown = sent - loss->sent, grown_received = received - loss->received;
 	__u32 in_interval;
 
-	if (most > HALF_RANGE || silence_ns >> 40)
-		most = HALF_RANGE;
 	loss->sent = sent;
 	loss->received = received;
 	if (!(*known & bit)) {
@@ -212,7 +226,8 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		begin_interval(loss, at_us, pace->t_l_us);
 		return;
 	}
-	if (grown > most || grown_received > most || silence_ns > pace->time_out_ns) {
+	if (too_many(grown, silence_ns) || too_many(grown_received, silence_ns) ||
+	    silence_ns > pace->time_out_ns) {
 		begin_interval(loss, at_us, pace->t_l_us);
 		return;
 	}
@@ -227,48 +242,49 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 
 /* Round-trip loss (appendix III) from a client's own counts: requests sent, responses received. The
  * surplus of responses to requests of an earlier interval is carried over. */
-static __always_inline void take_round_trip(struct loss *loss, __u8 *known,
-					    const struct scale *scale, const struct pace *pace,
-					    __u32 at_us, __u64 silence_ns, __u32 sent,
-					    __u32 received)
+static __always_inline void take_round_trip(struct host_state *host, const struct scale *scale,
+					    const struct pace *pace, __u32 at_us,
+					    __u64 silence_ns, __u32 received)
 {
-	__u32 in_interval = sent - loss->start_sent, came = received - loss->start_received;
+	struct loss *loss = &host->round_trip;
+	__u32 sent = host->sent, in_interval = sent - loss->start_sent;
+	__u32 came = received - loss->start_received;
+	__u64 lost;
 
 	loss->sent = sent;
 	loss->received = received;
-	if (!(*known & KNOWN_UP)) {
-		loss->base_sent = fit16(sent);
-		loss->base_received = fit16(received);
-		*known |= KNOWN_UP;
+	if (!(host->known & KNOWN_UP)) {
+		host->known |= KNOWN_UP;
 		begin_interval(loss, at_us, pace->t_l_us);
 		return;
 	}
 	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
 		return;
-	take_loss(loss, known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns,
-		  share_lost(in_interval, came));
+	lost = share_lost(in_interval, came);
+	take_loss(loss, &host->known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns, lost);
+	/* One response at least has come, so that this stays below 2^32. */
+	host->unreported = lost + 1;
 	loss->start_sent = sent;
 	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
 }
 
-/* Takes a probe. `state->received_ns` still holds the time of the one before it. */
+/* How long nothing came before `at_ns`. `state->received_ns` still holds the time of the last probe. */
+static __always_inline __u64 silence_before(const struct path_state *state, __u64 at_ns)
+{
+	__u64 silence_ns = at_ns - state->received_ns;
+
+	return (__s64)silence_ns < 0 || !state->received_ns ? 0 : silence_ns;
+}
+
+/* Takes a probe. */
 static __always_inline void take_sample(struct path_state *state, const struct scale *scale,
-					const struct pace *pace, __u8 mode,
-					const struct sample *sample)
+					const struct pace *pace, const struct sample *sample)
 {
 	__u32 at_us = (__u32)(sample->at_ns / 1000), rtt_us;
-	__u64 silence_ns = sample->at_ns - state->received_ns;
+	__u64 silence_ns = silence_before(state, sample->at_ns);
 
-	if ((__s64)silence_ns < 0 || !state->received_ns)
-		silence_ns = 0;
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
-	if (mode == MODE_ROUND_TRIP_LOSS || mode == MODE_REPORTS) {
-		if (sample->has_up)
-			take_round_trip(&state->up, &state->known, scale, pace, at_us, silence_ns,
-					sample->up_sent, sample->up_received);
-		return;
-	}
 	if (sample->late)
 		return;
 	if (sample->has_up)
@@ -284,11 +300,11 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 #define RTT_MARGIN (1000ULL << 32)
 #define LOSS_LIMIT 85899346U
 
-static __always_inline int crosses(struct path_state *state)
+static __always_inline int crosses_with(struct path_state *state, __u8 now)
 {
 	__u64 shorter = state->rtt[0], longer = state->rtt[1], margin = longer / 4 + RTT_MARGIN;
 	__u64 apart = shorter > longer ? shorter - longer : longer - shorter;
-	__u8 now = 0, before = state->crossed;
+	__u8 before = state->crossed;
 
 	if (state->known & KNOWN_RTT && apart > margin)
 		now |= CROSSED_RTT;
@@ -298,6 +314,19 @@ static __always_inline int crosses(struct path_state *state)
 		now |= CROSSED_DOWN;
 	state->crossed = now;
 	return now != before;
+}
+
+static __always_inline int crosses(struct path_state *state)
+{
+	return crosses_with(state, 0);
+}
+
+/* The same of a host, which may have a loss of the round trip. */
+static __always_inline int crosses_at_host(struct path_state *state, const struct host_state *host)
+{
+	int lossy = host->known & KNOWN_UP_AVERAGE && host->round_trip.average[0] > LOSS_LIMIT;
+
+	return crosses_with(state, lossy ? CROSSED_UP : 0);
 }
 
 #endif

@@ -22,30 +22,45 @@
 		v2 = ROTATE(v2, 32);                                                               \
 	} while (0)
 
-/* SipHash-2-4 (Aumasson, Bernstein 2012) over the first 48 bytes of a probe packet. */
-static __always_inline __u64 probe_mac(const struct probe_packet *packet, __u64 key0, __u64 key1)
+#define SIP_WORD(word)                                                                             \
+	do {                                                                                       \
+		v3 ^= (word);                                                                      \
+		SIP_ROUND();                                                                       \
+		SIP_ROUND();                                                                       \
+		v0 ^= (word);                                                                      \
+	} while (0)
+
+/* 64-bit words of a probe packet that its authenticator covers. */
+#define MAC_WORDS 6
+
+/* SipHash-2-4 (Aumasson, Bernstein 2012) over the first 48 bytes of a probe packet. `unrolled` is faster
+ * where the words are in registers, and takes more stack. */
+static __always_inline __u64 words_mac(const __u64 word[MAC_WORDS], __u64 key0, __u64 key1,
+				       int unrolled)
 {
-	const __u64 *word = (const void *)packet;
 	__u64 v0 = key0 ^ 0x736f6d6570736575ULL, v1 = key1 ^ 0x646f72616e646f6dULL;
 	__u64 v2 = key0 ^ 0x6c7967656e657261ULL, v3 = key1 ^ 0x7465646279746573ULL;
-	__u64 last = 48ULL << 56;
 
-	for (int i = 0; i < 6; i++) {
-		v3 ^= word[i];
-		SIP_ROUND();
-		SIP_ROUND();
-		v0 ^= word[i];
+	if (unrolled) {
+#pragma unroll
+		for (int i = 0; i < MAC_WORDS; i++)
+			SIP_WORD(word[i]);
+	} else {
+		for (int i = 0; i < MAC_WORDS; i++)
+			SIP_WORD(word[i]);
 	}
-	v3 ^= last;
-	SIP_ROUND();
-	SIP_ROUND();
-	v0 ^= last;
+	SIP_WORD(48ULL << 56);
 	v2 ^= 0xff;
 	SIP_ROUND();
 	SIP_ROUND();
 	SIP_ROUND();
 	SIP_ROUND();
 	return v0 ^ v1 ^ v2 ^ v3;
+}
+
+static __always_inline __u64 probe_mac(const struct probe_packet *packet, __u64 key0, __u64 key1)
+{
+	return words_mac((const void *)packet, key0, key1, 0);
 }
 
 /* Microseconds modulo 2^32 on CLOCK_MONOTONIC. */

@@ -24,7 +24,8 @@ static __always_inline void turn_ethernet_round(struct ethhdr *eth)
 /* Takes a request into the state. False if another copy was faster. */
 static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifindex,
 				const struct path_config *path, struct path_state *state,
-				const struct probe_packet *packet, __u64 at_ns, __u32 *received)
+				const struct probe_packet *packet, __u64 at_ns, __u32 *received,
+				__u32 *challenge)
 {
 	__u64 last;
 	int new;
@@ -32,7 +33,7 @@ static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifi
 	if (!is_newer(&state->newest, bpf_ntohl(packet->probe.seq), packet, &last))
 		return 0;
 	*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
-	new = learn_endpoint(state, outer, ifindex);
+	new = learn_endpoint(slot, state, outer, ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	take_request(state, path, at_ns, *received, packet);
 	new |= crosses(state);
@@ -41,23 +42,38 @@ static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifi
 	return 1;
 }
 
+/* Within the words of a probe packet, as this machine reads them. */
+#define K_OF_WORD (0xffULL << 16)
+#define T_KA_OF_WORD (0xffffULL << 48)
+
+_Static_assert(offsetof(struct tunnel_header, k) == 2, "K in the first word");
+_Static_assert(offsetof(struct probe_packet, probe.t_ka_ms) == 5 * 8 + 6, "T_KA in the sixth");
+
 /* Makes the request its response but for the addresses. It leaves within the microsecond that it came
  * in, so that one look at the clock is both stamps. */
 static __always_inline void respond(const struct outer *outer, const struct path_config *path,
 				    struct path_state *state, struct probe_datagram *datagram,
-				    __u64 at_ns, __u32 received)
+				    __u64 at_ns, __u32 received, __u32 challenge)
 {
-	struct probe_packet *packet = &datagram->packet;
+	__u64 *packet = (void *)&datagram->packet;
+	__u32 sent = __sync_fetch_and_add(&state->tx_packets, 1) + 1;
+	/* Whole words: what is written in parts is slow to read again for the authenticator. Of the request
+	 * stay K, its number, t_Sc, Sc and T_KA. */
+	__u64 word[MAC_WORDS] = {
+		(HEADER_VERSION << 4 | TYPE_RESPONSE) | (packet[0] & K_OF_WORD) |
+			(__u64)path->tx_index << 32,
+		path->tx_cookie,
+		packet[2],
+		bpf_htonl(challenge ? challenge : stamp_us(at_ns)),
+		(__u32)packet[4] | (__u64)bpf_htonl(sent) << 32,
+		bpf_htonl(received) | (__u64)bpf_htons(path->heard) << 32 |
+			(packet[5] & T_KA_OF_WORD),
+	};
 
-	packet->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	packet->header.index = path->tx_index;
-	packet->header.cookie = path->tx_cookie;
-	packet->probe.heard = bpf_htons(path->heard);
-	packet->probe.r = bpf_htonl(received);
-	packet->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
-	packet->probe.t_ss = bpf_htonl(stamp_us(at_ns));
-	packet->probe.dt = 0;
-	packet->mac = probe_mac(packet, path->key0, path->key1);
+#pragma unroll
+	for (int i = 0; i < MAC_WORDS; i++)
+		packet[i] = word[i];
+	packet[MAC_WORDS] = words_mac(word, path->key0, path->key1, 1);
 	datagram->udp.dest = datagram->udp.source;
 	datagram->udp.source = port;
 	if (datagram->udp.check)
@@ -71,21 +87,22 @@ static __always_inline int reflect(struct xdp_md *ctx, struct outer *outer,
 {
 	struct probe_packet *packet = &datagram->packet;
 	__u64 at_ns = bpf_ktime_get_ns();
-	__u32 slot = bpf_ntohl(packet->header.index), received;
+	__u32 slot = bpf_ntohl(packet->header.index), received, challenge;
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
 
 	if (!path || !state || path->flags & PATH_RIDES ||
 	    packet->header.cookie != path->rx_cookie || check_header(&packet->header) >= 0)
 		return 0;
-	outer->local_id = local_id(outer->local);
+	outer->local_id = local_id_near(outer->local, state->endpoint.local);
 	outer->remote_port = datagram->udp.source;
 	if (!outer->local_id || daemon_is_gone(at_ns) ||
 	    probe_mac(packet, path->key0, path->key1) != packet->mac)
 		return 0;
-	if (!take(slot, outer, ctx->ingress_ifindex, path, state, packet, at_ns, &received))
+	if (!take(slot, outer, ctx->ingress_ifindex, path, state, packet, at_ns, &received,
+		  &challenge))
 		return 0;
-	respond(outer, path, state, datagram, at_ns, received);
+	respond(outer, path, state, datagram, at_ns, received, challenge);
 	return 1;
 }
 
@@ -137,11 +154,10 @@ static __always_inline int reflect_v6(struct xdp_md *ctx, struct ethhdr *eth)
 	return XDP_TX;
 }
 
-/* Whether a frame's tunnel header says that it is a request, and the frame is for one machine. */
-static __always_inline int is_request(const struct ethhdr *eth, __u8 version_type)
+/* Whether a frame's tunnel header says that it is a request. */
+static __always_inline int is_request(__u8 version_type)
 {
-	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST) &&
-	       !(eth->h_dest[0] & 1);
+	return is_anchor && version_type == (HEADER_VERSION << 4 | TYPE_REQUEST);
 }
 
 #endif

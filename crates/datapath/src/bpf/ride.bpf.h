@@ -29,6 +29,31 @@ static __always_inline int push_ethernet(struct __sk_buff *skb, __u16 ethertype)
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0);
 }
 
+/* Puts a report in place of the echo if the path's mode wants one now; true if so. In `reports` that is the
+ * averages, once the first loss interval has ended; in `round_trip_loss` the loss of each interval once. */
+static __always_inline int put_report(struct probe_data *probe, const struct path_config *path,
+				      const struct path_state *state, struct host_state *host)
+{
+	__u32 unreported = 0, rtt_us = 0;
+
+	if (path->mode == MODE_REPORTS && host->known & KNOWN_UP_AVERAGE) {
+		if (state->known & KNOWN_RTT) {
+			rtt_us = (state->rtt[0] + (1ULL << 31)) >> 32;
+			rtt_us = rtt_us ? rtt_us : 1; /* 0 is none */
+		}
+		probe->ss = bpf_htonl(host->round_trip.average[0]);
+		probe->r = bpf_htonl(rtt_us);
+		return 1;
+	}
+	if (path->mode == MODE_ROUND_TRIP_LOSS && host->unreported)
+		unreported = __sync_lock_test_and_set(&host->unreported, 0);
+	if (!unreported)
+		return 0;
+	probe->ss = bpf_htonl(unreported - 1);
+	probe->r = 0;
+	return 1;
+}
+
 /* Numbers, counts and stamps a request as the last thing before it leaves, with the echo of the last
  * response; true if it has a report in its place. */
 static __always_inline int number_request(struct probe_packet *packet,
@@ -36,18 +61,17 @@ static __always_inline int number_request(struct probe_packet *packet,
 					  struct host_state *host, __u64 now_ns)
 {
 	__u32 now = stamp_us(now_ns);
-	int reports = path->mode == MODE_REPORTS || path->mode == MODE_ROUND_TRIP_LOSS;
 
 	packet->probe.seq = bpf_htonl(__sync_fetch_and_add(&host->sent_seq, 1) + 1);
 	packet->probe.t_sc = bpf_htonl(now);
 	packet->probe.sc = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
 	packet->probe.t_ss = bpf_htonl(host->echo_t_ss);
-	packet->probe.dt = bpf_htonl(now - host->held_since);
-	packet->probe.ss = bpf_htonl(reports ? state->up.average[0] : host->echo_ss);
-	packet->probe.r = bpf_htonl(reports ? (__u32)(state->rtt[0] >> 32) : host->echo_r);
+	packet->probe.dt = host->echo_t_ss ? bpf_htonl(now - host->held_since) : 0;
+	packet->probe.ss = bpf_htonl(host->echo_ss);
+	packet->probe.r = bpf_htonl(host->echo_r);
 	host->sent_ns = now_ns;
 	__sync_fetch_and_add(&host->sent, 1);
-	return reports;
+	return put_report(&packet->probe, path, state, host);
 }
 
 /* Counts and stamps a response as the last thing before it leaves. */
@@ -145,8 +169,8 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 	struct path_state *state = state_of(slot);
 	struct host_state *host = 0;
 	struct probe_packet packet = {};
-	__u64 now_ns = bpf_ktime_get_ns(), newest, received_ns = 0;
-	__u32 len = skb->len, outer;
+	__u64 now_ns = bpf_ktime_get_ns(), received_ns = 0;
+	__u32 len = skb->len, outer, guard;
 
 	if (!path || !state || !to)
 		return NO_RIDE;
@@ -154,16 +178,10 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 		(to->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	if (bpf_check_mtu(skb, to->ifindex, &outer, 0, 0))
 		return NO_RIDE;
-	newest = state->newest;
 	if (is_anchor) {
 		state->data_us = stamp_us(now_ns) | 1;
-		if (!take_held(state))
-			return NO_RIDE;
-		read_held(state, newest, &packet);
-		received_ns = state->received_ns;
-		barrier();
-		/* Another request came in between, and the fields may be of both. */
-		if (*(volatile __u64 *)&state->newest != newest)
+		guard = read_held(state, &packet, &received_ns);
+		if (!guard || !take_read(state, guard))
 			return NO_RIDE;
 	} else {
 		host = host_of(slot);
@@ -172,12 +190,13 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 	}
 	if (make_room(skb, to->family)) {
 		if (is_anchor)
-			give_back_held(state);
+			have_sent(slot, to->family, received_ns, &packet);
 		return 1;
 	}
 	begin_ride(&packet, path, flags);
 	if (is_anchor) {
 		packet.header.flags |= FLAG_RIDE_RESPONSE;
+		__sync_fetch_and_add(&state->guard, 1U << GUARD_RODE_SHIFT);
 		finish_response(&packet, path, state, received_ns);
 	} else if (host) {
 		fill_request(&packet, path, state, host, now_ns);

@@ -4,6 +4,7 @@
 
 #include "stamp.bpf.c"
 #include "egress.bpf.c"
+#include "leave.bpf.c"
 #include "ingress.bpf.c"
 #include "xdp.bpf.c"
 #include "batch.bpf.c"

@@ -138,6 +138,13 @@ struct flow_value {
 	__u64 last_seen_ns;
 };
 
+/* An entry of `segue_addresses`. One that has left the machine stays, not `present`, for paths that go on
+ * sending from it. */
+struct local_address {
+	__u32 address[4];
+	__u32 present;
+};
+
 /* Where a path's packets go. Its own address is an entry of `segue_addresses`; 0 there means that no
  * endpoint is known. */
 struct endpoint {
@@ -219,10 +226,13 @@ enum crossed {
 #define NEWEST_SEEN (1ULL << 63)
 #define RUN_MAX 127
 
-/* `guard`: a count of changes of the endpoint, odd while one is under way, and a response that waits
- * for a ride. */
-#define GUARD_COUNT 0xffffU
-#define GUARD_HELD (1U << 31)
+/* `guard`: a count of changes of the endpoint, odd while one is under way; whether a response waits for a
+ * ride, and the low bits of its number; in the upper half how many responses rode, modulo 2^16. */
+#define GUARD_COUNT 0xffU
+#define GUARD_NUMBER_SHIFT 8
+#define GUARD_NUMBER (0x7fU << GUARD_NUMBER_SHIFT)
+#define GUARD_HELD (1U << 15)
+#define GUARD_RODE_SHIFT 16
 
 /* Written by the programs; the daemon clears it when a path begins. docs/memory.md. */
 struct path_state {
@@ -246,7 +256,7 @@ struct path_state {
 	__u32 rtt_min_us;
 	__u32 rtt_max_us;
 	__u32 jitter;       /* in units of 2^-4 us */
-	struct loss up;     /* client to server; at a client that measures round trips alone: of those */
+	struct loss up;     /* client to server; at a server that has reports: of the round trip */
 	struct loss down;
 };
 
@@ -268,7 +278,10 @@ struct host_state {
 	__u32 rode;        /* how many of them on data */
 	__u32 duplicates;
 	__u32 reordered;
-	__u32 reserved;
+	__u32 unreported;  /* loss of the last interval plus one, until a request has reported it; else 0 */
+	struct loss round_trip; /* of probes, in the modes that report it; in place of packets' loss */
+	__u8 known;        /* what of `round_trip` holds: KNOWN_UP, KNOWN_UP_AVERAGE */
+	__u8 reserved[3];
 };
 
 /* Where a host's packets go; written by the daemon. */
@@ -289,6 +302,14 @@ struct scale {
 struct sign_of_life {
 	__u64 at_ns;
 	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
+};
+
+/* An Ethernet device with an XDP program, in entry `ifindex % DEVICES_MAX`; written by the daemon. */
+#define DEVICES_MAX 64
+struct own_device {
+	__u32 ifindex;
+	__u8 address[6];
+	__u8 reserved[2];
 };
 
 struct inner_owner {
@@ -340,12 +361,14 @@ _Static_assert(sizeof(struct batch_order) == 16, "order of a batch");
 _Static_assert(sizeof(struct batch) == 20, "batch");
 _Static_assert(sizeof(struct flow_key) == 44, "flow key");
 _Static_assert(sizeof(struct flow_value) == 32, "flow");
+_Static_assert(sizeof(struct local_address) == 20, "local address");
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
-_Static_assert(sizeof(struct host_state) == 96, "a host's state");
+_Static_assert(sizeof(struct host_state) == 136, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
+_Static_assert(sizeof(struct own_device) == 12, "device");
 _Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");
 _Static_assert(sizeof(struct xdp_meta) % 4 == 0 && sizeof(struct xdp_meta) <= 32, "metadata");

@@ -7,6 +7,26 @@
  */
 #include "reflect.bpf.h"
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DEVICES_MAX);
+	__type(key, __u32);
+	__type(value, struct own_device);
+} segue_devices SEC(".maps");
+
+/* Whether a frame is to the device itself: bridge ports and devices that listen to all see others' too. */
+static __always_inline int is_to_device(struct xdp_md *ctx, const struct ethhdr *eth)
+{
+	__u32 key = ctx->ingress_ifindex % DEVICES_MAX;
+	struct own_device *device = bpf_map_lookup_elem(&segue_devices, &key);
+	const __u16 *to = (const void *)eth->h_dest, *own;
+
+	if (!device || device->ifindex != ctx->ingress_ifindex)
+		return 0;
+	own = (const void *)device->address;
+	return to[0] == own[0] && to[1] == own[1] && to[2] == own[2];
+}
+
 struct frame_v4 {
 	struct ethhdr eth;
 	struct iphdr ip;
@@ -104,9 +124,9 @@ int segue_xdp(struct xdp_md *ctx)
 
 		if ((void *)(f + 1) > end || f->ip.protocol != IPPROTO_UDP || f->ip.ihl != 5 ||
 		    f->udp.dest != port || f->ip.frag_off & bpf_htons(FRAGMENT_MASK) ||
-		    (f->ip.tos & ECN_MASK) == ECN_CE)
+		    (f->ip.tos & ECN_MASK) == ECN_CE || !is_to_device(ctx, eth))
 			return XDP_PASS;
-		if (is_request(eth, f->header.version_type))
+		if (is_request(f->header.version_type))
 			return reflect_v4(ctx, eth);
 		map_v4(local, f->ip.daddr);
 		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,
@@ -117,9 +137,9 @@ int segue_xdp(struct xdp_md *ctx)
 		struct frame_v6 *f = (void *)eth;
 
 		if ((void *)(f + 1) > end || f->ip.nexthdr != IPPROTO_UDP || f->udp.dest != port ||
-		    (f->ip.flow_lbl[0] >> 4 & ECN_MASK) == ECN_CE)
+		    (f->ip.flow_lbl[0] >> 4 & ECN_MASK) == ECN_CE || !is_to_device(ctx, eth))
 			return XDP_PASS;
-		if (is_request(eth, f->header.version_type))
+		if (is_request(f->header.version_type))
 			return reflect_v6(ctx, eth);
 		copy_address(local, f->ip.daddr.s6_addr32);
 		return strip_if_data(ctx, &f->eth, &f->udp, local, &f->header, f->inner,

@@ -21,8 +21,9 @@ use super::neighbour::frame_addresses;
 use super::skel::{Shared, batch, batch_order};
 use crate::{DatapathError, ProbeOrder};
 
-/// Most orders of one call.
-pub(super) const ORDERS_MAX: u32 = 4096;
+/// Most orders of one call. To begin a call costs as much as some hundred requests: the kernel patches its
+/// own code to reach the program, and interrupts all processors for it.
+pub(super) const ORDERS_MAX: u32 = 16_384;
 /// Fewest orders that are worth a call.
 pub(super) const ORDERS_MIN: usize = 32;
 /// Frames that the kernel makes and sends at a time: a virtual pair has room for 256.
@@ -39,6 +40,34 @@ pub(super) struct Hop {
     pub(super) next: IpAddr,
     /// The outer packets' family is IPv6.
     pub(super) v6: bool,
+}
+
+/// What a request over a path needs that is to go in a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) hop: Hop,
+    /// Probes may ride on data.
+    pub(super) rides: bool,
+}
+
+/// The ways of a host's paths by slot: they are asked for in order, many at once.
+#[derive(Debug, Default)]
+pub(super) struct Ways(Vec<Option<Way>>);
+
+impl Ways {
+    pub(super) fn get(&self, slot: u32) -> Option<Way> {
+        *self.0.get(slot as usize)?
+    }
+
+    pub(super) fn set(&mut self, slot: u32, way: Option<Way>) {
+        let at = slot as usize;
+        if way.is_some() && self.0.len() <= at {
+            self.0.resize(at + 1, None);
+        }
+        if let Some(known) = self.0.get_mut(at) {
+            *known = way;
+        }
+    }
 }
 
 /// The orders' table, in this process's memory too.
@@ -90,6 +119,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// The program that makes frames of orders.
+    #[cfg(test)]
+    pub(super) fn program(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
     pub(super) fn new(
         program: OwnedFd,
         orders: &MapHandle,

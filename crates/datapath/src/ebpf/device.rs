@@ -186,6 +186,8 @@ pub(super) struct DeviceKind {
     pub(super) ethernet: bool,
     /// A virtual Ethernet pair, which carries super-packets whole unless XDP is attached.
     pub(super) veth: bool,
+    /// Its hardware address, where it is an Ethernet device.
+    pub(super) address: [u8; 6],
 }
 
 impl DeviceKind {
@@ -198,9 +200,13 @@ impl DeviceKind {
         // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which outlives the call.
         check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
         // SAFETY: SIOCGIFHWADDR has filled this member.
-        let hardware = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+        let (hardware, address) = unsafe {
+            let address = request.ifr_ifru.ifru_hwaddr;
+            (address.sa_family, std::array::from_fn(|i| address.sa_data[i] as u8))
+        };
         Ok(DeviceKind {
             ethernet: matches!(hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
+            address,
             veth: driver(&socket, &name).is_some_and(|d| d.to_bytes() == b"veth"),
         })
     }

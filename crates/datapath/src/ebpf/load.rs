@@ -1,5 +1,6 @@
 //! Loads the programs: their constants, the sizes of their tables, and what is kept of both.
 
+use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -44,6 +45,7 @@ pub(super) fn load(
     let programs = Programs {
         egress: fd(&skel.progs.segue_egress)?,
         ingress: fd(&skel.progs.segue_ingress)?,
+        leave: fd(&skel.progs.segue_leave)?,
         bare: fd(&skel.progs.segue_bare)?,
         xdp: fd(&skel.progs.segue_xdp)?,
         _reflectors: kept(&skel.maps.segue_reflectors)?,
@@ -71,6 +73,8 @@ pub(super) fn load(
         locals: kept(&maps.segue_locals)?,
         addresses: kept(&maps.segue_addresses)?,
         numbers: Mutex::default(),
+        devices: kept(&maps.segue_devices)?,
+        refreshing: Mutex::default(),
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
         events: kept(&maps.segue_events)?,
@@ -94,10 +98,19 @@ fn set_constants(
             rodata.stamp_port = stamp.port.to_be();
             rodata.stamp_stateful = u8::from(stamp.stateful);
             rodata.stamp_rate = stamp.rate;
+            rodata.stamp_source_rate = stamp.source_rate;
+            rodata.stamp_class = stamp.class();
         }
+        rodata.challenge_key = std::array::from_fn(|_| secret());
         // Only has to differ from what other programs leave in the metadata, and be non-zero.
         rodata.meta_magic = (realtime_ns() as u32 ^ std::process::id().rotate_left(16)) | 1;
     }
+}
+
+/// A word that nobody outside this process can know: the standard library's keys are the kernel's random
+/// numbers.
+fn secret() -> u64 {
+    std::hash::RandomState::new().hash_one(0u8)
 }
 
 fn size_tables(
@@ -125,6 +138,7 @@ fn size_tables(
     sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
     if stamp.is_none() {
         sized(open.maps.stamp_sessions.set_max_entries(1))?;
+        sized(open.maps.stamp_sources.set_max_entries(1))?;
     }
     Ok(())
 }

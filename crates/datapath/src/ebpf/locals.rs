@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::PoisonError;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -51,6 +52,7 @@ impl AsFd for Watch {
 
 /// Tells the programs which addresses the calling thread's namespace has.
 pub(super) fn refresh(tables: &Tables) -> Result<(), DatapathError> {
+    let _alone = tables.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
     let addresses = link::addresses().map_err(|e| DatapathError::Kernel {
         what: "list the addresses of this machine",
         source: e.errno().map_or_else(|| io::Error::other(e.to_string()), Into::into),

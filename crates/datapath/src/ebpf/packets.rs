@@ -9,20 +9,22 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
+use super::convert::kernel_order;
 use super::skel::Shared;
 use super::tables::Tables;
 use super::*;
+use crate::ProbeKind;
 
 pub(super) const PORT: u16 = 5005;
 pub(super) const KEY: ProbeKey = ProbeKey([42; 16]);
 pub(super) const SLOT: u32 = 5;
 pub(super) const COOKIE: u64 = 0x0102_0304_0506_0708;
-const PEER_INDEX: u32 = 77;
-const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
+pub(super) const PEER_INDEX: u32 = 77;
+pub(super) const PEER_COOKIE: u64 = 0xa1a2_a3a4_a5a6_a7a8;
 const OWNER: u32 = 7;
 /// The loopback device of every namespace: test packets arrive on it.
 pub(super) const ARRIVED_ON: u32 = 1;
-const UNSPEC: i32 = -1;
+pub(super) const UNSPEC: i32 = -1;
 pub(super) const SHOT: i32 = 2;
 pub(super) const REDIRECT: i32 = 7;
 pub(super) const XDP_PASS: i32 = 2;
@@ -41,6 +43,13 @@ impl Outer {
         match self {
             Outer::V4 => [10, 9, 0, end].into(),
             Outer::V6 => [0xfd09, 0, 0, 0, 0, 0, 0, u16::from(end)].into(),
+        }
+    }
+
+    fn ethertype(self) -> [u8; 2] {
+        match self {
+            Outer::V4 => [0x08, 0x00],
+            Outer::V6 => [0x86, 0xdd],
         }
     }
 
@@ -187,13 +196,21 @@ impl Lab {
         run(self.programs.ingress.as_fd(), frame, None)
     }
 
+    /// Makes the source of [`to_us`] the path's endpoint, as if it had shown that it receives.
+    pub(super) fn know(&self, outer: Outer) {
+        let number = self.tables.add_local(outer.address(2)).unwrap();
+        let remote = SocketAddr::new(outer.address(1), 6000);
+        let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
+        self.tables.set_state(SLOT, &path_state { endpoint, ..path_state::default() }).unwrap();
+    }
+
     pub(super) fn state(&self) -> path_state {
         self.tables.state(SLOT)
     }
 }
 
-fn tables_for(tables: &Tables, role: Role) {
-    let config = PathConfig {
+fn path(role: Role) -> PathConfig {
+    PathConfig {
         tx_index: PEER_INDEX,
         tx_cookie: PEER_COOKIE,
         rx_cookie: COOKIE,
@@ -204,12 +221,17 @@ fn tables_for(tables: &Tables, role: Role) {
         gateway: None,
         owner: if role == Role::Anchor { OWNER } else { 0 },
         probing: segue_keepalive::Probing::default(),
-    };
+    }
+}
+
+fn tables_for(tables: &Tables, role: Role) {
+    let config = path(role);
     tables.set_scale(0, &kernel_scale(&config.probing.taus)).unwrap();
     tables.set_path(SLOT, &path_config { heard: 0x8001, ..kernel_path(&config, 0) }).unwrap();
     for address in ["10.8.0.1", "fd08::1"] {
         tables.set_inner(address.parse().unwrap(), config.owner).unwrap();
     }
+    assert!(tables.set_device(ARRIVED_ON, [0; 6]).unwrap());
     tables.set_locals(&Outer::BOTH.map(|outer| outer.address(2)).into()).unwrap();
     tables.set_alive(monotonic()).unwrap();
 }
@@ -258,6 +280,31 @@ fn data_is_stripped_counted_and_learned_from_in_all_four_combinations() {
         }
     }
     assert_eq!(lab.tables.flows().len(), 2);
+    assert!(lab.tables.drops().is_empty());
+}
+
+#[test]
+fn a_ride_is_a_request_and_the_inner_packet_bit_for_bit() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let probing = segue_keepalive::Probing { rides: true, ..Default::default() };
+    let rides = kernel_path(&PathConfig { probing, ..path(Role::Anchor) }, 0);
+    lab.tables.set_path(SLOT, &rides).unwrap();
+    let mut seq = 0;
+    for outer in Outer::BOTH {
+        for inner in inners() {
+            seq += 1;
+            let probe = Probe { seq, t_sc: 99, sc: seq, t_ka_ms: 200, ..Probe::default() };
+            let ride = [&probe.seal(&header(PacketType::Ride), &KEY)[..], &inner].concat();
+            let (verdict, out) = lab.ingress(&to_us(outer, &ride));
+            assert_eq!(verdict, REDIRECT);
+            assert!(out[ETH..] == inner, "{outer:?}: {out:02x?}");
+            let state = lab.state();
+            assert_eq!((state.rx_packets, state.received, state.newest as u32), (seq, seq, seq));
+            assert_eq!((state.up.sent, state.up.received), (seq, seq));
+            let key = Inner::parse(&inner).unwrap().key.reversed();
+            assert!(lab.tables.flows().iter().any(|f| f.key == key && f.slot == SLOT));
+        }
+    }
     assert!(lab.tables.drops().is_empty());
 }
 
@@ -329,7 +376,7 @@ fn refused_packets_are_shot_and_counted_by_their_reason() {
 #[test]
 fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
-    for (outer, seq) in [(Outer::V4, 1), (Outer::V6, 2)] {
+    for (outer, seq) in [(Outer::V4, 1), (Outer::V6, 3)] {
         let request = Probe { seq, t_sc: 99, sc: 4, t_ka_ms: 200, ..Probe::default() };
         let packet = to_us(outer, &request.seal(&header(PacketType::Request), &KEY));
         let (verdict, out) = lab.ingress(&packet);
@@ -354,7 +401,11 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
         );
         let state = lab.state();
         assert_eq!((state.rx_packets, state.tx_packets), (seq, seq));
-        let learned = state.endpoint;
+        assert_ne!(unmapped(state.endpoint.remote), outer.address(1), "it has echoed nothing");
+        let echo = Probe { seq: seq + 1, t_ss: answer.t_ss, ..request };
+        let echo = to_us(outer, &echo.seal(&header(PacketType::Request), &KEY));
+        assert_eq!(lab.ingress(&echo).0, REDIRECT);
+        let learned = lab.state().endpoint;
         assert_eq!(unmapped(learned.remote), outer.address(1));
         assert_eq!(lab.tables.local(learned.local), outer.address(2));
         assert_eq!((learned.remote_port, learned.ifindex), (6000u16.to_be(), ARRIVED_ON));
@@ -363,53 +414,53 @@ fn a_request_becomes_its_response_in_place_and_teaches_the_endpoint() {
     assert_eq!(lab.tables.drops(), [(DropReason::Replay, 2)].into());
 }
 
+/// Gives the path its ends, and makes the packet that orders a probe on it.
+pub(super) fn ordered(
+    lab: &Lab,
+    role: Role,
+    kind: ProbeKind,
+    outer: Outer,
+    probe: Probe,
+) -> Vec<u8> {
+    let config = PathConfig {
+        tx_index: PEER_INDEX,
+        tx_cookie: PEER_COOKIE,
+        rx_cookie: COOKIE,
+        key: KEY,
+        local: Some(SocketAddr::new(outer.address(2), PORT)),
+        remote: Some(SocketAddr::new(outer.address(1), 6000)),
+        ifindex: ARRIVED_ON,
+        gateway: None,
+        owner: OWNER,
+        probing: segue_keepalive::Probing::default(),
+    };
+    lab.tables.set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config, 0) }).unwrap();
+    let number = lab.tables.add_local(outer.address(2)).unwrap();
+    let (_, remote) = both_ends(&config).unwrap();
+    let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
+    match role {
+        Role::Host => lab.tables.set_route(SLOT, &kernel_route(endpoint, None)).unwrap(),
+        Role::Anchor => {
+            let state = path_state { endpoint, ..lab.state() };
+            lab.tables.set_state(SLOT, &state).unwrap();
+        }
+    }
+    let order = ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since: 0, report: false };
+    let mut packet = kernel_order(&order).bytes().to_vec();
+    // A test run takes the EtherType from here; of an order these bytes mean nothing.
+    packet[12..14].copy_from_slice(&outer.ethertype());
+    packet
+}
+
 #[test]
 fn ordered_probes_become_whole_frames_with_a_checksum() {
     for (role, kind) in [(Role::Host, ProbeKind::Request), (Role::Anchor, ProbeKind::Unsolicited)] {
         let Some(lab) = Lab::new(role) else { return };
         for (sent, outer) in (1..).zip(Outer::BOTH) {
-            let config = PathConfig {
-                tx_index: PEER_INDEX,
-                tx_cookie: PEER_COOKIE,
-                rx_cookie: COOKIE,
-                key: KEY,
-                local: Some(SocketAddr::new(outer.address(2), PORT)),
-                remote: Some(SocketAddr::new(outer.address(1), 6000)),
-                ifindex: ARRIVED_ON,
-                gateway: None,
-                owner: OWNER,
-                probing: segue_keepalive::Probing::default(),
-            };
-            lab.tables
-                .set_path(SLOT, &path_config { heard: 9, ..kernel_path(&config, 0) })
-                .unwrap();
-            let number = lab.tables.add_local(outer.address(2)).unwrap();
-            let (_, remote) = both_ends(&config).unwrap();
-            let endpoint = kernel_endpoint(remote, ARRIVED_ON, number);
-            match role {
-                Role::Host => {
-                    lab.tables.set_route(SLOT, &kernel_route(endpoint, None)).unwrap();
-                }
-                Role::Anchor => {
-                    let state = path_state { endpoint, ..lab.state() };
-                    lab.tables.set_state(SLOT, &state).unwrap();
-                }
-            }
             let probe = Probe { seq: 50 + sent, t_ka_ms: 200, heard: 3, ..Probe::default() };
-            let order = kernel_order(&ProbeOrder {
-                slot: SLOT,
-                kind,
-                k: 3,
-                probe,
-                held_since: 0,
-                report: false,
-            });
-            let mut packet = order.bytes().to_vec();
-            // A test run takes the EtherType from here; of an order these bytes mean nothing.
-            let ethertype: [u8; 2] = if outer == Outer::V4 { [8, 0] } else { [0x86, 0xdd] };
-            packet[12..14].copy_from_slice(&ethertype);
+            let packet = ordered(&lab, role, kind, outer, probe);
             let (verdict, out) = run(lab.programs.egress.as_fd(), &packet, Some(MARK_PROBE));
-            assert_eq!((verdict, &out[12..14]), (REDIRECT, &ethertype[..]));
+            assert_eq!((verdict, &out[12..14]), (REDIRECT, &outer.ethertype()[..]));
             let at = outer.headers();
             let udp_len = (Probe::PACKET_LEN + 8) as u32;
             let addresses = if outer == Outer::V4 { ETH + 12 } else { ETH + 8 };

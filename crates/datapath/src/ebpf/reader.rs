@@ -21,7 +21,7 @@ use super::locals::{self, Watch};
 use super::skel::{Shared, event_flag, probe_event, probe_kind, probe_order};
 use super::tables::{Tables, unmapped};
 use crate::misses::{Missed, Misses};
-use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role};
+use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Time between two looks for packets that nobody came for.
 const SWEEP_NS: u64 = 1_000_000_000;
@@ -259,5 +259,6 @@ fn read_event(event: &probe_event) -> ProbeEvent {
         remote: SocketAddr::new(unmapped(event.remote), u16::from_be(event.remote_port)),
         kernel_stamp: true,
         sent_at: None,
+        uncertainty: STAMP_TO_WIRE,
     }
 }

@@ -5,22 +5,26 @@ use segue_keepalive::{Counted, Estimates, Reading};
 use segue_wire::Mode;
 
 use super::skel::{host_state, known, loss, path_state};
+use crate::STAMP_TO_WIRE;
 
 /// Fields of the word `newest`, as in segue.bpf.h.
 const T_KA_SHIFT: u32 = 32;
 const K_SHIFT: u32 = 48;
 const RUN_SHIFT: u32 = 56;
 const RUN_MAX: u64 = 127;
+/// Of the word `guard`: how many responses rode.
+const RODE_SHIFT: u32 = 16;
 
 /// Units in which the programs keep averages.
 const UNITS: f64 = (1u64 << 32) as f64;
 
 /// A path's counters of packets in 64 bits; the programs keep 32. Right as long as fewer than 2³²
-/// packets go between two looks.
+/// packets go between two looks. And of the responses that rode, in 32 bits in place of 16.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     seen: [u32; 4],
     wraps: [u32; 4],
+    rode: u32,
 }
 
 impl Totals {
@@ -30,6 +34,12 @@ impl Totals {
             *seen = now;
         }
         std::array::from_fn(|i| u64::from(self.wraps[i]) << 32 | u64::from(self.seen[i]))
+    }
+
+    fn extend_rode(&mut self, now: u16) -> u32 {
+        let new = now.wrapping_sub(self.rode as u16);
+        self.rode = self.rode.wrapping_add(new.into());
+        self.rode
     }
 }
 
@@ -48,7 +58,10 @@ pub(super) fn read(
         at,
         // An anchor answers each request that counts.
         sent: host.map_or(state.received, |host| host.sent),
-        rode: host.map_or(0, |host| host.rode),
+        rode: match host {
+            Some(host) => host.rode,
+            None => totals.extend_rode((state.guard >> RODE_SHIFT) as u16),
+        },
         last_sent: host.map_or(last_received, |host| instant(host.sent_ns)),
         received: state.received,
         last_received,
@@ -76,37 +89,51 @@ fn estimates(
         reordered: host.map_or(0, |host| host.reordered.into()),
         ..Estimates::default()
     };
-    if has(state, known::KNOWN_RTT) {
+    if has(state.known, known::KNOWN_RTT) {
         let us = |us: u32| Some(Span::from_micros(us.into()));
         estimates.rtt_last = us(state.rtt_last_us);
+        estimates.uncertainty = STAMP_TO_WIRE;
         estimates.rtt_min = us(state.rtt_min_us);
         estimates.rtt_max = us(state.rtt_max_us);
         estimates.rtt_ewma = state.rtt.map(|us| us as f64 / UNITS / 1e6).to_vec();
         estimates.rtt_jitter = f64::from(state.jitter) / 16.0 / 1e6;
     }
-    let up = averages(state, known::KNOWN_UP_AVERAGE, &state.up);
-    match mode {
-        Mode::Both | Mode::Client => {
-            estimates.owl_up = up;
-            estimates.owl_down = averages(state, known::KNOWN_DOWN_AVERAGE, &state.down);
-            (estimates.up, estimates.down) = counted(state, totals);
+    let up = averages(state.known, known::KNOWN_UP_AVERAGE, &state.up);
+    let rtl = host.map(|host| averages(host.known, known::KNOWN_UP_AVERAGE, &host.round_trip));
+    match (mode, rtl) {
+        // An anchor has what the host reports: one average each, and no sample.
+        (Mode::Reports, None) => {
+            let one = |averages: Vec<f64>| averages.into_iter().take(1).collect();
+            let (rtt_ewma, rtl) = (one(estimates.rtt_ewma), one(up));
+            Estimates { rtt_ewma, rtl, ..Estimates::default() }
         }
-        Mode::Reports | Mode::RoundTripLoss => estimates.rtl = up,
+        (Mode::RoundTripLoss, rtl) => Estimates { rtl: rtl.unwrap_or(up), ..estimates },
+        (Mode::Both | Mode::Client | Mode::Reports, rtl) => {
+            let owl_down = averages(state.known, known::KNOWN_DOWN_AVERAGE, &state.down);
+            let (sent_up, sent_down) = counted(state, totals);
+            Estimates {
+                owl_up: up,
+                owl_down,
+                up: sent_up,
+                down: sent_down,
+                rtl: rtl.unwrap_or_default(),
+                ..estimates
+            }
+        }
     }
-    estimates
 }
 
-fn has(state: &path_state, what: known) -> bool {
-    u32::from(state.known) & what.0 != 0
+fn has(bits: u8, what: known) -> bool {
+    u32::from(bits) & what.0 != 0
 }
 
-fn averages(state: &path_state, what: known, loss: &loss) -> Vec<f64> {
-    if has(state, what) { loss.average.map(|x| f64::from(x) / UNITS).to_vec() } else { Vec::new() }
+fn averages(bits: u8, what: known, loss: &loss) -> Vec<f64> {
+    if has(bits, what) { loss.average.map(|x| f64::from(x) / UNITS).to_vec() } else { Vec::new() }
 }
 
 fn counted(state: &path_state, totals: &mut Totals) -> (Counted, Counted) {
     let since = |what, loss: &loss| {
-        if !has(state, what) {
+        if !has(state.known, what) {
             return [0; 2];
         }
         let sent = loss.sent.wrapping_sub(loss.base_sent.into());
@@ -128,5 +155,12 @@ mod tests {
         let mut totals = Totals::default();
         assert_eq!(totals.extend([5, 0, 0, u32::MAX]), [5, 0, 0, u64::from(u32::MAX)]);
         assert_eq!(totals.extend([4, 1, 0, 0]), [(1 << 32) + 4, 1, 0, 1 << 32]);
+    }
+
+    #[test]
+    fn the_count_of_rides_goes_on_where_the_programs_count_wraps() {
+        let mut totals = Totals::default();
+        let counts = [3, 65_535, 2, 2].map(|now| totals.extend_rode(now));
+        assert_eq!(counts, [3, 65_535, 65_538, 65_538]);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 
+use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Header, PacketType, Probe};
 
 use super::packets::{
@@ -22,7 +23,7 @@ fn sealed(probe: &Probe) -> Vec<u8> {
 }
 
 /// The one's-complement sum of the UDP datagram with its pseudo-header; 0xffff if it is right.
-fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
+pub(super) fn udp_sum(outer: Outer, frame: &[u8]) -> u32 {
     let udp = outer.headers() - 8;
     let addresses = if outer == Outer::V4 { udp - 8..udp } else { udp - 32..udp };
     let words = |bytes: &[u8]| -> u32 {
@@ -39,6 +40,8 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
         let (Some(xdp), Some(tc)) = (Lab::new(Role::Anchor), Lab::new(Role::Anchor)) else {
             return;
         };
+        xdp.know(outer);
+        tc.know(outer);
         for seq in 1..=20 {
             xdp.tables.set_alive(monotonic()).unwrap();
             tc.tables.set_alive(monotonic()).unwrap();
@@ -76,6 +79,62 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
         assert_eq!((a.up.received, a.down.sent), (b.up.received, b.down.sent));
         assert!(a.rtt_last_us.abs_diff(b.rtt_last_us) < 5_000_000, "{a:?} {b:?}");
         assert!(xdp.tables.drops().is_empty() && a.endpoint.ifindex == ARRIVED_ON);
+    }
+}
+
+/// The answer of a program to a request of the path that comes from some port of the host.
+fn ask(lab: &Lab, by_xdp: bool, outer: Outer, port: u16, probe: &Probe) -> Probe {
+    let program = if by_xdp { &lab.programs.xdp } else { &lab.programs.ingress };
+    let mut packet = to_us(outer, &sealed(probe));
+    let at = outer.headers();
+    packet[at - 8..at - 6].copy_from_slice(&port.to_be_bytes());
+    lab.tables.set_alive(monotonic()).unwrap();
+    let (verdict, out) = run(program.as_fd(), &packet, None);
+    assert_eq!(verdict, if by_xdp { XDP_TX } else { REDIRECT });
+    assert_eq!(out[at - 6..at - 4], port.to_be_bytes(), "the answer goes back where it came from");
+    Probe::open(&out[at..], &KEY).unwrap()
+}
+
+#[test]
+fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
+    const OLD: u16 = 6000;
+    const NEW: u16 = 6001;
+    for (outer, by_xdp) in Outer::BOTH.into_iter().flat_map(|outer| [(outer, true), (outer, false)])
+    {
+        let Some(lab) = Lab::new(Role::Anchor) else { return };
+        lab.know(outer);
+        let port = || u16::from_be(lab.state().endpoint.remote_port);
+        let mut seq = 0;
+        let mut from = |source, t_ss| {
+            seq += 1;
+            let probe = Probe { t_ss, ..request(seq) };
+            (ask(&lab, by_xdp, outer, source, &probe).t_ss, monotonic().micros32())
+        };
+        let (own, now) = from(OLD, 0);
+        assert!(now.wrapping_sub(own) < 1 << 30, "a stamp: {own} at {now}");
+        let (challenge, now) = from(NEW, own);
+        // No stamp: it lies ahead of the clock, where a round-trip time would be negative.
+        assert!(challenge.wrapping_sub(now) < 1 << 31, "{challenge} at {now}");
+        let (other, _) = from(NEW + 1, challenge);
+        // What was true for another source, the clock, and nothing at all.
+        for guess in [other, own, now, challenge.wrapping_add(1), 0] {
+            assert_eq!(from(NEW, guess).0, challenge, "{guess}");
+            assert_eq!(port(), OLD);
+        }
+        // The right one, but too soon after the request before.
+        let state = lab.state();
+        let later = path_state { received_ns: monotonic().0 + 1_000_000_000, ..state };
+        lab.tables.set_state(SLOT, &later).unwrap();
+        assert_eq!((from(NEW, challenge).0, port()), (challenge, OLD));
+        let earlier = path_state { received_ns: monotonic().0 - 1_000_000_000, ..lab.state() };
+        lab.tables.set_state(SLOT, &earlier).unwrap();
+        let (stamp, now) = from(NEW, challenge);
+        assert_eq!(port(), NEW, "{outer:?} XDP {by_xdp}");
+        assert!(now.wrapping_sub(stamp) < 1 << 30, "a stamp: {stamp} at {now}");
+        // Challenges never became round-trip times.
+        let state = lab.state();
+        assert!(state.rtt_max_us < 1 << 28, "{state:?}");
+        assert_eq!(unmapped(state.endpoint.remote), outer.address(1));
     }
 }
 
@@ -118,10 +177,45 @@ fn xdp_writes_whole_checksums_and_leaves_absent_ones_absent() {
 }
 
 #[test]
+fn a_report_is_answered_by_a_response_that_was_asked_for() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let head = Header { flags: REQUEST_REPORT, ..header(PacketType::Request) };
+    let at = Outer::V4.headers();
+    let packet = |seq| to_us(Outer::V4, &request(seq).seal(&head, &KEY));
+    for (verdict, out) in [run(lab.programs.xdp.as_fd(), &packet(1), None), lab.ingress(&packet(2))]
+    {
+        assert!([XDP_TX, REDIRECT].contains(&verdict), "{verdict}");
+        let answered = Header::parse(&out[at..]).unwrap();
+        assert_eq!((answered.packet_type, answered.flags), (PacketType::Response, 0));
+        assert!(Probe::open(&out[at..], &KEY).is_ok());
+    }
+}
+
+#[test]
+fn xdp_answers_at_an_address_as_long_as_the_machine_has_it() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let verdict = |seq, to: IpAddr| {
+        let packet = frame(Outer::V4, Outer::V4.address(1), to, PORT, &sealed(&request(seq)));
+        run(lab.programs.xdp.as_fd(), &packet, None).0
+    };
+    let (first, second) = (Outer::V4.address(2), Outer::V4.address(9));
+    assert_eq!((verdict(1, first), verdict(2, first)), (XDP_TX, XDP_TX));
+    let number = lab.state().endpoint.local;
+    lab.tables.set_locals(&[second].into()).unwrap();
+    // The path has the first one's number still.
+    assert_eq!((verdict(3, first), verdict(3, second)), (XDP_PASS, XDP_TX));
+    assert_ne!(lab.state().endpoint.local, number);
+    lab.tables.set_locals(&[first, second].into()).unwrap();
+    assert_eq!((verdict(4, second), verdict(5, first)), (XDP_TX, XDP_TX));
+    assert_eq!(unmapped(lab.state().endpoint.remote), Outer::V4.address(1));
+}
+
+#[test]
 fn xdp_turns_the_frame_addresses_round() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
     let mut packet = to_us(Outer::V4, &sealed(&request(1)));
     packet[..12].copy_from_slice(&[2, 3, 4, 5, 6, 7, 18, 19, 20, 21, 22, 23]);
+    lab.tables.set_device(ARRIVED_ON, [2, 3, 4, 5, 6, 7]).unwrap();
     let (verdict, out) = run(lab.programs.xdp.as_fd(), &packet, None);
     assert_eq!(verdict, XDP_TX);
     assert_eq!(out[..12], [18, 19, 20, 21, 22, 23, 2, 3, 4, 5, 6, 7]);
@@ -150,6 +244,7 @@ fn xdp_leaves_all_but_valid_requests_to_tc() {
             changed(at + 1, 2),  // an unknown flag
             changed(at + 3, 1),  // the reserved byte
             changed(0, 1),       // a frame for a group
+            changed(5, 2),       // one for another device
             of(Header { cookie: 1, ..head }),
             of(Header { index: SLOT + 1, ..head }),
             of(Header { index: 1 << 20, ..head }),

@@ -9,8 +9,9 @@ mod generated {
 
 pub(super) use generated::types::{
     batch, batch_order, endpoint, event_flag, flow_key, flow_value, heartbeat, held, host_route,
-    host_state, inner_key, inner_owner, known, loss, order_mark, path_config, path_flag, path_mode,
-    path_state, probe_data, probe_event, probe_kind, probe_order, scale, sign_of_life,
+    host_state, inner_key, inner_owner, known, local_address, loss, order_mark, own_device,
+    path_config, path_flag, path_mode, path_state, probe_data, probe_event, probe_kind,
+    probe_order, scale, sign_of_life,
 };
 pub(super) use generated::{OpenSegueSkel, SegueSkelBuilder};
 
@@ -52,10 +53,12 @@ shared!(
     flow_value,
     inner_key,
     inner_owner,
+    local_address,
     host_route,
     host_state,
     scale,
     held,
+    own_device,
     path_config,
     path_state,
     probe_event,
@@ -77,6 +80,7 @@ mod tests {
         assert_eq!(offset_of!(flow_value, packets), 8);
         assert_eq!(size_of::<endpoint>(), 24);
         assert_eq!(offset_of!(endpoint, local), 22);
+        assert_eq!(size_of::<local_address>(), 20);
         assert_eq!(size_of::<path_config>(), 56);
         assert_eq!(offset_of!(path_config, via_slot), 40);
         assert_eq!(offset_of!(path_config, heard), 52);
@@ -86,10 +90,12 @@ mod tests {
         assert_eq!(offset_of!(path_state, up), 120);
         assert_eq!(offset_of!(path_state, down), 156);
         assert_eq!(size_of::<loss>(), 36);
-        assert_eq!(size_of::<host_state>(), 96);
+        assert_eq!(size_of::<host_state>(), 136);
+        assert_eq!(offset_of!(host_state, round_trip), 96);
         assert_eq!(size_of::<held>(), 8);
         assert_eq!(size_of::<host_route>(), 48);
         assert_eq!(size_of::<scale>(), 32);
+        assert_eq!(size_of::<own_device>(), 12);
         assert_eq!(offset_of!(sign_of_life, tai_offset_ns), 8);
         assert_eq!(size_of::<probe_data>(), segue_wire::Probe::LEN);
         assert_eq!(size_of::<probe_order>(), segue_wire::Probe::PACKET_LEN);

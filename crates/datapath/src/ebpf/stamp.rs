@@ -1,5 +1,6 @@
-//! The STAMP reflector's half in the kernel (`stamp.bpf.c`): behind the tunnel's ingress programs, or, on a
-//! machine without a tunnel, alone on one interface.
+//! The STAMP reflector's half in the kernel (`stamp.bpf.h`): behind the tunnel's ingress programs, or, on a
+//! machine without a tunnel, alone on one interface (`reflector.bpf.c`), where it may answer compact probes
+//! too.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -31,12 +32,14 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/reflector.skel.rs"));
 }
 
-// SAFETY: stamp.bpf.c gives both types fixed-width integers with explicit padding, and asserts their
+// SAFETY: stamp.bpf.h gives both types fixed-width integers with explicit padding, and asserts their
 // sizes.
 unsafe impl Shared for stamp_clock {}
 // SAFETY: as above.
 unsafe impl Shared for stamp_count {}
 
+/// What an answer keeps of its request's traffic class: the DSCP; congestion marks are the network's.
+const DSCP: u8 = 0xfc;
 /// The least that a ring buffer can have: a page.
 const EVENTS_BYTES: u32 = 4096;
 
@@ -50,6 +53,30 @@ pub struct StampOptions {
     pub stateful: bool,
     /// Most answers in a second.
     pub rate: u32,
+    /// Most of them to one source: an IPv4 address, or an IPv6 network of 64 bits.
+    pub source_rate: u32,
+    /// Answers have the DSCP of their requests.
+    pub echo_dscp: bool,
+}
+
+impl StampOptions {
+    /// Bits of a request's traffic class that its answer keeps.
+    pub(super) fn class(&self) -> u8 {
+        if self.echo_dscp { DSCP } else { 0 }
+    }
+}
+
+/// What the program has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampCounts {
+    /// STAMP requests answered.
+    pub answered: u64,
+    /// Compact probes answered.
+    pub probes: u64,
+    /// Requests of either kind that got no answer because of a rate.
+    pub limited: u64,
+    /// Compact probes that came again, or too late to tell.
+    pub replayed: u64,
 }
 
 /// The maps that the program and its owner share.
@@ -77,7 +104,7 @@ impl StampMaps {
             .map_err(|e| kernel("set the clock of the STAMP reflector", &e))
     }
 
-    fn count(&self) -> stamp_count {
+    pub(super) fn count(&self) -> stamp_count {
         let key = 0u32;
         let bytes = self.counts.lookup(key.bytes(), MapFlags::ANY).ok().flatten();
         bytes.and_then(|bytes| stamp_count::from_bytes(&bytes)).unwrap_or_default()
@@ -93,41 +120,22 @@ pub struct StampAnswers {
 }
 
 impl StampAnswers {
-    /// Answers requests that arrive on an interface. Answers nothing before the first
-    /// [`StampAnswers::refresh`].
+    /// Answers requests that arrive on an interface; on the UDP port `probes`, if given, compact probes
+    /// without a key, within the same rates. Answers nothing before the first [`StampAnswers::refresh`].
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn attach(ifindex: u32, options: StampOptions) -> Result<StampAnswers, DatapathError> {
+    pub fn attach(
+        ifindex: u32,
+        options: StampOptions,
+        probes: Option<u16>,
+    ) -> Result<StampAnswers, DatapathError> {
         messages_to_log();
         let device = DeviceKind::of(ifindex)
             .map_err(|source| DatapathError::Kernel { what: "look at the interface", source })?;
-        let mut storage = MaybeUninit::uninit();
-        let mut open = ReflectorSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(|e| kernel("open the eBPF program", &e))?;
-        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            rodata.stamp_port = options.port.to_be();
-            rodata.stamp_stateful = u8::from(options.stateful);
-            rodata.stamp_rate = options.rate;
-        }
-        // The common header's other tables come with the object, as small as they can be.
-        open.maps
-            .segue_events
-            .set_max_entries(EVENTS_BYTES)
-            .map_err(|e| kernel("size the eBPF tables", &e))?;
-        let skel = open.load().map_err(|e| kernel("load the eBPF program", &e))?;
-        let keep = |e: libbpf_rs::Error| kernel("keep an eBPF table", &e);
-        let maps = StampMaps {
-            clocks: MapHandle::try_from(&skel.maps.stamp_clocks).map_err(keep)?,
-            counts: MapHandle::try_from(&skel.maps.stamp_counts).map_err(keep)?,
-        };
-        let locals = MapHandle::try_from(&skel.maps.segue_locals).map_err(keep)?;
-        let program = match device.ethernet {
-            true => skel.progs.segue_stamp.as_fd(),
-            false => skel.progs.segue_stamp_bare.as_fd(),
-        };
-        let attached = Attached::tc(program, ifindex, Side::Ingress, true)?;
+        let Loaded { maps, locals, framed, bare } = load(options, probes)?;
+        let program = if device.ethernet { framed } else { bare };
+        let attached = Attached::tc(program.as_fd(), ifindex, Side::Ingress, true)?;
         Ok(StampAnswers { maps, locals, known: BTreeSet::new(), _attached: attached })
     }
 
@@ -157,17 +165,62 @@ impl StampAnswers {
         self.maps.set_clock()
     }
 
-    /// Requests answered so far.
+    /// What it has done so far.
     #[must_use]
-    pub fn answered(&self) -> u64 {
-        self.maps.count().answered
+    pub fn counts(&self) -> StampCounts {
+        let count = self.maps.count();
+        StampCounts {
+            answered: count.answered,
+            probes: count.probes,
+            limited: count.limited,
+            replayed: count.replayed,
+        }
     }
+}
 
-    /// Requests that got no answer because of the rate.
-    #[must_use]
-    pub fn limited(&self) -> u64 {
-        self.maps.count().limited
+/// The reflector alone: its tables, and its programs for interfaces with frame header and without.
+struct Loaded {
+    maps: StampMaps,
+    locals: MapHandle,
+    framed: OwnedFd,
+    bare: OwnedFd,
+}
+
+fn load(options: StampOptions, probes: Option<u16>) -> Result<Loaded, DatapathError> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = ReflectorSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(|e| kernel("open the eBPF program", &e))?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.stamp_port = options.port.to_be();
+        rodata.stamp_stateful = u8::from(options.stateful);
+        rodata.stamp_rate = options.rate;
+        rodata.stamp_source_rate = options.source_rate;
+        rodata.stamp_class = options.class();
+        rodata.port = probes.unwrap_or(0).to_be();
     }
+    // The common header's other tables come with the object, as small as they can be.
+    open.maps
+        .segue_events
+        .set_max_entries(EVENTS_BYTES)
+        .map_err(|e| kernel("size the eBPF tables", &e))?;
+    let skel = open.load().map_err(|e| kernel("load the eBPF program", &e))?;
+    let kept = |map| MapHandle::try_from(map).map_err(|e| kernel("keep an eBPF table", &e));
+    let fd = |program: &dyn AsFd| {
+        program
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| DatapathError::Kernel { what: "keep an eBPF program", source })
+    };
+    Ok(Loaded {
+        maps: StampMaps {
+            clocks: kept(&skel.maps.stamp_clocks)?,
+            counts: kept(&skel.maps.stamp_counts)?,
+        },
+        locals: kept(&skel.maps.segue_locals)?,
+        framed: fd(&skel.progs.segue_reflect)?,
+        bare: fd(&skel.progs.segue_reflect_bare)?,
+    })
 }
 
 fn key(address: IpAddr) -> Vec<u8> {

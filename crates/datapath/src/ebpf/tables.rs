@@ -13,13 +13,15 @@ use segue_wire::{DropReason, FlowKey};
 use super::convert::PATH_USED;
 use super::skel::{
     Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
-    path_config, path_state, scale, sign_of_life,
+    local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
 use crate::{DatapathError, FlowEntry};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
 const LOCALS_MAX: u16 = 4096;
+/// `DEVICES_MAX` of segue.bpf.h.
+const DEVICES_MAX: u32 = 64;
 
 /// Handles on the maps; usable from any thread.
 #[derive(Debug)]
@@ -36,6 +38,9 @@ pub(super) struct Tables {
     pub(super) locals: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) numbers: Mutex<Numbers>,
+    /// Held while the addresses are read and written, so that what was read earlier is not written later.
+    pub(super) refreshing: Mutex<()>,
+    pub(super) devices: MapHandle,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
     pub(super) events: MapHandle,
@@ -62,6 +67,28 @@ impl Numbers {
 }
 
 impl Tables {
+    /// Has the XDP program take what is to this hardware address of a device; false where the entry is
+    /// another device's.
+    pub(super) fn set_device(&self, ifindex: u32, address: [u8; 6]) -> Result<bool, DatapathError> {
+        const WHAT: &str = "write a device's hardware address";
+        let key = ifindex % DEVICES_MAX;
+        let entry = get::<_, own_device>(&self.devices, &key).unwrap_or_default();
+        if entry.ifindex != 0 && entry.ifindex != ifindex {
+            return Ok(false);
+        }
+        put(&self.devices, WHAT, &key, &own_device { ifindex, address, reserved: [0; 2] })?;
+        Ok(true)
+    }
+
+    /// Has the XDP program pass all that comes by a device.
+    pub(super) fn remove_device(&self, ifindex: u32) {
+        let key = ifindex % DEVICES_MAX;
+        let own = get::<_, own_device>(&self.devices, &key).is_some_and(|d| d.ifindex == ifindex);
+        if own {
+            let _ = put(&self.devices, "forget a device", &key, &own_device::default());
+        }
+    }
+
     pub(super) fn set_path(&self, slot: u32, path: &path_config) -> Result<(), DatapathError> {
         put(&self.paths, "write a path", &slot, path)
     }
@@ -109,11 +136,14 @@ impl Tables {
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
         present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.of.retain(|address, _| {
+        numbers.of.retain(|address, number| {
             let stays = present.contains(address);
             if !stays {
-                // Gone already is as good.
-                let _ = self.locals.delete(inner_key { address: mapped(*address) }.bytes());
+                // Gone already is as good, and a write over what is there is not refused.
+                let address = mapped(*address);
+                let _ = self.locals.delete(inner_key { address }.bytes());
+                let gone = local_address { address, present: 0 };
+                let _ = put(&self.addresses, "", &u32::from(*number), &gone);
             }
             stays
         });
@@ -131,8 +161,10 @@ impl Tables {
         let full =
             || DatapathError::Kernel { what: WHAT, source: io::ErrorKind::OutOfMemory.into() };
         let number = numbers.free().ok_or_else(full)?;
-        let key = inner_key { address: mapped(address) };
-        put(&self.addresses, WHAT, &u32::from(number), &key)?;
+        let words = mapped(address);
+        let entry = local_address { address: words, present: 1 };
+        put(&self.addresses, WHAT, &u32::from(number), &entry)?;
+        let key = inner_key { address: words };
         put(&self.locals, WHAT, &key, &u32::from(number))?;
         numbers.of.insert(address, number);
         Ok(number)
@@ -142,7 +174,9 @@ impl Tables {
     #[cfg(test)]
     pub(super) fn local(&self, number: u16) -> IpAddr {
         unmapped(
-            get::<_, inner_key>(&self.addresses, &u32::from(number)).unwrap_or_default().address,
+            get::<_, local_address>(&self.addresses, &u32::from(number))
+                .unwrap_or_default()
+                .address,
         )
     }
 

@@ -14,7 +14,8 @@ use segue_keepalive::ewma::Ewma;
 use segue_keepalive::loss::{OneWayLoss, RoundTripLoss};
 use segue_keepalive::rtt::{client_rtt, server_rtt};
 use segue_keepalive::{Arrival, Config, Counted, Estimates, Probing, Tau};
-use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey};
+use segue_wire::header::flags::REQUEST_REPORT;
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
 
 use super::convert::{kernel_path, kernel_scale};
 use super::reading::{Totals, read};
@@ -84,10 +85,12 @@ impl Kernel {
         }
     }
 
-    /// Takes a probe: `None` if it is refused, else whether it was late, and the estimates after it.
-    fn take(&mut self, arrival: &Arrival, sent: u32) -> Option<(bool, Estimates)> {
+    /// Takes a probe, which may `report`: `None` if it is refused, else whether it was late, and the
+    /// estimates after it.
+    fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
         let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
-        let header = Header { packet_type, flags: 0, k: 3, index: 0, cookie: 0 };
+        let flags = if report { REQUEST_REPORT } else { 0 };
+        let header = Header { packet_type, flags, k: 3, index: 0, cookie: 0 };
         let packet = arrival.probe.seal(&header, &ProbeKey::default());
         let mut step = Step { at_ns: arrival.at.0, received: arrival.received, sent, packet };
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -127,6 +130,8 @@ struct Reference {
     last: Option<Time>,
     received: u64,
     echoed: bool,
+    /// The round-trip loss that the next request reports.
+    unreported: Option<f64>,
 }
 
 impl Reference {
@@ -135,6 +140,7 @@ impl Reference {
         kernel: &Kernel,
         probing: &Probing,
         arrival: &Arrival,
+        report: bool,
         late: bool,
         sent: u32,
     ) {
@@ -148,21 +154,27 @@ impl Reference {
             self.down.outage();
         }
         self.last = Some(at);
+        if kernel.mode == Mode::Reports && !kernel.client {
+            if report {
+                self.adopt(taus, at, Report::unpack(probe));
+            }
+            return;
+        }
         let epoch = Time::ZERO;
         let rtt =
             if kernel.client { client_rtt(arrival, epoch) } else { server_rtt(arrival, epoch) };
         if let Some(rtt) = rtt {
             self.rtt.push(taus, at, rtt.as_secs_f64());
         }
-        if kernel.mode == Mode::RoundTripLoss {
-            if !kernel.client {
-                return;
-            }
-            let rtl = self.round_trip.observe(at, sent.into(), self.received, t_l);
+        if kernel.mode != Mode::Both {
+            let rtl = match kernel.client {
+                true => self.round_trip.observe(at, sent.into(), self.received, t_l),
+                false => report.then(|| Report::unpack(probe).rtl()),
+            };
             rtl.into_iter().for_each(|rtl| self.rtl.push(taus, at, rtl));
-            return;
+            self.unreported = rtl.or(self.unreported);
         }
-        if late {
+        if late || kernel.mode == Mode::RoundTripLoss {
             return;
         }
         let (rs, rc) = match kernel.client {
@@ -177,6 +189,28 @@ impl Reference {
             && let Some(x) = self.down.observe(at, probe.ss, rc, t_l, &mut self.total_down)
         {
             self.owl_down.push(taus, at, x);
+        }
+    }
+
+    /// A report in place of own averages, one for each quantity.
+    fn adopt(&mut self, taus: &[Tau], at: Time, report: Report) {
+        self.rtl = Ewma::default();
+        self.rtl.push(&taus[..1], at, report.rtl());
+        if let Some(rtt) = report.rtt() {
+            self.rtt = Ewma::default();
+            self.rtt.push(&taus[..1], at, rtt);
+        }
+    }
+
+    /// What the client's next request reports.
+    fn report(&mut self, mode: Mode) -> Option<Report> {
+        match mode {
+            Mode::Both | Mode::Client => None,
+            Mode::Reports => {
+                let rtl = *self.rtl.values().first()?;
+                Some(Report::new(rtl, self.rtt.values().first().copied()))
+            }
+            Mode::RoundTripLoss => self.unreported.take().map(|rtl| Report::new(rtl, None)),
         }
     }
 }
@@ -235,8 +269,9 @@ impl Walk {
     }
 }
 
-/// A probe under way: when it arrives, in which order it left, whether it is a response, its bytes.
-type Flying = (u64, u64, bool, [u8; Probe::LEN]);
+/// A probe under way: when it arrives, in which order it left, whether it is a response, whether it
+/// reports, its bytes.
+type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
 
 /// Who receives, and what: times are the true ones, in microseconds.
 struct World {
@@ -284,7 +319,13 @@ impl World {
         self.received[way] = self.received[way].wrapping_add(packets - (lost as u32).min(packets));
     }
 
-    fn launch(&mut self, now_us: u64, to_client: bool, probe: &Probe, dead: bool) {
+    fn launch(
+        &mut self,
+        now_us: u64,
+        to_client: bool,
+        (probe, report): (&Probe, bool),
+        dead: bool,
+    ) {
         let lost = self.rng.below(1_000_000) as f64 / 1e6 < self.loss[usize::from(to_client)].at;
         if lost || dead {
             return;
@@ -292,10 +333,10 @@ impl World {
         let jitter = 0.8 + self.rng.below(400) as f64 / 1000.0;
         let arrives = now_us + (self.half_rtt_us.at * jitter) as u64;
         self.order += 1;
-        self.flying.push(Reverse((arrives, self.order, to_client, probe.emit())));
+        self.flying.push(Reverse((arrives, self.order, to_client, report, probe.emit())));
     }
 
-    fn request(&mut self, now_us: u64, dead: bool) {
+    fn request(&mut self, now_us: u64, report: Option<Report>, dead: bool) {
         if !dead {
             self.data(0);
             self.data(1);
@@ -320,7 +361,8 @@ impl World {
             heard: 0,
             t_ka_ms: T_KA_MS as u16,
         };
-        self.launch(now_us, false, &probe, dead);
+        let probe = report.map_or(probe, |report| report.pack(probe));
+        self.launch(now_us, false, (&probe, report.is_some()), dead);
     }
 }
 
@@ -347,23 +389,26 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
             if world.rng.below(20_000) == 0 {
                 dead_until_us = next_us + world.rng.below(600_000_000);
             }
-            world.request(next_us, next_us < dead_until_us);
+            let report = references[1].report(mode);
+            world.request(next_us, report, next_us < dead_until_us);
             // Now and then the client itself says nothing, for seconds or minutes.
             let pause = if world.rng.below(20_000) == 0 { world.rng.below(300_000_000) } else { 0 };
             next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);
             continue;
         }
-        let Some(Reverse((now_us, _, to_client, bytes))) = world.flying.pop() else { break };
+        let Some(Reverse((now_us, _, to_client, report, bytes))) = world.flying.pop() else {
+            break;
+        };
         let (way, probe) = (usize::from(to_client), Probe::parse(&bytes));
         world.received[way] = world.received[way].wrapping_add(1);
         let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
         let arrival = arrival(probe, local_us, world.received[way]);
         let (kernel, reference) = (&mut kernels[way], &mut references[way]);
-        let Some((late, estimates)) = kernel.take(&arrival, world.requests) else {
+        let Some((late, estimates)) = kernel.take(&arrival, report, world.requests) else {
             world.received[way] = world.received[way].wrapping_sub(1);
             continue;
         };
-        reference.take(kernel, &probing, &arrival, late, world.requests);
+        reference.take(kernel, &probing, &arrival, report, late, world.requests);
         worst.compare(&estimates, reference, &format!("seed {seed}, at {now_us} us, {arrival:?}"));
         if !to_client {
             let held = world.rng.below(2000);
@@ -375,7 +420,7 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
                 r: arrival.received,
                 ..probe
             };
-            world.launch(now_us + held, true, &response, now_us < dead_until_us);
+            world.launch(now_us + held, true, (&response, false), now_us < dead_until_us);
         } else if !late {
             world.echo = (probe.t_ss, probe.ss, arrival.received, local_us as u32);
         }
@@ -409,6 +454,11 @@ fn averages_in_fixed_point_follow_those_in_floating_point() {
 #[test]
 fn round_trip_loss_in_fixed_point_follows_that_in_floating_point() {
     compare(50_000, 3, Mode::RoundTripLoss, plain());
+}
+
+#[test]
+fn averages_that_a_client_reports_become_those_of_the_server() {
+    compare(50_000, 7, Mode::Reports, plain());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_wire::DropReason;
 
 use super::flows::FlowTable;
@@ -92,6 +92,7 @@ impl DryRun {
             endpoint,
             at: Time(1),
             kernel_stamp: false,
+            error: Span::ZERO,
             congested: false,
             ifindex: 0,
         };

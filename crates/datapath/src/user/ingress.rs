@@ -21,7 +21,7 @@ use super::probes::{self, Answer, Pending};
 use super::segment::VnetHeader;
 use super::socket::{Batch, Endpoint, Socket};
 use super::{Core, Shared, tun, upmt};
-use crate::{Event, ProbeEvent, ProbeKind, Role};
+use crate::{Event, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Error of the conversion between clocks, generously.
 const SKEW: Span = Span::from_millis(1);
@@ -49,6 +49,9 @@ pub struct Arrival {
     pub endpoint: Endpoint,
     pub at: Time,
     pub kernel_stamp: bool,
+    /// How far `at` may be off: by the conversion between clocks of a kernel stamp, or by all the time since
+    /// this thread last had nothing to do.
+    pub error: Span,
     /// The outer header says that there was congestion.
     pub congested: bool,
     /// Interface that it came by, 0 if not known.
@@ -69,6 +72,7 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
     let mut batch = Batch::new();
     let mut sockets = shared.sockets();
     while !shared.stopped() {
+        let looked = monotonic();
         let mut fds: Vec<libc::pollfd> = sockets.iter().map(|s| poll_in(s.fd())).collect();
         fds.push(poll_in(shared.wake_ingress.fd()));
         // SAFETY: a valid array of pollfds with its length.
@@ -89,15 +93,15 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
                     take_stamps(shared, socket);
                 }
                 batch.carry_congestion();
-                handle(shared, tun_fd, &batch);
+                handle(shared, tun_fd, &batch, looked);
             }
         }
     }
 }
 
-/// Real-time minus monotonic clock, by which kernel stamps are converted. A thread that loses its
+/// Real-time minus monotonic clock and how far that may be off, by which kernel stamps are converted. A thread that loses its
 /// processor between the readings would be wrong by half of the pause, so that they are taken again.
-fn clock_offset_ns() -> u64 {
+fn clock_offset_ns() -> (u64, Span) {
     let mut best = (Span(u64::MAX), 0);
     for _ in 0..READINGS {
         let (before, real, after) = (monotonic(), realtime_ns(), monotonic());
@@ -109,12 +113,12 @@ fn clock_offset_ns() -> u64 {
             break;
         }
     }
-    best.1
+    (best.1, best.0.half())
 }
 
 /// Notes when requests left.
 fn take_stamps(shared: &Shared, socket: &Socket) {
-    let offset = clock_offset_ns();
+    let (offset, _) = clock_offset_ns();
     socket.drain_errors(|looped, stamp_ns| {
         // The datagram comes back with the headers of the lower layers in front.
         let most = looped.len().saturating_sub(upmt::SHORTEST).min(LOWER_LAYERS);
@@ -140,8 +144,9 @@ fn take_stamps(shared: &Shared, socket: &Socket) {
     });
 }
 
-fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
-    let (now, offset) = (monotonic(), clock_offset_ns());
+/// `looked`: when this thread began to wait for packets.
+fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
+    let (now, (offset, converted)) = (monotonic(), clock_offset_ns());
     let mut work = Work::default();
     let mut last = Last::default();
     let mut core = lock(&shared.core);
@@ -157,7 +162,8 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch) {
         let at = stamp.unwrap_or(now);
         let congested = congested(datagram.received.class);
         let (kernel_stamp, ifindex) = (stamp.is_some(), datagram.received.ifindex);
-        let arrival = Arrival { from, endpoint, at, kernel_stamp, congested, ifindex };
+        let error = if kernel_stamp { converted } else { now.since(looked) };
+        let arrival = Arrival { from, endpoint, at, kernel_stamp, error, congested, ifindex };
         let bytes = batch.bytes(datagram);
         let size = datagram.received.gro_size;
         take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
@@ -323,11 +329,15 @@ impl Take<'_> {
         let mut rx = lock(&path.state.rx);
         rx.expect_newer(probe.seq)?;
         self.count(&mut rx);
-        *lock(&path.state.endpoint) = arrival.endpoint;
+        let challenge = path.learn_endpoint(&rx, arrival.endpoint, arrival.at, probe.t_ss);
+        rx.requested(arrival.at);
         let probe = Probe { r: rx.packets, ..probe };
-        let response = Pending { k: self.header.k, probe, received_at: arrival.at };
+        let elsewhere = challenge.map(|challenge| (arrival.endpoint, challenge));
+        let response = Pending { k: self.header.k, probe, received_at: arrival.at, elsewhere };
         work.answers.push(Answer { path: path.clone(), response });
-        work.events.push(Event::Probe(self.event(ProbeKind::Request, &rx)));
+        let mut event = self.event(ProbeKind::Request, &rx);
+        event.uncertainty = event.uncertainty + rx.call(probe.t_ss);
+        work.events.push(Event::Probe(event));
         Ok(())
     }
 
@@ -348,6 +358,8 @@ impl Take<'_> {
         if !unsolicited {
             rx.answered(&probe, arrival.at);
             event.sent_at = rx.sent_at(probe.seq);
+            let own = event.sent_at.map_or_else(|| rx.call(probe.seq), |_| UNDISTURBED);
+            event.uncertainty = event.uncertainty + own;
         }
         work.events.push(Event::Probe(event));
         Ok(())
@@ -370,6 +382,7 @@ impl Take<'_> {
             remote: self.arrival.from,
             kernel_stamp: self.arrival.kernel_stamp,
             sent_at: None,
+            uncertainty: self.arrival.error + STAMP_TO_WIRE,
         }
     }
 }

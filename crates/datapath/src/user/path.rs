@@ -1,12 +1,13 @@
 //! One path: its parameters, its counters, and sending on it.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_keepalive::seq::{Order, SeqWindow};
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
@@ -18,6 +19,13 @@ use crate::{PathConfig, PathCounters};
 
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
+
+/// Bits of a challenge that cannot be known.
+const CHALLENGE_BITS: u32 = 30;
+/// Of a path's first requests so many are compared with a challenge however fast they come.
+const CHALLENGE_FREE: u32 = 4;
+/// After those, one in so long.
+const CHALLENGE_GAP: Span = Span::from_millis(4);
 
 /// A path as configured, with the state that outlives a change of configuration. Locks are taken in
 /// the order `tx`, `rx`, `endpoint`, and none while another thread's table is waited for.
@@ -35,6 +43,8 @@ pub struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
+    /// Makes challenges; its key is random.
+    pub secret: RandomState,
     /// Inner addresses of probes on a path with UPMT's packets, once they are known.
     pub ends: Mutex<Option<Ends>>,
     /// Number of the last request, written with `tx` held and before it leaves: its answer can be here
@@ -59,10 +69,17 @@ pub struct Rx {
     pub bytes: u64,
     /// Sequence number of the last valid request (anchor) or unsolicited response (host).
     pub last_seq: Option<u32>,
+    /// Requests that counted (anchor).
+    pub requests: u32,
+    /// When the last of them came.
+    pub last_request: Option<Time>,
     /// Numbers of responses to requests, so that each counts once (host).
     pub responses: SeqWindow,
     /// When requests really left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
+    /// How long the calls took that sent what has no transmit stamp: requests by number (host),
+    /// responses by t_Ss (anchor).
+    pub calls: VecDeque<(u32, Span)>,
     /// What the next request repeats from the last response.
     pub echo: Option<Echo>,
 }
@@ -127,6 +144,19 @@ impl Rx {
         self.stamps.push_back((seq, at));
     }
 
+    /// Notes how long the call took that sent a probe.
+    pub fn called(&mut self, probe: u32, took: Span) {
+        if self.calls.len() >= STAMPS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back((probe, took));
+    }
+
+    /// How long the call took that sent a probe; nothing where it is not known which.
+    pub fn call(&self, probe: u32) -> Span {
+        self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
+    }
+
     /// When the request `seq` left, if the kernel has said so.
     pub fn sent_at(&self, seq: u32) -> Option<Time> {
         self.stamps.iter().rev().find(|(s, _)| *s == seq).map(|(_, at)| *at)
@@ -143,7 +173,45 @@ pub struct Burst<'a> {
     pub class: u8,
 }
 
+impl Rx {
+    /// Counts a request.
+    pub fn requested(&mut self, at: Time) {
+        self.requests = self.requests.saturating_add(1);
+        self.last_request = Some(at);
+    }
+
+    /// Whether a request's echo may be compared with a challenge: not as often as somebody could guess.
+    fn may_compare(&self, at: Time) -> bool {
+        let soon = |last: Time| at.since(last) < CHALLENGE_GAP;
+        self.requests < CHALLENGE_FREE || !self.last_request.is_some_and(soon)
+    }
+}
+
 impl Path {
+    /// Takes the source of a request, before it is counted, as the path's endpoint if it is that already or
+    /// echoes its challenge. Otherwise the challenge that it has to echo first.
+    pub fn learn_endpoint(&self, rx: &Rx, from: Endpoint, at: Time, t_ss: u32) -> Option<u32> {
+        let mut endpoint = lock(&self.state.endpoint);
+        if endpoint.remote != from.remote {
+            let challenge = self.challenge(&from, at);
+            if t_ss != challenge || !rx.may_compare(at) {
+                return Some(challenge);
+            }
+        }
+        *endpoint = from;
+        None
+    }
+
+    /// What stands for t_Ss in answers to a source that has not shown yet that it receives them. It lies
+    /// ahead of the clock, so that no end takes it for a stamp, and another one follows after 18 minutes.
+    fn challenge(&self, source: &Endpoint, at: Time) -> u32 {
+        let epoch = (at.0 / 1_000) >> CHALLENGE_BITS;
+        let unknown = self.state.secret.hash_one((source.remote, epoch)) as u32;
+        let base = (epoch as u32).wrapping_add(1) << CHALLENGE_BITS;
+        // Zero says that there is no echo.
+        base.wrapping_add(unknown & ((1 << CHALLENGE_BITS) - 1)).max(1)
+    }
+
     /// The header of data on this path.
     pub fn data_header(&self, flags: u8) -> Header {
         Header {
@@ -157,7 +225,11 @@ impl Path {
 
     /// Where to send, and with which socket.
     pub fn route(&self) -> Option<(&Socket, Endpoint)> {
-        let endpoint = *lock(&self.state.endpoint);
+        self.route_to(*lock(&self.state.endpoint))
+    }
+
+    /// The socket with which to send somewhere.
+    pub fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
         let remote: SocketAddr = endpoint.remote?;
         let socket = self.sockets.iter().find(|socket| socket.same_family(remote))?;
         Some((socket, endpoint))

@@ -10,6 +10,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe};
 use super::Drops;
 use super::path::{self, Path, Tx, lock};
 use super::rides::Waiting;
+use super::socket::Endpoint;
 use crate::{ProbeKind, ProbeOrder, Role};
 
 /// An answer that is due.
@@ -26,6 +27,8 @@ pub struct Pending {
     pub probe: Probe,
     /// t_Rs.
     pub received_at: Time,
+    /// It does not go to the path's endpoint but there, with this challenge for t_Ss.
+    pub elsewhere: Option<(Endpoint, u32)>,
 }
 
 impl Pending {
@@ -33,6 +36,7 @@ impl Pending {
     pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
         let t_ss = now.micros32();
         let dt = t_ss.wrapping_sub(self.received_at.micros32());
+        let t_ss = self.elsewhere.map_or(t_ss, |(_, challenge)| challenge);
         Probe { t_ss, dt, ss, heard: heard.unwrap_or(0), ..self.probe }
     }
 }
@@ -47,14 +51,15 @@ pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
 
 /// Sends a response by itself.
 pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
-    send(path, ProbeKind::Response, (response.k, false), drops, |tx, ss, now| {
+    let to = response.elsewhere.map(|(endpoint, _)| endpoint);
+    send(path, to, ProbeKind::Response, (response.k, false), drops, |tx, ss, now| {
         response.complete(ss, now, tx.heard)
     });
 }
 
 /// Sends a probe that the daemon ordered.
 pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
-    send(path, order.kind, (order.k, order.report), drops, |tx, sent, now| {
+    send(path, None, order.kind, (order.k, order.report), drops, |tx, sent, now| {
         if order.kind == ProbeKind::Request && path.config.probing.rides {
             let Probe { heard, t_ka_ms, ss, r, .. } = order.probe;
             let request = Probe { heard, t_ka_ms, ..path.request(tx, sent, now) };
@@ -71,16 +76,17 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends one probe. Its header has K, and whether a request is a report; `fill` completes it from the
+/// Sends one probe, to the path's endpoint if none is given. Its header has K, and whether a request is a report; `fill` completes it from the
 /// sending side, the count of sent packets (itself included) and the time.
 fn send(
     path: &Path,
+    to: Option<Endpoint>,
     kind: ProbeKind,
     (k, report): (u8, bool),
     drops: &Drops,
     fill: impl FnOnce(&Tx, u32, Time) -> Probe,
 ) {
-    let Some((socket, endpoint)) = path.route() else {
+    let Some((socket, endpoint)) = to.map_or_else(|| path.route(), |to| path.route_to(to)) else {
         drops.add(DropReason::NoRemote, 1);
         return;
     };
@@ -115,6 +121,12 @@ fn send(
         return;
     }
     tx.packets = count;
+    let took = monotonic().since(now);
+    match kind {
+        ProbeKind::Request => lock(&path.state.rx).called(probe.seq, took),
+        ProbeKind::Response => lock(&path.state.rx).called(probe.t_ss, took),
+        ProbeKind::Unsolicited => {}
+    }
     match kind {
         ProbeKind::Request => {
             tx.heard = Some(probe.heard);

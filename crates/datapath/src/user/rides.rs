@@ -177,6 +177,8 @@ impl Path {
             }
             return false;
         }
+        let number = if role == Role::Host { probe.seq } else { probe.t_ss };
+        lock(&self.state.rx).called(number, monotonic().since(now));
         tx.packets = count;
         tx.bytes += (inner.0.len() + inner.1.len()) as u64;
         tx.rides.sent = tx.rides.sent.wrapping_add(1);
@@ -218,7 +220,8 @@ impl Path {
             waiting.remove(&(held.until, self.slot));
             at_once.push(held.response);
         }
-        if tx.rides.last_fit.is_some_and(|at| now.since(at) <= t_ka) {
+        let fits = response.elsewhere.is_none();
+        if fits && tx.rides.last_fit.is_some_and(|at| now.since(at) <= t_ka) {
             let until = response.received_at + t_ka;
             waiting.insert((until, self.slot));
             tx.rides.held = Some(Held { response, until });

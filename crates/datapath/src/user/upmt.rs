@@ -60,15 +60,13 @@ impl Table {
         }
     }
 
-    /// Notes where a request of a path came from; `before` is where the last one did.
-    fn learn(&mut self, path: &Path, before: Option<SocketAddr>, from: SocketAddr) {
-        let (slot, owner) = (path.slot, path.config.owner);
-        if let Some(before) = before.filter(|before| *before != from)
-            && self.sources.get(&(owner, before)) == Some(&slot)
-        {
-            self.sources.remove(&(owner, before));
+    /// Notes where a request of a path came from, in place of where the last one did.
+    fn learn(&mut self, path: &Path, from: SocketAddr) {
+        let (slot, source) = (path.slot, (path.config.owner, from));
+        if self.sources.get(&source) != Some(&slot) {
+            self.sources.retain(|_, known| *known != slot);
+            self.sources.insert(source, slot);
         }
-        self.sources.insert((owner, from), slot);
     }
 }
 
@@ -237,10 +235,9 @@ fn finish(
     work: &mut Work<'_>,
 ) -> Result<(), DropReason> {
     let state: &State = &take.path.state;
-    let before = lock(&state.endpoint).remote;
     take.probe(role, work)?;
     if role == Role::Anchor {
-        core.upmt.learn(take.path, before, take.arrival.from);
+        core.upmt.learn(take.path, take.arrival.from);
         *lock(&state.ends) = Some(ends);
     }
     Ok(())

@@ -119,7 +119,7 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
         // What stays on kernels without tcx is found and removed by name.
         let index = b.run(|| link::index_of("sg0").unwrap()).unwrap();
         let removed = b.run(|| remove_stale_filters(index)).unwrap();
-        assert!(tcx == "tcx" || removed == ["segue_ingress"], "{removed:?}");
+        assert!(tcx == "tcx" || removed == ["segue_ingress", "segue_leave"], "{removed:?}");
         assert!(b.run(|| remove_stale_filters(index)).unwrap().is_empty());
     }
 }

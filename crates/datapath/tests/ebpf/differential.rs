@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 
 use etherparse::PacketBuilder;
-use segue_clock::Rng;
+use segue_clock::{Rng, Span};
 use segue_datapath::Datapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_wire::flow::Inner;
-use segue_wire::header::flags::DATA_ONE_WAY;
+use segue_wire::header::flags::{DATA_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
 
+use crate::rides::agree_on_rides;
 use crate::world::{Family, KEY, PORT, Wire, World, anchor_slot, eventually, may_run};
 
 const COOKIE: u64 = 0xa000;
@@ -20,20 +21,34 @@ const BATCH: usize = 100;
 
 #[test]
 fn ipv4_kernel_and_wire_crate_agree_on_spoilt_packets() {
-    agree(Family::V4, Xdp::Off, 1);
+    agree(Family::V4, Xdp::Off, 1, false);
 }
 #[test]
 fn ipv6_kernel_and_wire_crate_agree_on_spoilt_packets() {
-    agree(Family::V6, Xdp::Off, 2);
+    agree(Family::V6, Xdp::Off, 2, false);
 }
 #[test]
 fn xdp_and_wire_crate_agree_on_spoilt_packets() {
-    agree(Family::V4, Xdp::On, 3);
+    agree(Family::V4, Xdp::On, 3, false);
+}
+#[test]
+fn ipv4_kernel_and_wire_crate_agree_on_spoilt_rides() {
+    agree(Family::V4, Xdp::Off, 4, true);
+}
+#[test]
+fn ipv6_kernel_and_wire_crate_agree_on_spoilt_rides() {
+    agree(Family::V6, Xdp::Off, 5, true);
+}
+#[test]
+fn xdp_and_wire_crate_agree_on_spoilt_rides() {
+    agree(Family::V6, Xdp::On, 6, true);
 }
 
 /// The reference: what becomes of packets at the anchor.
 #[derive(Default)]
 struct Reference {
+    /// The path's probes may ride.
+    rides: bool,
     last_seq: Option<u32>,
     drops: BTreeMap<DropReason, u64>,
     /// Packets of the path as its counter has them: those with a right cookie or authenticator, also
@@ -61,42 +76,59 @@ impl Reference {
             return Err(DropReason::Cookie);
         }
         match header.packet_type {
-            PacketType::Response | PacketType::Ride => Err(DropReason::Type),
-            PacketType::Request => {
-                let seq = Probe::open(bytes, &KEY)?.seq;
-                if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
-                    return Err(DropReason::Replay);
-                }
-                self.last_seq = Some(seq);
-                Ok(())
+            PacketType::Response => Err(DropReason::Type),
+            PacketType::Request => self.newer(Probe::open(bytes, &KEY)?.seq),
+            PacketType::Data => self.data(&bytes[Header::LEN..], header.flags & DATA_ONE_WAY != 0),
+            PacketType::Ride if !self.rides || header.flags & RIDE_RESPONSE != 0 => {
+                Err(DropReason::Type)
             }
-            PacketType::Data => {
-                let key = Inner::parse(&bytes[Header::LEN..])?.key;
-                if Family::BOTH.iter().all(|family| family.inner(1) != key.src) {
-                    return Err(DropReason::InnerSource);
+            PacketType::Ride => {
+                let (probe, inner) = Probe::open_ride(bytes, &KEY)?;
+                // What is wrong with the probe alone does not concern the inner packet.
+                if let Err(reason) = self.newer(probe.seq) {
+                    *self.drops.entry(reason).or_insert(0) += 1;
                 }
-                if header.flags & DATA_ONE_WAY == 0 {
-                    self.learned.insert(key.reversed());
-                }
-                Ok(())
+                self.data(inner, header.flags & RIDE_ONE_WAY != 0)
             }
         }
     }
+
+    fn newer(&mut self, seq: u32) -> Result<(), DropReason> {
+        if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
+            return Err(DropReason::Replay);
+        }
+        self.last_seq = Some(seq);
+        Ok(())
+    }
+
+    fn data(&mut self, inner: &[u8], one_way: bool) -> Result<(), DropReason> {
+        let key = Inner::parse(inner)?.key;
+        if Family::BOTH.iter().all(|family| family.inner(1) != key.src) {
+            return Err(DropReason::InnerSource);
+        }
+        if !one_way {
+            self.learned.insert(key.reversed());
+        }
+        Ok(())
+    }
 }
 
-fn agree(outer: Family, xdp: Xdp, seed: u64) {
+fn agree(outer: Family, xdp: Xdp, seed: u64, rides: bool) {
     if !may_run() {
         return;
     }
     let world = World::ready(outer, Wire::Whole, 1, EbpfOptions { xdp, ..EbpfOptions::default() });
+    let mut reference = Reference { rides, last_seq: Some(1), ..Reference::default() };
+    if rides {
+        reference.last_seq = Some(agree_on_rides(&world, Span::from_secs(100)));
+    }
     let local = SocketAddr::new(outer.outer(0, 1), 6000);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(outer.outer(0, 2), PORT)).unwrap();
     let before = world.anchor.counters(anchor_slot(0)).rx_packets;
-    let mut reference = Reference { last_seq: Some(1), ..Reference::default() };
     let mut rng = Rng::new(seed);
     for _ in 0..BATCHES {
-        let packets: Vec<Vec<u8>> = (0..BATCH).map(|_| packet(&mut rng)).collect();
+        let packets: Vec<Vec<u8>> = (0..BATCH).map(|_| packet(&mut rng, rides)).collect();
         for packet in &packets {
             reference.take(packet);
             socket.send(packet).unwrap();
@@ -126,30 +158,39 @@ fn agree(outer: Family, xdp: Xdp, seed: u64) {
 }
 
 /// A packet, good at first and then spoilt in up to three places.
-fn packet(rng: &mut Rng) -> Vec<u8> {
+fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
     let pick = |rng: &mut Rng, n: u64| rng.below(n) as usize;
+    let plain = if rides && pick(rng, 3) > 0 { PacketType::Ride } else { PacketType::Data };
     let header = Header {
-        packet_type: [PacketType::Data, PacketType::Request][usize::from(pick(rng, 3) == 0)],
+        packet_type: [plain, PacketType::Request][usize::from(pick(rng, 3) == 0)],
         flags: 0,
         k: 0,
         index: anchor_slot(0),
         cookie: COOKIE,
     };
-    let mut bytes = if header.packet_type == PacketType::Request {
-        let seq = [2, 3, 50, 1 << 30, 1 << 31, u32::MAX][pick(rng, 6)];
-        let seq = seq + pick(rng, 3) as u32 * u32::from(seq < 100);
-        Probe { seq, t_sc: rng.below(1 << 32) as u32, ..Probe::default() }
-            .seal(&Header { k: 3, ..header }, &KEY)
-            .to_vec()
-    } else {
-        let flags = u8::from(pick(rng, 4) == 0);
-        [&Header { flags, ..header }.emit()[..], &inner(rng)].concat()
+    let seq = [2, 3, 50, 1 << 30, 1 << 31, u32::MAX][pick(rng, 6)];
+    let seq = seq + pick(rng, 3) as u32 * u32::from(seq < 100);
+    let probe = Probe { seq, t_sc: rng.below(1 << 32) as u32, ..Probe::default() };
+    let mut bytes = match header.packet_type {
+        PacketType::Request => probe.seal(&Header { k: 3, ..header }, &KEY).to_vec(),
+        PacketType::Ride => {
+            let flags = [0, 0, RIDE_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE][pick(rng, 5)];
+            [&probe.seal(&Header { k: 3, flags, ..header }, &KEY)[..], &inner(rng)].concat()
+        }
+        PacketType::Data | PacketType::Response => {
+            let flags = u8::from(pick(rng, 4) == 0);
+            [&Header { flags, ..header }.emit()[..], &inner(rng)].concat()
+        }
     };
     for _ in 0..[0, 0, 1, 1, 2, 3][pick(rng, 6)] {
         if bytes.is_empty() {
             break;
         }
-        let end = if pick(rng, 2) == 0 { bytes.len() } else { bytes.len().min(26) };
+        let end = if pick(rng, 2) == 0 {
+            bytes.len()
+        } else {
+            bytes.len().min(26 + 40 * usize::from(rides))
+        };
         let at = pick(rng, end as u64);
         match pick(rng, 8) {
             0 => bytes.truncate(at),

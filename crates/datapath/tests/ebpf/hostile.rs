@@ -2,13 +2,14 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_datapath::{Datapath, InnerEntry, ProbeKind, ProbeOrder};
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 
+use crate::forward::tunnelled;
 use crate::world::{
-    Family, KEY, OWNER, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
+    End, Family, KEY, OWNER, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
 };
 
 fn request_header() -> Header {
@@ -96,7 +97,7 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
 }
 
 #[test]
-fn a_replayed_request_is_neither_answered_nor_moves_the_endpoint_but_a_fresh_one_does() {
+fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it_echoes() {
     if !may_run() {
         return;
     }
@@ -123,8 +124,52 @@ fn a_replayed_request_is_neither_answered_nor_moves_the_endpoint_but_a_fresh_one
         let head = Header::parse(&bytes).unwrap();
         assert_eq!((answer.seq, head.packet_type), (2, PacketType::Response));
         assert_eq!((head.index, head.cookie), (host_slot(0), 0xb000));
+        assert_eq!(remote(), before, "its source has not shown that it receives");
+        // What no request asked for goes to the source that has.
+        let (slot, kind, probe) =
+            (anchor_slot(0), ProbeKind::Unsolicited, Probe { seq: 70, ..Probe::default() });
+        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false };
+        world.anchor.datapath.lock().unwrap().send_probes(&[order]).unwrap();
+        world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited && e.probe.seq == 70);
+        let echo = Probe { seq: 3, t_ss: answer.t_ss, ..Probe::default() };
+        rebound.send(&echo.seal(&request_header(), &KEY)).unwrap();
+        rebound.recv(&mut bytes).unwrap();
         assert_eq!(remote(), rebound.local_addr().unwrap());
-        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 2).remote, remote());
+        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 3).remote, remote());
+    }
+}
+
+/// What a bridge port or a device that listens to all sees of others.
+#[test]
+fn what_is_to_another_hardware_address_is_not_taken() {
+    if !may_run() {
+        return;
+    }
+    for (outer, xdp) in Family::BOTH.into_iter().flat_map(|f| [(f, Xdp::On), (f, Xdp::Off)]) {
+        let options = EbpfOptions { xdp, ..EbpfOptions::default() };
+        let world = World::ready(outer, Wire::Whole, 1, options);
+        let ip = |end: &End, arguments: &str| {
+            let status = end.ns.command("ip").args(arguments.split(' ')).status().unwrap();
+            assert!(status.success(), "ip {arguments}");
+        };
+        ip(&world.anchor, "link set sg0 promisc on");
+        let to = outer.outer(0, 2);
+        let before = world.anchor.counters(anchor_slot(0));
+        let neighbour =
+            format!("neigh replace {to} lladdr 02:00:00:00:5e:99 dev sg0 nud permanent");
+        ip(&world.host, &neighbour);
+        let stray = stranger(&world, 6000);
+        stray.send(&tunnelled(9, 0)).unwrap();
+        stray.send(&request(2)).unwrap();
+        world.order(0, 2);
+        ip(&world.host, &format!("neigh del {to} dev sg0"));
+        let own = stranger(&world, 6001);
+        own.send(&tunnelled(9, 0)).unwrap();
+        world.probe(0, 3);
+        let after = world.anchor.counters(anchor_slot(0));
+        // The last two alone.
+        assert_eq!(after.rx_packets, before.rx_packets + 2, "{outer:?} {xdp:?}");
+        assert!(world.host.probes.lock().unwrap().iter().all(|e| e.probe.seq != 2));
     }
 }
 

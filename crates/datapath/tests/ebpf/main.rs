@@ -9,6 +9,7 @@ mod differential;
 mod forward;
 mod hostile;
 mod measure;
+mod modes;
 mod moves;
 #[path = "../user_lab/raw.rs"]
 mod raw;

@@ -1,6 +1,7 @@
 //! What the programs measure by themselves, and what they keep from the daemon.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use segue_clock::Span;
 use segue_datapath::ebpf::EbpfOptions;
@@ -12,7 +13,7 @@ use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use crate::hostile::stranger;
 use crate::world::{
-    End, Family, KEY, OWNER, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
+    End, Family, KEY, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
 };
 
 fn reading(end: &End, slot: u32) -> Reading {
@@ -31,16 +32,7 @@ fn seen(end: &End) -> Vec<ProbeEvent> {
 fn set_taus(world: &World, taus: [Tau; 2]) {
     let probing = Probing { taus, ..Probing::default() };
     let host = PathConfig { probing, ..world.host_path(0) };
-    let anchor = PathConfig {
-        tx_index: host_slot(0),
-        tx_cookie: host.rx_cookie,
-        rx_cookie: host.tx_cookie,
-        local: None,
-        remote: None,
-        ifindex: 0,
-        owner: OWNER,
-        ..host.clone()
-    };
+    let anchor = PathConfig { probing, ..world.anchor_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &anchor).unwrap();
 }
@@ -113,9 +105,9 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
         world.host.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     }
     received(12);
-    // From another address: the source is new.
+    // From another address: the source is new once it has echoed.
     let moved = stranger(&world, 6000);
-    let request = |seq| {
+    let request = |seq, t_ss| {
         let header = Header {
             packet_type: PacketType::Request,
             flags: 0,
@@ -123,16 +115,21 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
             index: anchor_slot(0),
             cookie: 0xa000,
         };
-        moved.send(&Probe { seq, heard: 7, ..faster }.seal(&header, &KEY)).unwrap();
+        moved.send(&Probe { seq, t_ss, heard: 7, ..faster }.seal(&header, &KEY)).unwrap();
     };
-    (13..=15).for_each(request);
-    world.anchor.wait_for_probe(|e| e.probe.seq == 13);
+    request(13, 0);
+    let mut answer = [0; 100];
+    let len = moved.recv(&mut answer).unwrap();
+    let challenge = Probe::open(&answer[..len], &KEY).unwrap().t_ss;
+    std::thread::sleep(Duration::from_millis(5)); // an echo that comes sooner is not looked at
+    (14..=15).for_each(|seq| request(seq, challenge));
+    world.anchor.wait_for_probe(|e| e.probe.seq == 14);
     quiet(&world.anchor, anchor_slot(0), false);
     eventually("all requests", || reading(&world.anchor, anchor_slot(0)).received == 15);
-    request(16);
+    request(16, challenge);
     world.anchor.wait_for_probe(|e| e.probe.seq == 16);
     let told: Vec<u32> = seen(&world.anchor).iter().map(|e| e.probe.seq).collect();
-    assert!(told.starts_with(&[1, 7, 9, 11, 13]) && told.ends_with(&[16]), "{told:?}");
+    assert!(told.starts_with(&[1, 7, 9, 11, 14]) && told.ends_with(&[16]), "{told:?}");
 }
 
 #[test]

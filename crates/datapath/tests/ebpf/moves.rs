@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_datapath::{Datapath, Via};
@@ -20,7 +20,7 @@ fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
     let receiver = anchor.ns.run(|| UdpSocket::bind("10.8.0.2:0")).unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let sender = host.ns.run(|| UdpSocket::bind("10.8.0.1:0")).unwrap().unwrap();
-    let before = host.misses.load(Ordering::Relaxed);
+    let (before, start) = (host.misses.load(Ordering::Relaxed), Instant::now());
     {
         // The stand-in daemon cannot decide while this is held, so that all of them must wait.
         let _busy = host.datapath.lock().unwrap();
@@ -38,7 +38,9 @@ fn the_first_packets_of_a_flow_are_kept_and_the_daemon_is_asked_once() {
     got.sort_unstable();
     assert_eq!(got, (0..30).collect::<Vec<u8>>());
     assert_eq!(datagrams(&host.ns, &anchor.ns, "10.8.0.2".parse().unwrap(), 50, 100, 1).len(), 50);
-    assert!(host.misses.load(Ordering::Relaxed) - before <= 4, "a binding ends the misses");
+    // The daemon is asked again after 100 ms; a busy machine takes longer to send all of them.
+    let asks = 4 + start.elapsed().as_millis() as usize / 100;
+    assert!(host.misses.load(Ordering::Relaxed) - before <= asks, "a binding ends the misses");
     assert_eq!(anchor.misses.load(Ordering::Relaxed), 0, "the anchor learned the way back");
 }
 
@@ -76,8 +78,10 @@ fn packets_that_waited_for_the_daemon_keep_their_order_when_only_a_later_ask_is_
             Err(error) => assert!(sent < 30, "nothing arrives: {error}"),
         }
     };
-    let got: Vec<u8> =
-        std::iter::once(first).chain(std::iter::from_fn(|| receive().ok())).collect();
+    let (mut got, end) = (vec![first], Instant::now() + Duration::from_secs(10));
+    while got.last() != Some(&(sent - 1)) && Instant::now() < end {
+        got.extend(receive());
+    }
     // What an ask hands over is the daemon's, and it has thrown away all but the last.
     let thrown_away = (asked() - before - 1) as u8;
     assert!(thrown_away >= 1);

@@ -1,11 +1,13 @@
 //! Probes that ride on data packets.
 
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_clock::{Machine, Span, Time};
-use segue_datapath::{Datapath, PathConfig, ProbeKind};
+use segue_datapath::{Datapath, PathConfig, ProbeKind, ProbeOrder};
 use segue_keepalive::{
     Client, ClientInput, ClientOutput, Config, LOOK, Probing, Reading, Source, State,
 };
@@ -15,10 +17,8 @@ use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 
 use crate::hostile::stranger;
 use crate::raw::{self, Tap};
-use crate::traffic::{bulk_tcp, datagrams};
-use crate::world::{
-    End, Family, KEY, OWNER, Wire, World, anchor_slot, eventually, host_slot, may_run,
-};
+use crate::traffic::{bulk_tcp, datagrams, set_option};
+use crate::world::{End, Family, KEY, Wire, World, anchor_slot, eventually, host_slot, may_run};
 
 #[test]
 fn what_takes_a_probe_along_arrives_bit_for_bit_with_offloads_whole() {
@@ -40,10 +40,8 @@ fn every_pair_of_families(wire: Wire) {
         return;
     }
     for outer in Family::BOTH {
-        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at
-        // the anchor that a response waits for the next packet in any case.
+        // T_KA is so short that nearly every packet of the host has a period of its own.
         let world = riding(outer, wire, Span::from_millis(1));
-        set_anchor(&world, Span::from_secs(10));
         for family in Family::BOTH {
             exchange(&world, family);
             // Checksums that the stack left to the device.
@@ -57,6 +55,13 @@ fn every_pair_of_families(wire: Wire) {
             let mut drops = end.datapath.lock().unwrap().drops();
             // A response that a newer one overtook on two processors.
             drops.remove(&DropReason::Replay);
+            assert!(drops.is_empty(), "{drops:?}");
+        }
+        // So long that a response waits for the next packet in any case.
+        let world = riding(outer, wire, Span::from_secs(100));
+        Family::BOTH.into_iter().for_each(|family| answers_ride(&world, wire, family));
+        for end in [&world.host, &world.anchor] {
+            let drops = end.datapath.lock().unwrap().drops();
             assert!(drops.is_empty(), "{drops:?}");
         }
     }
@@ -85,6 +90,60 @@ fn exchange(world: &World, family: Family) {
     }
 }
 
+/// Packets of many kinds from the anchor, each with a response; compared byte by byte. Half of them leave
+/// with a checksum that the stack left to the device.
+fn answers_ride(world: &World, wire: Wire, family: Family) {
+    let (host, anchor) = (&world.host, &world.anchor);
+    let [from, to] = [anchor, host].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
+    let open = |end: &End, port| end.ns.run(|| UdpSocket::bind((family.inner(1), port)).unwrap());
+    let _open = open(host, 4001).unwrap();
+    let [source, destination] = [2, 1].map(|last| family.inner(last));
+    let socket = anchor.ns.run(|| UdpSocket::bind((source, 4000)).unwrap()).unwrap();
+    let rode = || sent(anchor, anchor_slot(0)).rode;
+    for n in 0..12u16 {
+        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
+        let mut packet = raw::packet(source, destination, n, &payload);
+        let leave = |packet: &mut Vec<u8>| {
+            if n % 2 == 0 {
+                from.send(packet);
+                return to.expect(packet);
+            }
+            socket.send_to(&payload, (destination, 4001)).unwrap();
+            to.expect_where("the datagram", |got| {
+                is_datagram(got, &payload, wire == Wire::NoChecksum)
+            });
+        };
+        // The first shows that data leaves here.
+        leave(&mut packet);
+        let (before, seq) = (rode(), sent(host, host_slot(0)).sent + 1);
+        let probe = Probe { heard: 3, ..Probe::default() };
+        let (slot, kind) = (host_slot(0), ProbeKind::Request);
+        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false };
+        host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
+        anchor.wait_for_probe(|event| event.probe.seq == seq);
+        leave(&mut packet);
+        host.wait_for_probe(|event| event.probe.seq == seq);
+        assert_eq!(rode(), before + 1, "packet {n}");
+        // So that there is room for the next.
+        anchor.datapath.lock().unwrap().sweep(monotonic());
+    }
+}
+
+/// A UDP datagram with this payload and, where no device computes it, the checksum that belongs to it.
+fn is_datagram(packet: &[u8], payload: &[u8], complete: bool) -> bool {
+    let Ok(sliced) = SlicedPacket::from_ip(packet) else { return false };
+    let (Some(net), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {
+        return false;
+    };
+    let header = udp.to_header();
+    let sum = match net {
+        NetSlice::Ipv4(ip) => header.calc_checksum_ipv4(&ip.header().to_header(), payload),
+        NetSlice::Ipv6(ip) => header.calc_checksum_ipv6(&ip.header().to_header(), payload),
+        NetSlice::Arp(_) => return false,
+    };
+    udp.payload() == payload && (!complete || sum == Ok(udp.checksum()))
+}
+
 #[test]
 fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     if !may_run() {
@@ -93,11 +152,10 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
     let (host, anchor) = flow(&world);
     let before = world.host.counters(host_slot(0)).tx_packets;
-    for n in 0..50u8 {
-        host.send_to(&[n; 100], anchor.local_addr().unwrap()).unwrap();
-    }
+    // In step: what waits for a binding may be overtaken by what comes after it.
     let mut buffer = [0; 200];
     for n in 0..50u8 {
+        host.send_to(&[n; 100], anchor.local_addr().unwrap()).unwrap();
         let len = anchor.recv(&mut buffer).expect("data is lost");
         assert_eq!(buffer[..len], [n; 100]);
     }
@@ -270,15 +328,99 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     refused(DropReason::Type, &ride(0, 103, KEY, &data));
 }
 
+#[test]
+fn every_request_has_one_answer_also_where_data_leaves_in_the_same_instant() {
+    if !may_run() {
+        return;
+    }
+    // Enough paths, so that there is room for what is held in a round.
+    let options = super::options(super::Xdp::Off);
+    let world = World::with_paths(Family::V4, Wire::Whole, 1, options, 8 * REQUESTS);
+    agree_on_rides(&world, Span::from_secs(100));
+    let wire = stranger(&world, 6000);
+    wire.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    // No socket's buffer decides what arrives.
+    set_option(&wire, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
+    let (host, anchor) = flow(&world);
+    let data = || assert_eq!(anchor.send_to(b"data", host.local_addr().unwrap()).unwrap(), 4);
+    let mut answers = Answers::default();
+    for round in 0..ROUNDS {
+        let seqs = 2 + round * REQUESTS..2 + (round + 1) * REQUESTS;
+        world.anchor.datapath.lock().unwrap().sweep(monotonic());
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..3 * REQUESTS).for_each(|_| data()));
+            for seq in seqs.clone() {
+                let (packet_type, index, cookie) = (PacketType::Request, anchor_slot(0), 0xa000);
+                let header = Header { packet_type, flags: 0, k: 4, index, cookie };
+                let probe = Probe { seq, t_sc: seq * 7, sc: seq * 3, ..Probe::default() };
+                wire.send(&probe.seal(&header, &KEY)).unwrap();
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(10);
+        while seqs.clone().any(|seq| !answers.seen.contains(&seq)) {
+            let drops = world.anchor.datapath.lock().unwrap().drops();
+            assert!(Instant::now() < end, "lost: {:?}, {drops:?}", answers.missing(seqs));
+            if !answers.take(&wire) {
+                // The newest answer waits.
+                data();
+            }
+        }
+    }
+    let rode = sent(&world.anchor, anchor_slot(0)).rode;
+    println!("{rode} of {} answers rode", answers.seen.len());
+    assert_eq!((rode, answers.seen.len() as u32), (answers.rode, ROUNDS * REQUESTS));
+    assert!(rode >= ROUNDS, "the last of each round at least: {rode}");
+}
+
+const ROUNDS: u32 = 200;
+const REQUESTS: u32 = 32;
+
+/// Answers as they arrive on the wire: each once, and with the fields of its own request.
+#[derive(Default)]
+struct Answers {
+    seen: BTreeSet<u32>,
+    rode: u32,
+}
+
+impl Answers {
+    /// Takes what has arrived; false if nothing has.
+    fn take(&mut self, wire: &UdpSocket) -> bool {
+        let mut bytes = [0; 2000];
+        let Ok(n) = wire.recv(&mut bytes) else { return false };
+        let header = Header::parse(&bytes[..n]).unwrap();
+        if header.packet_type == PacketType::Data {
+            return true;
+        }
+        let rides = header.packet_type == PacketType::Ride;
+        assert!(rides || header.packet_type == PacketType::Response, "{header:?}");
+        let (answer, inner) = Probe::open_ride(&bytes[..n], &KEY).unwrap();
+        assert_eq!(inner.is_empty(), !rides);
+        assert_eq!((answer.t_sc, answer.sc), (answer.seq * 7, answer.seq * 3), "{answer:?}");
+        assert!(self.seen.insert(answer.seq), "twice: {answer:?}");
+        self.rode += u32::from(rides);
+        true
+    }
+
+    fn missing(&self, mut seqs: std::ops::Range<u32>) -> Option<u32> {
+        seqs.find(|seq| !self.seen.contains(seq))
+    }
+}
+
 /// Both ends agree on rides, and one request has gone alone and been answered since.
 fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
     let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
-    let probing = probing(t_ka);
-    let host = PathConfig { probing, ..world.host_path(0) };
-    world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
-    set_anchor(&world, t_ka);
-    world.probe(0, 1);
+    agree_on_rides(&world, t_ka);
     world
+}
+
+/// Has the probes of a world's path ride; one request goes alone and is answered, whose number is given.
+pub fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
+    let host = PathConfig { probing: probing(t_ka), ..world.host_path(0) };
+    world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
+    set_anchor(world, t_ka);
+    let seq = sent(&world.host, host_slot(0)).sent + 1;
+    world.probe(0, seq);
+    seq
 }
 
 fn probing(t_ka: Span) -> Probing {
@@ -286,18 +428,7 @@ fn probing(t_ka: Span) -> Probing {
 }
 
 fn set_anchor(world: &World, t_ka: Span) {
-    let host = world.host_path(0);
-    let config = PathConfig {
-        tx_index: host_slot(0),
-        tx_cookie: host.rx_cookie,
-        rx_cookie: host.tx_cookie,
-        local: None,
-        remote: None,
-        ifindex: 0,
-        owner: OWNER,
-        probing: probing(t_ka),
-        ..host
-    };
+    let config = PathConfig { probing: probing(t_ka), ..world.anchor_path(0) };
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &config).unwrap();
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{Datapath, PathConfig};
+use segue_linux::clock::monotonic;
 use segue_linux::link::{self, Prefix, Route, add_route};
 use segue_wire::flow::Inner;
 use segue_wire::{Header, PacketType};
@@ -51,6 +52,37 @@ fn the_next_hop_of_a_path_goes_before_the_routing_table() {
         assert!(back.probe.seq > 1, "the request without the next hop is lost");
         let to = outer.inner(2);
         assert_eq!(datagrams(&world.host.ns, &world.anchor.ns, to, 20, 700, 1).len(), 20);
+    }
+}
+
+/// A request is made before its neighbour is known, and stamped when it leaves.
+#[test]
+fn the_wait_for_a_neighbour_is_no_round_trip_time() {
+    if !may_run() {
+        return;
+    }
+    for tcx in [true, false] {
+        let options = EbpfOptions { tcx, ..EbpfOptions::default() };
+        let world = World::new(Family::V4, Wire::Whole, 1, options);
+        let silent = |value| {
+            let set = || link::sysctl("net.ipv4.conf.sg0.arp_ignore", value).unwrap();
+            world.anchor.ns.run(set).unwrap();
+        };
+        // Asks for a minute.
+        let patience = || link::sysctl("net.ipv4.neigh.sg0.mcast_solicit", "60").unwrap();
+        world.host.ns.run(patience).unwrap();
+        silent("8");
+        let sent = monotonic();
+        world.order(0, 1);
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(world.host.probes.lock().unwrap().is_empty(), "the neighbour was known");
+        silent("0");
+        let back = world.host.wait_for_probe(|_| true);
+        let waited = back.at.since(sent).0 / 1000;
+        let at_us = (back.at.0 / 1000) as u32;
+        let rtt_us = at_us.wrapping_sub(back.probe.t_sc).wrapping_sub(back.probe.dt);
+        println!("waited {waited} µs, RTT {rtt_us} µs");
+        assert!(u64::from(rtt_us) < waited / 2, "tcx {tcx}: {rtt_us} of {waited} µs");
     }
 }
 

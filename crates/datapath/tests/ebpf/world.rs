@@ -111,7 +111,8 @@ pub fn may_run() -> bool {
 }
 
 impl World {
-    /// Two ends, `paths` wires, everything set up, no packet sent.
+    /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is:
+    /// a source that it does not know has to echo first.
     pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         World::with_paths(outer, wire, paths, options, 32)
     }
@@ -174,7 +175,7 @@ impl World {
         world
     }
 
-    /// As [`World::new`], and the anchor knows where the host is.
+    /// As [`World::new`], and each path has been probed once.
     pub fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         let world = World::new(outer, wire, paths, options);
         for path in 0..paths {
@@ -198,20 +199,23 @@ impl World {
         }
     }
 
-    pub fn set_paths(&self, path: u32) {
+    /// What fits [`host_path`](World::host_path) at the anchor.
+    pub fn anchor_path(&self, path: u32) -> PathConfig {
         let host = self.host_path(path);
-        let anchor = PathConfig {
+        PathConfig {
             tx_index: host_slot(path),
             tx_cookie: host.rx_cookie,
             rx_cookie: host.tx_cookie,
-            key: KEY,
-            local: None,
-            remote: None,
-            ifindex: 0,
-            gateway: None,
+            local: host.remote,
+            remote: host.local,
+            ifindex: self.anchor.ifindex(path),
             owner: OWNER,
-            probing: segue_keepalive::Probing::default(),
-        };
+            ..host
+        }
+    }
+
+    pub fn set_paths(&self, path: u32) {
+        let (host, anchor) = (self.host_path(path), self.anchor_path(path));
         for (end, slot, config) in
             [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
         {

@@ -18,6 +18,7 @@ use segue_datapath::{
     Datapath, Event, EventSink, InnerEntry, MissPacket, PathConfig, ProbeEvent, ProbeKind,
     ProbeOrder, Role, Setup,
 };
+use segue_keepalive::Probing;
 use segue_linux::link::{self, Feature, Prefix};
 use segue_linux::netns::Netns;
 use segue_wire::{Probe, ProbeKey};
@@ -213,7 +214,7 @@ pub fn host_config(v6: bool) -> PathConfig {
         ifindex: 0,
         gateway: None,
         owner: 0,
-        probing: segue_keepalive::Probing::default(),
+        probing: Probing::default(),
     }
 }
 
@@ -228,7 +229,7 @@ pub fn anchor_config() -> PathConfig {
         ifindex: 0,
         gateway: None,
         owner: OWNER,
-        probing: segue_keepalive::Probing::default(),
+        probing: Probing::default(),
     }
 }
 
@@ -244,11 +245,27 @@ impl Lab {
             anchor.with(|u| u.set_inner(inner(v6, 1), InnerEntry { owner: OWNER }).unwrap());
         }
         let lab = Lab { host, anchor, outer_v6 };
-        let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
-        lab.set_host_path(HOST_SLOT, &PathConfig { ifindex, ..host_config(outer_v6) });
-        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor_config()).unwrap());
+        // The anchor is told where the host is: a source that it does not know has to echo first.
+        let host = host_config(outer_v6);
+        let known = PathConfig { local: host.remote, remote: host.local, ..anchor_config() };
+        lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
+        lab.probe_as(Probing::default(), Probing::default());
         lab.probe(1);
         lab
+    }
+
+    /// Sets how either end probes the path; what was counted and learned stays.
+    pub fn probe_as(&self, host: Probing, anchor: Probing) {
+        let ifindex = self.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
+        let config = PathConfig { ifindex, probing: host, ..host_config(self.outer_v6) };
+        self.set_host_path(HOST_SLOT, &config);
+        self.anchor_probes_as(anchor);
+    }
+
+    /// The same of the anchor alone.
+    pub fn anchor_probes_as(&self, probing: Probing) {
+        let config = PathConfig { probing, ..anchor_config() };
+        self.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
     }
 
     /// Sockets belong to the namespace of the caller.
@@ -295,6 +312,31 @@ impl Lab {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// Packets of many kinds in both directions, compared byte by byte.
+pub fn exchange(lab: &Lab, v6: bool) {
+    let ends = [&lab.host, &lab.anchor];
+    let taps = ends.map(|end| end.ns.run(|| raw::Tap::new("segue0")).unwrap());
+    for n in 0..12u16 {
+        let payload: Vec<u8> = (0..n * 100).map(|i| (i ^ n) as u8).collect();
+        for (from, to, ends) in [(0, 1, [1, 2]), (1, 0, [2, 1])] {
+            let [source, destination] = ends.map(|last| inner(v6, last));
+            let packet = raw::packet(source, destination, n, &payload);
+            taps[from].send(&packet);
+            taps[to].expect(&packet);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until something holds; a busy machine has ten seconds for it.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -56,6 +56,11 @@ impl Tap {
 
     /// Waits until exactly this packet has come in by the device.
     pub fn expect(&self, packet: &[u8]) {
+        self.expect_where(&format!("{packet:02x?}"), |got| got == packet);
+    }
+
+    /// Waits until a packet that fits has come in by the device.
+    pub fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut seen = Vec::new();
         let mut buffer = [0u8; 66_000];
@@ -71,7 +76,7 @@ impl Tap {
             match usize::try_from(n) {
                 // Its own way out is shown too.
                 Ok(_) if from.sll_pkttype == 4 => {}
-                Ok(n) if buffer[..n] == *packet => return,
+                Ok(n) if fits(&buffer[..n]) => return,
                 Ok(n) => seen.push(buffer[..n].to_vec()),
                 Err(_) => {
                     let error = std::io::Error::last_os_error();
@@ -80,7 +85,7 @@ impl Tap {
                 }
             }
         }
-        panic!("not within 10 s: {packet:02x?}\nseen: {seen:02x?}");
+        panic!("not within 10 s: {what}\nseen: {seen:02x?}");
     }
 }
 

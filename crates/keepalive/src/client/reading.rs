@@ -1,11 +1,12 @@
 //! What a client takes over from a datapath that rides or measures.
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
+use segue_wire::Mode;
 
 use super::Client;
 use crate::config::Source;
 use crate::estimates::Scale;
-use crate::{ClientOutput, Reading, Sample};
+use crate::{ClientOutput, Counted, Estimates, Reading, Sample};
 
 /// Counts of the last reading, and what they were when the state last changed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,20 +48,39 @@ impl Client {
         let sent = grown(&mut self.taken.sent, reading.sent);
         let received = grown(&mut self.taken.received, reading.received);
         self.seq = reading.sent;
-        self.bursts.on_counts(sent, received, self.longest_burst());
-        // The round-trip loss is evaluated here.
+        self.bursts.on_counts(sent, received, self.longest_burst(), self.config.t_ka);
         let rtl = core::mem::take(&mut self.measure.estimates.rtl);
         self.measure.take_over(&reading.estimates, sent, received);
-        self.measure.estimates.rtl = rtl;
+        if !self.is_told_rtl() {
+            self.measure.estimates.rtl = rtl;
+        }
         let heard = reading.last_heard.max(reading.last_received);
         if let Some(at) = heard.filter(|at| *at > self.last_heard) {
             self.on_heard(now, at);
         }
         let Some(at) = reading.last_received.filter(|_| received > 0) else { return };
+        self.settle(reading);
         self.on_alive(at.min(now));
         let since = self.taken.received.wrapping_sub(self.taken.marked);
         self.on_answer(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)));
         self.sample_reading(at.min(now), reading);
+    }
+
+    /// Whether the datapath evaluates the round-trip loss, which it reports. Elsewhere it is evaluated here.
+    fn is_told_rtl(&self) -> bool {
+        matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss)
+    }
+
+    /// Requests sent within a round trip before the reading may still be answered.
+    fn settle(&mut self, reading: &Reading) {
+        let Estimates { sent, received, rtt_last, .. } = self.measure.estimates;
+        let age = reading.last_sent.map_or(Span::ZERO, |at| reading.at.since(at));
+        let rtt = rtt_last.unwrap_or(Span::ZERO);
+        let under_way = match rtt.0.checked_sub(age.0) {
+            Some(rest) if rest > 0 => 1 + rest / self.config.t_ka.0.max(1),
+            _ => 0,
+        };
+        self.round_trips = Counted { sent: sent.saturating_sub(under_way), received };
     }
 
     fn sample_reading(&mut self, at: Time, reading: &Reading) {
@@ -71,12 +91,9 @@ impl Client {
             rtt: reading.estimates.rtt_last,
             owl_up: None,
             owl_down: None,
-            rtl: self.measure.rtl(scale, at),
+            rtl: if self.is_told_rtl() { None } else { self.measure.rtl(scale, at) },
             uncertainty: reading.estimates.uncertainty,
         };
-        if sample.rtl.is_some() {
-            self.unreported = sample.rtl;
-        }
         if !sample.is_empty() {
             self.outputs.push_back(ClientOutput::Sample(sample));
         }

@@ -67,6 +67,11 @@ impl Schedule {
         }
     }
 
+    /// The period that runs ends at `now`, if not before.
+    pub(super) fn hasten_to(&mut self, now: Time) {
+        self.next = self.next.min(now);
+    }
+
     /// See [`super::Client::align`].
     pub(super) fn align(&mut self, now: Time, point: Time, t_ka: Span) {
         if !self.begun || self.announce.is_some() || t_ka == Span::ZERO {

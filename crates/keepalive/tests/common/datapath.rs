@@ -93,9 +93,9 @@ pub struct Plane {
     host: Counts,
     anchor: Counts,
     quiet: [bool; 2],
-    /// Where the grid of rides begins, and whether its present period has had one.
+    /// Where the grid of rides begins, and when the last one left.
     origin: Option<Time>,
-    ridden: Option<u64>,
+    ridden: Option<Time>,
     seq: u32,
     /// The response that waits: its request's fields and arrival.
     held: Option<(Probe, Time)>,
@@ -175,6 +175,13 @@ impl Plane {
         self.drain_server();
     }
 
+    /// Other K and T_KA, which the datapath takes at once.
+    pub fn set_pace(&mut self, k: u8, t_ka: Span) {
+        self.config = Config { k, t_ka, ..self.config.clone() };
+        self.client.handle(self.now, ClientInput::Reconfigure(self.config.clone()));
+        self.drain_client();
+    }
+
     /// As a driver: a reading where the datapath has any, then the tick.
     fn tick_client(&mut self) {
         self.wakes.push(self.now);
@@ -220,8 +227,9 @@ impl Plane {
             }
         } else if let Some(origin) = self.origin.filter(|_| self.config.rides) {
             let period = self.now.since(origin).0 / self.config.t_ka.0;
-            if self.ridden.is_none_or(|ridden| period > ridden) {
-                self.ridden = Some(period);
+            let into = self.now.since(origin).0 % self.config.t_ka.0;
+            if self.ridden.is_none_or(|at| at < self.now - Span(into)) {
+                self.ridden = Some(self.now);
                 self.request(true);
                 self.watch(origin + self.config.t_ka * (period + 2));
             }
@@ -285,7 +293,7 @@ impl Plane {
             self.respond(probe, self.now);
         }
         if self.config.source == Source::Probes || !self.quiet[1] {
-            let arrival = arrival(probe, self.now);
+            let arrival = arrival(probe, self.now, self.anchor.received);
             let k = self.config.k;
             self.server.handle(self.now, ServerInput::Request { arrival, k, report: false });
             self.drain_server();
@@ -293,11 +301,12 @@ impl Plane {
     }
 
     fn respond(&mut self, request: Probe, came: Time) {
+        self.anchor.sent += 1;
         let response = Probe {
             t_ss: self.now.micros32(),
             dt: (self.now.since(came).0 / 1_000) as u32,
-            ss: request.seq,
-            r: request.seq,
+            ss: self.anchor.sent,
+            r: self.anchor.received,
             ..request
         };
         if let Some(delay) = (self.link)(Dir::Down, self.now) {
@@ -313,7 +322,7 @@ impl Plane {
         if self.config.source == Source::Readings && self.quiet[0] {
             return;
         }
-        let arrival = arrival(probe, self.now);
+        let arrival = arrival(probe, self.now, self.host.received);
         let input = if unsolicited {
             ClientInput::Unsolicited(arrival)
         } else {
@@ -363,8 +372,8 @@ impl Plane {
     }
 }
 
-fn arrival(probe: Probe, at: Time) -> Arrival {
-    Arrival { probe, at, received: probe.ss, sent_at: None, uncertainty: Span::ZERO }
+fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
+    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }
 
 /// No data at all.

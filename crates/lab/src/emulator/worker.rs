@@ -14,9 +14,9 @@ use segue_linux::packet::PacketSocket;
 use segue_linux::thread::prefer_precision;
 use segue_netem::Verdict;
 
-use super::{Direction, Pending, Shared, State, ip_bytes, record};
-use crate::frame::{ETHERNET_BYTES, ports, stays_on_link};
-use crate::log::{Fate, Record};
+use super::{Direction, Pending, Shared, State, ip_bytes, record, record_of};
+use crate::frame::{ETHERNET_BYTES, stays_on_link};
+use crate::log::Fate;
 
 /// Frames taken from one socket before the other one and the timers have their turn.
 const RECEIVE_BATCH: usize = 64;
@@ -117,10 +117,7 @@ impl Worker {
                 }
                 Verdict::Deliver { .. } => health.overruns += 1,
                 Verdict::Drop(cause) => {
-                    let fate = Fate::Dropped(cause);
-                    let (bytes, ports) = (ip_bytes(frame), ports(frame));
-                    let dropped = Record { direction: to, arrival: got.at, fate, bytes, ports };
-                    record(log, health, dropped);
+                    record(log, health, record_of(frame, to, got.at, Fate::Dropped(cause)));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! `segue status`, `paths`, `flows` and `handover`: look at and steer a running daemon.
+//! `segue status`, `paths`, `flows`, `handover` and `keepalive`: look at and steer a running daemon.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -166,8 +166,18 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
 
 fn print_paths(paths: &[PathStatus], why: bool) {
     println!(
-        "{:<20} {:<9} {:<5} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8}  to",
-        "path", "state", "down", "rtt", "loss up", "loss dn", "K", "T_KA", "T_Rmax"
+        "{:<20} {:<9} {:<5} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8} {:>8} {:>8}  to",
+        "path",
+        "state",
+        "down",
+        "rtt",
+        "loss up",
+        "loss dn",
+        "K",
+        "T_KA",
+        "T_Rmax",
+        "alone",
+        "rode"
     );
     for path in paths {
         let name = if path.host.is_empty() {
@@ -179,11 +189,13 @@ fn print_paths(paths: &[PathStatus], why: bool) {
         let heard = if path.downlink { "yes" } else { "no" };
         let via = path.via.as_ref().map(|via| format!(" (via {via})")).unwrap_or_default();
         println!(
-            "{name:<20} {:<9} {heard:<5} {rtt:>11} {up:>9} {down:>9} {:>3} {:>4.0} ms {:>5.0} ms  {}{via}",
+            "{name:<20} {:<9} {heard:<5} {rtt:>11} {up:>9} {down:>9} {:>3} {:>4.0} ms {:>5.0} ms {:>8} {:>8}  {}{via}",
             path.state,
             path.k,
             path.t_ka_ms,
             path.bound_ms,
+            path.probes_alone,
+            path.probes_rode,
             path.remote.as_deref().unwrap_or("-"),
         );
         if why {
@@ -193,10 +205,9 @@ fn print_paths(paths: &[PathStatus], why: bool) {
 }
 
 fn print_why(path: &PathStatus) {
-    let alone = path.probes_sent.saturating_sub(path.probes_rode);
     println!(
-        "    mode {}, packets {}, {alone} probes alone, {} on data; last round trip good to {:.3} ms",
-        path.mode, path.encapsulation, path.probes_rode, path.uncertainty_ms
+        "    mode {}, packets {}; last round trip good to {:.3} ms",
+        path.mode, path.encapsulation, path.uncertainty_ms
     );
     match &path.why {
         Some(why) => {

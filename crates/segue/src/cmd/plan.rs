@@ -39,6 +39,9 @@ pub struct Args {
     /// probe) [default: losses are independent].
     #[arg(long, value_name = "PROBES")]
     burst: Option<f64>,
+    /// Plan for probes that may ride on data (`rides = true`).
+    #[arg(long)]
+    rides: bool,
     /// A fault is found within this time on average (T_Ravg).
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     responsiveness: Option<Span>,
@@ -128,7 +131,7 @@ fn one_plan(args: &Args) -> anyhow::Result<()> {
     if args.json {
         println!("{}", serde_json::to_string(&Shown::from(&plan))?);
     } else {
-        print!("{}", describe(&plan));
+        print!("{}", describe(&plan, args.rides));
     }
     Ok(())
 }
@@ -139,14 +142,15 @@ fn warn(plan: &Plan) {
     }
 }
 
-fn describe(plan: &Plan) -> String {
+fn describe(plan: &Plan, rides: bool) -> String {
     let shown = Shown::from(plan);
     let mut text = String::new();
+    let t_to = if rides { "time-out, (K + 2)·T_KA" } else { "time-out, K·T_KA" };
     let t_fp = shown.t_fp_s.map_or("never".into(), |s| format!("{} ({})", seconds(s), human(s)));
     for (name, value, what) in [
         ("K*", shown.k.to_string(), "probes lost in a row declare the path down"),
         ("T_KA*", milliseconds(shown.t_ka_ms), "period of probes"),
-        ("T_TO", milliseconds(shown.t_to_ms), "time-out, K·T_KA"),
+        ("T_TO", milliseconds(shown.t_to_ms), t_to),
         ("T_Rmax", milliseconds(shown.t_r_max_ms), "a fault is found within, at worst"),
         ("T_Ravg", milliseconds(shown.t_r_avg_ms), "a fault is found within, on average"),
         ("T_fp", t_fp, "mean time between false positives"),
@@ -221,7 +225,9 @@ impl Given {
             rtt_max: args.rtt_max.map(Span::as_secs_f64),
             loss_up: self.up.context(loss)?,
             loss_down: self.down.context(loss)?,
+            loss: None,
             burst: args.burst,
+            rides: args.rides,
             responsiveness: self
                 .responsiveness
                 .context("the responsiveness is missing: add for example --responsiveness 500ms")?,

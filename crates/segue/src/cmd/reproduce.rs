@@ -100,7 +100,13 @@ fn list(experiments: &[Experiment], json: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for e in experiments {
         let takes = e.takes.as_secs();
-        text += &format!("{:<16} {takes:>4} s  {:<20} {}\n", e.id, e.needs.name(), e.title);
+        text += &format!(
+            "{:<16} {takes:>4} s  {:<20} {} ({})\n",
+            e.id,
+            e.needs.name(),
+            e.title,
+            e.paper
+        );
     }
     Ok(text)
 }

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::{Duration, Ratio};
 
-/// Whether probes ride on data where the file does not say.
+/// Whether probes ride on data where the file does not say. Most paths carry no data most of the time: there
+/// rides save nothing, and their longer time-outs take twice the probes for the same detection.
 const RIDES: bool = false;
 /// The shortest period that an anchor takes.
 const SHORTEST: Span = Span::from_millis(5);
@@ -168,7 +169,9 @@ impl KeepaliveKeys {
             responsiveness: Responsiveness::Avg(seconds(self.responsiveness, 0.5)),
             fp_interval: seconds(self.false_positive_interval, 1e5),
             rtt_max: None,
+            loss: None,
             burst: None,
+            rides: self.rides.unwrap_or(RIDES),
             t_ka_min: 0.005,
             k_max: 32,
         })
@@ -206,6 +209,22 @@ mod tests {
             assert_eq!(probed.adaptive.is_some(), adaptive, "{base:?} {own:?}");
         }
         assert!(probed("", "adaptive = true\nk = 3\nperiod = \"100ms\"").is_err());
+    }
+
+    #[test]
+    fn a_plan_keeps_its_target_with_and_without_rides() {
+        let t_ka = ["rides = true", "rides = false", ""].map(|text| {
+            let text = format!("{text}\nresponsiveness = \"300ms\"\nloss = \"1%\"");
+            let Keepalive { rides, t_ka, .. } = probed("", &text).unwrap().keepalive;
+            let keepalive = probed(&text, "").unwrap().keepalive;
+            assert_eq!((keepalive.rides, keepalive.t_ka), (rides, t_ka));
+            let average = keepalive.t_r_avg(Span::from_millis(50));
+            let target = Span::from_millis(280)..=Span::from_millis(300);
+            assert!(target.contains(&average), "{text}: {average}");
+            t_ka
+        });
+        assert!(t_ka[0] < t_ka[1]);
+        assert_eq!(t_ka[usize::from(!RIDES)], t_ka[2]);
     }
 
     #[test]

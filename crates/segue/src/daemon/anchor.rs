@@ -430,6 +430,10 @@ impl Daemon {
         let mut drops = packets::drops(self.datapath.as_mut(), &self.packets);
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
         drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
+        match self.datapath.stamp_limited() {
+            0 => {}
+            n => *drops.entry("stamp_rate_limit".into()).or_default() += n,
+        }
         Status {
             role: "anchor".into(),
             name: String::new(),

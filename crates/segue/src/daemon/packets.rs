@@ -274,14 +274,13 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
             ProbeKind::Unsolicited => segue_tunnel::ProbeKind::Unsolicited,
         },
         k: event.k,
-        remote: event.remote,
         report: event.report,
         arrival: segue_keepalive::Arrival {
             probe: event.probe,
             at: event.at,
             received: event.received,
             sent_at: event.sent_at,
-            uncertainty: segue_clock::Span::ZERO,
+            uncertainty: event.uncertainty,
         },
     }
 }
@@ -302,6 +301,7 @@ mod tests {
             remote: ([192, 0, 2, 1], 5005).into(),
             kernel_stamp: true,
             sent_at: None,
+            uncertainty: segue_clock::Span::ZERO,
         })
     }
 

@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_datapath::StampOptions;
 use segue_wire::stamp::StampKey;
 
-use crate::cmd::probe::stamp::reflector::{self, RATE_MAX, Reflector};
+use crate::cmd::probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
 
 /// Longest wait in milliseconds: sessions end and the clock's quality is asked for in between.
 const WAIT_MS: u16 = 1_000;
@@ -32,7 +32,13 @@ pub struct Settings {
 impl Settings {
     /// What the kernel answers. It knows no keys.
     pub fn in_kernel(&self) -> Option<StampOptions> {
-        let plain = StampOptions { port: self.port, stateful: true, rate: RATE_MAX };
+        let plain = StampOptions {
+            port: self.port,
+            stateful: true,
+            rate: RATE_MAX,
+            source_rate: SOURCE_RATE_MAX,
+            echo_dscp: true,
+        };
         self.key.is_none().then_some(plain)
     }
 }

@@ -75,6 +75,7 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
         rtt_max_ms: known.rtt_max * 1e3,
         loss_up: known.loss_up,
         loss_down: known.loss_down,
+        loss: known.loss,
         burst: known.burst,
         t_fp_s: why.plan.t_fp,
         t_r_avg_ms: why.plan.t_r_avg * 1e3,
@@ -105,14 +106,20 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
     }
 }
 
-/// Fills what comes from the datapath.
-fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath) {
+/// Fills what comes from the datapath. Where it does not count probes, an anchor (`answers`) sends one for each that
+/// counts.
+fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath, answers: bool) {
     let counters = datapath.counters(slot);
     status.tx_packets = counters.tx_packets;
     status.rx_packets = counters.rx_packets;
-    if let Some(reading) = datapath.reading(slot) {
-        status.probes_rode = reading.rode.into();
-    }
+    let reading = datapath.reading(slot);
+    status.probes_sent = match &reading {
+        Some(reading) => reading.sent.into(),
+        None if answers => status.probes_received,
+        None => status.probes_sent,
+    };
+    status.probes_rode = reading.map_or(0, |reading| reading.rode.into());
+    status.probes_alone = status.probes_sent.saturating_sub(status.probes_rode);
     status.tx_bytes = counters.tx_bytes;
     status.rx_bytes = counters.rx_bytes;
     if let Some(remote) = counters.remote {
@@ -152,7 +159,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<Pa
                 status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();
                 measured(&mut status, client.estimates());
             }
-            counted(&mut status, u32::from(number), datapath);
+            counted(&mut status, u32::from(number), datapath, false);
             status
         })
         .collect()
@@ -180,7 +187,7 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathSta
             };
             agreed(&mut status, path.mode(), path.rides(), path.encapsulation());
             measured(&mut status, server.estimates());
-            counted(&mut status, slot, datapath);
+            counted(&mut status, slot, datapath, true);
             status
         })
         .collect()

@@ -10,51 +10,61 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Counter }
 }
 
-/// See its help, as with all that follow.
+/// Seconds. The help of each metric, which its readers see, says what it is.
 pub static RTT: Metric = gauge("segue_rtt_seconds", "Last round-trip time.");
-/// How far off.
+/// Seconds.
 pub static RTT_UNCERTAINTY: Metric = gauge(
     "segue_rtt_uncertainty_seconds",
     "How far the last round-trip time may be off because of how stamps were taken.",
 );
-/// By time constant.
+/// Seconds; label `direction`.
+pub static JITTER: Metric = gauge(
+    "segue_jitter_seconds",
+    "Mean difference between one delay and the next, smoothed as by RFC 3550, by direction.",
+);
+/// Seconds; label `tau`.
 pub static RTT_AVERAGE: Metric = gauge(
     "segue_rtt_average_seconds",
     "Exponentially weighted average of the round-trip time, by time constant.",
 );
-/// By direction and time constant.
+/// Shares of 1; labels `direction` and `tau`.
 pub static LOSS: Metric = gauge(
     "segue_loss_ratio",
-    "Exponentially weighted average of the loss, by direction (up: from client to server) and time constant.",
+    "Exponentially weighted average of the loss, by direction (up: from client to server; both: round trip) and time constant.",
 );
-/// By direction.
+/// Label `direction`.
 pub static PACKETS_SENT: Metric = counter(
     "segue_packets_sent_total",
     "Packets that left, by direction, as of the last exchange.",
 );
-/// By direction.
+/// Label `direction`.
 pub static PACKETS_RECEIVED: Metric = counter(
     "segue_packets_received_total",
     "Packets that arrived, by direction, as of the last exchange.",
 );
-/// One value for each state.
+/// Label `state`, one value for each.
 pub static STATE: Metric =
     gauge("segue_path_state", "1 for the state that the path is in, 0 for the others.");
-/// Ups and downs.
+/// A count, as are all that end in `_total`.
 pub static TRANSITIONS: Metric =
     counter("segue_transitions_total", "Changes of state but for the first coming up.");
-/// Twice.
+/// A count.
 pub static DUPLICATES: Metric =
     counter("segue_duplicates_total", "Probes that arrived more than once.");
-/// Overtaken.
+/// A count.
 pub static REORDERED: Metric =
     counter("segue_reordered_total", "Probes that a newer one had overtaken.");
-/// Requests or answers.
+/// A count: requests of a client, answers of a listener.
 pub static PROBES_SENT: Metric = counter("segue_probes_sent_total", "Probes sent by this end.");
-/// Answers or requests.
+/// A count: answers at a client, requests at a listener.
 pub static PROBES_RECEIVED: Metric =
     counter("segue_probes_received_total", "Probes that arrived at this end and counted.");
-/// By reason.
+/// Label `reason`, the names of `segue_wire::DropReason` and a few of this end's own.
 pub static DROPS: Metric = counter("segue_drops_total", "Packets refused, by reason.");
-/// Of a listener.
+/// A count; label `protocol`.
+pub static KERNEL_ANSWERS: Metric = counter(
+    "segue_kernel_answers_total",
+    "Requests answered by the program in the kernel, which no session counts, by protocol.",
+);
+/// Clients that a listener knows.
 pub static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");

@@ -15,6 +15,8 @@ const RUNS: usize = 10;
 const K: u8 = 4;
 const T_KA: Span = Span::from_millis(30);
 const INTERVAL: Span = Span::from_millis(20);
+/// Of a daemon's own delay not all is seen: a bar that was missed counts on a machine that is not later.
+const STILL: Span = Span::from_millis(20);
 
 /// One outage, in milliseconds. A gap is what the flow was silent for beyond its own interval, as the
 /// demonstration counts it; it contains what the other path's delay is longer.
@@ -30,43 +32,55 @@ struct Outage {
 #[test]
 fn a_silent_outage_is_noticed_within_the_bound_and_the_voice_flow_goes_on() {
     let Some(_share) = shared() else { return };
-    together(DATAPATHS, |datapath| {
-        let mut plan = Plan::new("silent", datapath, (K, T_KA.0 / 1_000_000));
-        plan.steering = "margin = 1000.0";
-        let stage = Stage::running(plan);
-        let voice = Voice::start(&stage, 7_100, INTERVAL);
-        let mut rng = Rng::new(2);
-        let tries = (0..3 * RUNS).filter_map(|_| outage(&stage, &voice, &mut rng));
-        let outages: Vec<Outage> = tries.take(RUNS).collect();
-        assert_eq!(outages.len(), RUNS, "this machine stands still all the time");
-        for (run, o) in outages.iter().enumerate() {
-            println!(
-                "{datapath} outage {run}: noticed after {:.1} ms (bound {:.1}), voice gap up {:.1} \
-                 down {:.1} ms (bound {:.1}), scheduling delay {:.1} ms",
-                o.detection,
-                o.bound,
-                o.gaps[0],
-                o.gaps[1],
-                o.bound + INTERVAL.as_millis_f64(),
-                o.scheduling
-            );
-        }
-        let mean = |of: &dyn Fn(&Outage) -> f64| {
-            outages.iter().map(of).sum::<f64>() / outages.len() as f64
-        };
-        let (detection, average) = (mean(&|o| o.detection), mean(&|o| o.average));
-        let scheduling = mean(&|o| o.scheduling);
+    together(DATAPATHS, |datapath| late::fairly("silent outages", STILL, || ten(datapath)));
+}
+
+/// Ten outages against the bars.
+fn ten(datapath: &'static str) -> Result<(), String> {
+    let mut plan = Plan::new("silent", datapath, (K, T_KA.0 / 1_000_000));
+    plan.steering = "margin = 1000.0";
+    let stage = Stage::running(plan);
+    let voice = Voice::start(&stage, 7_100, INTERVAL);
+    let mut rng = Rng::new(2);
+    let tries = (0..3 * RUNS).filter_map(|_| outage(&stage, &voice, &mut rng));
+    let outages: Vec<Outage> = tries.take(RUNS).collect();
+    if outages.len() < RUNS {
+        return Err(format!(
+            "paths change their state by themselves:\n{}",
+            stage.story(Time::ZERO)
+        ));
+    }
+    for (run, o) in outages.iter().enumerate() {
         println!(
-            "{datapath} outages: mean {detection:.1} ms, eq. 2 gives {average:.1} ms, mean \
-             scheduling delay {scheduling:.1} ms"
+            "{datapath} outage {run}: noticed after {:.1} ms (bound {:.1}), voice gap up {:.1} \
+                 down {:.1} ms (bound {:.1}), scheduling delay {:.1} ms",
+            o.detection,
+            o.bound,
+            o.gaps[0],
+            o.gaps[1],
+            o.bound + INTERVAL.as_millis_f64(),
+            o.scheduling
         );
-        for o in &outages {
-            assert!(o.detection <= o.bound + o.scheduling, "{o:?}");
-            let most = o.bound + INTERVAL.as_millis_f64() + o.scheduling;
-            assert!(o.gaps.iter().all(|gap| *gap <= most), "{o:?}");
-        }
-        assert!(detection <= 1.05 * average + scheduling, "{detection} against {average} ms");
-    });
+    }
+    let mean =
+        |of: &dyn Fn(&Outage) -> f64| outages.iter().map(of).sum::<f64>() / outages.len() as f64;
+    let (detection, average) = (mean(&|o| o.detection), mean(&|o| o.average));
+    let scheduling = mean(&|o| o.scheduling);
+    println!(
+        "{datapath} outages: mean {detection:.1} ms, eq. 2 gives {average:.1} ms, mean \
+             scheduling delay {scheduling:.1} ms"
+    );
+    let holds = |o: &&Outage| {
+        let most = o.bound + INTERVAL.as_millis_f64() + o.scheduling;
+        o.detection <= o.bound + o.scheduling && o.gaps.iter().all(|gap| *gap <= most)
+    };
+    if let Some(missed) = outages.iter().find(|o| !holds(o)) {
+        return Err(format!("{missed:?}"));
+    }
+    if detection > 1.05 * average + scheduling {
+        return Err(format!("mean {detection} ms against {average} ms"));
+    }
+    Ok(())
 }
 
 /// The path in use falls silent at a random instant. `None` if the other one seemed to do so as well.

@@ -14,6 +14,9 @@ use super::{DATAPATHS, late, shared, together, truth};
 const INTERVAL: Span = Span::from_millis(5);
 /// Tries on a machine that stands still at times.
 const ATTEMPTS: usize = 5;
+/// The daemons are seldom later than the thread that watches; a bar that was missed counts on a machine
+/// that is not later than this.
+const STILL: Span = Span::from_millis(20);
 /// Delay of the other path in one direction.
 const OTHER: f64 = 30.0;
 
@@ -28,8 +31,10 @@ fn flows_of_a_dead_direction_move_within_the_bound_and_the_other_direction_goes_
             let stage = Stage::running(plan);
             let voice = Voice::start(&stage, 7_200, INTERVAL);
             for dead in Direction::ALL {
-                let valid = (0..ATTEMPTS).any(|_| dies(&stage, &voice, dead, t_ka, datapath));
-                assert!(valid, "this machine stands still all the time");
+                late::fairly("a dead direction", STILL, || {
+                    let tries = (0..ATTEMPTS).map(|_| dies(&stage, &voice, dead, t_ka, datapath));
+                    tries.flatten().next().unwrap_or(Err("paths change by themselves".into()))
+                });
             }
         }
     });
@@ -46,15 +51,21 @@ fn data(log: &[Record], way: Direction) -> Vec<Time> {
     packets.iter().filter(|p| !truth::is_probe(p)).map(|p| p.arrival).collect()
 }
 
-/// One direction of wifi dies for three seconds. False if that measured nothing.
-fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str) -> bool {
+/// One direction of wifi dies for three seconds. `None` if that measured nothing.
+fn dies(
+    stage: &Stage,
+    voice: &Voice,
+    dead: Direction,
+    t_ka: u64,
+    datapath: &str,
+) -> Option<Result<(), String>> {
     settle(stage);
     let settled = monotonic();
     stage.forget();
     std::thread::sleep(Duration::from_millis(200));
     let bound = path(&stage.status("host").unwrap(), "wifi")["bound_ms"].as_f64().unwrap();
     if stage.stood_still(settled, &["wifi", "lte"]) {
-        return false;
+        return None;
     }
     let silent = stage.net.wifi().set_silent(dead, true);
     std::thread::sleep(Duration::from_secs(3));
@@ -62,7 +73,7 @@ fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str
     let disturbed = stage.stood_still(settled, &["lte"]);
     stage.net.wifi().set_silent(dead, false);
     if disturbed {
-        return false;
+        return None;
     }
 
     let before = |log: &[Record], way| data(log, way).iter().filter(|at| **at < silent).count();
@@ -87,10 +98,7 @@ fn dies(stage: &Stage, voice: &Voice, dead: Direction, t_ka: u64, datapath: &str
         dead.name(),
         other.name(),
     );
-    assert!(moved_ms <= most + INTERVAL.as_millis_f64() + scheduling, "{}", stage.story(silent));
-    assert_eq!(lost, 0, "the other direction never broke");
-    if dead == Direction::Up {
-        assert!(stays > 0 && elsewhere == 0, "{}", stage.story(silent));
-    }
-    true
+    let in_time = moved_ms <= most + INTERVAL.as_millis_f64() + scheduling;
+    let goes_on = lost == 0 && (dead == Direction::Down || stays > 0 && elsewhere == 0);
+    Some(if in_time && goes_on { Ok(()) } else { Err(stage.story(silent)) })
 }

@@ -1,13 +1,13 @@
 //! One-way loss: the counters of both ends against the emulator's drops, packet by packet.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 use segue_lab::{Direction, Record};
 use segue_wire::TUNNEL_PORT;
 use serde_json::Value;
 
-use super::stage::{Plan, Stage, path};
+use super::stage::{PATIENCE, Plan, Stage, path};
 use super::voice::Voice;
 use super::{DATAPATHS, alone, together, truth};
 
@@ -42,16 +42,20 @@ fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
     for name in names {
         stage.access(name).set_silent(Direction::Up, true);
     }
-    std::thread::sleep(Duration::from_millis(500));
-    let statuses = ["host", "anchor"].map(|role| stage.status(role).unwrap());
     for (i, name) in names.into_iter().enumerate() {
-        let log = stage.access(name).take_log();
+        let log = judge(&stage, name, &format!("{datapath} loss {}", loss[i]));
         let health = stage.access(name).health();
         let kept = (health.overruns, health.send_failures, health.records_lost);
         assert_eq!(kept, (0, 0, 0), "invalid run: the emulator does not know what was lost");
-        let data = judge(&statuses, name, &log, &format!("{datapath} loss {}", loss[i]));
+        let data = data_up(&log);
         assert!(data > 5_000, "the flow was on this path: {data}");
     }
+}
+
+/// Data packets that the host sent.
+pub fn data_up(log: &[Record]) -> usize {
+    let up = truth::packets(log, Direction::Up, TUNNEL_PORT);
+    up.iter().filter(|packet| !truth::is_probe(packet)).count()
 }
 
 /// Packets of a direction after one place and up to another: sent and lost.
@@ -61,53 +65,61 @@ fn between(packets: &[Record], (from, to): (usize, usize)) -> (u64, u64) {
     (part.len() as u64, lost as u64)
 }
 
-/// The longest that a request may take from the repeating of an answer to the emulator.
-const MAKING: Span = Span::from_millis(5);
+/// Compares what both ends count with what the emulator dropped, once no more requests pass; returns its
+/// record. What is under way then may come late, and changes nothing after it.
+pub fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
+    let mut log = Vec::new();
+    let start = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        log.extend(stage.access(name).take_log());
+        let statuses = ["host", "anchor"].map(|role| stage.status(role).unwrap());
+        let (equal, text) = compare(&statuses, name, &log);
+        if equal {
+            println!("{what}: {text}");
+            return log;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}: {text}");
+    }
+}
 
-/// Compares what both ends count with what the emulator dropped; returns the uplink's data packets.
-pub fn judge(statuses: &[Value; 2], name: &str, log: &[Record], what: &str) -> usize {
+/// Whether host and anchor count what the emulator did, and what each says.
+fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) {
     let [up, down] = Direction::ALL.map(|way| truth::packets(log, way, TUNNEL_PORT));
     let exchanges = truth::exchanges(&up, &down);
-    let arrived = |packet: &Record| truth::departure(packet);
     // The host counts from the first answer that reached it to the last one.
-    let answered: Vec<_> =
-        exchanges.iter().filter(|(_, answer)| arrived(&down[*answer]).is_some()).collect();
-    let (first, last) = (answered[0], answered[answered.len() - 1]);
+    let answered = || exchanges.iter().filter(|(_, answer)| down[*answer].delay().is_some());
+    let (Some(first), Some(last)) = (answered().next(), answered().next_back()) else {
+        return (false, "no probe was answered".into());
+    };
     let host = [between(&up, (first.0, last.0)), between(&down, (first.1, last.1))];
     // The anchor counts the uplink from the first request that reached it to the last one, and the
-    // downlink between the answers that these and those between them repeat.
+    // downlink between the responses that these repeat: a response may come while a request is made, and
+    // only the request tells which it knew.
     let requests = (exchanges[0].0, exchanges[exchanges.len() - 1].0);
-    // An answer that comes while the request is made may be repeated by it or not yet.
-    let repeats = |request: usize| {
-        let sent: Time = up[request].arrival;
-        let last_by = |by: Time| {
-            let before =
-                |pair: &&&(usize, usize)| arrived(&down[pair.1]).is_some_and(|at| at <= by);
-            answered.iter().rev().find(|pair| before(pair)).map(|pair| pair.1)
-        };
-        [last_by(sent), last_by(sent - MAKING)]
+    let mut repeated = exchanges.iter().filter_map(|(request, _)| {
+        let t_ss = Some(truth::t_ss(&up[*request])).filter(|t_ss| *t_ss != 0)?;
+        let response = |packet: &Record| truth::is_probe(packet) && truth::t_ss(packet) == t_ss;
+        Some(down.iter().position(response).expect("what is repeated has passed the emulator"))
+    });
+    let first = repeated.next();
+    let Some((first, last)) = first.map(|first| (first, repeated.next_back().unwrap_or(first))) else {
+        return (false, "no request repeats a response".into());
     };
-    let first =
-        exchanges.iter().map(|(request, _)| repeats(*request)).find(|pair| pair[0].is_some());
-    let (first, last) = (first.unwrap(), repeats(requests.1));
-    let host = host.map(|counted| vec![counted]);
-    let downlink = |from: Option<usize>, to: Option<usize>| Some(between(&down, (from?, to?)));
-    let both = first.iter().flat_map(|from| last.iter().filter_map(|to| downlink(*from, *to)));
-    let anchor = [vec![between(&up, requests)], both.collect()];
+    let anchor = [between(&up, requests), between(&down, (first, last))];
 
+    let (mut equal, mut text) = (true, String::new());
     for (role, (status, counted)) in
         ["host", "anchor"].iter().zip(statuses.iter().zip([host, anchor]))
     {
-        for (way, counted) in ["up", "down"].iter().zip(counted) {
+        for (way, (sent, lost)) in ["up", "down"].iter().zip(counted) {
             let said = &path(status, name)[*way];
-            let (sent, lost) = counted[0];
-            println!(
-                "{what} {way}: the emulator dropped {lost} of {sent}, the {role} counts {} of {}",
+            equal &= said["sent"] == sent && said["lost"] == lost;
+            text += &format!(
+                "{way}: the emulator dropped {lost} of {sent}, the {role} counts {} of {}; ",
                 said["lost"], said["sent"]
             );
-            let same = |(sent, lost): &(u64, u64)| said["sent"] == *sent && said["lost"] == *lost;
-            assert!(counted.iter().any(same), "{what} {role}: {said}, dropped {counted:?}");
         }
     }
-    up.iter().filter(|packet| !truth::is_probe(packet)).count()
+    (equal, text)
 }

@@ -1,5 +1,6 @@
 //! A path that comes back, and one that was dead when the host started.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
@@ -14,6 +15,9 @@ use super::{DATAPATHS, late, shared, together, truth};
 const INTERVAL: Span = Span::from_millis(5);
 /// What two starts may differ by: two round trips of the slower access.
 const SPREAD: f64 = 120.0;
+/// A daemon may be later than the thread that watches; a bar that was missed counts on a machine that is not
+/// later than this.
+const STILL: Span = Span::from_millis(20);
 /// Tries on a machine that stands still at times.
 const ATTEMPTS: usize = 5;
 
@@ -23,17 +27,20 @@ fn a_path_that_comes_back_or_was_dead_at_the_start_is_in_use_within_ten_periods(
     together(DATAPATHS, |datapath| {
         for (k, t_ka) in [(4, 30), (3, 100)] {
             let name = format!("back{}", if k == 4 { "a" } else { "b" });
-            let mut stage = Stage::new(Plan::new(&name, datapath, (k, t_ka)));
-            let valid = (0..ATTEMPTS).any(|_| comes_back(&mut stage, t_ka, datapath));
-            assert!(valid, "this machine stands still all the time");
-            let valid = (0..ATTEMPTS).any(|_| was_dead(&mut stage, t_ka, datapath));
-            assert!(valid, "this machine stands still all the time");
+            let stage = RefCell::new(Stage::new(Plan::new(&name, datapath, (k, t_ka))));
+            for way in [comes_back, was_dead] {
+                late::fairly("a path that comes back", STILL, || {
+                    let tries = (0..ATTEMPTS).map(|_| way(&mut stage.borrow_mut(), t_ka, datapath));
+                    tries.flatten().next().unwrap_or(Err("paths change by themselves".into()))
+                });
+            }
         }
     });
 }
 
-/// False if it measured nothing, since a path that fails twice must wait longer.
-fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> bool {
+/// `None` if it measured nothing, since a path that fails twice must wait longer.
+fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), String>> {
+    stage.silence("wifi", false);
     stage.start_host("");
     stage.both_up();
     let up = monotonic();
@@ -41,21 +48,20 @@ fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> bool {
     wait_for_wifi(stage, &voice);
     std::thread::sleep(Duration::from_secs(1));
     if stage.stood_still(up, &["wifi", "lte"]) {
-        return false;
+        return None;
     }
     let down = stage.silence("wifi", true);
     stage.event("host", down, |event| event["kind"] == "handover");
     std::thread::sleep(Duration::from_secs(1));
     let (taken, story) = back(stage, &voice, t_ka, datapath, "a path that comes back");
     if stage.stood_still(up, &["lte"]) {
-        return false;
+        return None;
     }
-    assert!(taken, "{story}");
-    true
+    Some(if taken { Ok(()) } else { Err(story) })
 }
 
 /// The same.
-fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> bool {
+fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), String>> {
     stage.silence("wifi", false);
     let both = start(stage, "");
     stage.silence("wifi", true);
@@ -70,13 +76,12 @@ fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> bool {
          {:.0} ms)",
         both.0, only.0, dead.0, SPREAD
     );
-    assert!(dead.0 <= only.0 + SPREAD + dead.1);
+    let in_time = dead.0 <= only.0 + SPREAD + dead.1;
     let (taken, story) = back(stage, &voice, t_ka, datapath, "a path that was dead at the start");
     if stage.stood_still(up, &["lte"]) {
-        return false;
+        return None;
     }
-    assert!(taken, "{story}");
-    true
+    Some(if taken && in_time { Ok(()) } else { Err(story) })
 }
 
 /// Starts the host: from its first packet of signalling to its first path, and the scheduling delay

@@ -11,12 +11,14 @@ use segue_wire::TUNNEL_PORT;
 use serde_json::Value;
 
 use super::stage::{PATIENCE, Plan, Stage, path};
-use super::{DATAPATHS, shared, together, truth};
+use super::{DATAPATHS, late, shared, together, truth};
 
 /// Where our `segue probe --listen` listens, beside the tunnels.
 pub const PROBE_PORT: u16 = 5_007;
 /// The main time constant of everything here.
 pub const TAU: Span = Span::from_secs(1);
+/// A machine that delays a thread by more than this may delay a packet between two stamps by more than the bar.
+pub const STILL: Span = Span::from_millis(5);
 /// Looks at the averages, and the time between two.
 const LOOKS: usize = 25;
 const LOOK: Duration = Duration::from_millis(150);
@@ -70,11 +72,13 @@ fn round_trip_times_are_those_that_the_emulator_stamped() {
     for rtt_ms in [[10, 60], [20, 200]] {
         let cases =
             DATAPATHS.into_iter().flat_map(|datapath| [(datapath, false), (datapath, true)]);
-        together(cases, |(datapath, v6)| measure(rtt_ms, datapath, v6));
+        together(cases, |(datapath, v6)| {
+            late::fairly("round-trip times", STILL, || measure(rtt_ms, datapath, v6));
+        });
     }
 }
 
-fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) {
+fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) -> Result<(), String> {
     let family = if v6 { "IPv6" } else { "IPv4" };
     let name = format!(
         "rtt{}{}",
@@ -113,7 +117,7 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) {
         let imposed = truth::round_trips(&log, TUNNEL_PORT);
         let tunnel =
             said[i].iter().map(|(at, s)| (*s, truth::average(&imposed, TAU, *at).unwrap()));
-        judge(&format!("{datapath} tunnel over {family}"), rtt_ms[i], tunnel.collect());
+        judge(&format!("{datapath} tunnel over {family}"), rtt_ms[i], tunnel.collect())?;
 
         let imposed = truth::round_trips(&log, PROBE_PORT);
         let samples = lines[i].iter().filter(|line| line["type"] == "sample");
@@ -121,26 +125,24 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) {
             let s = sample["rtt_ewma_ms"][0].as_f64().unwrap();
             (s, truth::average(&imposed, TAU, *at).unwrap())
         });
-        judge(&format!("segue probe over {family}"), rtt_ms[i], probe.collect());
+        judge(&format!("segue probe over {family}"), rtt_ms[i], probe.collect())?;
     }
+    Ok(())
 }
 
 /// Judges averages by the true ones: the median, and nine looks of ten. Not all: while the machine does
 /// something else a packet may be stamped at one place and wait before the next.
-pub fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) {
+pub fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) -> Result<(), String> {
     let mut errors: Vec<f64> = pairs.iter().map(|(said, imposed)| (said - imposed).abs()).collect();
     errors.sort_by(f64::total_cmp);
     let imposed = pairs.iter().map(|(_, imposed)| imposed).sum::<f64>() / pairs.len() as f64;
     let (median, worst) = (errors[errors.len() / 2], errors[errors.len() - 1]);
     let bar = f64::min(1.0, 0.02 * imposed);
     let (looks, within) = (errors.len(), errors.iter().filter(|error| **error <= bar).count());
-    println!(
+    let text = format!(
         "RTT {rtt_ms} ms, {what}: imposed {imposed:.3} ms, error of the average median {median:.3} worst \
          {worst:.3} ms (bar {bar:.3}), within it {within} of {looks} looks"
     );
-    assert!(median <= bar, "{what}, {rtt_ms} ms: off by {median} ms");
-    assert!(
-        10 * within >= 9 * looks,
-        "{what}, {rtt_ms} ms: {within} of {looks} looks within the bar"
-    );
+    println!("{text}");
+    if median <= bar && 10 * within >= 9 * looks { Ok(()) } else { Err(text) }
 }

@@ -1,15 +1,11 @@
 //! What the emulator wrote down, read as probes, answers and data.
 
+use std::collections::BTreeMap;
+
 use segue_clock::{Span, Time};
 use segue_lab::{Direction, Record};
-use segue_wire::Probe;
-
-use super::voice;
-
-/// Headers of IP and UDP over IPv4 and IPv6.
-const OUTER: [usize; 2] = [28, 48];
-/// Those of the flow, which speaks IPv4.
-const IP_UDP: usize = 28;
+use segue_wire::header::flags::RESPONSE_UNSOLICITED;
+use segue_wire::{Header, PacketType};
 
 /// The packets of one direction that belong to a UDP port, in the order in which they came.
 pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
@@ -19,11 +15,32 @@ pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     packets
 }
 
-/// Whether it is a probe that travels alone, or one that rides on a packet of [`Voice`](super::voice).
+/// Whether it is a probe that travels alone, or one that rides on data.
 pub fn is_probe(record: &Record) -> bool {
-    let bytes = record.bytes as usize;
-    let lengths = [Probe::PACKET_LEN, Probe::PACKET_LEN + IP_UDP + voice::BYTES];
-    OUTER.iter().any(|outer| lengths.iter().any(|length| bytes == outer + length))
+    Header::parse(&record.payload).is_ok_and(|header| header.packet_type != PacketType::Data)
+}
+
+/// Whether it is a response that no request called for.
+fn is_unsolicited(record: &Record) -> bool {
+    Header::parse(&record.payload).is_ok_and(|header| {
+        header.packet_type == PacketType::Response && header.flags & RESPONSE_UNSOLICITED != 0
+    })
+}
+
+/// A word of a probe's data.
+fn word(record: &Record, number: usize) -> u32 {
+    let at = Header::LEN + 4 * number;
+    u32::from_be_bytes(record.payload[at..at + 4].try_into().unwrap())
+}
+
+/// A probe's sequence number.
+fn seq(record: &Record) -> u32 {
+    word(record, 0)
+}
+
+/// A probe's t_Ss: a response's own, or that of the response which a request repeats; zero for none.
+pub fn t_ss(record: &Record) -> u32 {
+    word(record, 2)
 }
 
 /// When it was sent on, if it was.
@@ -31,18 +48,15 @@ pub fn departure(record: &Record) -> Option<Time> {
     record.delay().map(|delay| record.arrival + delay)
 }
 
-/// The delivered requests with their answers, as places in `up` and `down`. An answer leaves the far end
-/// at once, so it is the next probe of the other direction.
+/// The delivered requests with their answers, which repeat the sequence number, as places in `up` and
+/// `down`.
 pub fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
-    let delivered = up.iter().enumerate().filter(|(_, record)| is_probe(record));
-    delivered
-        .filter_map(|(request, record)| {
-            let there = departure(record)?;
-            let after = down.partition_point(|answer| answer.arrival < there);
-            let answer = down[after..].iter().position(is_probe)?;
-            Some((request, after + answer))
-        })
-        .collect()
+    let answers: BTreeMap<u32, usize> = (0..down.len())
+        .filter(|place| is_probe(&down[*place]) && !is_unsolicited(&down[*place]))
+        .map(|place| (seq(&down[place]), place))
+        .collect();
+    let delivered = up.iter().enumerate().filter(|(_, r)| is_probe(r) && r.delay().is_some());
+    delivered.filter_map(|(request, record)| Some((request, *answers.get(&seq(record))?))).collect()
 }
 
 /// The round-trip time that was imposed on each answered probe, by the instant at which it was complete.

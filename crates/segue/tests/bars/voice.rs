@@ -12,7 +12,7 @@ use segue_linux::clock::monotonic;
 
 use super::stage::{Stage, patiently};
 
-/// Bytes of a datagram; with or without a probe, no other packet has the length that this gives.
+/// Bytes of a datagram.
 pub const BYTES: usize = 100;
 
 /// One direction.

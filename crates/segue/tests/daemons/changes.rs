@@ -30,7 +30,7 @@ fn flows_and_signalling_survive_an_interface_that_goes_down_and_comes_back(datap
     let [v4, v6] = correspondents();
     let stream = Stream::start(node, world.net.cn(), v4, std::time::Duration::from_millis(10));
     let voice = Voice::start(node, world.net.cn(), v6);
-    assert_eq!(host.status()["signalling"], "wifi");
+    host.wait("signalling over wifi", |status| status["signalling"] == "wifi");
     node.run(|| link::set_up("wifi", false).unwrap()).unwrap();
     let status = host.wait("one path, signalling moved", |status| {
         path(status, "wifi").is_null() && status["signalling"] == "lte" && registered(status)
@@ -124,8 +124,8 @@ fn a_path_that_is_dead_at_the_start_does_not_delay_it(datapath: &'static str) {
     let taken = start.elapsed();
     println!("{datapath}: registered and a path up {taken:?} after the control socket answered");
     assert_eq!(status["signalling"], "lte");
-    // Far below the handshake's own timeouts over the dead path.
-    assert!(taken.as_secs() < 5, "{taken:?}");
+    // A handshake over the dead path would take ten seconds to time out.
+    assert!(taken.as_secs() < 9, "{taken:?}");
     let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
     one_datagram(world.net.host(), echo.address).expect("traffic passes");
     for way in Direction::ALL {

@@ -7,6 +7,8 @@ use crate::world::{World, path, paths_up, text, wait_for};
 over_both! { alone:
     a_path_whose_keepalive_is_off_is_unwatched_at_both_ends_and_keeps_its_flows
     k_and_period_follow_what_is_measured_at_both_ends
+    what_a_host_reports_is_what_its_anchor_shows
+    how_many_probes_rode_and_how_many_went_alone_is_shown_at_both_ends
 }
 
 fn a_path_whose_keepalive_is_off_is_unwatched_at_both_ends_and_keeps_its_flows(
@@ -66,4 +68,58 @@ fn k_and_period_follow_what_is_measured_at_both_ends(datapath: &'static str) {
         let (here, there) = (path(&host, "wifi"), path(status, "wifi"));
         (&here["k"], &here["t_ka_ms"]) == (&there["k"], &there["t_ka_ms"])
     });
+}
+
+fn what_a_host_reports_is_what_its_anchor_shows(datapath: &'static str) {
+    for mode in ["reports", "round-trip-loss"] {
+        let Some(world) = World::new(datapath) else { return };
+        let anchor = world.anchor();
+        let join = world.enroll(&anchor, "laptop");
+        let config = format!("[keepalive]\nmode = \"{mode}\"\n");
+        let host = world.host_in(world.net.host(), "reporting", &join, &config);
+        host.wait("both paths", |status| paths_up(status) == 2);
+        for daemon in [&host, &anchor] {
+            let status = daemon.wait("a loss of the round trip", |status| {
+                path(status, "wifi")["rtl"].as_array().is_some_and(|rtl| !rtl.is_empty())
+            });
+            let wifi = path(&status, "wifi");
+            assert_eq!(wifi["mode"], mode);
+            assert!(wifi["rtl"][0].as_f64() < Some(0.5), "{wifi}");
+            assert!(wifi["rtt_ms"][0].as_f64() > Some(1.0), "{wifi}");
+        }
+        // Who adopts averages has no sample of its own.
+        let own = !path(&anchor.status(), "wifi")["rtt_last_ms"].is_null();
+        assert_eq!(own, mode == "round-trip-loss");
+    }
+}
+
+fn how_many_probes_rode_and_how_many_went_alone_is_shown_at_both_ends(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let anchor = world.anchor();
+    let join = world.enroll(&anchor, "laptop");
+    let host = world.host_in(world.net.host(), "riding", &join, "[keepalive]\nrides = true\n");
+    host.wait("both paths", |status| paths_up(status) == 2);
+    let voice = Voice::start(world.net.host(), world.net.cn(), correspondents()[0]);
+    let port = format!(":{}", voice.host.port());
+    wait_for("a path", || host.flow(&[&port]).is_some());
+    let name = host.flow(&[&port]).unwrap()["path"].as_str().unwrap().to_owned();
+    for daemon in [&host, &anchor] {
+        let status = daemon.wait("rides", |s| path(s, &name)["probes_rode"].as_u64() >= Some(3));
+        let count = |field: &str| path(&status, &name)[field].as_u64().unwrap();
+        let (rode, alone) = (count("probes_rode"), count("probes_alone"));
+        assert!(alone > 0 && rode + alone == count("probes_sent"), "{status}");
+        let table = daemon.cli(&["paths"]);
+        println!("{datapath}:\n{}", text(&table.stdout));
+        let lines: Vec<Vec<&str>> = std::str::from_utf8(&table.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let column = |line: &[&str], from_end: usize| line[line.len() - from_end].to_owned();
+        assert_eq!((column(&lines[0], 3), column(&lines[0], 2)), ("alone".into(), "rode".into()));
+        let row = lines.iter().find(|line| line[0].ends_with(&name)).unwrap();
+        let shown = [3, 2].map(|from_end| column(row, from_end).parse::<u64>().unwrap());
+        assert!(shown[0] >= alone && shown[1] >= rode, "{row:?}");
+    }
+    voice.finish();
 }

@@ -62,7 +62,7 @@ impl Place {
     fn run_as(&self, program: &[&str], args: &[&str]) -> Output {
         let node = self.lab.node("a").unwrap();
         let mut command = node.command("timeout");
-        command.args(["--signal=KILL", "10"]).args(program).args(args);
+        command.args(["--signal=KILL", "60"]).args(program).args(args);
         command.output().unwrap()
     }
 

@@ -9,7 +9,7 @@ use segue_linux::netns::Netns;
 
 use crate::over_both;
 use crate::traffic::{UdpEcho, one_datagram, udp};
-use crate::world::{Daemon, drops, inner, paths_up, possible, registered, tag, text};
+use crate::world::{Daemon, PATIENCE, drops, inner, paths_up, possible, registered, tag, text};
 
 over_both! { among_others:
     two_hosts_are_kept_apart_and_may_not_borrow_addresses
@@ -92,7 +92,7 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
             socket.send(format!("{name} {round}").as_bytes()).unwrap();
         }
         for (name, socket) in &sockets {
-            socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
             let len = socket.recv(&mut buffer).expect("the echo comes back");
             assert_eq!(text(&buffer[..len]), format!("{name} {round}"));
         }

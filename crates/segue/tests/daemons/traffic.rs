@@ -79,7 +79,7 @@ impl UdpEcho {
 /// One datagram there and back, sent once; its round trip if it came back.
 pub fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duration)> {
     let socket = udp(node, any(to.ip()));
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(to).unwrap();
     let start = Instant::now();
     socket.send(b"the first packet").unwrap();
@@ -172,8 +172,14 @@ impl Voice {
         for way in ways {
             way.halt.store(true, Ordering::Relaxed);
         }
-        std::thread::sleep(Duration::from_millis(600));
         let load = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
+        let start = Instant::now();
+        // The senders take a moment to see it, and what is under way on a busy machine some more.
+        std::thread::sleep(Duration::from_millis(600));
+        let arrived = |way: &Way| load(&way.received) >= load(&way.sent);
+        while !ways.into_iter().all(arrived) && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         Heard {
             sent: ways.map(|way| load(&way.sent)),
             lost: ways.map(|way| load(&way.sent).saturating_sub(load(&way.received))),

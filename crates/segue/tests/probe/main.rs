@@ -94,7 +94,8 @@ fn a_client_sees_its_listener_die() {
 
 #[test]
 fn a_listener_that_starts_again_makes_no_absurd_loss() {
-    let first = Listener::start(&["--listen", "127.0.0.1:0"]);
+    // An address that no other test uses, so that nobody takes the port in between.
+    let first = Listener::start(&["--listen", "127.77.1.1:0"]);
     let address = first.address.to_string();
     let mut probing = Probing::start(&[
         &address,

@@ -2,9 +2,10 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde_json::Value;
 
 use super::{PATIENT, Probing, key_file};
@@ -12,8 +13,9 @@ use super::{PATIENT, Probing, key_file};
 #[test]
 fn one_becomes_the_client_the_other_the_server_and_both_measure() {
     let [a, b] = addresses();
-    let mut first = start(&a, &b, &[]);
-    let mut second = start(&b, &a, &[]);
+    // Nobody is given up here, so that a busy machine may stop either end for a while.
+    let mut first = start(&a, &b, &["-k", "250"]);
+    let mut second = start(&b, &a, &["-k", "250"]);
     let roles = [&mut first, &mut second].map(|end| {
         let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
         // Loss downwards shows from the second echo on.
@@ -67,14 +69,93 @@ fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
 #[test]
 fn a_peer_without_the_key_is_never_heard() {
     let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
+    // On a busy machine one may have ended before the other began.
+    let met = ["1s", "5s", "25s"].iter().any(|length| {
+        let [a, b] = addresses();
+        let mut with = start(&a, &b, &["--key", &key, "-w", length]);
+        let mut without = start(&b, &a, &["-w", length]);
+        let refused = [&mut with, &mut without].map(|end| {
+            let summary = end.until(|line| line["type"] == "summary");
+            assert_eq!(summary["role"], "asking");
+            assert_eq!(summary["targets"][0]["received"], 0);
+            summary["targets"][0]["drops"]["mac"].as_u64().unwrap_or(0)
+        });
+        refused.iter().all(|packets| *packets > 0)
+    });
+    assert!(met, "neither end counted the other's requests");
+}
+
+#[test]
+fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
     let [a, b] = addresses();
-    let mut with = start(&a, &b, &["--key", &key, "-w", "1s"]);
-    let mut without = start(&b, &a, &["-w", "1s"]);
-    for end in [&mut with, &mut without] {
-        let summary = end.until(|line| line["type"] == "summary");
-        assert_eq!(summary["role"], "asking");
-        assert_eq!(summary["targets"][0]["received"], 0);
-        assert!(summary["targets"][0]["drops"]["mac"].as_u64() > Some(0), "{summary}");
+    let forger = Forger::start([&a, &b]);
+    let mut first = start(&a, &b, &["-k", "100"]);
+    // Alone with the forger it goes on asking, however many requests come.
+    let before = forger.sent.load(Ordering::Relaxed);
+    while forger.sent.load(Ordering::Relaxed) < before + 2_000 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut second = start(&b, &a, &["-k", "100"]);
+    for end in [&mut first, &mut second] {
+        let role = end.until(|line| line["type"] == "role" && line["role"] != "asking");
+        let client = role["role"] == "client";
+        (0..3).for_each(|_| drop(sampled(end)));
+        assert!(client || role["role"] == "server", "{role}");
+    }
+    let summaries = [first, second].map(|end| end.interrupt().pop().unwrap());
+    let role = |summary: &Value| summary["role"].as_str().unwrap().to_owned();
+    let mut roles = summaries.each_ref().map(role);
+    roles.sort();
+    assert_eq!(roles, ["client", "server"], "{summaries:?}");
+    let server = summaries.iter().find(|summary| summary["role"] == "server").unwrap();
+    let client = &server["clients"][0];
+    assert_eq!(client["state"], "up", "{server}");
+    let session = client["session"].as_str().unwrap();
+    assert!(u32::from_str_radix(session, 16).unwrap() > FORGED, "{server}");
+    forger.stop();
+}
+
+/// Sessions that are forged have indices up to this; a client's is random.
+const FORGED: u32 = 4;
+
+/// Sends requests of sessions with the lowest and the highest cookies from a peer's address (but other
+/// ports), and does not look at answers.
+struct Forger {
+    over: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Forger {
+    fn start(to: [&String; 2]) -> Forger {
+        let (over, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (ended, count) = (Arc::clone(&over), Arc::clone(&sent));
+        let to = to.map(|address| address.parse::<SocketAddr>().unwrap());
+        let thread = std::thread::spawn(move || {
+            let sockets = [0; 2].map(|_| UdpSocket::bind((to[0].ip(), 0)).unwrap());
+            for seq in 1.. {
+                for (to, index) in to.iter().flat_map(|to| (1..=FORGED).map(move |n| (to, n))) {
+                    let cookie = if index % 2 == 0 { u64::MAX } else { 0 };
+                    let packet_type = PacketType::Request;
+                    let header = Header { packet_type, flags: 0, k: 3, index, cookie };
+                    let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
+                    // Nobody listens there yet, or no more: as good.
+                    let socket = &sockets[usize::from(index > FORGED / 2)];
+                    let _ = socket.send_to(&probe.seal(&header, &ProbeKey::default()), to);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(3));
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        Forger { over, sent, thread }
+    }
+
+    fn stop(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
     }
 }
 
@@ -86,7 +167,10 @@ fn sampled(end: &mut Probing) -> Value {
 fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     let mut args = vec!["--peer", peer, "--bind", bind];
     // Patient, but not so that a test waits for long until a dead peer is given up.
-    args.extend([PATIENT[0], PATIENT[1], "-k", "25"]);
+    args.extend(&PATIENT[..2]);
+    if !more.contains(&"-k") {
+        args.extend(["-k", "25"]);
+    }
     args.extend(more);
     if !more.contains(&"-w") {
         args.extend(["-w", "60s"]);
@@ -94,9 +178,11 @@ fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     Probing::plain(&args)
 }
 
-/// Two addresses that nobody uses at this moment.
+/// Two addresses that nobody uses: each call has an address of this machine for itself.
 fn addresses() -> [String; 2] {
-    let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    let host = format!("127.77.0.{}", CALLS.fetch_add(1, Ordering::Relaxed));
+    let sockets = [0; 2].map(|_| UdpSocket::bind((host.as_str(), 0)).unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 

@@ -11,7 +11,6 @@
 //!   goes back when the host says that it hears.
 
 mod downlink;
-mod endpoint;
 mod hosts;
 mod paths;
 mod probes;

@@ -7,7 +7,6 @@ use segue_keepalive::{Config as Keepalive, Server, ServerInput, Source, State, T
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey};
 
-use super::endpoint::Endpoint;
 use super::{Anchor, Timer};
 use crate::{AnchorConfig, AnchorOutput, ConnId, PathSetup, Redirect, Report};
 
@@ -41,7 +40,6 @@ pub struct AnchorPath {
     pub(super) heard_once: bool,
     pub(super) via: Option<Redirect>,
     pub(super) quiet: bool,
-    pub(super) endpoint: Endpoint,
 }
 
 impl AnchorPath {
@@ -268,7 +266,6 @@ impl Anchor {
             heard_once: false,
             via: None,
             quiet: false,
-            endpoint: Endpoint::default(),
         };
         let report = Report::PathAdded { host: self.name_of(owner), path: path.name.clone() };
         self.slots.insert(slot, path);

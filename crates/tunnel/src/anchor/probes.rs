@@ -22,7 +22,6 @@ impl Anchor {
         let Some(path) = self.slots.get_mut(&probe.slot) else { return };
         let owner = path.owner;
         let mut arrival = probe.arrival;
-        path.endpoint.note(probe.remote, &arrival);
         let word = Word {
             stamp: arrival.probe.t_sc,
             at: now,
@@ -96,13 +95,11 @@ impl Anchor {
         }
     }
 
-    /// Sends a response that no request asked for, to an endpoint that has shown that it receives:
-    /// whoever else is named as source of a request gets nothing but answers.
+    /// Sends a response that no request asked for. The datapath sends it where it sends data: to an
+    /// endpoint that has shown that it receives, and nowhere while there is none.
     fn send_unsolicited(&mut self, slot: u32, request: Request) {
         let heard = self.word_for(slot);
-        let Some(path) = self.slots.get(&slot).filter(|path| path.endpoint.receives()) else {
-            return;
-        };
+        let Some(path) = self.slots.get(&slot) else { return };
         let probe = Probe { heard, ..request.probe };
         self.out.push_back(AnchorOutput::SendProbe(ProbeOut {
             slot,
@@ -154,7 +151,7 @@ impl Anchor {
         let mut changes = Vec::new();
         for slot in host.paths.values() {
             let Some(path) = self.slots.get(slot) else { continue };
-            let steady = path.is_up() && path.endpoint.receives() || !path.is_watched();
+            let steady = path.is_up() || !path.is_watched();
             let quiet = steady && !in_doubt;
             if path.quiet != quiet {
                 changes.push((*slot, quiet));

@@ -4,6 +4,7 @@
 //! ones that live for a second (a single question to a name server is over before a fault could be found).
 
 use segue_clock::{Span, Time};
+use segue_keepalive::adapt::Look;
 use segue_keepalive::{Adaptive, ClientInput, Config as Keepalive, Why};
 use segue_steering::Class;
 
@@ -101,10 +102,15 @@ impl Host {
         }
         following.asked = now;
         let active = following.active_until > now;
-        let (estimates, burst) = (client.estimates(), client.burst());
-        let Some(why) = following.planner.update(now, estimates, burst, active, is_up) else {
-            return;
+        let look = Look {
+            estimates: client.estimates(),
+            round_trips: client.round_trips(),
+            burst: client.burst(),
+            active,
+            is_up,
+            rides: client.config().rides,
         };
+        let Some(why) = following.planner.update(now, look) else { return };
         let planned = Keepalive::from_plan(&why.plan);
         following.changed = now;
         let (k, t_ka) = (planned.k, planned.t_ka);

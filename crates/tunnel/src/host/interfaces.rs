@@ -86,7 +86,7 @@ impl Host {
             following,
             enabled,
             off: false,
-            unseen: false,
+            unshown: None,
             usable_since: Time::ZERO,
             offer_at: None,
             via: None,

@@ -40,8 +40,9 @@ pub struct Path {
     pub(super) enabled: bool,
     /// There are none, and the anchor has been told.
     pub(super) off: bool,
-    /// The anchor is to learn this end's address from the next request.
-    pub(super) unseen: bool,
+    /// Since when the anchor has not been shown that this end receives at its address: the answer to a
+    /// request from there has to be echoed first.
+    pub(super) unshown: Option<Time>,
     pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
@@ -83,12 +84,6 @@ impl Path {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.client.as_ref().is_some_and(|client| client.state() == State::Up)
-    }
-
-    /// Whether the operator wants it probed.
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
     }
 
     /// No requests are sent on it: it counts as up while its interface is there.
@@ -178,6 +173,13 @@ impl Path {
     }
 }
 
+/// Whether an input is the answer to a request that left after `since`.
+fn answers_since(input: &ClientInput, now: Time, since: Time) -> bool {
+    let ClientInput::Response(arrival) = input else { return false };
+    let age_us = now.micros32().wrapping_sub(arrival.probe.t_sc);
+    u64::from(age_us) <= now.since(since).0 / 1_000
+}
+
 /// The host's settings of a path with the terms of its grant.
 fn granted(keepalive: &Keepalive, grant: &PathGrant) -> Keepalive {
     Keepalive { mode: grant.mode, rides: grant.rides, ..keepalive.clone() }
@@ -227,6 +229,7 @@ impl Host {
             path.remote.set_port(port);
         }
         path.client = Some(Client::new(keepalive, now, seed));
+        path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
         self.set_via(number, None);
@@ -302,10 +305,14 @@ impl Host {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(client) = &mut path.client else { return };
         let was_up = client.state() == State::Up;
+        let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
         client.handle(now, input);
-        let mut outputs = Vec::new();
-        while let Some(output) = client.poll() {
-            outputs.push(output);
+        let mut outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
+        if shows {
+            // First, so that the anchor has it before the data that follows.
+            client.handle(now, ClientInput::Ask);
+            outputs.splice(0..0, core::iter::from_fn(|| client.poll()));
+            path.unshown = None;
         }
         if !was_up && client.state() == State::Up {
             path.usable_since = now;
@@ -322,8 +329,8 @@ impl Host {
                 ClientOutput::Sample(_) => sampled = true,
             }
         }
-        if sampled && let Some(path) = self.paths.get_mut(&number) {
-            path.unseen = false;
+        if shows && let Some(path) = self.paths.get(&number) {
+            self.set_quiet(number, path.is_up());
         }
         self.follow_switch(now, number);
         if sampled {
@@ -452,7 +459,7 @@ impl Host {
     fn follow_switch(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
         let on = path.enabled;
-        if on != path.off || !on && (!path.is_up() || path.unseen) {
+        if on != path.off || !on && (!path.is_up() || path.unshown.is_some()) {
             return;
         }
         path.off = !on;
@@ -460,11 +467,18 @@ impl Host {
         self.feed(now, number, ClientInput::Switch(on));
     }
 
-    /// Probes a path that is not watched until one answer has come: its address changed, and the anchor
-    /// must learn the new one.
+    /// Shows the anchor that the path's address changed: a request goes at once, and the next once it has
+    /// been answered, also on a path that is not watched.
     pub(super) fn show_endpoint(&mut self, now: Time, number: u8) {
-        let Some(path) = self.paths.get_mut(&number).filter(|path| path.off) else { return };
-        (path.off, path.unseen) = (false, true);
+        let Some(path) = self.paths.get_mut(&number).filter(|path| path.is_set()) else { return };
+        path.unshown = Some(now);
+        self.set_quiet(number, false);
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if !path.off {
+            self.feed(now, number, ClientInput::Ask);
+            return;
+        }
+        path.off = false;
         self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on: true }));
         self.feed(now, number, ClientInput::Switch(true));
     }

@@ -2,7 +2,7 @@
 //! the answers to requests.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Reading, Source};
@@ -68,6 +68,8 @@ struct Slot {
     tx: u32,
     rx: u32,
     learned: Option<IpAddr>,
+    /// The last source that was none, and what it has to echo.
+    asked: Option<(IpAddr, u32)>,
     last_seq: Option<u32>,
     meter: Meter,
 }
@@ -112,8 +114,17 @@ impl Datapath {
             old => {
                 // A redirection outlives the path: the machine has to end it.
                 let via = old.and_then(|old| old.via);
-                let (learned, last_seq, meter) = (None, None, Meter::default());
-                let fresh = Slot { setup, via, heard: 0, tx: 0, rx: 0, learned, last_seq, meter };
+                let fresh = Slot {
+                    setup,
+                    via,
+                    heard: 0,
+                    tx: 0,
+                    rx: 0,
+                    learned: None,
+                    asked: None,
+                    last_seq: None,
+                    meter: Meter::default(),
+                };
                 self.slots.insert(slot, fresh);
             }
         }
@@ -305,24 +316,45 @@ impl Datapath {
                     uncertainty: Span::ZERO,
                 };
                 let answer = is_anchor.then(|| {
-                    path.learned = Some(from);
-                    answer(now, path, probe, k)
+                    let challenge = path.learn(now, from, probe.t_ss);
+                    answer(now, path, probe, k, challenge)
                 });
                 if self.measures && !path.meter.tells(now, kind, k, &arrival, from) {
                     return Received::Quiet(answer);
                 }
-                let remote = SocketAddr::new(from, 5005);
-                let probe = ProbeIn { slot: packet.index, kind, k, remote, report, arrival };
+                let probe = ProbeIn { slot: packet.index, kind, k, report, arrival };
                 Received::Probe(probe, answer)
             }
         }
     }
 }
 
-fn answer(now: Time, path: &mut Slot, request: Probe, k: u8) -> Packet {
+impl Slot {
+    /// Takes the source of a request as where packets go if it has echoed what an answer to it said;
+    /// otherwise what it has to echo, which is ahead of the clock.
+    fn learn(&mut self, now: Time, from: IpAddr, echo: u32) -> Option<u32> {
+        if self.learned == Some(from) {
+            return None;
+        }
+        match self.asked {
+            Some((asked, challenge)) if (asked, challenge) == (from, echo) => {
+                self.learned = Some(from);
+                None
+            }
+            Some((asked, challenge)) if asked == from => Some(challenge),
+            _ => {
+                let challenge = now.micros32().wrapping_add(1 << 30);
+                self.asked = Some((from, challenge));
+                Some(challenge)
+            }
+        }
+    }
+}
+
+fn answer(now: Time, path: &mut Slot, request: Probe, k: u8, challenge: Option<u32>) -> Packet {
     path.tx = path.tx.wrapping_add(1);
     let probe = Probe {
-        t_ss: now.micros32(),
+        t_ss: challenge.unwrap_or(now.micros32()),
         dt: 0,
         ss: path.tx,
         r: path.rx,

@@ -77,7 +77,8 @@ impl Meter {
         }
         let echo = if kind == ProbeKind::Request { probe.t_ss } else { probe.t_sc };
         let held = if kind == ProbeKind::Request { probe.dt } else { 0 };
-        if echo != 0 {
+        // One ahead of the clock is a challenge.
+        if echo != 0 && now.micros32().wrapping_sub(echo) < 1 << 31 {
             let us = now.micros32().wrapping_sub(echo).wrapping_sub(held);
             let rtt = Span::from_micros(u64::from(us));
             self.rtt = Some(rtt);

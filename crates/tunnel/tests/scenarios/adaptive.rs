@@ -123,6 +123,27 @@ fn a_loss_that_rises_raises_k_so_that_false_alarms_stay_as_rare_as_promised() {
 }
 
 #[test]
+fn a_call_has_the_same_detection_where_probes_ride() {
+    let found = [false, true].map(|rides| {
+        let mut config = adaptive();
+        config.path.keepalive.rides = rides;
+        let (mut net, host) = Net::two_paths(1, config);
+        run(&mut net, host, secs(60));
+        net.add_voice(host);
+        run(&mut net, host, secs(20));
+        let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+        let keepalive = path.keepalive();
+        assert_eq!(keepalive.rides, rides);
+        assert!(path.why().unwrap().0.known.rides == rides);
+        let average = keepalive.t_r_avg(ms(20));
+        assert!(average > ms(100) && average <= ms(151), "rides {rides}: {average}");
+        assert_eq!(downs(&net, host, "wifi"), 0, "rides {rides}");
+        keepalive.t_ka
+    });
+    assert!(found[1] < found[0], "{found:?}");
+}
+
+#[test]
 fn interactive_flows_count_once_they_last() {
     let (mut net, host) = Net::two_paths(1, adaptive());
     run(&mut net, host, secs(60));

@@ -1,12 +1,10 @@
 //! What both ends agree on: who measures, whether at all, and to whom responses go unasked.
 
 use segue_clock::{Machine, Span};
-use segue_keepalive::{Arrival, Source};
-use segue_tunnel::{
-    AnchorConfig, AnchorInput, AnchorOutput, HostConfig, HostInput, HostOutput, ProbeIn, ProbeKind,
-};
+use segue_keepalive::Source;
+use segue_tunnel::{AnchorConfig, AnchorInput, HostConfig, HostInput, HostOutput};
 use segue_wire::signal::{FromHost, PathOffer};
-use segue_wire::{Encapsulation, Mode, Probe};
+use segue_wire::{Encapsulation, Mode};
 
 use crate::net::{Net, Way, anchor_config, host_config, ms, secs};
 
@@ -224,48 +222,4 @@ fn paths_of_one_period_send_their_requests_at_the_same_instants() {
 struct HostTicks {
     ticks: u32,
     requests: u32,
-}
-
-/// Requests with a false source: how many unsolicited responses go there in 40 s, when the requests end.
-fn unsolicited_to(false_source: bool) -> usize {
-    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
-    for name in ["wifi", "lte"] {
-        net.set_alive(host, name, Way::Up, false);
-    }
-    let (slot, _) = net.anchor.paths().find(|(_, path)| path.name == "wifi").unwrap();
-    let victim = if false_source { "192.0.2.200:5005" } else { "198.51.0.1:5005" };
-    for seq in 1_000..1_010 {
-        let now = net.now;
-        // What was echoed on the way over the true source.
-        let known = (now - secs(1)).micros32();
-        let probe =
-            Probe { seq, t_sc: now.micros32(), t_ss: known, t_ka_ms: 60, ..Probe::default() };
-        let arrival =
-            Arrival { probe, at: now, received: seq, sent_at: None, uncertainty: Span::ZERO };
-        let (kind, remote) = (ProbeKind::Request, victim.parse().unwrap());
-        net.anchor.handle(
-            now,
-            AnchorInput::Probe(ProbeIn { slot, kind, k: 3, remote, report: false, arrival }),
-        );
-        while net.anchor.poll().is_some() {}
-        net.now = now + ms(60);
-    }
-    let mut unsolicited = 0;
-    let end = net.now + secs(40);
-    while let Some((at, _)) = net.anchor.deadline().filter(|(at, _)| *at < end) {
-        net.now = net.now.max(at);
-        net.anchor.handle(net.now, AnchorInput::Tick);
-        while let Some(output) = net.anchor.poll() {
-            let goes = |order: &segue_tunnel::ProbeOut| order.slot == slot;
-            unsolicited +=
-                usize::from(matches!(&output, AnchorOutput::SendProbe(order) if goes(order)));
-        }
-    }
-    unsolicited
-}
-
-#[test]
-fn a_false_source_gets_no_responses_that_no_request_asked_for() {
-    assert_eq!(unsolicited_to(true), 0);
-    assert!(unsolicited_to(false) > 100, "a source that has shown that it receives gets them");
 }

@@ -63,7 +63,6 @@ fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
         slot: number(rng),
         kind: kinds[rng.below(3) as usize],
         k: rng.next_u64() as u8,
-        remote: (address(rng), 5005).into(),
         report: rng.chance(0.2),
         arrival: Arrival {
             probe,

@@ -9,7 +9,7 @@ use segue_keepalive::Config;
 use segue_linux::clock;
 
 use super::Running;
-use super::screen::{Output, Screen};
+use super::screen::{Output, Screen, exit_code};
 use super::signals::Signals;
 use super::target::Target;
 use crate::metrics::{Page, Server as Metrics};
@@ -85,7 +85,7 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
         }
     }
     screen.summary(now, grace, &targets, scheduling)?;
-    Ok(exit_code(&targets))
+    Ok(exit_code(targets.iter().map(|target| (target.received, target.error.is_some()))))
 }
 
 fn wait(
@@ -136,15 +136,4 @@ fn step(target: &mut Target, options: &Options, now: Time, end: Option<Time>) ->
 /// For how long an answer is waited for: the longest time-out of the measurement.
 pub fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
-}
-
-fn exit_code(targets: &[Target]) -> ExitCode {
-    let silent = || targets.iter().filter(|target| target.received == 0);
-    if silent().any(|target| target.error.is_some()) {
-        ExitCode::from(2)
-    } else if silent().next().is_some() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    }
 }

@@ -48,9 +48,9 @@ impl Guard {
         }
     }
 
-    /// Whether all sources are treated alike.
+    /// Whether every source may ask.
     pub fn is_open(&self) -> bool {
-        self.allowed.is_empty() && self.rates.source.is_none()
+        self.allowed.is_empty()
     }
 
     /// Whether this source may ask at all.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -21,12 +21,12 @@ use serde::Serialize;
 use super::endpoint::{Endpoint, LENGTH_MAX};
 use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
 use super::refusals::Refusals;
-use super::screen::{Output, print, print_json};
+use super::screen::{self, Output, print, print_drops, print_json};
 use super::session::{Key, Report, Session};
 use super::signals::Signals;
 use super::target::News;
 use super::{Running, shown};
-use crate::metrics::{Page, Server as Metrics, names};
+use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Clients at a time; one more takes the place of the one silent for longest. So a flood of forged
 /// ones, which are heard once, does not keep out those that go on.
@@ -58,7 +58,8 @@ pub struct Options {
     pub running: Running,
 }
 
-struct Listener {
+/// The listener.
+pub struct Listener {
     end: Endpoint,
     config: Config,
     output: Output,
@@ -70,6 +71,8 @@ struct Listener {
     idle: Timers<Key>,
     /// `received` of each client at the last report.
     reported: BTreeMap<Key, u32>,
+    /// When the next report is due.
+    report_at: Time,
     drops: Refusals,
     buffer: Vec<u8>,
 }
@@ -108,23 +111,21 @@ pub fn run(
     key: ProbeKey,
     options: Options,
 ) -> anyhow::Result<ExitCode> {
-    let socket = bind(address, interface)?;
-    socket.set_receive_buffer(RECEIVE_BUFFER_BYTES);
-    if options.echo_dscp {
-        socket.receive_traffic_class().context("cannot learn the DSCP of requests")?;
-    }
+    let (running, output) = (options.running, options.output);
+    let mut listener = Listener::open(address, interface, key, options)?;
     let signals = Signals::take()?;
-    let metrics = options.running.metrics()?;
-    let scheduling = options.running.scheduling();
-    let output = options.output;
-    let address = socket.local_addr()?.to_string();
+    let metrics = running.metrics()?;
+    let scheduling = running.scheduling();
+    let address = listener.local_addr()?.to_string();
     if output.json {
         let metrics = metrics.as_ref().map(|metrics| metrics.address().to_string());
         print_json(&Listening { r#type: "listening", address, metrics })?;
     } else if !output.quiet {
         print(&format!("listening on {address}"))?;
+        if let Some(metrics) = &metrics {
+            screen::metrics(output, metrics.address())?;
+        }
     }
-    let mut listener = Listener::new(Endpoint::new(socket, key)?, options, CLIENTS_MAX);
     listener.answer(&signals, metrics.as_ref())?;
     listener.summary(scheduling)?;
     Ok(ExitCode::SUCCESS)
@@ -145,6 +146,24 @@ pub fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedS
 }
 
 impl Listener {
+    /// Opens the listener's socket.
+    ///
+    /// # Errors
+    /// If the address cannot be had, or the system does not know an option of the socket.
+    pub fn open(
+        address: SocketAddr,
+        interface: Option<&str>,
+        key: ProbeKey,
+        options: Options,
+    ) -> anyhow::Result<Listener> {
+        let socket = bind(address, interface)?;
+        socket.set_receive_buffer(RECEIVE_BUFFER_BYTES);
+        if options.echo_dscp {
+            socket.receive_traffic_class().context("cannot learn the DSCP of requests")?;
+        }
+        Ok(Listener::new(Endpoint::new(socket, key)?, options, CLIENTS_MAX))
+    }
+
     fn new(end: Endpoint, options: Options, clients_max: usize) -> Listener {
         Listener {
             end,
@@ -157,33 +176,51 @@ impl Listener {
             ticks: Timers::new(),
             idle: Timers::new(),
             reported: BTreeMap::new(),
+            report_at: clock::monotonic() + REPORT,
             drops: Refusals::default(),
             buffer: vec![0; LENGTH_MAX],
         }
     }
 
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel's, which has no reason to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.end.socket().local_addr()
+    }
+
     fn answer(&mut self, signals: &Signals, metrics: Option<&Metrics>) -> io::Result<()> {
-        let mut report = clock::monotonic() + REPORT;
         loop {
-            let until = self.receive_batch()?;
-            self.expire_after(until)?;
+            let wake = self.turn()?;
             if let Some(metrics) = metrics {
                 metrics.answer(|| self.page());
             }
-            if report <= clock::monotonic() {
-                self.report()?;
-                report = clock::monotonic() + REPORT;
-            }
-            let timers = [self.ticks.next(), self.idle.next()];
-            let wake = timers.into_iter().flatten().map(|(at, _)| at).chain([report]).min();
-            let sockets = [self.end.socket().as_fd()].into_iter();
-            if signals.wait(sockets.chain(metrics.map(AsFd::as_fd)), wake)? {
+            let sockets = [self.as_fd()].into_iter();
+            if signals.wait(sockets.chain(metrics.map(AsFd::as_fd)), Some(wake))? {
                 break;
             }
         }
         // What came before the signal counts.
         self.receive_batch()?;
         Ok(())
+    }
+
+    /// Answers what has arrived, and does what is due; when to call it next, if nothing arrives before.
+    ///
+    /// # Errors
+    /// If the socket is broken, or nobody reads the output any more.
+    pub fn turn(&mut self) -> io::Result<Time> {
+        let until = self.receive_batch()?;
+        self.expire_after(until)?;
+        let now = clock::monotonic();
+        if self.report_at <= now {
+            self.report()?;
+            self.report_at = now + REPORT;
+        }
+        let timers = [self.ticks.next(), self.idle.next()];
+        let timers = timers.into_iter().flatten().map(|(at, _)| at);
+        Ok(timers.fold(self.report_at, Time::min))
     }
 
     /// Takes a batch; up to which instant everything that has arrived is taken then. Later timers wait:
@@ -310,26 +347,33 @@ impl Listener {
         }
     }
 
-    fn summary(&self, scheduling: &'static str) -> io::Result<()> {
-        let clients = self.clients.iter().map(|(key, session)| session.report(*key));
-        let drops = self.drops.by_reason();
-        if self.output.json {
-            let clients = clients.collect();
-            return print_json(&Summary { r#type: "summary", scheduling, clients, drops });
-        }
-        print(&format!("\n--- {} clients ---", self.clients.len()))?;
-        for client in clients {
-            print(&client.text())?;
-        }
-        for (reason, count) in drops {
-            print(&format!("{count} datagrams refused: {reason}"))?;
-        }
-        Ok(())
+    /// What is told of each client.
+    pub fn reports(&self) -> Vec<Report> {
+        self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
 
-    /// The metrics.
+    /// Refused datagrams by reason.
+    pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
+        self.drops.by_reason()
+    }
+
+    fn summary(&self, scheduling: &'static str) -> io::Result<()> {
+        let (clients, drops) = (self.reports(), self.drops());
+        if self.output.json {
+            return print_json(&Summary { r#type: "summary", scheduling, clients, drops });
+        }
+        print_clients(&clients, drops)
+    }
+
     fn page(&self) -> String {
         let mut page = Page::default();
+        self.measured(&mut page, &[]);
+        page.drops(&[], self.drops());
+        page.text()
+    }
+
+    /// Adds to the metrics what it measures; their number has these labels.
+    pub fn measured(&self, page: &mut Page, labels: &[Label]) {
         let clients = self.clients.iter().take(METRICS_MAX);
         let views: Vec<_> = clients
             .map(|((index, _), session)| {
@@ -341,10 +385,26 @@ impl Listener {
             })
             .collect();
         page.paths(&views);
-        page.one(&names::SESSIONS, self.clients.len() as f64);
-        page.drops(&[], self.drops.by_reason());
-        page.text()
+        page.add(&names::SESSIONS, labels, &[], self.clients.len() as f64);
     }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.socket().as_fd()
+    }
+}
+
+/// Prints a line for each client and each reason.
+///
+/// # Errors
+/// If nobody reads the output any more.
+pub fn print_clients(clients: &[Report], drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+    print(&format!("\n--- {} clients ---", clients.len()))?;
+    for client in clients {
+        print(&client.text())?;
+    }
+    print_drops(drops)
 }
 
 /// The request in a datagram.

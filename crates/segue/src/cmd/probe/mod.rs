@@ -70,7 +70,7 @@ pub struct Args {
     /// With --listen, answer only these networks
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', requires = "listen")]
     allow: Vec<String>,
-    /// With --listen, answers per second to each address (IPv6: each /64)
+    /// With --listen, answers per second to each address (IPv6: each /64) [STAMP: 2000]
     #[arg(
         long,
         value_name = "N",
@@ -78,7 +78,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     rate_limit: Option<u32>,
-    /// With --listen, answers per second to all together
+    /// With --listen, answers per second to all together [STAMP: 20000]
     #[arg(
         long,
         value_name = "N",
@@ -162,7 +162,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// Speak STAMP (RFC 8762), which routers reflect too, instead of the compact probe
-    #[arg(long, conflicts_with_all = ["peer", "metrics"])]
+    #[arg(long, conflicts_with_all = ["peer", "tau", "tau_rise", "tau_fall", "loss_interval"])]
     stamp: bool,
     #[command(flatten)]
     stamp_options: stamp::Options,
@@ -194,7 +194,7 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
         check_interface(name)?;
     }
     if args.stamp {
-        return start_stamp(args, running);
+        return start_stamp(args, config, running);
     }
     let key = match &args.key {
         Some(path) => read_key(path)?,
@@ -269,9 +269,11 @@ fn measure(
     client::run(targets, &options)
 }
 
-fn start_stamp(args: &Args, running: Running) -> anyhow::Result<ExitCode> {
-    let rate = args.rate_limit_total.unwrap_or(stamp::reflector::RATE_MAX);
-    let rates = guard::Rates { source: args.rate_limit, total: Some(rate) };
+fn start_stamp(args: &Args, config: Config, running: Running) -> anyhow::Result<ExitCode> {
+    let rates = guard::Rates {
+        source: Some(args.rate_limit.unwrap_or(stamp::reflector::SOURCE_RATE_MAX)),
+        total: Some(args.rate_limit_total.unwrap_or(stamp::reflector::RATE_MAX)),
+    };
     // The default is the length of a compact probe, of which STAMP knows nothing.
     let size = if args.size == Probe::PACKET_LEN as u16 { 0 } else { args.size.into() };
     let common = stamp::Common {
@@ -284,7 +286,8 @@ fn start_stamp(args: &Args, running: Running) -> anyhow::Result<ExitCode> {
         dscp: args.dscp,
         size,
         guard: guard::Guard::new(guard::parse_allowed(&args.allow)?, rates),
-        rate,
+        rates,
+        config,
         echo_dscp: !args.no_dscp_echo,
         output: output(args),
         running,

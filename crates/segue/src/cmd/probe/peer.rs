@@ -1,11 +1,13 @@
 //! Two equal ends on one socket each: both ask, one becomes the client, the other the server.
 //!
 //! Each end draws a session (index and cookie) and sends requests. The one with the lower cookie, then
-//! index, is the client: it goes on, and leaves the other's requests unanswered. The other one stops
-//! asking as soon as it sees a lower one's request, and answers. A server whose client falls silent asks
-//! again, so either end may start first, or again. Since both send first, both open the way through a
-//! NAT; whoever is told the wrong port by a NAT learns the right one from the first request that comes.
+//! index, is the client: it goes on, and leaves the other's requests unanswered. The other one answers a
+//! lower one's requests, and stops asking as soon as one repeats the stamp of an answer: until then it
+//! may be forged, or a recording. A server whose client falls silent asks again, so either end may start
+//! first, or again. Since both send first, both open the way through a NAT; whoever is told the wrong port
+//! by a NAT tries the one that requests come from as well, and keeps the one that answers come from.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -15,7 +17,7 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Config, State};
 use segue_linux::clock;
 use segue_linux::udp::{Datagram, TimestampedSocket};
-use segue_wire::{DropReason, Header, PacketType, ProbeKey};
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
 use super::Running;
@@ -28,6 +30,12 @@ use super::signals::Signals;
 use super::target::{BATCH_MAX, Marks, News, Target};
 use crate::metrics::{Page, Server as Metrics};
 
+/// Sessions of which no request has repeated a stamp of ours yet; one more takes the place of the one
+/// silent for longest.
+const CANDIDATES_MAX: usize = 64;
+/// Answers to such a session whose stamps it may repeat: as many as are on their way on a path whose
+/// round-trip time is so many periods.
+const STAMPS_MAX: usize = 256;
 /// RTT samples that are kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 
@@ -60,9 +68,23 @@ enum Role {
     Server,
 }
 
+/// A session that may be forged: it is answered, and nothing more.
+struct Candidate {
+    key: Key,
+    session: Session,
+    /// t_Ss of the last answers.
+    stamps: VecDeque<u32>,
+}
+
 struct Peer {
     target: Target,
     session: Option<(Key, Session)>,
+    /// The one heard last is the last.
+    candidates: VecDeque<Candidate>,
+    /// The address given, or a later one at which the peer has shown that it receives.
+    proven: SocketAddr,
+    /// Where a request came from that may be forged; tried in turn with the other.
+    hint: Option<SocketAddr>,
     role: Role,
     config: Config,
     keyed: bool,
@@ -118,6 +140,9 @@ pub fn run(
     let mut peer = Peer {
         target: Target::over(socket, name, address, key, &options.config, options.marks)?,
         session: None,
+        candidates: VecDeque::new(),
+        proven: address,
+        hint: None,
         role: Role::Asking,
         config: options.config,
         keyed: options.keyed,
@@ -173,7 +198,12 @@ impl Peer {
                 }
             }
             _ if self.target.deadline().is_some_and(|at| at <= now) => {
+                let sent = self.target.sent;
                 news.extend(self.target.tick(now));
+                if let Some(hint) = self.hint.filter(|_| self.target.sent != sent) {
+                    let turn = self.target.address == self.proven;
+                    self.target.address = if turn { hint } else { self.proven };
+                }
             }
             _ => {}
         }
@@ -190,8 +220,10 @@ impl Peer {
             return self.on_request(datagram, bytes);
         }
         let taken = self.target.on_datagram(datagram, bytes).map_err(DropReason::name);
+        // It knows the cookie, so it got the request.
         if taken.is_ok() && self.role == Role::Asking {
             self.role = Role::Client;
+            self.prove(datagram.source);
         }
         Ok(taken.map(|()| self.target.news()))
     }
@@ -211,7 +243,7 @@ impl Peer {
             return Ok(Err(DropReason::Replay.name()));
         }
         // Without a key anybody could send a valid request.
-        if !self.keyed && datagram.source.ip() != self.target.address.ip() {
+        if !self.keyed && datagram.source.ip() != self.proven.ip() {
             return Ok(Err(super::guard::NOT_ALLOWED));
         }
         let known = self.session.as_ref().is_some_and(|(served, _)| *served == key);
@@ -221,24 +253,78 @@ impl Peer {
             if self.works() {
                 return Ok(Err(DropReason::UnknownIndex.name()));
             }
-            self.target.address = datagram.source;
             if order(self.target.key()) < order(key) {
+                if self.role == Role::Asking && datagram.source != self.proven {
+                    self.hint = Some(datagram.source);
+                }
                 return Ok(Ok(Vec::new()));
             }
-            let session =
-                Session::new(datagram.source, &self.config, datagram.at, key.1, SAMPLES_MAX);
-            self.session = Some((key, session));
+            return self.on_candidate(key, datagram, (&header, &probe));
         }
         let Some((_, session)) = &mut self.session else { return Ok(Ok(Vec::new())) };
         if !session.is_new(&probe) {
             session.on_repeated(datagram, &header, &probe);
             return Ok(Err(DropReason::Replay.name()));
         }
+        let request = (&header, &probe);
+        let answered =
+            session.on_request(&mut self.target.end, datagram, request, self.echo_dscp)?;
         self.role = Role::Server;
         self.target.end();
-        self.target.address = datagram.source;
-        let request = (&header, &probe);
-        session.on_request(&mut self.target.end, datagram, request, self.echo_dscp).map(Ok)
+        self.prove(datagram.source);
+        Ok(Ok(answered))
+    }
+
+    /// A request of a session that may become the client's. It does when it repeats the stamp of one of
+    /// our answers, which only who gets them knows.
+    fn on_candidate(
+        &mut self,
+        key: Key,
+        datagram: &Datagram,
+        (header, probe): (&Header, &Probe),
+    ) -> io::Result<Result<Vec<News>, &'static str>> {
+        let known = self.candidates.iter().position(|candidate| candidate.key == key);
+        let known = known.and_then(|place| self.candidates.remove(place));
+        let mut candidate = known.unwrap_or_else(|| Candidate {
+            key,
+            session: Session::new(datagram.source, &self.config, datagram.at, key.1, SAMPLES_MAX),
+            stamps: VecDeque::new(),
+        });
+        let new = candidate.session.is_new(probe);
+        let echoes = new && probe.t_ss != 0 && candidate.stamps.contains(&probe.t_ss);
+        let mut news = Vec::new();
+        if new {
+            let (end, request) = (&mut self.target.end, (header, probe));
+            let before = candidate.session.state();
+            news = candidate.session.on_request(end, datagram, request, self.echo_dscp)?;
+            if echoes && before != State::Starting {
+                news.insert(0, News::State(before));
+            }
+        }
+        if echoes {
+            self.role = Role::Server;
+            self.target.end();
+            self.prove(datagram.source);
+            self.session = Some((key, candidate.session));
+            self.candidates.clear();
+            return Ok(Ok(news));
+        }
+        if candidate.stamps.len() == STAMPS_MAX {
+            candidate.stamps.pop_front();
+        }
+        candidate.stamps.extend(candidate.session.stamped().filter(|_| new));
+        if self.candidates.len() == CANDIDATES_MAX {
+            self.candidates.pop_front();
+        }
+        self.candidates.push_back(candidate);
+        Ok(if new { Ok(Vec::new()) } else { Err(DropReason::Replay.name()) })
+    }
+
+    /// The peer receives at this address.
+    fn prove(&mut self, address: SocketAddr) {
+        self.proven = address;
+        self.target.address = address;
+        self.hint = None;
     }
 
     /// Whether probes come in the present roles.

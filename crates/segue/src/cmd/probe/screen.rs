@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Counted, Estimates, Sample, State};
@@ -14,7 +15,7 @@ use super::shown;
 use super::target::{News, Target};
 
 /// Time between two drawings of the live lines.
-pub const REDRAW: Span = Span::from_millis(250);
+const REDRAW: Span = Span::from_millis(250);
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +26,73 @@ pub struct Output {
     pub quiet: bool,
 }
 
+/// A line for each target on a terminal, drawn again and again over itself.
+pub struct Live {
+    on: bool,
+    /// Lines that stand there.
+    lines: usize,
+    drawn: Option<Time>,
+}
+
+impl Live {
+    /// Only on a terminal, and only if output of that kind is wanted.
+    pub fn new(output: Output) -> Live {
+        let on = !output.json && !output.quiet && io::stdout().is_terminal();
+        Live { on, lines: 0, drawn: None }
+    }
+
+    fn off() -> Live {
+        Live { on: false, lines: 0, drawn: None }
+    }
+
+    /// Whether they stand in for a line for each sample.
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// When they want to be drawn again.
+    pub fn deadline(&self) -> Option<Time> {
+        self.on.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+    }
+
+    /// Draws them if their time has come.
+    ///
+    /// # Errors
+    /// If nobody reads the output any more.
+    pub fn draw(&mut self, now: Time, texts: impl Iterator<Item = String>) -> io::Result<()> {
+        if self.deadline().is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        self.last(now, texts)
+    }
+
+    /// Draws them for the last time: they stay, and should not contradict the summary.
+    ///
+    /// # Errors
+    /// As [`Live::draw`].
+    pub fn last(&mut self, now: Time, texts: impl Iterator<Item = String>) -> io::Result<()> {
+        if !self.on {
+            return Ok(());
+        }
+        self.drawn = Some(now);
+        let mut out = io::stdout().lock();
+        if self.lines > 0 {
+            write!(out, "\x1b[{}A", self.lines)?;
+        }
+        self.lines = 0;
+        for text in texts {
+            self.lines += 1;
+            // Without wrapping, so that a line stays one line on a narrow terminal.
+            writeln!(out, "\r\x1b[K\x1b[?7l{text}\x1b[?7h")?;
+        }
+        out.flush()
+    }
+}
+
 /// The client's output.
 pub struct Screen {
     output: Output,
-    live: bool,
-    /// Live lines that stand on the terminal.
-    lines: usize,
-    drawn: Option<Time>,
+    live: Live,
     start: Time,
 }
 
@@ -101,7 +162,7 @@ pub struct TargetSummary<'a> {
 
 /// Packets of one direction between the first and the last exchange.
 #[derive(Serialize)]
-struct Packets {
+pub struct Packets {
     sent: u64,
     received: u64,
 }
@@ -109,23 +170,22 @@ struct Packets {
 impl Screen {
     /// Nothing printed yet. Live lines only on a terminal.
     pub fn new(output: Output, start: Time) -> Screen {
-        let live = !output.json && !output.quiet && io::stdout().is_terminal();
-        Screen { output, live, lines: 0, drawn: None, start }
+        Screen { output, live: Live::new(output), start }
     }
 
     /// As [`Screen::new`], without live lines.
     pub fn lines(output: Output, start: Time) -> Screen {
-        Screen { output, live: false, lines: 0, drawn: None, start }
+        Screen { output, live: Live::off(), start }
     }
 
     /// When the live lines want to be drawn again.
     pub fn deadline(&self) -> Option<Time> {
-        self.live.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+        self.live.deadline()
     }
 
     /// Tells what `target` has to tell.
     pub fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
-        if self.output.quiet || self.live {
+        if self.output.quiet || self.live.is_on() {
             return Ok(());
         }
         let (name, estimates) = (target.name.as_str(), target.machine().estimates());
@@ -177,20 +237,7 @@ impl Screen {
 
     /// Draws the live lines if their time has come.
     pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
-        if self.deadline().is_none_or(|at| at > now) {
-            return Ok(());
-        }
-        self.drawn = Some(now);
-        let mut out = io::stdout().lock();
-        if self.lines > 0 {
-            write!(out, "\x1b[{}A", self.lines)?;
-        }
-        self.lines = targets.len();
-        for target in targets {
-            // Without wrapping, so that a line stays one line on a narrow terminal.
-            writeln!(out, "\r\x1b[K\x1b[?7l{}\x1b[?7h", live_text(target))?;
-        }
-        out.flush()
+        self.live.draw(now, targets.iter().map(live_text))
     }
 
     /// Prints the summary. Requests younger than `grace` may still be answered while the path is up, and
@@ -202,9 +249,7 @@ impl Screen {
         targets: &[Target],
         scheduling: &'static str,
     ) -> io::Result<()> {
-        // The live lines stay on the terminal; they should not contradict the summary.
-        self.drawn = None;
-        self.draw(now, targets)?;
+        self.live.last(now, targets.iter().map(live_text))?;
         let all: Vec<_> = targets.iter().map(|target| summary(target, now - grace)).collect();
         if self.output.json {
             return print_json(&Summary { r#type: "summary", scheduling, targets: all });
@@ -238,8 +283,8 @@ pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         owl_up: loss(estimates.up),
         owl_down: loss(estimates.down),
         rtl: loss(Counted { sent: judged.into(), received: received.into() }),
-        packets_up: packets(estimates.up),
-        packets_down: packets(estimates.down),
+        packets_up: estimates.up.into(),
+        packets_down: estimates.down.into(),
         owl_up_ewma: &estimates.owl_up,
         owl_down_ewma: &estimates.owl_down,
         rtl_ewma: &estimates.rtl,
@@ -247,57 +292,36 @@ pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         transitions: estimates.transitions,
         duplicates: estimates.duplicates,
         reordered: estimates.reordered,
-        stamp: match target.kernel_stamps {
-            0 => "user",
-            n if n == u64::from(received) => "kernel",
-            _ => "mixed",
-        },
+        stamp: stamp_name(target.kernel_stamps, received.into()),
         drops: target.drops.by_reason(),
     }
 }
 
-fn packets(counted: Counted) -> Packets {
-    Packets { sent: counted.sent, received: counted.received }
+impl From<Counted> for Packets {
+    fn from(counted: Counted) -> Packets {
+        Packets { sent: counted.sent, received: counted.received }
+    }
 }
 
 impl TargetSummary<'_> {
     /// In lines.
     pub fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
-        text += &format!("{} sent, {} received", self.sent, self.received);
-        if self.in_flight > 0 {
-            text += &format!(", {} still out", self.in_flight);
-        }
-        text += &format!(
-            ", loss {} (up {}, down {})\nstate {}, {} transitions, {} duplicates, {} reordered",
-            percent(self.rtl),
-            percent(self.owl_up),
-            percent(self.owl_down),
-            self.state,
-            self.transitions,
-            self.duplicates,
-            self.reordered
-        );
-        for (reason, count) in self.drops {
-            text += &format!(", {count} refused ({reason})");
-        }
+        text += &sent_text(self.sent, self.received, self.in_flight);
+        text += &loss_text(self.rtl, self.owl_up, self.owl_down);
+        text += &format!("\nstate {}, {} transitions, ", self.state, self.transitions);
+        text += &order_text(self.duplicates, self.reordered, self.drops);
         let rtt = &self.rtt_ms;
         if rtt.avg.is_some() {
-            let values = [rtt.min, rtt.avg, rtt.max, rtt.ewma, rtt.p50, rtt.p99];
-            let values: Vec<String> =
-                values.iter().map(|v| v.map_or("-".into(), |ms| format!("{ms:.3}"))).collect();
             text += &format!(
                 "\nrtt min/avg/max/ewma/p50/p99 = {} ms, {} timestamps",
-                values.join("/"),
+                list(&[rtt.min, rtt.avg, rtt.max, rtt.ewma, rtt.p50, rtt.p99]),
                 self.stamp
             );
-            let of = |d: &Distribution| {
-                [d.p50, d.p99].map(|v| v.map_or("-".into(), |ms| format!("{ms:.3}"))).join("/")
-            };
             text += &format!(
                 "\nerror at most p50/p99 = {} ms, wake-up p50/p99 = {} ms",
-                of(&self.error_ms),
-                of(&self.wakeup_ms)
+                list(&[self.error_ms.p50, self.error_ms.p99]),
+                list(&[self.wakeup_ms.p50, self.wakeup_ms.p99])
             );
         }
         text
@@ -343,6 +367,55 @@ fn live_text(target: &Target) -> String {
     text
 }
 
+/// How many requests had answers.
+pub fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
+    let out = if in_flight > 0 { format!(", {in_flight} still out") } else { String::new() };
+    format!("{sent} sent, {received} received{out}")
+}
+
+/// What was lost both ways and each way.
+pub fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
+    format!(", loss {} (up {}, down {})", percent(rtl), percent(up), percent(down))
+}
+
+/// What came twice, overtaken, or was refused.
+pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str, u64>) -> String {
+    let mut text = format!("{duplicates} duplicates, {reordered} reordered");
+    for (reason, count) in drops {
+        text += &format!(", {count} refused ({reason})");
+    }
+    text
+}
+
+/// A time in milliseconds, if there is one.
+pub fn ms(ms: Option<f64>) -> String {
+    ms.map_or("-".into(), |ms| format!("{ms:.3}"))
+}
+
+/// Times in milliseconds, as they stand behind their names.
+pub fn list(values: &[Option<f64>]) -> String {
+    values.iter().map(|value| ms(*value)).collect::<Vec<_>>().join("/")
+}
+
+/// Whose stamps `of_kernel` of `all` samples have.
+pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
+    match of_kernel {
+        0 => "user",
+        n if n == all => "kernel",
+        _ => "mixed",
+    }
+}
+
+/// 0 if every target, given by its answers and whether requests could not be sent, has answered.
+pub fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
+    let silent = targets.filter(|(received, _)| *received == 0).map(|(_, error)| error);
+    match silent.max() {
+        Some(true) => ExitCode::from(2),
+        Some(false) => ExitCode::from(1),
+        None => ExitCode::SUCCESS,
+    }
+}
+
 /// What was lost of what was sent; `None` if nothing was.
 pub fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
@@ -382,6 +455,16 @@ pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
 /// Prints a line. Unlike `println!` it returns the error when nobody reads any more.
 pub fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints how many datagrams were refused for each reason.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+    drops
+        .iter()
+        .try_for_each(|(reason, count)| print(&format!("{count} datagrams refused: {reason}")))
 }
 
 /// Prints a JSON line.

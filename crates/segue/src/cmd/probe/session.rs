@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::endpoint::{Endpoint, Envelope, Given, ROUNDING, far_delay};
 use super::samples::{Distribution, RttMs, Samples, Stamps};
-use super::screen::{loss, percent, state_name};
+use super::screen::{loss, ms, percent, stamp_name, state_name};
 use super::shown;
 use super::target::News;
 use crate::metrics::View;
@@ -91,6 +91,11 @@ impl Session {
     /// What this end has measured.
     pub fn machine(&self) -> &Server {
         &self.machine
+    }
+
+    /// t_Ss of the last answer, which the client repeats; `None` before the first.
+    pub fn stamped(&self) -> Option<u32> {
+        self.answered.as_ref().map(|last| last.stamped.micros32())
     }
 
     /// When to call [`Session::tick`].
@@ -262,11 +267,7 @@ impl Session {
             transitions: estimates.transitions,
             duplicates: estimates.duplicates,
             reordered: estimates.reordered,
-            stamp: match self.kernel_stamps {
-                0 => "user",
-                n if n == self.received => "kernel",
-                _ => "mixed",
-            },
+            stamp: stamp_name(self.kernel_stamps.into(), self.received.into()),
         }
     }
 
@@ -279,7 +280,6 @@ impl Session {
 impl Report {
     /// One line.
     pub fn text(&self) -> String {
-        let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}"));
         format!(
             "{} [{}] {}  rtt {} ms ±{} (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",
             self.client,

@@ -1,17 +1,11 @@
 //! Fig. 17, 18, 22 and 23 of paper 1: the round-trip time alternates among three levels, averaged with
 //! plain and with asymmetric time constants.
 
-use std::time::Duration;
-
 use segue_clock::Span;
-use segue_keepalive::{Config, Tau};
 use segue_report::{Plot, Series, Style};
 
 use super::average::{spread, t_tml, tau, value_at};
-use super::catalogue::SALSANO;
-use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
-};
+use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
 use super::track::{self, Course, Level, Track};
 use super::tracking;
 
@@ -41,13 +35,8 @@ const FIG23: Variant = Variant { tag: "asymfast", t_ka_ms: 200, periods: 2, asym
 
 /// Fig. 17, 18, 22 and 23.
 pub fn experiments() -> Vec<Experiment> {
-    let of = |id, title, variant: &Variant, run| Experiment {
-        id,
-        paper: SALSANO,
-        title,
-        takes: Duration::from_secs(variant.periods * PERIOD_S + 1),
-        needs: Needs::Namespaces,
-        run,
+    let of = |id, title, variant: &Variant, run| {
+        tracking::experiment(id, title, variant.periods * PERIOD_S, run)
     };
     vec![
         of("salsano-fig17", "Average of the RTT on three levels, T_KA = 2 s", &FIG17, |stage| {
@@ -78,18 +67,9 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
         let rtt_ms = LEVELS_MS[i as usize % LEVELS_MS.len()];
         (Span::from_secs(i * EACH_S), Level { rtt_ms, one_lost_of: None })
     });
-    let spans = |(rise, fall): (f64, f64)| Tau {
-        rise: Span::from_secs_f64(rise),
-        fall: Span::from_secs_f64(fall),
-    };
     let course = Course {
         tag: variant.tag,
-        config: Config {
-            t_ka: Span::from_millis(variant.t_ka_ms),
-            taus: taus.map(spans).to_vec(),
-            k: 30,
-            ..Config::default()
-        },
+        config: tracking::config(variant.t_ka_ms, &taus),
         clients: 1,
         levels: levels.collect(),
         length: Span::from_secs(variant.periods * PERIOD_S),

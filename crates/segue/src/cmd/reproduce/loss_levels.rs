@@ -1,16 +1,11 @@
 //! Fig. 24 of paper 1: how the measured one-way loss follows a loss on three levels.
 
-use std::time::Duration;
-
 use segue_clock::Span;
-use segue_keepalive::{Config, Tau};
+use segue_keepalive::Config;
 use segue_report::{Plot, Series, Style};
 
 use super::average::{spread, tau};
-use super::catalogue::SALSANO;
-use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
-};
+use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
 use super::track::{self, Client, Course, Level, Look, Track};
 use super::tracking;
 
@@ -22,20 +17,15 @@ const ALPHA: f64 = 0.8;
 /// One packet of this many is lost; the period begins again at the end.
 const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
+const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
 /// Seconds at the start of a level in which the average is on its way.
 const SETTLE_S: f64 = 6.0;
 
 /// Fig. 24.
 pub fn experiments() -> Vec<Experiment> {
-    vec![Experiment {
-        id: "salsano-fig24",
-        paper: SALSANO,
-        title: "One-way loss on three levels, T_KA = 200 ms, N = 10",
-        takes: Duration::from_secs(EACH_S * ONE_OF.len() as u64 + 1),
-        needs: Needs::Namespaces,
-        run,
-    }]
+    let title = "One-way loss on three levels, T_KA = 200 ms, N = 10";
+    vec![tracking::experiment("salsano-fig24", title, LENGTH_S, run)]
 }
 
 fn run(stage: &Stage) -> anyhow::Result<Outcome> {
@@ -47,16 +37,10 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     });
     let course = Course {
         tag: TAG,
-        config: Config {
-            t_ka: Span::from_millis(T_KA_MS),
-            n: N,
-            k: 30,
-            taus: vec![Tau::symmetric(Span::from_secs_f64(tau))],
-            ..Config::default()
-        },
+        config: Config { n: N, ..tracking::config(T_KA_MS, &[(tau, tau)]) },
         clients: 1,
         levels: levels.collect(),
-        length: Span::from_secs(EACH_S * ONE_OF.len() as u64),
+        length: Span::from_secs(LENGTH_S),
     };
     let track = track::run(stage, &course)?;
     let rows = level_rows(&track);
@@ -81,7 +65,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
         lines,
         conditions: format!(
             "Loss 0.1, 10, 20, 10 and again 0.1 % in each direction for {EACH_S} s each: exactly one packet \
-             of 1 000, 10, 5. RTT {RTT_MS} ms (the paper gives none), T_KA = {T_KA_MS} ms, N = {N}, so T_L = \
+             of 1 000, 10, 5, so none of the 75 packets of a level of 0.1 %. RTT {RTT_MS} ms (the paper gives none), T_KA = {T_KA_MS} ms, N = {N}, so T_L = \
              {t_l:.0} s; α = {ALPHA} with T_L as reference interval is τ = {tau:.2} s. Probes alone are \
              counted, ten in an interval: a raw value moves in steps of ten per cent. {}",
             tracking::conditions(&track)
@@ -91,6 +75,8 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
 
 /// Loss of one level in per cent, imposed and measured, up and down.
 struct LevelRow {
+    /// When it began, in s.
+    from: f64,
     set: f64,
     imposed: [f64; 2],
     measured: [f64; 2],
@@ -107,7 +93,7 @@ impl LevelRow {
     fn line(&self) -> Line {
         let far = self.imposed.iter().zip(self.measured).map(|(a, b)| (a - b).abs());
         Line::new(
-            format!("loss of the level {:.1} %", self.set),
+            format!("loss from {:.0} s on", self.from),
             format!("{:.1} %, followed by the average", self.set),
             format!(
                 "up {:.1} % (imposed {:.1}), down {:.1} % (imposed {:.1})",
@@ -136,6 +122,7 @@ fn level_rows(track: &Track) -> Vec<LevelRow> {
         let average =
             |way: usize| mean(settled().filter_map(|l| l.owl_ewma[way]).map(|x| x * 100.0));
         LevelRow {
+            from: *from,
             set: percent(level),
             imposed: [dropped(&client.requests), dropped(&client.answers)],
             measured: [average(0), average(1)],

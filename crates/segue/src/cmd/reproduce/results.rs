@@ -68,6 +68,19 @@ impl Done {
             error: self.result.as_ref().err().map(String::as_str),
         }
     }
+
+    /// How many lines have which verdict: a row of the page's overview.
+    fn counted(&self) -> [String; 5] {
+        let cells = match &self.result {
+            Ok(outcome) => [Some(true), Some(false), None].map(|verdict| {
+                let lines = outcome.lines.iter().filter(|line| line.agrees == verdict);
+                lines.count().to_string()
+            }),
+            Err(_) => ["no result".into(), String::new(), String::new()],
+        };
+        let [agrees, differs, open] = cells;
+        [self.id.into(), self.title.into(), agrees, differs, open]
+    }
 }
 
 impl Results {
@@ -154,11 +167,15 @@ impl Results {
         let Machine { segue, kernel, processor, processors, datapath, rootless } = &self.machine;
         let rights = if *rootless { "in a user namespace without root" } else { "as root" };
         let lead = "The papers' experiments run on this machine: what the paper says beside what was found \
-                    here. What differs is marked.";
+                    here. What differs is marked; a dash stands where there is nothing to judge by.";
         let mut page = Page::new("Segue: the papers' experiments", lead);
         page.push_text(&format!(
             "Segue {segue}, {rights}; Linux {kernel}; {processors} processors, {processor}. {datapath}"
         ));
+        let overview: Vec<[String; 5]> = self.done.values().map(Done::counted).collect();
+        if !overview.is_empty() {
+            page.push_table("", &["experiment", "what", "agrees", "DIFFERS", "–"], &overview);
+        }
         for done in self.done.values() {
             page.push_heading(&format!("{}: {}", done.id, done.title));
             match &done.result {

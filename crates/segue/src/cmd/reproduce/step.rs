@@ -1,16 +1,10 @@
 //! Fig. 16 and Fig. 21 of paper 1: how the average follows a step of the round-trip time.
 
-use std::time::Duration;
-
 use segue_clock::Span;
-use segue_keepalive::{Config, Tau};
 use segue_report::{Mark, Plot, Series, Style};
 
 use super::average::{eq13, spread, t_tml, tau};
-use super::catalogue::SALSANO;
-use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
-};
+use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
 use super::track::{self, Course, Level, Track};
 use super::tracking;
 
@@ -36,14 +30,8 @@ const FIG21: Variant = Variant { tag: "stepslow", t_ka_ms: 2_000, length_s: 34 }
 
 /// Fig. 16 and 21.
 pub fn experiments() -> Vec<Experiment> {
-    let of = |id, title, variant: &Variant, run| Experiment {
-        id,
-        paper: SALSANO,
-        title,
-        takes: Duration::from_secs(variant.length_s + 1),
-        needs: Needs::Namespaces,
-        run,
-    };
+    let of =
+        |id, title, variant: &Variant, run| tracking::experiment(id, title, variant.length_s, run);
     vec![
         of("salsano-fig16", "Average of the RTT after a step, T_KA = 200 ms", &FIG16, |stage| {
             run(stage, &FIG16)
@@ -60,12 +48,7 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
     let level = |rtt_ms| Level { rtt_ms, one_lost_of: None };
     let course = Course {
         tag: variant.tag,
-        config: Config {
-            t_ka: Span::from_millis(variant.t_ka_ms),
-            taus: taus.map(|tau| Tau::symmetric(Span::from_secs_f64(tau))).to_vec(),
-            k: 30,
-            ..Config::default()
-        },
+        config: tracking::config(variant.t_ka_ms, &taus.map(|tau| (tau, tau))),
         clients: CLIENTS,
         levels: vec![(Span::ZERO, level(FROM)), (Span::from_millis(STEP_MS), level(TO))],
         length: Span::from_secs(variant.length_s),

@@ -1,10 +1,41 @@
-//! What the experiments on an emulated path have in common: series, accuracy, conditions.
+//! What the experiments on an emulated path have in common: settings, series, accuracy, conditions.
 
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_keepalive::{Config, Tau};
 use segue_report::{Series, Style};
 
 use super::average::{eq13, spread, value_at};
-use super::experiment::{Line, role};
+use super::catalogue::SALSANO;
+use super::experiment::{Experiment, Line, Needs, Outcome, Stage, role};
 use super::track::{Client, Track};
+
+/// An experiment of paper 1 whose course takes so many seconds.
+pub fn experiment(
+    id: &'static str,
+    title: &'static str,
+    length_s: u64,
+    run: fn(&Stage) -> anyhow::Result<Outcome>,
+) -> Experiment {
+    let takes = Duration::from_secs(length_s + 1);
+    Experiment { id, paper: SALSANO, title, takes, needs: Needs::Namespaces, run }
+}
+
+/// How clients probe: with time constants that are pairs (while rising, while falling) in s, and a K that no
+/// delay of a busy machine reaches.
+pub fn config(t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
+    let spans = |(rise, fall): &(f64, f64)| Tau {
+        rise: Span::from_secs_f64(*rise),
+        fall: Span::from_secs_f64(*fall),
+    };
+    Config {
+        t_ka: Span::from_millis(t_ka_ms),
+        taus: taus.iter().map(spans).collect(),
+        k: 30,
+        ..Config::default()
+    }
+}
 
 /// The average with the `i`-th time constant as a client knew it, in ms.
 pub fn measured(client: &Client, i: usize) -> Vec<(f64, f64)> {

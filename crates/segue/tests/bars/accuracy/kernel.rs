@@ -1,12 +1,15 @@
 //! A host's and an anchor's packet path in the kernel, with probes on the bare wire.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use segue_clock::Time;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
-use segue_datapath::{Datapath, Event, PathConfig, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::user::User;
+use segue_datapath::{
+    Datapath, Event, EventSink, PathConfig, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup,
+};
 use segue_lab::Lab;
 use segue_linux::link::index_of;
 use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
@@ -17,13 +20,28 @@ use super::capture::{CLIENT, DEVICES, NODES, SERVER};
 const SLOT: u32 = 2;
 const COOKIE: u64 = 0x5e9;
 
+/// Makes one end's datapath in the caller's namespace.
+type Make = fn(&Setup, EventSink) -> Box<dyn Datapath>;
+
 /// What the programs report for each of `count` exchanges.
 ///
 /// XDP is off: what it answers, no packet socket of the server's edge would see.
-pub fn measure(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
+    measure(lab, count, interval, |setup, sink| {
+        let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
+        Box::new(Ebpf::with_options(setup, sink, options).unwrap())
+    })
+}
+
+/// The same of the user-space datapath.
+pub fn by_user_space(lab: &Lab, count: u32, interval: Duration) -> Reported {
+    measure(lab, count, interval, |setup, sink| Box::new(User::new(setup, sink).unwrap()))
+}
+
+fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     let events: Arc<Mutex<Vec<ProbeEvent>>> = Arc::default();
     let roles = [Role::Host, Role::Anchor];
-    let [mut host, mut anchor] = roles.map(|role| end(lab, role, &events));
+    let [mut host, mut anchor] = roles.map(|role| end(lab, role, make, &events));
     for seq in 1..=count {
         let probe = Probe { seq, t_ka_ms: 200, ..Probe::default() };
         let kind = ProbeKind::Request;
@@ -36,23 +54,33 @@ pub fn measure(lab: &Lab, count: u32, interval: Duration) -> Reported {
     std::thread::sleep(Duration::from_millis(500));
     let events = events.lock().unwrap();
     let responses = events.iter().filter(|event| event.kind == ProbeKind::Response);
-    let rtts: BTreeMap<u32, f64> =
-        responses.map(|event| (event.probe.seq, rtt_us(event))).collect();
+    let bound_us = |event: &ProbeEvent| Some(event.uncertainty.0 as f64 / 1e3);
+    let rtts: Reported =
+        responses.map(|event| (event.probe.seq, (rtt_us(event), bound_us(event)))).collect();
     // What the programs keep for the daemon is that of the last exchange.
-    let kept = host.reading(SLOT).unwrap().estimates.rtt_last.unwrap();
-    let (_, last) = rtts.last_key_value().unwrap();
-    assert!((kept.0 as f64 / 1e3 - last).abs() < 0.5, "{kept:?} kept, {last} µs in the event");
-    rtts.into_iter().map(|(seq, rtt)| (seq, (rtt, None))).collect()
+    if let Some(reading) = host.reading(SLOT) {
+        let (kept, bound) = (reading.estimates.rtt_last.unwrap(), reading.estimates.uncertainty);
+        let (_, (last, stated)) = rtts.last_key_value().unwrap();
+        assert!((kept.0 as f64 / 1e3 - last).abs() < 0.5, "{kept:?} kept, {last} µs in the event");
+        assert_eq!(Some(bound.0 as f64 / 1e3), *stated);
+    }
+    rtts
 }
 
 /// Paper 1, 4.1: t_Rc − t_Sc − Δt.
 fn rtt_us(response: &ProbeEvent) -> f64 {
-    let received = (response.at.0 / 1_000) as u32;
+    let received = response.at.micros32();
     let probe = &response.probe;
-    f64::from(received.wrapping_sub(probe.t_sc).wrapping_sub(probe.dt) as i32)
+    let sent = response.sent_at.map_or(probe.t_sc, Time::micros32);
+    f64::from(received.wrapping_sub(sent).wrapping_sub(probe.dt) as i32)
 }
 
-fn end(lab: &Lab, role: Role, events: &Arc<Mutex<Vec<ProbeEvent>>>) -> Ebpf {
+fn end(
+    lab: &Lab,
+    role: Role,
+    make: Make,
+    events: &Arc<Mutex<Vec<ProbeEvent>>>,
+) -> Box<dyn Datapath> {
     let is_host = role == Role::Host;
     let which = usize::from(!is_host);
     let node = lab.node(NODES[which]).unwrap();
@@ -71,10 +99,9 @@ fn end(lab: &Lab, role: Role, events: &Arc<Mutex<Vec<ProbeEvent>>>) -> Ebpf {
             events.lock().unwrap().push(probe);
         }
     });
-    let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
     node.run(|| {
         let ifindex = index_of(DEVICES[which]).unwrap();
-        let mut datapath = Ebpf::with_options(&setup, sink, options).unwrap();
+        let mut datapath = make(&setup, sink);
         datapath.set_path(SLOT, &path(is_host, ifindex)).unwrap();
         datapath.attach(ifindex).unwrap();
         datapath
@@ -83,15 +110,16 @@ fn end(lab: &Lab, role: Role, events: &Arc<Mutex<Vec<ProbeEvent>>>) -> Ebpf {
 }
 
 fn path(is_host: bool, ifindex: u32) -> PathConfig {
-    let at = |address| is_host.then_some(SocketAddr::new(IpAddr::V4(address), TUNNEL_PORT));
+    let at = |address| Some(SocketAddr::new(IpAddr::V4(address), TUNNEL_PORT));
+    let (local, remote) = if is_host { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     PathConfig {
         tx_index: SLOT,
         tx_cookie: COOKIE,
         rx_cookie: COOKIE,
         key: ProbeKey([42; 16]),
-        local: at(CLIENT),
-        remote: at(SERVER),
-        ifindex: if is_host { ifindex } else { 0 },
+        local: at(local),
+        remote: at(remote),
+        ifindex,
         gateway: None,
         owner: u32::from(!is_host),
         probing: segue_keepalive::Probing::default(),

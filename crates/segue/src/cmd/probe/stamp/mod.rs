@@ -3,21 +3,26 @@
 
 pub mod reflector;
 mod sender;
+mod serve;
 mod session;
 mod stats;
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use nix::net::if_::if_nametoindex;
 use segue_clock::{Span, Time};
-use segue_datapath::{StampAnswers, StampOptions};
+use segue_datapath::{DatapathError, StampAnswers, StampOptions};
+use segue_keepalive::Config;
 use segue_linux::clock;
 use segue_wire::stamp::{ErrorEstimate, StampKey, Timestamp};
+use segue_wire::{ProbeKey, TUNNEL_PORT};
 
 use super::Running;
-use super::guard::Guard;
+use super::guard::{Guard, Rates};
+use super::listen::{self, Listener};
 use super::screen::Output;
 
 /// Longest key in bytes: a block of SHA-256. HMAC would hash a longer one down to 32.
@@ -29,7 +34,13 @@ const KEY_MIN_BYTES: usize = 16;
 #[derive(clap::Args)]
 pub struct Options {
     /// Session identifier (SSID) to send; without, none is sent
-    #[arg(long, value_name = "N", requires = "stamp", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "stamp",
+        conflicts_with = "listen",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     session_id: Option<u16>,
     /// Ask for packet counters (Direct Measurement), which tell the loss of each direction
     #[arg(long, requires = "stamp", conflicts_with = "listen")]
@@ -49,7 +60,8 @@ pub struct Options {
     /// Answer without keeping sessions
     #[arg(long, requires_all = ["stamp", "listen"])]
     stateless: bool,
-    /// Answer in the kernel, on the interface given with -I (root)
+    /// Answer in the kernel, on the interface given with -I (root): STAMP, and the compact probe on its
+    /// own port
     #[arg(long, requires_all = ["stamp", "listen", "interface"])]
     kernel: bool,
 }
@@ -74,8 +86,10 @@ pub struct Common<'a> {
     pub size: usize,
     /// Who gets an answer, and how many.
     pub guard: Guard,
-    /// Answers in a second to all together.
-    pub rate: u32,
+    /// Answers in a second.
+    pub rates: Rates,
+    /// Settings of the compact probe's measurements, which the kernel's answers are about too.
+    pub config: Config,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
     /// How to print.
@@ -126,14 +140,55 @@ pub fn reflect(
         guard: common.guard,
         ..reflector::Settings::default()
     };
+    let (running, output) = (common.running, common.output);
     let reflector = reflector::Reflector::bind(address, common.interface, settings)?;
-    let port = reflector.local_addr()?.port();
-    let attach = |ifindex| {
-        let answers = StampOptions { port, stateful: !options.stateless, rate: common.rate };
-        StampAnswers::attach(ifindex, answers).context("cannot answer in the kernel")
+    let answers = StampOptions {
+        port: reflector.local_addr()?.port(),
+        stateful: !options.stateless,
+        rate: common.rates.total.unwrap_or(reflector::RATE_MAX),
+        source_rate: common.rates.source.unwrap_or(reflector::SOURCE_RATE_MAX),
+        echo_dscp: common.echo_dscp,
     };
-    let kernel = wanted.map(attach).transpose()?;
-    reflector::run(reflector, kernel, common.output)
+    let kernel = match wanted {
+        Some(ifindex) => {
+            let passed_on = listen::Options {
+                config: common.config,
+                output,
+                guard: Guard::new(Vec::new(), common.rates),
+                echo_dscp: common.echo_dscp,
+                running,
+            };
+            Some(kernel(ifindex, answers, address.ip(), common.interface, passed_on)?)
+        }
+        None => None,
+    };
+    serve::run(reflector, kernel, running, output)
+}
+
+/// Answers in the kernel, and listens for the compact probes that the program passes on.
+fn kernel(
+    ifindex: u32,
+    answers: StampOptions,
+    address: IpAddr,
+    interface: Option<&str>,
+    options: listen::Options,
+) -> anyhow::Result<serve::Kernel> {
+    // A port that the operator gave to STAMP is STAMP's.
+    let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);
+    let listen = |port| {
+        let address = SocketAddr::new(address, port);
+        Listener::open(address, interface, ProbeKey::default(), options)
+    };
+    let probes = port.map(listen).transpose().context("cannot answer the compact probe")?;
+    let answers = StampAnswers::attach(ifindex, answers, port).map_err(|error| match &error {
+        DatapathError::Kernel { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            anyhow!("--kernel is for root (or CAP_BPF and CAP_NET_ADMIN)")
+        }
+        _ => anyhow::Error::from(error).context("cannot answer in the kernel"),
+    })?;
+    Ok(serve::Kernel { answers, probes })
 }
 
 /// The interface on which the kernel is to answer.
@@ -142,10 +197,7 @@ fn in_kernel(common: &Common<'_>) -> anyhow::Result<u32> {
         common.key.is_none(),
         "--kernel answers unauthenticated requests only: leave out --key"
     );
-    ensure!(
-        common.guard.is_open(),
-        "--kernel answers everybody: leave out --allow and --rate-limit"
-    );
+    ensure!(common.guard.is_open(), "--kernel answers everybody: leave out --allow");
     let name = common.interface.context("--kernel needs an interface: -I IFACE")?;
     if_nametoindex(name).with_context(|| format!("there is no interface {name}"))
 }

@@ -8,11 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use segue_clock::{Span, Time, Timers};
-use segue_datapath::StampAnswers;
 use segue_linux::clock;
 use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
 use segue_wire::stamp::tlv::FollowUp;
@@ -24,16 +22,23 @@ use super::{error_estimate, stamp};
 use crate::cmd::probe::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
 use crate::cmd::probe::listen::bind;
 use crate::cmd::probe::refusals::Refusals;
-use crate::cmd::probe::screen::{Output, print, print_json};
 use crate::cmd::probe::shown;
-use crate::cmd::probe::signals::Signals;
+use crate::metrics::{Label, Page, names};
 
 /// Sessions at a time; one more takes the place of the one silent for longest.
 const SESSIONS_MAX: usize = 10_000;
 /// A session that is silent for this long is over (TWAMP's REFWAIT, RFC 5357, 4.2).
 const IDLE: Span = Span::from_secs(900);
-/// Answers in a second, unless told otherwise.
+/// Answers in a second to all together, unless told otherwise, …
 pub const RATE_MAX: u32 = 20_000;
+/// … and to one source, an IPv4 address or an IPv6 network of 64 bits.
+pub const SOURCE_RATE_MAX: u32 = 2_000;
+const RATES: Rates = Rates { source: Some(SOURCE_RATE_MAX), total: Some(RATE_MAX) };
+/// Senders' ports begin here. Below are other reflectors, and services that answer whatever comes (echo,
+/// chargen).
+const SENDER_PORTS: u16 = 1_024;
+/// Sessions that have metrics of their own, so that a page stays within a few megabytes.
+const METRICS_MAX: usize = 1_000;
 /// DSCPs that answers may have: all but those of network control, CS6 and above.
 const DSCPS: u64 = (1 << 48) - 1;
 /// Answers whose transmit stamps are waited for.
@@ -42,11 +47,11 @@ const PENDING_MAX: usize = 4_096;
 const BATCH_MAX: usize = 1_000;
 /// Bytes of receive buffer asked for.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// Time between two looks at the clock's quality, and two refreshments of the kernel's answers.
+/// Time between two looks at the clock's quality.
 const REFRESH: Span = Span::from_secs(1);
 /// The TTL that TWAMP asks for.
 const TTL: u8 = 255;
-/// Refused: it comes from the port of a reflector.
+/// Refused: it comes from a port that may answer the answer.
 const LOOP: &str = "loop";
 
 /// Sender, address asked, SSID.
@@ -75,7 +80,7 @@ impl Default for Settings {
             stateful: true,
             dscps: DSCPS,
             echo_dscp: true,
-            guard: Guard::new(Vec::new(), Rates { source: None, total: Some(RATE_MAX) }),
+            guard: Guard::new(Vec::new(), RATES),
             sessions_max: SESSIONS_MAX,
         }
     }
@@ -102,73 +107,17 @@ struct Session {
     follow_up: Option<FollowUp>,
 }
 
+/// What is told of a session.
 #[derive(Serialize)]
-struct Listening {
-    r#type: &'static str,
-    protocol: &'static str,
-    address: String,
-}
-
-#[derive(Serialize)]
-struct Summary<'a> {
-    r#type: &'static str,
-    protocol: &'static str,
-    sessions: Vec<SessionReport>,
-    /// Answers of the kernel, which appear in no session.
-    kernel_answers: u64,
-    drops: &'a BTreeMap<&'static str, u64>,
-}
-
-#[derive(Serialize)]
-struct SessionReport {
-    client: String,
-    ssid: u16,
-    received: u32,
-    sent: u32,
-}
-
-/// Answers until interrupted.
-///
-/// # Errors
-/// If the system refuses signals, sockets or output.
-pub fn run(
-    mut reflector: Reflector,
-    mut kernel: Option<StampAnswers>,
-    output: Output,
-) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
-    let address = reflector.local_addr()?.to_string();
-    if let Some(kernel) = &mut kernel {
-        refresh(kernel)?;
-    }
-    if output.json {
-        print_json(&Listening { r#type: "listening", protocol: "stamp", address })?;
-    } else if !output.quiet {
-        print(&format!("reflecting STAMP on {address}"))?;
-    }
-    let mut due = clock::monotonic() + REFRESH;
-    loop {
-        reflector.serve()?;
-        let now = clock::monotonic();
-        if due <= now {
-            if let Some(kernel) = &mut kernel {
-                refresh(kernel)?;
-            }
-            due = now + REFRESH;
-        }
-        if signals.wait([reflector.as_fd()].into_iter(), Some(due))? {
-            break;
-        }
-    }
-    // What came before the signal counts.
-    reflector.serve()?;
-    let answers = kernel.as_ref().map_or(0, StampAnswers::answered);
-    reflector.summary(answers, output)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn refresh(kernel: &mut StampAnswers) -> anyhow::Result<()> {
-    kernel.refresh().context("cannot set the kernel's clock")
+pub struct SessionReport {
+    /// Where its requests come from.
+    pub client: String,
+    /// Its identifier; zero for none.
+    pub ssid: u16,
+    /// Requests taken.
+    pub received: u32,
+    /// Answers sent.
+    pub sent: u32,
 }
 
 impl Reflector {
@@ -255,8 +204,9 @@ impl Reflector {
         if !self.settings.guard.allows(source) {
             return Err(NOT_ALLOWED);
         }
-        // Two reflectors that answer each other would never end.
-        if datagram.source.port() == self.port {
+        // Two that answer each other would never end.
+        let port = datagram.source.port();
+        if port < SENDER_PORTS || port == self.port {
             return Err(LOOP);
         }
         let refused = |error: WireError| DropReason::from(error).name();
@@ -333,45 +283,32 @@ impl Reflector {
         self.drops.by_reason()
     }
 
-    fn summary(&self, kernel_answers: u64, output: Output) -> io::Result<()> {
+    /// What is told of each session.
+    pub fn reports(&self) -> Vec<SessionReport> {
         let report = |(name, session): (&Key, &Session)| SessionReport {
             client: shown(name.0),
             ssid: name.2,
             received: session.received,
             sent: session.sent,
         };
-        let summary = Summary {
-            r#type: "summary",
-            protocol: "stamp",
-            sessions: self.sessions.iter().map(report).collect(),
-            kernel_answers,
-            drops: self.drops.by_reason(),
-        };
-        if output.json { print_json(&summary) } else { summary.print() }
+        self.sessions.iter().map(report).collect()
+    }
+
+    /// Adds to the metrics what it has answered in each session; their number has these labels.
+    pub fn measured(&self, page: &mut Page, labels: &[Label]) {
+        for ((remote, local, ssid), session) in self.sessions.iter().take(METRICS_MAX) {
+            let local = local.map_or(String::new(), |local| local.to_string());
+            let name =
+                [("target", shown(*remote)), ("local", local), ("session", ssid.to_string())];
+            page.add(&names::PROBES_RECEIVED, &name, &[], session.received.into());
+            page.add(&names::PROBES_SENT, &name, &[], session.sent.into());
+        }
+        page.add(&names::SESSIONS, labels, &[], self.sessions.len() as f64);
     }
 }
 
 impl AsFd for Reflector {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl Summary<'_> {
-    fn print(&self) -> io::Result<()> {
-        print(&format!("\n--- {} sessions ---", self.sessions.len()))?;
-        for s in &self.sessions {
-            print(&format!(
-                "{} ssid {}: {} received, {} sent",
-                s.client, s.ssid, s.received, s.sent
-            ))?;
-        }
-        if self.kernel_answers > 0 {
-            print(&format!("{} answered in the kernel", self.kernel_answers))?;
-        }
-        for (reason, count) in self.drops {
-            print(&format!("{count} datagrams refused: {reason}"))?;
-        }
-        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The Session-Senders' loop and what it prints.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -14,9 +14,13 @@ use super::Common;
 use super::session::{News, Session};
 use super::stats::{JitterMs, Sample};
 use crate::cmd::probe::samples::RttMs;
-use crate::cmd::probe::screen::{Output, REDRAW, loss, percent, print, print_json};
+use crate::cmd::probe::screen::{
+    Live, Output, Packets, exit_code, list, loss, loss_text, ms, order_text, percent, print,
+    print_json, sent_text, stamp_name,
+};
 use crate::cmd::probe::shown;
 use crate::cmd::probe::signals::Signals;
+use crate::metrics::{Label, Page, Server as Metrics, names};
 
 #[derive(Serialize)]
 struct SampleLine<'a> {
@@ -87,18 +91,9 @@ struct Reflector {
     implausible: u64,
 }
 
-/// Packets of one direction between the first and the last answer.
-#[derive(Serialize)]
-struct Packets {
-    sent: u64,
-    received: u64,
-}
-
 struct Screen {
     output: Output,
-    live: bool,
-    drawn: Option<Time>,
-    lines: usize,
+    live: Live,
     start: Time,
 }
 
@@ -108,6 +103,7 @@ struct Screen {
 /// If the system refuses signals, sockets or output.
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
+    let metrics = common.running.told_metrics(common.output)?;
     common.running.scheduling();
     let start = clock::monotonic();
     let end = common.deadline.map(|length| start + length);
@@ -130,7 +126,10 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
                 screen.news(now, session, &news)?;
             }
         }
-        screen.draw(now, &sessions)?;
+        screen.live.draw(now, sessions.iter().map(live_text))?;
+        if let Some(metrics) = &metrics {
+            metrics.answer(|| page(&sessions));
+        }
         let sending = [Some(due), end.filter(|end| *end > now)];
         let waiting = sessions.iter().filter(|s| s.outstanding(now - grace) > 0);
         let mut wake = if all_sent {
@@ -139,39 +138,58 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
             sending.into_iter().flatten().min()
         };
         let done = all_sent && wake.is_none();
-        wake = wake.into_iter().chain(screen.deadline()).min();
-        if done || signals.wait(sessions.iter().map(AsFd::as_fd), wake)? {
+        wake = wake.into_iter().chain(screen.live.deadline()).min();
+        let sockets = sessions.iter().map(AsFd::as_fd);
+        if done || signals.wait(sockets.chain(metrics.as_ref().map(Metrics::as_fd)), wake)? {
             break;
         }
     }
     let now = clock::monotonic();
     screen.summary(now, grace, &sessions)?;
-    Ok(exit_code(&sessions))
+    Ok(exit_code(sessions.iter().map(|s| (s.stats.received, s.error.is_some()))))
 }
 
-fn exit_code(sessions: &[Session]) -> ExitCode {
-    let silent = || sessions.iter().filter(|session| session.stats.received == 0);
-    if silent().any(|session| session.error.is_some()) {
-        ExitCode::from(2)
-    } else if silent().next().is_some() {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
+/// The metrics: those of the compact probe that STAMP can tell, and its jitter.
+fn page(sessions: &[Session]) -> String {
+    let mut page = Page::default();
+    for session in sessions {
+        let (stats, labels) = (&session.stats, [("target", session.name.clone())]);
+        let way = |way: &str| -> [Label; 1] { [("direction", way.to_owned())] };
+        if let Some(rtt) = stats.rtt_last {
+            page.add(&names::RTT, &labels, &[], rtt.as_secs_f64());
+        }
+        let jitter = stats.jitter_ms();
+        for (name, ms) in [("both", jitter.rtt), ("up", jitter.up), ("down", jitter.down)] {
+            if let Some(ms) = ms {
+                page.add(&names::JITTER, &labels, &way(name), ms / 1e3);
+            }
+        }
+        if let Some((up, down)) = stats.directions() {
+            for (name, counted) in [("up", up), ("down", down)] {
+                page.add(&names::PACKETS_SENT, &labels, &way(name), counted.sent as f64);
+                page.add(&names::PACKETS_RECEIVED, &labels, &way(name), counted.received as f64);
+            }
+        }
+        for (metric, count) in [
+            (&names::DUPLICATES, stats.duplicates),
+            (&names::REORDERED, stats.reordered),
+            (&names::PROBES_SENT, session.sent.into()),
+            (&names::PROBES_RECEIVED, stats.received.into()),
+        ] {
+            page.add(metric, &labels, &[], count as f64);
+        }
+        page.drops(&labels, session.drops.by_reason());
     }
+    page.text()
 }
 
 impl Screen {
     fn new(output: Output, start: Time) -> Screen {
-        let live = !output.json && !output.quiet && io::stdout().is_terminal();
-        Screen { output, live, drawn: None, lines: 0, start }
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.live.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+        Screen { output, live: Live::new(output), start }
     }
 
     fn news(&self, now: Time, session: &Session, news: &News) -> io::Result<()> {
-        if self.output.quiet || self.live {
+        if self.output.quiet || self.live.is_on() {
             return Ok(());
         }
         let at_s = |at: Time| at.since(self.start).as_secs_f64();
@@ -197,27 +215,9 @@ impl Screen {
         }
     }
 
-    fn draw(&mut self, now: Time, sessions: &[Session]) -> io::Result<()> {
-        if self.deadline().is_none_or(|at| at > now) {
-            return Ok(());
-        }
-        self.drawn = Some(now);
-        let mut out = io::stdout().lock();
-        if self.lines > 0 {
-            write!(out, "\x1b[{}A", self.lines)?;
-        }
-        self.lines = sessions.len();
-        for session in sessions {
-            // Without wrapping, so that a line stays one line on a narrow terminal.
-            writeln!(out, "\r\x1b[K\x1b[?7l{}\x1b[?7h", live_text(session))?;
-        }
-        out.flush()
-    }
-
     /// Requests younger than `grace` may still be answered, and count neither as answered nor as lost.
     fn summary(&mut self, now: Time, grace: Span, sessions: &[Session]) -> io::Result<()> {
-        self.drawn = None;
-        self.draw(now, sessions)?;
+        self.live.last(now, sessions.iter().map(live_text))?;
         let targets: Vec<_> = sessions.iter().map(|s| summary(s, now - grace)).collect();
         if self.output.json {
             return print_json(&Summary { r#type: "summary", protocol: "stamp", targets });
@@ -248,7 +248,6 @@ fn sample_text(session: &Session, sample: &Sample) -> String {
 fn live_text(session: &Session) -> String {
     let (up, down) = directions(session);
     let rtt = session.stats.rtt_ms();
-    let ms = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}"));
     let mut text = format!(
         "{}  rtt {} ms (min {}, max {})  loss up {} down {}  {}/{}",
         session.name,
@@ -271,7 +270,6 @@ fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
     let in_flight = session.outstanding(since);
     let judged = session.sent.saturating_sub(in_flight);
     let directions = stats.directions();
-    let packets = |c: Counted| Packets { sent: c.sent, received: c.received };
     TargetSummary {
         target: &session.name,
         address: shown(session.address),
@@ -283,15 +281,11 @@ fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
         owl_up: directions.and_then(|(up, _)| loss(up)),
         owl_down: directions.and_then(|(_, down)| loss(down)),
         rtl: loss(Counted { sent: judged.into(), received: stats.received.into() }),
-        packets_up: directions.map(|(up, _)| packets(up)),
-        packets_down: directions.map(|(_, down)| packets(down)),
+        packets_up: directions.map(|(up, _)| up.into()),
+        packets_down: directions.map(|(_, down)| down.into()),
         duplicates: stats.duplicates,
         reordered: stats.reordered,
-        stamp: match stats.kernel_stamps {
-            0 => "user",
-            n if n == stats.received => "kernel",
-            _ => "mixed",
-        },
+        stamp: stamp_name(stats.kernel_stamps.into(), stats.received.into()),
         reflector: reflector(session),
         drops: session.drops.by_reason(),
     }
@@ -323,25 +317,10 @@ impl TargetSummary<'_> {
         if self.received == 0 {
             return text + &format!("{} requests sent, none answered", self.sent);
         }
-        text += &format!("{} sent, {} received", self.sent, self.received);
-        if self.in_flight > 0 {
-            text += &format!(", {} still out", self.in_flight);
-        }
-        text += &format!(
-            ", loss {} (up {}, down {})\n{} duplicates, {} reordered",
-            percent(self.rtl),
-            percent(self.owl_up),
-            percent(self.owl_down),
-            self.duplicates,
-            self.reordered
-        );
-        for (reason, count) in self.drops {
-            text += &format!(", {count} refused ({reason})");
-        }
-        let list = |values: &[Option<f64>]| {
-            let one = |v: &Option<f64>| v.map_or("-".into(), |ms| format!("{ms:.3}"));
-            values.iter().map(one).collect::<Vec<String>>().join("/")
-        };
+        text += &sent_text(self.sent, self.received, self.in_flight);
+        text += &loss_text(self.rtl, self.owl_up, self.owl_down);
+        text += "\n";
+        text += &order_text(self.duplicates, self.reordered, self.drops);
         let (rtt, jitter) = (&self.rtt_ms, &self.jitter_ms);
         text += &format!(
             "\nrtt min/avg/max/p50/p99 = {} ms, {} timestamps",

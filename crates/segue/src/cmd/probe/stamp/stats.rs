@@ -71,6 +71,8 @@ pub struct Stats {
     /// The reflector's clock is synchronised.
     pub synchronised: bool,
     samples: Samples,
+    /// The last round-trip time.
+    pub rtt_last: Option<Span>,
     rtt_min: Option<Span>,
     rtt_max: Option<Span>,
     jitter: Smoothed,
@@ -156,6 +158,7 @@ impl Stats {
             clock_error_s: None,
             synchronised: false,
             samples: Samples::new(SAMPLES_MAX, seed),
+            rtt_last: None,
             rtt_min: None,
             rtt_max: None,
             jitter: Smoothed::default(),
@@ -207,6 +210,7 @@ impl Stats {
             uncertainty: Span::ZERO,
         };
         self.samples.take(&sample, Stamps::default());
+        self.rtt_last = Some(rtt);
         self.rtt_min = Some(self.rtt_min.map_or(rtt, |min| min.min(rtt)));
         self.rtt_max = Some(self.rtt_max.map_or(rtt, |max| max.max(rtt)));
         Some(rtt)

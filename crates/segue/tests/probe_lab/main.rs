@@ -1,9 +1,12 @@
-//! `segue probe` against the emulator's own record of what it did to each packet. Needs root; without
-//! it the test says so and does nothing.
+//! `segue probe` between namespaces, against the emulator's own record of what it did to each packet:
+//! the listener ([`listener`]), and the program in the kernel ([`kernel`]). Needs root; without it the
+//! tests say so and do nothing.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod kernel;
+mod listener;
+
 use std::io::{BufRead, BufReader, Read};
-use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 
 use segue_clock::Span;
@@ -13,36 +16,62 @@ use segue_linux::link::Prefix;
 use segue_netem::{LinkSpec, Loss};
 use serde_json::Value;
 
-const REQUESTS: u64 = 500;
-
-#[test]
-fn loss_counters_equal_the_emulators_drops_and_rtt_is_the_delay_it_imposed() {
-    if !nix::unistd::geteuid().is_root() {
+/// True if the tests may run; says so where they may not.
+fn may_run() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
         println!("skipped: needs root");
-        return;
     }
-    for (tag, near, far) in
-        [("probea", "10.61.4.1/24", "10.61.4.2/24"), ("probeb", "fd61:4::1/64", "fd61:4::2/64")]
-    {
-        let lab = network(tag, near, far);
-        let to: IpAddr = far.split('/').next().unwrap().parse().unwrap();
-        let mut listener = Listener::start(&lab);
-        let count = REQUESTS.to_string();
-        let client = lab
-            .node("a")
-            .unwrap()
-            .command(env!("CARGO_BIN_EXE_segue"))
-            .args(["probe", &to.to_string(), "-i", "10ms", "-k", "200", "--json", "-c", &count])
-            .output()
-            .unwrap();
-        let summary = last(&String::from_utf8(client.stdout).unwrap());
-        let told = listener.stop();
-        let log = lab.emulator("link").unwrap().take_log();
-        check(&summary["targets"][0], &told["clients"][0], &log);
-    }
+    root
 }
 
-/// What the client and the listener say against what the emulator did.
+/// Nodes a and b, and between them the emulated link `link` with this delay in milliseconds and these
+/// losses.
+fn network(tag: &str, [near, far]: [&str; 2], ms: u64, [up, down]: [f64; 2]) -> Lab {
+    let mut lab = nodes(tag);
+    let (near, far) = ([near.parse().unwrap()], [far.parse().unwrap()]);
+    let link = |loss| LinkSpec {
+        delay: Span::from_millis(ms),
+        loss: Loss::Bernoulli(loss),
+        ..LinkSpec::default()
+    };
+    let spec = EmulatorSpec { up: link(up), down: link(down), seed: 9, log: true };
+    let [a, b] = ends(&near, &far);
+    lab.emulate("link", a, b, &spec).unwrap();
+    lab
+}
+
+/// Nodes a and b with nothing between them.
+fn direct(tag: &str, near: &[Prefix], far: &[Prefix]) -> Lab {
+    let mut lab = nodes(tag);
+    let [a, b] = ends(near, far);
+    lab.connect(a, b).unwrap();
+    lab
+}
+
+fn nodes(tag: &str) -> Lab {
+    let mut lab = Lab::new(tag).unwrap();
+    lab.add_node("a", false).unwrap();
+    lab.add_node("b", false).unwrap();
+    lab
+}
+
+fn ends<'a>(near: &'a [Prefix], far: &'a [Prefix]) -> [End<'a>; 2] {
+    [
+        End { node: "a", device: "a0", addresses: near },
+        End { node: "b", device: "b0", addresses: far },
+    ]
+}
+
+/// The summary of a client in node a, with two seconds of patience.
+fn measure(lab: &Lab, options: &[&str]) -> Value {
+    let mut command = lab.node("a").unwrap().command(env!("CARGO_BIN_EXE_segue"));
+    command.args(["probe", "-i", "10ms", "-k", "200", "--json"]).args(options);
+    let output = command.output().unwrap();
+    last(&String::from_utf8(output.stdout).unwrap())
+}
+
+/// What client and listener say of compact probes, against what the emulator did.
 fn check(client: &Value, listener: &Value, log: &[Record]) {
     let (up, down) = (of(log, Direction::Up), of(log, Direction::Down));
     let delivered = |records: &[&Record]| records.iter().filter(|r| r.delay().is_some()).count();
@@ -81,7 +110,7 @@ fn check(client: &Value, listener: &Value, log: &[Record]) {
     assert!(error <= 1.0 && error <= 0.02 * imposed, "imposed {imposed}, measured {measured} ms");
 }
 
-/// The probes of one direction, in the order in which they came.
+/// The compact probes of one direction, in the order in which they came.
 fn of(log: &[Record], direction: Direction) -> Vec<&Record> {
     let mut records: Vec<&Record> =
         log.iter().filter(|r| r.direction == direction && r.is_udp(5005)).collect();
@@ -90,43 +119,27 @@ fn of(log: &[Record], direction: Direction) -> Vec<&Record> {
     records
 }
 
-fn network(tag: &str, near: &str, far: &str) -> Lab {
-    let mut lab = Lab::new(tag).unwrap();
-    lab.add_node("a", false).unwrap();
-    lab.add_node("b", false).unwrap();
-    let (near, far): ([Prefix; 1], [Prefix; 1]) = ([near.parse().unwrap()], [far.parse().unwrap()]);
-    let a = End { node: "a", device: "a0", addresses: &near };
-    let b = End { node: "b", device: "b0", addresses: &far };
-    let link = |ms, loss| LinkSpec {
-        delay: Span::from_millis(ms),
-        loss: Loss::Bernoulli(loss),
-        ..LinkSpec::default()
-    };
-    let spec = EmulatorSpec { up: link(30, 0.05), down: link(30, 0.1), seed: 7, log: true };
-    lab.emulate("link", a, b, &spec).unwrap();
-    lab
-}
-
 fn last(text: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// A listener in node b, gone with the value.
-struct Listener(Child);
+/// `segue probe --listen` in node b, gone with the value.
+struct Listening(Child);
 
-impl Listener {
-    fn start(lab: &Lab) -> Listener {
+impl Listening {
+    fn start(lab: &Lab, options: &[&str]) -> Listening {
         let mut command: Command = lab.node("b").unwrap().command(env!("CARGO_BIN_EXE_segue"));
-        command.args(["probe", "--listen", "--json"]).stdout(Stdio::piped());
-        let mut listener = Listener(command.spawn().unwrap());
+        command.args(["probe", "--listen", "--json"]).args(options).stdout(Stdio::piped());
+        let mut listening = Listening(command.spawn().unwrap());
         // Byte by byte, so that nothing of what follows is taken away.
-        let output = listener.0.stdout.as_mut().unwrap();
+        let output = listening.0.stdout.as_mut().unwrap();
         let mut ready = String::new();
         BufReader::with_capacity(1, output).read_line(&mut ready).unwrap();
         assert!(ready.contains("listening"), "{ready}");
-        listener
+        listening
     }
 
+    /// Ends it; its summary.
     fn stop(&mut self) -> Value {
         let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -137,7 +150,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for Listening {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

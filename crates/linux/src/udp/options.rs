@@ -1,0 +1,124 @@
+//! What a socket asks of the kernel, and what the kernel knows of a path.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvTtl, Ipv6RecvHopLimit, Ipv6RecvTClass};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{TimestampedSocket, UdpError};
+
+impl TimestampedSocket {
+    /// Enlarges the receive buffer, as far as the kernel's limit allows.
+    pub fn set_receive_buffer(&self, bytes: usize) {
+        // A smaller buffer than hoped for loses nothing but room.
+        let _ = self.socket.set_recv_buffer_size(bytes);
+    }
+
+    /// Marks everything that is sent without a class of its own with this traffic class (IPv6) or type
+    /// of service (IPv4).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_traffic_class(&self, class: u8) -> io::Result<()> {
+        if self.v6 {
+            self.socket.set_tclass_v6(class.into())?;
+        }
+        // An IPv6 socket sends to IPv4 addresses too.
+        self.socket.set_tos_v4(class.into())
+    }
+
+    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_traffic_class(&self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvTClass, &true)?;
+        }
+        Ok(setsockopt(&self.socket, IpRecvTos, &true)?)
+    }
+
+    /// Sends everything with this TTL or hop limit.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_ttl(&self, ttl: u8) -> io::Result<()> {
+        if self.v6 {
+            self.socket.set_unicast_hops_v6(ttl.into())?;
+        }
+        self.socket.set_ttl_v4(ttl.into())
+    }
+
+    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_ttl(&self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvHopLimit, &true)?;
+        }
+        Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
+    }
+
+    /// Lets no datagram be fragmented, neither here nor on the way: one that is too long for what is
+    /// known of the path is refused by [`TimestampedSocket::send`] with `EMSGSIZE`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn never_fragment(&self) -> io::Result<()> {
+        if self.v6 {
+            self.set_discovery(
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            )?;
+        }
+        self.set_discovery(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+    }
+
+    fn set_discovery(&self, level: i32, name: i32, value: i32) -> io::Result<()> {
+        let length = size_of_val(&value) as libc::socklen_t;
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the option is an int, which outlives the call, and its length is passed.
+        match unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+pub(super) fn bind_to_device(
+    socket: &Socket,
+    name: &str,
+    address: SocketAddr,
+) -> Result<(), UdpError> {
+    socket.bind_device(Some(name.as_bytes())).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV | libc::EINVAL | libc::ENXIO) => {
+            UdpError::NoInterface { name: name.into() }
+        }
+        Some(libc::EPERM | libc::EACCES) => UdpError::Permission { name: name.into() },
+        _ => UdpError::Io { address, source },
+    })
+}
+
+/// The largest packet, IP header included, that the kernel believes to reach `to`.
+///
+/// # Errors
+/// The kernel's, also if there is no route.
+pub fn path_mtu(to: SocketAddr) -> io::Result<u32> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.connect(&to.into())?;
+    let (level, name) = match to {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let mut mtu: i32 = 0;
+    let mut length = size_of_val(&mtu) as libc::socklen_t;
+    let fd = socket.as_raw_fd();
+    // SAFETY: the option is an int; value and length outlive the call.
+    let done = unsafe { libc::getsockopt(fd, level, name, (&raw mut mtu).cast(), &raw mut length) };
+    if done == 0 { Ok(mtu.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
+}
