@@ -260,7 +260,8 @@ impl Client {
     }
 
     /// Moves the grid of requests to one that has a point at `point`, so that the caller is woken once for
-    /// several paths of one period. The next request comes earlier by less than T_KA, and not before `now`.
+    /// several paths of one period. The next request comes earlier by at most half of T_KA, so that it does not
+    /// overtake the last where the delay varies; further points take several calls, one for each request.
     pub fn align(&mut self, now: Time, point: Time) {
         self.schedule.align(now, point, self.config.t_ka);
     }

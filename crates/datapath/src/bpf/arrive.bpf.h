@@ -173,7 +173,8 @@ static __always_inline void measure_request(struct path_state *state,
 		return;
 	}
 	/* The first request can echo nothing that this end has sent. */
-	sample.has_stamp = probe->t_ss != 0 && state->received;
+	sample.has_stamp = probe->t_ss != 0 && state->received &&
+			   (__s32)(stamp_us(at_ns) - sample.stamp) >= 0; /* a challenge lies ahead */
 	if (mode == MODE_BOTH) {
 		sample.has_up = 1;
 		sample.has_down = sample.has_stamp && !reports;

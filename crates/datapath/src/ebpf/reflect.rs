@@ -194,6 +194,7 @@ fn a_report_is_answered_by_a_response_that_was_asked_for() {
 #[test]
 fn xdp_answers_at_an_address_as_long_as_the_machine_has_it() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
+    lab.know(Outer::V4);
     let verdict = |seq, to: IpAddr| {
         let packet = frame(Outer::V4, Outer::V4.address(1), to, PORT, &sealed(&request(seq)));
         run(lab.programs.xdp.as_fd(), &packet, None).0

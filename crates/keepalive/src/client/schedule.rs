@@ -80,7 +80,7 @@ impl Schedule {
         let ahead = self.next.since(point).0 % t_ka.0;
         let behind = point.since(self.next).0 % t_ka.0;
         let early = if behind == 0 { ahead } else { t_ka.0 - behind };
-        let aligned = self.next - Span(early);
+        let aligned = self.next - Span(early.min(t_ka.0 / 2));
         if aligned > now {
             self.next = aligned;
         }
@@ -126,6 +126,21 @@ mod tests {
             schedule.next = Time(1_060).max(Time(next));
             schedule.align(Time(1_000), Time(point), t_ka);
             assert_eq!(schedule.next, Time(next), "point {point}");
+        }
+    }
+
+    #[test]
+    fn requests_stay_half_a_period_apart_on_the_way_to_another_grid() {
+        let t_ka = Span(100);
+        let mut schedule = Schedule::new(Time(1_000), 0);
+        schedule.begun = true;
+        schedule.next = Time(1_000);
+        let mut sent = Time(1_000);
+        for expected in [1_050, 1_110, 1_210] {
+            schedule.advance(sent, t_ka);
+            schedule.align(sent, Time(1_010), t_ka);
+            assert_eq!(schedule.next, Time(expected));
+            sent = schedule.next;
         }
     }
 

@@ -98,7 +98,7 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
     // only the request tells which it knew.
     let requests = (exchanges[0].0, exchanges[exchanges.len() - 1].0);
     let mut repeated = exchanges.iter().filter_map(|(request, _)| {
-        let t_ss = Some(truth::t_ss(&up[*request])).filter(|t_ss| *t_ss != 0)?;
+        let t_ss = Some(truth::t_ss(&up[*request])?);
         let response = |packet: &Record| truth::is_probe(packet) && truth::t_ss(packet) == t_ss;
         Some(down.iter().position(response).expect("what is repeated has passed the emulator"))
     });

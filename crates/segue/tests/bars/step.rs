@@ -99,8 +99,8 @@ impl Run {
                 let took = self.arrival(i, step, to);
                 let bar = (2.3 * tau - T_KA_MS, 2.3 * tau + T_KA_MS + to);
                 println!(
-                    "T_tml {:.0} to {to:.0} ms, tau {tau} ms: {took:.0} ms (bar {:.0} to {:.0}), samples at \
-                     most {off:.2} ms off the step",
+                    "T_tml {:.0} to {to:.0} ms, tau {tau} ms: {took:.0} ms (bar {:.0} to {:.0}), at most \
+                     {off:.2} ms off the step",
                     300.0 - to,
                     bar.0,
                     bar.1,
@@ -126,12 +126,16 @@ impl Run {
         }
     }
 
-    /// How far samples were from the step in the seconds after it, in milliseconds. The answer that was under
-    /// way meanwhile is between the two.
+    /// How far samples were from the step in the seconds after it, or averages before it from where it began,
+    /// in milliseconds. The answer that was under way meanwhile is between the two.
     fn off(&self, step: f64, to: f64) -> f64 {
+        let before = |sample: &&Value| number(sample, "at_s") < step;
+        let last = self.samples.iter().take_while(before).last();
+        let averages = (0..TAUS_MS.len()).filter_map(|i| Some(average(last?, i) - (300.0 - to)));
         let from = self.samples.iter().skip_while(|sample| number(sample, "at_s") < step + 0.3);
         let during = from.take_while(|sample| number(sample, "at_s") < step + 3.0);
-        during.map(|sample| (number(sample, "rtt_ms") - to).abs()).fold(0.0, f64::max)
+        let samples = during.map(|sample| number(sample, "rtt_ms") - to);
+        averages.chain(samples).map(f64::abs).fold(0.0, f64::max)
     }
 
     /// When the average has come to 1 - exp(-2.3) of the step, in milliseconds after it.

@@ -38,9 +38,12 @@ fn seq(record: &Record) -> u32 {
     word(record, 0)
 }
 
-/// A probe's t_Ss: a response's own, or that of the response which a request repeats; zero for none.
-pub fn t_ss(record: &Record) -> u32 {
-    word(record, 2)
+/// A probe's t_Ss: a response's own, or that of the response which a request repeats; `None` where it is no
+/// time: zero for none, and a challenge lies ahead of the clock.
+pub fn t_ss(record: &Record) -> Option<u32> {
+    let t_ss = word(record, 2);
+    let age = record.arrival.micros32().wrapping_sub(t_ss);
+    (t_ss != 0 && age < 1 << 31).then_some(t_ss)
 }
 
 /// When it was sent on, if it was.
