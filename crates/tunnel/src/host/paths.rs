@@ -309,9 +309,14 @@ impl Host {
         client.handle(now, input);
         let mut outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
         if shows {
+            let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
+            // One that was due already says the same.
+            if !outputs.iter().any(asks) {
+                client.handle(now, ClientInput::Ask);
+                outputs.extend(core::iter::from_fn(|| client.poll()));
+            }
             // First, so that the anchor has it before the data that follows.
-            client.handle(now, ClientInput::Ask);
-            outputs.splice(0..0, core::iter::from_fn(|| client.poll()));
+            outputs.sort_by_key(|output| !asks(output));
             path.unshown = None;
         }
         if !was_up && client.state() == State::Up {

@@ -51,6 +51,8 @@ pub struct HostNode {
     pub datapath: Datapath,
     pub links: Vec<Link>,
     pub reports: Vec<(Time, Report)>,
+    /// The number of the last request on each path. An end refuses what is older than the newest.
+    asked: BTreeMap<u32, u32>,
     pub conn: Option<ConnId>,
     /// Number of the last round of connection attempts.
     attempt: u64,
@@ -181,6 +183,7 @@ impl Net {
             datapath: Datapath::of_host(config.source),
             links: Vec::new(),
             reports: Vec::new(),
+            asked: BTreeMap::new(),
             conn: None,
             attempt: 0,
             config,

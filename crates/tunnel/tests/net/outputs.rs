@@ -72,6 +72,10 @@ impl Net {
                 let numbers = self.hosts[host].machine.paths().map(|(n, _)| 1u16 << n);
                 let known = numbers.fold(0, |word, bit| word | bit);
                 assert_eq!(order.probe.heard & !known, 0, "heard a path that is gone");
+                let at = &mut self.hosts[host];
+                let before = at.asked.insert(order.slot, order.probe.seq);
+                let newer = before.is_none_or(|seq| order.probe.seq.wrapping_sub(seq) as i32 > 0);
+                assert!(newer || order.probe.seq == 1, "{before:?} was asked before {order:?}");
                 let datapath = &mut self.hosts[host].datapath;
                 if let Some((outer, packet)) = datapath.send_probe(self.now, &order) {
                     self.transmit_up(host, outer, packet);

@@ -21,8 +21,6 @@ const REMEMBERED: usize = 16;
 const AWAITED_MAX: usize = 64;
 /// The longest UDP payload.
 pub const LENGTH_MAX: usize = 65_507;
-/// What two stamps in whole microseconds can be off together.
-pub const ROUNDING: Span = Span::from_micros(1);
 
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use segue_clock::{Machine, Span, Time};
+use segue_datapath::STAMP_TO_WIRE;
 use segue_keepalive::seq::{Order, SeqWindow};
 use segue_keepalive::{Arrival, Config, Server, ServerInput, ServerOutput, State};
 use segue_linux::clock;
@@ -12,7 +13,7 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Header, PacketType, Probe};
 use serde::Serialize;
 
-use super::endpoint::{Endpoint, Envelope, Given, ROUNDING, far_delay};
+use super::endpoint::{Endpoint, Envelope, Given, far_delay};
 use super::samples::{Distribution, RttMs, Samples, Stamps};
 use super::screen::{loss, ms, percent, stamp_name, state_name};
 use super::shown;
@@ -199,7 +200,7 @@ impl Session {
             far: far.is_some(),
             wakeup: datagram.seen.since(datagram.at),
         };
-        (own + datagram.error + far.unwrap_or(Span::ZERO) + ROUNDING, stamps)
+        (own + datagram.error + far.unwrap_or(Span::ZERO) + STAMP_TO_WIRE, stamps)
     }
 
     fn answer(

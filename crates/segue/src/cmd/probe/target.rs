@@ -8,12 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::{Context, anyhow};
 use nix::net::if_::if_nametoindex;
 use segue_clock::{Machine, Span, Time};
+use segue_datapath::STAMP_TO_WIRE;
 use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Request, Sample, State};
 use segue_linux::clock;
 use segue_linux::udp::{Datagram, TimestampedSocket, path_mtu};
 use segue_wire::{DropReason, Header, PacketType, ProbeKey, header};
 
-use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, ROUNDING, far_delay};
+use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, far_delay};
 use super::random;
 use super::refusals::Refusals;
 use super::samples::{Samples, Stamps};
@@ -321,7 +322,7 @@ impl Target {
             at: datagram.at,
             received: self.received,
             sent_at: left.map(|(at, _)| at),
-            uncertainty: own + datagram.error + far.unwrap_or(Span::ZERO) + ROUNDING,
+            uncertainty: own + datagram.error + far.unwrap_or(Span::ZERO) + STAMP_TO_WIRE,
         };
         self.machine.handle(clock::monotonic(), ClientInput::Response(arrival));
         let before = self.news.len();
