@@ -95,6 +95,9 @@ impl Run {
             let step = at.as_secs_f64() - began;
             let off = self.off(step, to);
             undisturbed &= off < OFF_MS;
+            if off >= OFF_MS {
+                println!("disturbed: {:?}", self.around(step));
+            }
             for (i, tau) in TAUS_MS.iter().enumerate() {
                 let took = self.arrival(i, step, to);
                 let bar = (2.3 * tau - T_KA_MS, 2.3 * tau + T_KA_MS + to);
@@ -105,7 +108,11 @@ impl Run {
                     bar.0,
                     bar.1,
                 );
-                assert!(off >= OFF_MS || took >= bar.0 && took <= bar.1);
+                assert!(
+                    off >= OFF_MS || took >= bar.0 && took <= bar.1,
+                    "{:#?}",
+                    self.around(step)
+                );
             }
         }
         undisturbed
@@ -126,16 +133,31 @@ impl Run {
         }
     }
 
-    /// How far samples were from the step in the seconds after it, or averages before it from where it began,
-    /// in milliseconds. The answer that was under way meanwhile is between the two.
+    /// How far the run was from a step, at most, in milliseconds: averages before it from where it began, samples
+    /// after it from where it leads (the answer that is under way meanwhile is between the two), and each
+    /// sample's distance from the one before it from T_KA and the change.
     fn off(&self, step: f64, to: f64) -> f64 {
-        let before = |sample: &&Value| number(sample, "at_s") < step;
-        let last = self.samples.iter().take_while(before).last();
-        let averages = (0..TAUS_MS.len()).filter_map(|i| Some(average(last?, i) - (300.0 - to)));
-        let from = self.samples.iter().skip_while(|sample| number(sample, "at_s") < step + 0.3);
-        let during = from.take_while(|sample| number(sample, "at_s") < step + 3.0);
-        let samples = during.map(|sample| number(sample, "rtt_ms") - to);
-        averages.chain(samples).map(f64::abs).fold(0.0, f64::max)
+        let from = 300.0 - to;
+        let before = self.samples.iter().take_while(|sample| number(sample, "at_s") < step).count();
+        let Some(last) = before.checked_sub(1) else { return f64::INFINITY };
+        let averages = (0..TAUS_MS.len()).map(|i| (average(&self.samples[last], i) - from).abs());
+        let during = self.samples[last..]
+            .windows(2)
+            .take_while(|pair| number(&pair[0], "at_s") < step + 3.0);
+        let samples = during.map(|pair| {
+            let [at, rtt] = ["at_s", "rtt_ms"].map(|name| number(&pair[1], name));
+            let apart = (at - number(&pair[0], "at_s")) * 1e3 - T_KA_MS - 100.0;
+            let under_way = at < step + 0.3;
+            let off = if under_way { (100.0 - rtt).max(rtt - 200.0) } else { (rtt - to).abs() };
+            off.max(apart)
+        });
+        averages.chain(samples).fold(0.0, f64::max)
+    }
+
+    /// When each sample around a step came, in seconds after it, and its round-trip time in milliseconds.
+    fn around(&self, step: f64) -> Vec<(f64, f64)> {
+        let samples = self.samples.iter().map(|s| (number(s, "at_s") - step, number(s, "rtt_ms")));
+        samples.filter(|(at, _)| (-1.0..4.0).contains(at)).collect()
     }
 
     /// When the average has come to 1 - exp(-2.3) of the step, in milliseconds after it.
