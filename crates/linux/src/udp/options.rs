@@ -30,7 +30,7 @@ impl TimestampedSocket {
         self.socket.set_tos_v4(class.into())
     }
 
-    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`]).
+    /// Asks the kernel for the traffic class of each datagram ([`Datagram::class`](super::Datagram::class)).
     ///
     /// # Errors
     /// The kernel's.
@@ -52,7 +52,7 @@ impl TimestampedSocket {
         self.socket.set_ttl_v4(ttl.into())
     }
 
-    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`]).
+    /// Asks the kernel for the TTL or hop limit of each datagram ([`Datagram::ttl`](super::Datagram::ttl)).
     ///
     /// # Errors
     /// The kernel's.

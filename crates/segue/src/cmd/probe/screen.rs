@@ -460,7 +460,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// Prints how many datagrams were refused for each reason.
 ///
 /// # Errors
-/// As [`print`].
+/// As `print`.
 pub fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
     drops
         .iter()
