@@ -32,6 +32,7 @@ enum Verb {
     Probe(cmd::probe::Args),
     Bench(cmd::bench::Args),
     Reproduce(cmd::reproduce::Args),
+    Sim(cmd::sim::Args),
 }
 
 impl Verb {
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Probe(args) => cmd::probe::run(args),
         Verb::Bench(args) => cmd::bench::run(args),
         Verb::Reproduce(args) => cmd::reproduce::run(args),
+        Verb::Sim(args) => cmd::sim::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {error:#}");

@@ -11,6 +11,7 @@ pub mod look;
 pub mod plan;
 pub mod probe;
 pub mod reproduce;
+pub mod sim;
 
 use std::future::Future;
 use std::process::ExitCode;

@@ -1,0 +1,90 @@
+//! What lives on a node: the end of a tunnel, a transport connection, an application, a mobility protocol.
+
+use core::any::Any;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use segue_clock::Time;
+
+use crate::net::{Node, NodeId};
+use crate::packet::Packet;
+use crate::results::Results;
+
+/// A program on a node. The network calls it with what concerns it and carries out, after each call, what
+/// it asked for in [`Io`]; then it arms [`deadline`](Agent::deadline).
+pub trait Agent: Any {
+    /// The run begins.
+    fn start(&mut self, io: &mut Io<'_>);
+
+    /// A packet for one of its ports or its prefixes has arrived, or was sent by a program on this node.
+    fn receive(&mut self, io: &mut Io<'_>, packet: Packet);
+
+    /// Its deadline has come.
+    fn wake(&mut self, io: &mut Io<'_>);
+
+    /// When it wants to be woken.
+    fn deadline(&self) -> Option<Time>;
+
+    /// Interfaces of its node have changed: they came, went, or have other addresses.
+    fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
+
+    /// Adds what it found to the results of the run; `name` is its name in the scenario.
+    fn report(&self, name: &str, now: Time, results: &mut Results);
+
+    /// For whoever knows what it is.
+    fn as_any(&self) -> &dyn Any;
+
+    /// For whoever knows what it is and wants to change it.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// What an agent asks for.
+#[derive(Debug)]
+pub enum Action {
+    /// Send by the routes of the node.
+    Send(Packet),
+    /// Send over the interface with this index.
+    SendOn(u32, Packet),
+    /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
+    Arrive(Packet),
+    /// A line of the event log.
+    Log(String),
+}
+
+/// An agent's view of its node at one instant, and what it asks for.
+pub struct Io<'a> {
+    /// Virtual time.
+    pub now: Time,
+    /// The node it lives on.
+    pub id: NodeId,
+    /// The node's interfaces, addresses and routes, as they are.
+    pub node: &'a Node,
+    pub(crate) actions: &'a mut Vec<Action>,
+    /// Somebody reads the event log; if not, nobody needs to write lines for it.
+    pub logged: bool,
+}
+
+impl Io<'_> {
+    /// Sends a packet by the routes of the node.
+    pub fn send(&mut self, packet: Packet) {
+        self.actions.push(Action::Send(packet));
+    }
+
+    /// Sends a packet over the interface with this index, whatever the routes say.
+    pub fn send_on(&mut self, interface: u32, packet: Packet) {
+        self.actions.push(Action::SendOn(interface, packet));
+    }
+
+    /// Hands the node a packet that came out of a tunnel.
+    pub fn arrive(&mut self, packet: Packet) {
+        self.actions.push(Action::Arrive(packet));
+    }
+
+    /// Writes a line of the event log.
+    pub fn log(&mut self, line: impl FnOnce() -> String) {
+        if self.logged {
+            self.actions.push(Action::Log(line()));
+        }
+    }
+}

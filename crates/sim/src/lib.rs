@@ -1,0 +1,31 @@
+//! A discrete-event simulator: networks on virtual time whose nodes run the same machines as the daemons.
+//!
+//! ```text
+//!   scenario ──► Network ── nodes ── agents (tunnel ends, TCP, applications)
+//!                   │          │         │  receive, wake, deadline
+//!                   │          └ routes ─┤
+//!                   ├ channels (netem::LinkModel, one for each direction)
+//!                   ├ EventQueue: (time, order of scheduling)
+//!                   └ Observer: traces and measurements
+//! ```
+//!
+//! One run is single-threaded, and its output depends on the scenario and its seed alone. Nothing here
+//! reads a file or a clock: whoever runs it does ([`Network::run_until`]).
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod agent;
+pub mod net;
+pub mod packet;
+pub mod queue;
+pub mod results;
+pub mod tcp;
+
+pub use agent::{Agent, Io};
+pub use net::{AgentId, ChannelId, Network, NodeId, Observer};
+pub use packet::{Body, Packet};
+pub use queue::EventQueue;
+pub use results::{Results, Value};

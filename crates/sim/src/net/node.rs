@@ -1,0 +1,71 @@
+//! Nodes and their interfaces.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use super::routes::Routes;
+use super::{AgentId, ChannelId};
+
+/// Which node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// Where a node meets a link. Its index, from 1 as in a kernel, is its place among the node's interfaces.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name, unlike any other of the node.
+    pub name: String,
+    /// Its own addresses, which are reached over it and no other. Empty where the node's do.
+    pub addresses: Vec<IpAddr>,
+    /// Address of the router at the other end.
+    pub gateway: Option<IpAddr>,
+    /// The direction away from the node; `None` while it is attached to nothing.
+    pub out: Option<ChannelId>,
+}
+
+/// A host or router.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name, unlike any other.
+    pub name: String,
+    /// Addresses of the node itself, reached over any of its interfaces.
+    pub addresses: Vec<IpAddr>,
+    /// Its interfaces; index 1 is the first.
+    pub interfaces: Vec<Interface>,
+    /// Where packets go from here.
+    pub routes: Routes,
+    /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
+    pub(super) ports: Vec<((u8, u16), AgentId)>,
+}
+
+impl Node {
+    pub(super) fn new(name: String) -> Node {
+        Node {
+            name,
+            addresses: Vec::new(),
+            interfaces: Vec::new(),
+            routes: Routes::default(),
+            ports: Vec::new(),
+        }
+    }
+
+    /// Whether an address is this node's.
+    #[must_use]
+    pub fn owns(&self, address: IpAddr) -> bool {
+        self.addresses.contains(&address)
+            || self.interfaces.iter().any(|interface| interface.addresses.contains(&address))
+    }
+
+    /// An interface by its index.
+    #[must_use]
+    pub fn interface(&self, index: u32) -> Option<&Interface> {
+        self.interfaces.get((index as usize).checked_sub(1)?)
+    }
+
+    pub(super) fn agent_at(&self, protocol: u8, port: u16) -> Option<AgentId> {
+        let find = |key: (u8, u16)| self.ports.binary_search_by_key(&key, |(known, _)| *known);
+        let place = find((protocol, port)).or_else(|_| find((protocol, 0))).ok()?;
+        Some(self.ports[place].1)
+    }
+}

@@ -1,0 +1,80 @@
+//! Packets as they travel: the fields of the IP header that somebody looks at, and the message itself. Bytes
+//! are made of them only for a trace.
+
+use alloc::boxed::Box;
+use core::net::IpAddr;
+
+use segue_clock::Time;
+
+use crate::tcp::Segment;
+
+/// Hops that a packet may take (RFC 1700's recommendation).
+pub const TTL: u8 = 64;
+
+/// An IP packet.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Length of the IP packet with its headers, which is what links serialise and queues count.
+    pub bytes: u32,
+    /// Routers it may still pass.
+    pub ttl: u8,
+    /// Code point (RFC 2474).
+    pub dscp: u8,
+    /// IPv6 flow label; 0 for IPv4.
+    pub label: u32,
+    /// When its first sender sent it.
+    pub sent: Time,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// A TCP segment.
+    Tcp(Segment),
+    /// A datagram of an application.
+    Udp(Datagram),
+    /// IP in IP (RFC 2003, RFC 2473): `bytes` of the outer packet count both headers.
+    Encapsulated(Box<Packet>),
+}
+
+/// A UDP datagram of an application. Its content is what a receiver needs to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// Number of the datagram in its stream, from 0.
+    pub seq: u64,
+    /// What the application calls it, for instance the number of a video frame.
+    pub tag: u32,
+}
+
+impl Packet {
+    /// Protocol number of what is directly behind the IP header.
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        match &self.body {
+            Body::Tcp(_) => 6,
+            Body::Udp(_) => 17,
+            Body::Encapsulated(inner) if inner.src.is_ipv4() => 4,
+            Body::Encapsulated(_) => 41,
+        }
+    }
+
+    /// Source and destination port; zeros where there are none.
+    #[must_use]
+    pub fn ports(&self) -> (u16, u16) {
+        match &self.body {
+            Body::Tcp(segment) => (segment.sport, segment.dport),
+            Body::Udp(datagram) => (datagram.sport, datagram.dport),
+            Body::Encapsulated(_) => (0, 0),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a run found: named values in a defined order.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A count or a whole number of the unit that the name ends in.
+    Int(u64),
+    /// A measured number in the unit that the name ends in; never NaN or infinite.
+    Float(f64),
+    /// A word.
+    Text(String),
+}
+
+/// Values by name, in the order in which they were added. Names are dotted (`ftp1.goodput_bps`), end in
+/// their unit, and are the same for every run of a scenario, so that the runs of a sweep are rows of one
+/// table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Results(Vec<(String, Value)>);
+
+impl Results {
+    /// No values.
+    #[must_use]
+    pub fn new() -> Results {
+        Results::default()
+    }
+
+    /// Adds a whole number.
+    pub fn int(&mut self, name: impl Into<String>, value: u64) {
+        self.0.push((name.into(), Value::Int(value)));
+    }
+
+    /// Adds a number; one that is not finite is left out, since no output format agrees on it.
+    pub fn float(&mut self, name: impl Into<String>, value: f64) {
+        if value.is_finite() {
+            self.0.push((name.into(), Value::Float(value)));
+        }
+    }
+
+    /// Adds a word.
+    pub fn text(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        self.0.push((name.into(), Value::Text(value.into())));
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The value of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+}

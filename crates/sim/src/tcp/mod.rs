@@ -1,0 +1,5 @@
+//! Transport models.
+
+mod segment;
+
+pub use segment::{Sack, Segment};
