@@ -1,9 +1,47 @@
-//! Transport models.
+//! Transport models: machines for the two ends of a connection, and a file for each variant of the sender.
+//!
+//! ```text
+//!   application ── offer ──► Source ── Sender (Core + Recovery of the variant) ──► packets
+//!   application ◄─ delivered ─ Sink ── Receiver ──► acknowledgements
+//! ```
+//!
+//! A sender counts windows and numbers in units: whole segments or bytes ([`Counting`]). Segments on the
+//! wire always count bytes.
 
+mod agent;
+mod config;
+mod conservative;
+mod control;
 pub mod cubic;
+mod newreno;
 pub mod rack;
-pub mod scoreboard;
+mod racktlp;
+mod receiver;
+mod reno;
+pub mod rfc6675;
+mod rto;
 mod segment;
+mod sender;
+mod stream;
+mod tahoe;
 pub mod tlp;
 
+use alloc::boxed::Box;
+
+pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint};
+pub use config::{Config, Congestion, Counting, Growth, Halving, Rto, Variant};
+pub use receiver::{Acknowledgement, Receiver};
+pub use rto::Estimator;
 pub use segment::{Sack, Segment};
+pub use sender::{Ack, Core, Input, Recovery, Sender, Sent, Transmit};
+
+fn recovery(config: &Config) -> Box<dyn Recovery> {
+    match config.variant {
+        Variant::Tahoe => Box::new(tahoe::Tahoe),
+        Variant::Reno => Box::new(reno::Reno::default()),
+        Variant::Sack if config.scoreboard => Box::new(conservative::Conservative::new(config)),
+        Variant::Cubic => Box::new(conservative::Conservative::new(config)),
+        Variant::Rack => Box::new(racktlp::RackTlp::new(config)),
+        _ => Box::new(newreno::NewReno::default()),
+    }
+}

@@ -50,6 +50,8 @@ pub struct Delivered {
 pub struct Detected {
     /// Bytes that were found lost.
     pub lost: u64,
+    /// When the newest of them was sent.
+    pub newest: Option<Time>,
     /// When to look again, if nothing arrives before.
     pub timer: Option<Time>,
 }
@@ -189,6 +191,7 @@ impl Rack {
         }
         delivered.dsack = dsack(ack, blocks).filter(|(_, end)| *end <= self.high_data());
         let mut news = News { newest: (Time::ZERO, 0), ambiguous: false, now, echo };
+        self.una = self.una.max(ack);
         while let Some(&first) = self.segments.front().filter(|first| first.seq < ack) {
             let got = first.end.min(ack) - first.seq;
             if first.end <= ack {
@@ -205,7 +208,6 @@ impl Rack {
                 self.trim(ack);
             }
         }
-        self.una = self.una.max(ack);
         for &(start, end) in blocks {
             if start < end && end <= self.high_data() && end > self.una {
                 let held = self.hold(&mut news, start, end);
@@ -234,6 +236,7 @@ impl Rack {
             }
             self.order.pop_first();
             detected.lost += self.lose(end);
+            detected.newest = Some(xmit);
         }
         detected
     }
@@ -328,8 +331,10 @@ impl Rack {
         }
         let rtt = news.now.since(segment.xmit);
         if segment.retransmitted {
-            // An earlier transmission may be what arrived.
-            let earlier = news.echo.is_some_and(|echo| echo < segment.xmit);
+            // An earlier transmission may be what arrived. The echo tells of what is acknowledged by number
+            // only: the receiver does not echo what lies beyond a hole (RFC 7323, section 4.3).
+            let earlier =
+                news.echo.is_some_and(|echo| segment.end <= self.una && echo < segment.xmit);
             if earlier || self.min_rtt.get().is_some_and(|min_rtt| rtt < min_rtt) {
                 return;
             }
@@ -437,9 +442,9 @@ mod tests {
         rack.acknowledge(ms(100), MSS, &[], None);
         rack.acknowledge(ms(102), MSS, &[(2_000, 3_000)], None);
         let found = rack.detect(ms(102), Some(Span::from_millis(100)), false);
-        assert_eq!(found, Detected { lost: 0, timer: Some(ms(1 + 100 + 25)) });
+        assert_eq!(found, Detected { timer: Some(ms(1 + 100 + 25)), ..Detected::default() });
         let found = rack.detect(ms(126), Some(Span::from_millis(100)), false);
-        assert_eq!(found, Detected { lost: MSS, timer: None });
+        assert_eq!(found, Detected { lost: MSS, newest: Some(ms(1)), timer: None });
         assert_eq!(rack.next_lost().unwrap().seq, MSS);
         assert_eq!(rack.pipe(), 7 * MSS, "segments 3 to 9");
     }
@@ -449,7 +454,7 @@ mod tests {
         let mut rack = flight(10);
         rack.acknowledge(ms(103), 0, &[(1_000, 4_000)], None);
         let found = rack.detect(ms(103), Some(Span::from_millis(100)), false);
-        assert_eq!(found, Detected { lost: MSS, timer: None });
+        assert_eq!((found.lost, found.timer), (MSS, None));
     }
 
     #[test]

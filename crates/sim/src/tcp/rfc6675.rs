@@ -170,15 +170,32 @@ impl Scoreboard {
         (0, bytes)
     }
 
+    /// Where a segment that starts at `from` ends: full, or at the next range that arrived.
+    #[must_use]
+    pub fn hole_end(&self, from: u64) -> u64 {
+        let next = self.sacked.range(from..).next().map_or(u64::MAX, |(start, _)| *start);
+        next.min(from + self.mss)
+    }
+
+    /// `seq`, or the end of the range that holds it.
+    #[must_use]
+    pub fn past(&self, seq: u64) -> u64 {
+        self.sacked.range(..=seq).next_back().map_or(seq, |(_, end)| seq.max(*end))
+    }
+
+    /// Bytes from `from` to before `to` that arrived.
+    #[must_use]
+    pub fn sacked_between(&self, from: u64, to: u64) -> u64 {
+        let first = self.sacked.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        let ranges = self.sacked.range(first..to.max(first));
+        ranges.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
+    }
+
     /// The first range at or above `from` that has not arrived and has something above it that has; at most
     /// one segment of it.
     fn hole_from(&self, from: u64) -> Option<(u64, u64)> {
-        let start = match self.sacked.range(..=from).next_back() {
-            Some((_, end)) => from.max(*end),
-            None => from,
-        };
-        let (next, _) = self.sacked.range(start..).next()?;
-        Some((start, (*next).min(start + self.mss)))
+        let start = self.past(from);
+        (start < self.highest()).then(|| (start, self.hole_end(start)))
     }
 
     /// The last segment's worth of what is outstanding and has not arrived.
@@ -248,12 +265,6 @@ impl Scoreboard {
             self.sacked_below_rxt += self.sacked_between(self.rxt, rxt);
             self.rxt = rxt;
         }
-    }
-
-    fn sacked_between(&self, from: u64, to: u64) -> u64 {
-        let first = self.sacked.range(..=from).next_back().map_or(from, |(start, _)| *start);
-        let ranges = self.sacked.range(first..to.max(first));
-        ranges.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
     }
 }
 
