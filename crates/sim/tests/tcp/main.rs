@@ -1,3 +1,5 @@
 //! The transport models over a network.
 
+mod path;
+mod patterns;
 mod transfers;
