@@ -2,6 +2,8 @@
 
 use segue_clock::Span;
 
+use super::cubic;
+
 /// Which sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
@@ -151,6 +153,8 @@ pub struct Config {
     pub growth: Growth,
     /// What makes the window where recovery is not a part of it.
     pub congestion: Congestion,
+    /// What may be set of CUBIC.
+    pub cubic: cubic::Parameters,
     /// `sack` keeps RFC 6675's scoreboard; otherwise it counts the pipe as ns-2 does.
     pub scoreboard: bool,
     /// The congestion window stops at the maximum window.
@@ -206,6 +210,7 @@ impl Config {
                 Variant::Cubic | Variant::Rack => Congestion::Cubic,
                 _ => Congestion::Reno,
             },
+            cubic: cubic::Parameters::default(),
             scoreboard: false,
             clamp: false,
             careful: true,

@@ -19,7 +19,7 @@ impl Control {
     pub(super) fn new(config: &Config) -> Control {
         let cubic = match config.congestion {
             Congestion::Reno => None,
-            Congestion::Cubic => Some(Cubic::default()),
+            Congestion::Cubic => Some(Cubic::new(config.cubic)),
         };
         Control { cubic, timed_out: None }
     }

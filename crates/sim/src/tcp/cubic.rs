@@ -159,7 +159,9 @@ pub fn reno_alpha(beta: f64) -> f64 {
     3.0 * (1.0 - beta) / (1.0 + beta)
 }
 
-/// Equation 5: the average window with exactly one loss in every 1/p segments, in segments.
+/// Equation 5: the average window with exactly one loss in every 1/p segments, in segments. The window at a
+/// loss is then 4 / (3 + β) times as large, and stays where it is from loss to loss; a flow that begins
+/// elsewhere comes there slowly, since W_cubic is flat there.
 #[must_use]
 pub fn average_window(c: f64, beta: f64, rtt_s: f64, p: f64) -> f64 {
     libm::pow(c * (3.0 + beta) / (4.0 * (1.0 - beta)), 0.25) * libm::pow(rtt_s / p, 0.75)

@@ -14,6 +14,7 @@ mod conservative;
 mod control;
 pub mod cubic;
 mod newreno;
+pub mod prr;
 pub mod rack;
 mod racktlp;
 mod receiver;

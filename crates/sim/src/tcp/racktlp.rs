@@ -1,13 +1,14 @@
 //! Recovery by RACK-TLP (RFC 8985), with Reno's or CUBIC's window.
 //!
 //! What of a flight is lost reduces the window once; a loss of something that was sent after a reduction,
-//! such as a retransmission, is a new sign of congestion (RFC 5681, section 4.3). Proportional rate reduction
-//! (RFC 6937) is not here: after a loss the sender waits until the flight has come down to its window.
+//! such as a retransmission, is a new sign of congestion (RFC 5681, section 4.3). In a recovery the window is
+//! that of proportional rate reduction (RFC 6937), which lets a sender send from the first acknowledgement on.
 
 use segue_clock::{Span, Time};
 
 use super::config::Config;
 use super::control::Control;
+use super::prr::Prr;
 use super::rack::{Detected, Rack};
 use super::sender::{Ack, Core, Recovery};
 use super::tlp::{Tlp, probe_at};
@@ -32,8 +33,9 @@ pub(super) struct RackTlp {
     tlp: Tlp,
     control: Control,
     phase: Phase,
-    /// When the window was last reduced.
+    /// When the window was last reduced, and how it is in the recovery since.
     reduced: Time,
+    prr: Prr,
     /// When to look for losses again.
     reorder_at: Option<Time>,
     /// When to probe.
@@ -50,6 +52,7 @@ impl RackTlp {
             control: Control::new(config),
             phase: Phase::Open,
             reduced: Time::ZERO,
+            prr: Prr::new(1),
             reorder_at: None,
             probe_at: None,
             seen_max: 0,
@@ -78,13 +81,18 @@ impl Recovery for RackTlp {
         }
         match self.phase {
             Phase::Recovery(point) | Phase::Loss(point) if core.una >= point => {
+                if matches!(self.phase, Phase::Recovery(_)) {
+                    core.cwnd = core.ssthresh;
+                }
                 self.phase = Phase::Open;
                 self.rack.on_recovered();
             }
             _ => {}
         }
-        let entered = self.detect(core, now);
-        if acked > 0 && !entered && !matches!(self.phase, Phase::Recovery(_)) {
+        self.detect(core, now);
+        if matches!(self.phase, Phase::Recovery(_)) {
+            self.reduce_in_proportion(core, told.bytes);
+        } else if acked > 0 {
             self.control.open(core, now, acked, limited);
         }
         self.send(core, now);
@@ -129,14 +137,15 @@ impl Recovery for RackTlp {
 }
 
 impl RackTlp {
-    /// Looks for losses; true if the window was reduced for them.
-    fn detect(&mut self, core: &mut Core, now: Time) -> bool {
+    /// Looks for losses. The first segment that is found lost goes at once (RFC 5681, section 3.2, step 3),
+    /// the others as the window allows.
+    fn detect(&mut self, core: &mut Core, now: Time) {
         let recovering = self.phase != Phase::Open;
         let Detected { lost, newest, timer } = self.rack.detect(now, core.rtt.srtt(), recovering);
         self.reorder_at = timer;
         let again = matches!(self.phase, Phase::Recovery(_)) && newest > Some(self.reduced);
         if lost == 0 || (recovering && !again) {
-            return false;
+            return;
         }
         if !recovering {
             core.sent.fast_retransmits += 1;
@@ -146,13 +155,20 @@ impl RackTlp {
         core.stop_timing();
         core.recover = core.max;
         self.phase = Phase::Recovery(core.max);
+        self.prr = Prr::new(core.flight());
         self.reduce(core, now);
-        true
+        self.send_lost(core, now);
     }
 
     fn reduce(&mut self, core: &mut Core, now: Time) {
         self.control.reduce(core);
         self.reduced = now;
+    }
+
+    fn reduce_in_proportion(&mut self, core: &mut Core, delivered: u64) {
+        let (pipe, ssthresh) = (self.rack.pipe(), core.ssthresh as u64);
+        let window = self.prr.window(delivered, pipe, ssthresh, core.smss);
+        core.cwnd = window.max(core.smss) as f64;
     }
 
     /// What is lost first, then what is new, as long as the window has room for a segment.
@@ -168,6 +184,7 @@ impl RackTlp {
         let Some(segment) = self.rack.next_lost() else { return false };
         core.transmit_range(now, segment.seq, segment.end);
         self.rack.sent(now, segment.seq, segment.end);
+        self.prr.sent(segment.end - segment.seq);
         true
     }
 
@@ -177,6 +194,7 @@ impl RackTlp {
             let start = core.max;
             core.transmit_range(now, start, start + units);
             self.rack.sent(now, start, start + units);
+            self.prr.sent(units);
         }
         units > 0
     }

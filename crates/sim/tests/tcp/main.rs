@@ -1,5 +1,6 @@
 //! The transport models over a network.
 
+mod mathis;
 mod path;
 mod patterns;
 mod transfers;

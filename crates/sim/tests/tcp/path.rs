@@ -94,7 +94,11 @@ impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
         while let Some((now, event)) = queue.pop_until(Time(u64::MAX)) {
             run.events += 1;
             run.ended = now;
-            assert!(run.events <= self.most_events, "no end after {} events at {now:?}", run.events);
+            assert!(
+                run.events <= self.most_events,
+                "no end after {} events at {now:?}",
+                run.events
+            );
             match event {
                 Event::Offer(bytes) => run.source.offer(now, bytes),
                 Event::AtSink(packet) => {
@@ -162,7 +166,8 @@ impl Run {
         let (cwnd, ssthresh) = (core.cwnd / smss, core.ssthresh / smss);
         let mut line = String::new();
         write!(line, "{:10.3} {cwnd:8.3} {ssthresh:8.3} ", at.as_secs_f64() * 1e3).unwrap();
-        write!(line, "{:7} {}", segment.seq, if segment.retransmission { "again" } else { "" }).unwrap();
+        write!(line, "{:7} {}", segment.seq, if segment.retransmission { "again" } else { "" })
+            .unwrap();
         self.lines.push(line.trim_end().to_string());
         self.sent.push((at, segment.seq, segment.retransmission, cwnd));
         let outstanding = segment.seq + u64::from(segment.len) - self.source.acknowledged();
