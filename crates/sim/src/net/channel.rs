@@ -61,3 +61,11 @@ impl Channel {
         !lost
     }
 }
+
+impl Channel {
+    /// What it is like.
+    #[must_use]
+    pub fn spec(&self) -> &segue_netem::LinkSpec {
+        self.model.spec()
+    }
+}

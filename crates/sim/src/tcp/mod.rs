@@ -13,6 +13,7 @@ mod config;
 mod conservative;
 mod control;
 pub mod cubic;
+mod fack;
 mod newreno;
 pub mod prr;
 pub mod rack;
@@ -21,11 +22,14 @@ mod receiver;
 mod reno;
 pub mod rfc6675;
 mod rto;
+mod sack;
+mod scoreboard;
 mod segment;
 mod sender;
 mod stream;
 mod tahoe;
 pub mod tlp;
+mod vegas;
 
 use alloc::boxed::Box;
 
@@ -33,6 +37,7 @@ pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoi
 pub use config::{Config, Congestion, Counting, Growth, Halving, Rto, Variant};
 pub use receiver::{Acknowledgement, Receiver};
 pub use rto::Estimator;
+pub use scoreboard::Scoreboard;
 pub use segment::{Sack, Segment};
 pub use sender::{Ack, Core, Input, Recovery, Sender, Sent, Transmit};
 
@@ -40,9 +45,12 @@ fn recovery(config: &Config) -> Box<dyn Recovery> {
     match config.variant {
         Variant::Tahoe => Box::new(tahoe::Tahoe),
         Variant::Reno => Box::new(reno::Reno::default()),
+        Variant::NewReno => Box::new(newreno::NewReno::default()),
         Variant::Sack if config.scoreboard => Box::new(conservative::Conservative::new(config)),
+        Variant::Sack => Box::new(sack::SackReno::default()),
+        Variant::Fack => Box::new(fack::Fack::default()),
+        Variant::Vegas => Box::new(vegas::Vegas::default()),
         Variant::Cubic => Box::new(conservative::Conservative::new(config)),
         Variant::Rack => Box::new(racktlp::RackTlp::new(config)),
-        _ => Box::new(newreno::NewReno::default()),
     }
 }

@@ -95,18 +95,18 @@ fn expect_near(found: f64, expected: f64, what: &str) {
     );
 }
 
-/// Segments handed over in a second, from the sixth cycle to the end of the fortieth, with losses of packet
+/// Segments handed over in a second, from the fourth cycle to the end of the fifteenth, with losses of packet
 /// `first` and every so many after it.
 fn segments_per_s(config: Config, first: u32, every: u32, rtt_ms: u32) -> f64 {
     let config = Config { window: 100_000, ..config };
-    let losses = (0..60).map(|n| u64::from(first) + n * u64::from(every)).collect();
+    let losses = (0..20).map(|n| u64::from(first) + n * u64::from(every)).collect();
     let link = LinkSpec { delay: Span(u64::from(rtt_ms) * 500_000), ..LinkSpec::default() };
     let (mut network, source, sink) = network(config, link, Loss::Exact(losses));
     let sent = |network: &Network| {
         network.agent::<SourceAgent>(source).expect("it was added").source.sent()
     };
     let mut marks = Vec::new();
-    for cycles in [6, 40] {
+    for cycles in [3, 15] {
         while sent(&network).segments < cycles * u64::from(every) {
             network.run_until(network.now() + Span(u64::from(rtt_ms) * 1_000_000));
         }
