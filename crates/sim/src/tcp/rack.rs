@@ -5,7 +5,7 @@
 //! and in the order of that time: an acknowledgement costs by what it tells, not by the window. The window
 //! bounds both tables. Tail loss probes are in [`tlp`](super::tlp).
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use segue_clock::{Span, Time};
 
@@ -24,12 +24,23 @@ pub struct Sent {
     pub end: u64,
     /// When it was last sent.
     pub xmit: Time,
+    /// How many segments had been sent until then, this one included.
+    pub serial: u64,
     /// It was sent more than once.
     pub retransmitted: bool,
     /// The receiver holds it.
     pub sacked: bool,
     /// It is lost and has not been sent again.
     pub lost: bool,
+}
+
+impl Sent {
+    /// RACK_sent_after is the order of these. Where the times are equal the RFC compares sequence numbers,
+    /// which puts a retransmission before everything of its instant; on virtual time much happens in one, and
+    /// a count of what was sent says which was first.
+    fn stamp(&self) -> (Time, u64) {
+        (self.xmit, self.serial)
+    }
 }
 
 /// What an acknowledgement told.
@@ -50,8 +61,8 @@ pub struct Delivered {
 pub struct Detected {
     /// Bytes that were found lost.
     pub lost: u64,
-    /// When the newest of them was sent.
-    pub newest: Option<Time>,
+    /// Serial number of the newest of them.
+    pub newest: Option<u64>,
     /// When to look again, if nothing arrives before.
     pub timer: Option<Time>,
 }
@@ -62,8 +73,8 @@ pub struct Rack {
     dup_thresh: u32,
     una: u64,
     segments: VecDeque<Sent>,
-    /// Those neither lost nor held by the receiver: last transmission and end, which is RACK_sent_after.
-    order: BTreeSet<(Time, u64)>,
+    /// Those neither lost nor held by the receiver, in the order of their last transmissions: their ends.
+    order: BTreeMap<(Time, u64), u64>,
     /// First bytes of those lost.
     lost: BTreeSet<u64>,
     sacked_segments: u32,
@@ -72,8 +83,10 @@ pub struct Rack {
     min_rtt: MinRtt,
     /// RACK.rtt.
     rtt: Option<Span>,
-    /// RACK.xmit_ts and RACK.end_seq.
+    /// The newest transmission that is known to have arrived: RACK.xmit_ts.
     newest: (Time, u64),
+    /// Segments sent, those sent again included.
+    serial: u64,
     /// RACK.fack.
     fack: u64,
     reordering_seen: bool,
@@ -90,7 +103,7 @@ impl Rack {
             dup_thresh,
             una: 0,
             segments: VecDeque::new(),
-            order: BTreeSet::new(),
+            order: BTreeMap::new(),
             lost: BTreeSet::new(),
             sacked_segments: 0,
             sacked_bytes: 0,
@@ -98,6 +111,7 @@ impl Rack {
             min_rtt: MinRtt::default(),
             rtt: None,
             newest: (Time::ZERO, 0),
+            serial: 0,
             fack: 0,
             reordering_seen: false,
             dsack_round: None,
@@ -143,6 +157,12 @@ impl Rack {
         self.find(seq).map(|place| self.segments[place])
     }
 
+    /// How many segments were sent, those sent again included.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// The last segment sent, for a probe.
     #[must_use]
     pub fn last(&self) -> Option<Sent> {
@@ -157,22 +177,33 @@ impl Rack {
 
     /// Bytes `seq` to before `end` are sent: new ones, or a segment again.
     pub fn sent(&mut self, now: Time, seq: u64, end: u64) {
+        self.serial += 1;
+        let serial = self.serial;
         if seq >= self.high_data() {
             let (retransmitted, sacked, lost) = (false, false, false);
-            self.segments.push_back(Sent { seq, end, xmit: now, retransmitted, sacked, lost });
-            self.order.insert((now, end));
+            self.segments.push_back(Sent {
+                seq,
+                end,
+                xmit: now,
+                serial,
+                retransmitted,
+                sacked,
+                lost,
+            });
+            self.order.insert((now, serial), end);
             return;
         }
         let Some(place) = self.find(seq) else { return };
         let segment = &mut self.segments[place];
-        self.order.remove(&(segment.xmit, segment.end));
+        self.order.remove(&segment.stamp());
         if segment.lost {
             self.lost.remove(&segment.seq);
             self.lost_bytes -= segment.end - segment.seq;
         }
-        (segment.xmit, segment.retransmitted, segment.lost) = (now, true, false);
+        (segment.xmit, segment.serial) = (now, serial);
+        (segment.retransmitted, segment.lost) = (true, false);
         if !segment.sacked {
-            self.order.insert((now, segment.end));
+            self.order.insert((now, serial), segment.end);
         }
     }
 
@@ -227,26 +258,34 @@ impl Rack {
         let mut detected = Detected::default();
         let Some(rtt) = self.rtt else { return detected };
         let patience = rtt + self.reordering_window(srtt, recovering);
-        while let Some(&(xmit, end)) = self.order.first().filter(|first| **first < self.newest) {
+        while let Some((&stamp, &end)) = self.order.first_key_value() {
+            let xmit = stamp.0;
+            if stamp >= self.newest {
+                break;
+            }
             if xmit + patience > now {
                 // The RFC waits for the last of them, so that one timer finds all.
                 let last = self.order.range(..self.newest).next_back();
-                detected.timer = last.map(|(xmit, _)| *xmit + patience);
+                detected.timer = last.map(|((xmit, _), _)| *xmit + patience);
                 break;
             }
             self.order.pop_first();
-            detected.lost += self.lose(end);
-            detected.newest = Some(xmit);
+            if let Some(segment) = self.lose(end) {
+                detected.lost += segment.end - segment.seq;
+                detected.newest = detected.newest.max(Some(segment.serial));
+            }
         }
         detected
     }
 
     /// Step 4 for the newest acknowledgement: duplicates at the receiver widen the reordering window, since
-    /// what was thought lost was late.
+    /// what was thought lost was late. So they show reordering too, which step 3 cannot see where the late
+    /// segment had been sent again before it arrived.
     pub fn on_duplicate(&mut self, dsack: bool) {
         if self.dsack_round.is_some_and(|round| self.una >= round) {
             self.dsack_round = None;
         }
+        self.reordering_seen |= dsack;
         if dsack && self.dsack_round.is_none() {
             self.dsack_round = Some(self.high_data());
             self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
@@ -268,17 +307,20 @@ impl Rack {
         if self.segments.front().is_some_and(|first| first.sacked) {
             for segment in self.segments.iter_mut().filter(|segment| segment.sacked) {
                 segment.sacked = false;
-                self.order.insert((segment.xmit, segment.end));
+                self.order.insert(segment.stamp(), segment.end);
             }
             (self.sacked_segments, self.sacked_bytes) = (0, 0);
         }
         let patience = self.rtt.unwrap_or_default() + self.reordering_window(srtt, true);
-        while let Some(&(_, end)) = self.order.first().filter(|(xmit, _)| *xmit + patience <= now) {
+        while let Some((&(xmit, _), &end)) = self.order.first_key_value() {
+            if xmit + patience > now {
+                break;
+            }
             self.order.pop_first();
             self.lose(end);
         }
         if let Some(first) = self.segments.front().copied().filter(|first| !first.lost) {
-            self.order.remove(&(first.xmit, first.end));
+            self.order.remove(&first.stamp());
             self.lose(first.end);
         }
     }
@@ -321,7 +363,7 @@ impl Rack {
 
     /// Steps 1 to 3 for a segment that has newly arrived.
     fn learn(&mut self, news: &mut News, segment: Sent) {
-        let at = (segment.xmit, segment.end);
+        let at = segment.stamp();
         news.ambiguous |= segment.retransmitted;
         news.newest = news.newest.max(at);
         if segment.end > self.fack {
@@ -347,7 +389,7 @@ impl Rack {
 
     /// Takes a segment out of all counts.
     fn take_out(&mut self, segment: Sent) {
-        self.order.remove(&(segment.xmit, segment.end));
+        self.order.remove(&segment.stamp());
         let bytes = segment.end - segment.seq;
         if segment.sacked {
             self.sacked_segments -= 1;
@@ -374,13 +416,13 @@ impl Rack {
         first.seq = ack;
     }
 
-    fn lose(&mut self, end: u64) -> u64 {
+    fn lose(&mut self, end: u64) -> Option<Sent> {
         let place = self.segments.partition_point(|segment| segment.end < end);
-        let Some(segment) = self.segments.get_mut(place).filter(|s| s.end == end) else { return 0 };
+        let segment = self.segments.get_mut(place).filter(|segment| segment.end == end)?;
         segment.lost = true;
         self.lost.insert(segment.seq);
         self.lost_bytes += segment.end - segment.seq;
-        segment.end - segment.seq
+        Some(*segment)
     }
 
     fn find(&self, seq: u64) -> Option<usize> {
@@ -444,7 +486,7 @@ mod tests {
         let found = rack.detect(ms(102), Some(Span::from_millis(100)), false);
         assert_eq!(found, Detected { timer: Some(ms(1 + 100 + 25)), ..Detected::default() });
         let found = rack.detect(ms(126), Some(Span::from_millis(100)), false);
-        assert_eq!(found, Detected { lost: MSS, newest: Some(ms(1)), timer: None });
+        assert_eq!(found, Detected { lost: MSS, newest: Some(2), timer: None });
         assert_eq!(rack.next_lost().unwrap().seq, MSS);
         assert_eq!(rack.pipe(), 7 * MSS, "segments 3 to 9");
     }

@@ -33,8 +33,8 @@ pub(super) struct RackTlp {
     tlp: Tlp,
     control: Control,
     phase: Phase,
-    /// When the window was last reduced, and how it is in the recovery since.
-    reduced: Time,
+    /// Segments sent when the window was last reduced, and how it goes in the recovery since.
+    reduced: u64,
     prr: Prr,
     /// When to look for losses again.
     reorder_at: Option<Time>,
@@ -51,7 +51,7 @@ impl RackTlp {
             tlp: Tlp::default(),
             control: Control::new(config),
             phase: Phase::Open,
-            reduced: Time::ZERO,
+            reduced: 0,
             prr: Prr::new(1),
             reorder_at: None,
             probe_at: None,
@@ -69,7 +69,8 @@ impl Recovery for RackTlp {
         let acked = ack.next - core.una;
         let blocks = ack.sack.blocks();
         let told = self.rack.acknowledge(now, ack.next, blocks, ack.echo);
-        self.rack.on_duplicate(told.dsack.is_some());
+        // A probe that was not needed says nothing of reordering.
+        self.rack.on_duplicate(told.dsack.is_some_and(|(_, end)| !self.tlp.is_probe(end)));
         if acked > 0 {
             core.advance(now, ack, true);
         }
@@ -77,7 +78,7 @@ impl Recovery for RackTlp {
             && self.phase == Phase::Open
         {
             // The probe was the repair: the window answers, nothing is left to send again.
-            self.reduce(core, now);
+            self.reduce(core);
         }
         match self.phase {
             Phase::Recovery(point) | Phase::Loss(point) if core.una >= point => {
@@ -104,7 +105,7 @@ impl Recovery for RackTlp {
         self.control.collapse(core, now);
         core.next = core.max;
         self.tlp.forget();
-        (self.phase, self.reduced) = (Phase::Loss(core.max), now);
+        (self.phase, self.reduced) = (Phase::Loss(core.max), self.rack.serial());
         (self.reorder_at, self.probe_at) = (None, None);
         // The first segment goes whatever the pipe: without it nothing would ever move.
         self.send_lost(core, now);
@@ -156,13 +157,13 @@ impl RackTlp {
         core.recover = core.max;
         self.phase = Phase::Recovery(core.max);
         self.prr = Prr::new(core.flight());
-        self.reduce(core, now);
+        self.reduce(core);
         self.send_lost(core, now);
     }
 
-    fn reduce(&mut self, core: &mut Core, now: Time) {
+    fn reduce(&mut self, core: &mut Core) {
         self.control.reduce(core);
-        self.reduced = now;
+        self.reduced = self.rack.serial();
     }
 
     fn reduce_in_proportion(&mut self, core: &mut Core, delivered: u64) {

@@ -395,7 +395,10 @@ impl Machine for Sender {
             }
             // Nobody acknowledges what was not sent.
             Input::Ack(ack) if ack.next > self.core.max => {}
-            Input::Ack(ack) => self.recovery.on_ack(&mut self.core, now, &ack),
+            Input::Ack(mut ack) => {
+                ack.sack.retain(|start, end| start < end && end <= self.core.max);
+                self.recovery.on_ack(&mut self.core, now, &ack);
+            }
             Input::Tick => self.on_tick(now),
         }
         while let Some(segment) = self.core.out.get(self.core.told).copied() {

@@ -42,6 +42,12 @@ impl Tlp {
         self.probe.is_some()
     }
 
+    /// Whether the segment that ends here was sent again as the probe that is out.
+    #[must_use]
+    pub fn is_probe(&self, end: u64) -> bool {
+        self.probe.is_some_and(|probe| probe.is_retrans && probe.end_seq == end)
+    }
+
     /// A probe was sent, of new data or not; `end_seq` is SND.NXT behind it (section 7.3).
     pub fn sent(&mut self, end_seq: u64, is_retrans: bool) {
         self.probe = Some(Probe { end_seq, is_retrans });
@@ -53,7 +59,7 @@ impl Tlp {
         let Some(Probe { end_seq, is_retrans }) = self.probe.filter(|p| ack >= p.end_seq) else {
             return false;
         };
-        let twice = dsack.is_some_and(|(_, end)| end == end_seq);
+        let twice = dsack.is_some_and(|(_, end)| self.is_probe(end));
         let repaired = is_retrans && !twice && ack > end_seq;
         if !is_retrans || twice || repaired || dup {
             self.probe = None;

@@ -1,6 +1,8 @@
 //! The transport models over a network.
 
+mod forged;
 mod mathis;
+mod modern;
 mod path;
 mod patterns;
 mod transfers;

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 use segue_netem::{LinkSpec, Loss};
 use segue_sim::net::{Hop, Prefix};
 use segue_sim::tcp::cubic::{BETA, C, Parameters, average_window};

@@ -2,7 +2,6 @@
 //! the other files.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Span, Time};
@@ -32,19 +31,31 @@ pub struct Run {
     pub completed: Option<Time>,
     pub ended: Time,
     pub events: u64,
-    /// A line for each data packet: time, window, threshold, first byte, and how it was sent.
+    /// A line for each data packet: time in ms, window and threshold in segments, first byte, and whether it
+    /// was sent before.
     pub lines: Vec<String>,
     /// Most bytes outstanding at once, by the numbers of what was sent and acknowledged.
     pub most_outstanding: u64,
-    /// Data packets that left: when, first byte, whether the bytes were sent before, congestion window.
-    pub sent: Vec<(Time, u64, bool, f64)>,
+    /// Data packets that left.
+    pub sent: Vec<Left>,
+}
+
+/// A data packet that left, and the window then, in segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Left {
+    pub at: Time,
+    pub seq: u64,
+    /// The bytes were sent before.
+    pub again: bool,
+    pub cwnd: f64,
+    pub ssthresh: f64,
 }
 
 enum Event {
     AtSink(Packet),
     AtSource(Packet),
-    Source,
-    Sink,
+    /// The source's deadline, or the sink's.
+    Wake(usize),
     Offer(u64),
 }
 
@@ -64,32 +75,20 @@ pub struct Path<F> {
 }
 
 impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
-    /// Sends all that is offered, and stops when it is acknowledged or nothing is left to happen.
+    /// Sends all that is offered, and stops when nothing is left to happen.
     pub fn run(self) -> Run {
         self.run_with(|_, _| Vec::new())
     }
 
     /// The same, where `forge` puts packets before the source that come from nobody, each time one arrives.
     pub fn run_with(mut self, mut forge: impl FnMut(Time, &Source) -> Vec<Packet>) -> Run {
-        let [a, b] = [1, 2].map(|n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n)));
-        let endpoint = Endpoint { local: (a, 1), remote: (b, 1) };
         let total: u64 = self.offers.iter().map(|(_, bytes)| bytes).sum();
-        let mut queue = EventQueue::new();
+        let mut run = Run::new(self.config);
+        let (mut queue, mut reference, mut line) =
+            (EventQueue::new(), Reference::default(), Line::default());
         for (at, bytes) in &self.offers {
             queue.schedule(*at, Event::Offer(*bytes));
         }
-        let mut run = Run {
-            source: Source::new(self.config, endpoint),
-            sink: Sink::new(self.config, endpoint.reversed()),
-            completed: None,
-            ended: Time::ZERO,
-            events: 0,
-            lines: Vec::new(),
-            most_outstanding: 0,
-            sent: Vec::new(),
-        };
-        let mut reference = Reference::default();
-        let (mut free_at, mut numbers, mut armed) = (Time::ZERO, [0u64; 2], [None; 2]);
         run.source.start(Time::ZERO);
         while let Some((now, event)) = queue.pop_until(Time(u64::MAX)) {
             run.events += 1;
@@ -108,68 +107,101 @@ impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
                 Event::AtSource(packet) => {
                     for forged in forge(now, &run.source) {
                         run.source.receive(now, &forged);
-                        assert!(run.source.sender().core().cwnd.is_finite());
                     }
                     run.source.receive(now, &packet);
                 }
-                Event::Source => {
-                    armed[0] = None;
-                    if run.source.deadline().is_some_and(|at| at <= now) {
-                        run.source.tick(now);
-                    }
-                }
-                Event::Sink => {
-                    armed[1] = None;
-                    if run.sink.deadline().is_some_and(|at| at <= now) {
-                        run.sink.tick(now);
-                    }
+                Event::Wake(who) => {
+                    line.armed[who] = None;
+                    run.wake(now);
                 }
             }
-            while let Some(packet) = run.source.poll(now) {
-                run.note(now, &packet);
-                let start = free_at.max(now);
-                free_at = start + self.spacing;
-                for later in (self.fate)(Way::Data, numbers[0], &packet) {
-                    let at = free_at + self.delay + later;
-                    queue.schedule(at, Event::AtSink(packet.clone()));
-                }
-                numbers[0] += 1;
-            }
-            while let Some(packet) = run.sink.poll(now) {
-                for later in (self.fate)(Way::Back, numbers[1], &packet) {
-                    queue.schedule(now + self.delay + later, Event::AtSource(packet.clone()));
-                }
-                numbers[1] += 1;
-            }
+            self.flush(now, &mut run, &mut line, &mut queue);
             run.check(&self.config, &reference);
             if run.completed.is_none() && run.sink.delivered() == total {
                 run.completed = Some(now);
             }
             let deadlines = [run.source.deadline(), run.sink.deadline()];
-            for (i, deadline) in deadlines.into_iter().enumerate() {
+            for (who, deadline) in deadlines.into_iter().enumerate() {
                 let Some(at) = deadline.map(|at| at.max(now)) else { continue };
-                if armed[i].is_none_or(|known| at < known) {
-                    armed[i] = Some(at);
-                    queue.schedule(at, if i == 0 { Event::Source } else { Event::Sink });
+                if line.armed[who].is_none_or(|known| at < known) {
+                    line.armed[who] = Some(at);
+                    queue.schedule(at, Event::Wake(who));
                 }
             }
         }
         run
     }
+
+    fn flush(&mut self, now: Time, run: &mut Run, line: &mut Line, queue: &mut EventQueue<Event>) {
+        while let Some(packet) = run.source.poll(now) {
+            run.note(now, &packet);
+            line.free_at = line.free_at.max(now) + self.spacing;
+            for later in (self.fate)(Way::Data, line.numbers[0], &packet) {
+                queue.schedule(line.free_at + self.delay + later, Event::AtSink(packet.clone()));
+            }
+            line.numbers[0] += 1;
+        }
+        while let Some(packet) = run.sink.poll(now) {
+            for later in (self.fate)(Way::Back, line.numbers[1], &packet) {
+                queue.schedule(now + self.delay + later, Event::AtSource(packet.clone()));
+            }
+            line.numbers[1] += 1;
+        }
+    }
+}
+
+/// What the path itself remembers.
+#[derive(Default)]
+struct Line {
+    /// When the sender's interface has sent what it was given.
+    free_at: Time,
+    /// Packets of either direction so far.
+    numbers: [u64; 2],
+    /// Wake-ups that are scheduled for source and sink.
+    armed: [Option<Time>; 2],
 }
 
 impl Run {
+    fn new(config: Config) -> Run {
+        let [a, b] = [1, 2].map(|n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n)));
+        let endpoint = Endpoint { local: (a, 1), remote: (b, 1) };
+        Run {
+            source: Source::new(config, endpoint),
+            sink: Sink::new(config, endpoint.reversed()),
+            completed: None,
+            ended: Time::ZERO,
+            events: 0,
+            lines: Vec::new(),
+            most_outstanding: 0,
+            sent: Vec::new(),
+        }
+    }
+
+    fn wake(&mut self, now: Time) {
+        if self.source.deadline().is_some_and(|at| at <= now) {
+            self.source.tick(now);
+        }
+        if self.sink.deadline().is_some_and(|at| at <= now) {
+            self.sink.tick(now);
+        }
+    }
+
     fn note(&mut self, at: Time, packet: &Packet) {
         let Body::Tcp(segment) = &packet.body else { panic!("{packet:?}") };
         let core = self.source.sender().core();
         let smss = core.smss as f64;
         let (cwnd, ssthresh) = (core.cwnd / smss, core.ssthresh / smss);
-        let mut line = String::new();
-        write!(line, "{:10.3} {cwnd:8.3} {ssthresh:8.3} ", at.as_secs_f64() * 1e3).unwrap();
-        write!(line, "{:7} {}", segment.seq, if segment.retransmission { "again" } else { "" })
-            .unwrap();
+        let again = if segment.retransmission { "again" } else { "" };
+        let at_ms = at.as_secs_f64() * 1e3;
+        let line = format!("{at_ms:10.3} {cwnd:8.3} {ssthresh:8.3} {:7} {again}", segment.seq);
         self.lines.push(line.trim_end().to_string());
-        self.sent.push((at, segment.seq, segment.retransmission, cwnd));
+        self.sent.push(Left {
+            at,
+            seq: segment.seq,
+            again: segment.retransmission,
+            cwnd,
+            ssthresh,
+        });
         let outstanding = segment.seq + u64::from(segment.len) - self.source.acknowledged();
         self.most_outstanding = self.most_outstanding.max(outstanding);
     }

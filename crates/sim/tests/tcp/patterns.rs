@@ -46,7 +46,9 @@ fn random_loss_both_ways_stops_no_variant() {
                 offers: vec![(Time::ZERO, 500_000)],
                 delay: Span::from_millis(20),
                 spacing: Span::from_micros(800),
-                fate: |_, _, _: &Packet| if rng.next_u64() % 10 == 0 { vec![] } else { passes() },
+                fate: |_, _, _: &Packet| {
+                    if rng.next_u64().is_multiple_of(10) { vec![] } else { passes() }
+                },
                 most_events: 50_000,
             };
             let run = path.run();
