@@ -9,7 +9,7 @@ use crate::spec::{Loss, stationary_bad};
 pub(crate) struct LossProcess {
     loss: Loss,
     bad: bool,
-    /// How many entries of an exact list lie behind.
+    /// How many entries of an exact list lie behind, or the next entry of a trace.
     passed: usize,
 }
 
@@ -40,6 +40,12 @@ impl LossProcess {
                     self.passed += 1;
                 }
                 list.get(self.passed) == Some(&number)
+            }
+            Loss::Trace(trace) => {
+                let lost = trace.get(self.passed as u64);
+                self.passed =
+                    if self.passed as u64 + 1 < trace.len() { self.passed + 1 } else { 0 };
+                lost
             }
         }
     }
