@@ -24,6 +24,7 @@ pub mod packet;
 pub mod queue;
 pub mod results;
 pub mod tcp;
+pub mod tunnel;
 
 pub use agent::{Agent, Io};
 pub use net::{AgentId, ChannelId, Network, NodeId, Observer};
