@@ -77,10 +77,13 @@ pub enum Loss {
     /// Exactly the packets with these numbers, in ascending order; the first packet that ever starts
     /// serialisation on this link is number 0.
     Exact(Vec<u64>),
+    /// At each of these times from the start of the link a counter is set, whatever it was; while it is
+    /// positive, every packet that starts serialisation is lost and takes one from it.
+    Armed(Vec<(Span, u32)>),
 }
 
 impl Loss {
-    /// The expected share of lost packets; `None` for an exact list, which has none.
+    /// The expected share of lost packets; `None` for a list, which has none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match *self {
@@ -90,7 +93,7 @@ impl Loss {
                 let bad = stationary_bad(p, r);
                 Some(bad * loss_bad + (1.0 - bad) * loss_good)
             }
-            Loss::Exact(_) => None,
+            Loss::Exact(_) | Loss::Armed(_) => None,
         }
     }
 }
@@ -134,7 +137,7 @@ pub enum SpecError {
     },
     /// A rate of zero. Silence is `silent`.
     ZeroRate,
-    /// An exact list whose entry at this position is not above the one before it.
+    /// A list of losses whose entry at this position is not above the one before it.
     UnsortedLoss(usize),
     /// A profile whose step at this position does not come after the one before it.
     UnsortedProfile(usize),
@@ -215,6 +218,10 @@ fn check_loss(loss: &Loss) -> Result<(), SpecError> {
             probability("loss_bad", *loss_bad)
         }
         Loss::Exact(list) => match list.windows(2).position(|w| w[0] >= w[1]) {
+            Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
+            None => Ok(()),
+        },
+        Loss::Armed(list) => match list.windows(2).position(|w| w[0].0 >= w[1].0) {
             Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
             None => Ok(()),
         },

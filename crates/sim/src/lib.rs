@@ -19,6 +19,7 @@ extern crate alloc;
 
 pub mod agent;
 pub mod apps;
+pub mod dumbbell;
 pub mod net;
 pub mod packet;
 pub mod queue;
