@@ -425,6 +425,7 @@ impl Network {
                 Action::Send(packet) => self.route(node, packet, Some(id)),
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::Arrive(packet) => self.deliver(node, packet),
+                Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Log(line) => {
                     if let Some(observer) = &mut self.observer {
                         observer.said(self.now, node, &line);
@@ -433,6 +434,22 @@ impl Network {
             }
         }
         self.actions = actions;
+    }
+
+    /// Gives the node of an agent an address or takes it away, and tells its other agents.
+    fn set_address(&mut self, from: AgentId, address: IpAddr, present: bool) {
+        let node = self.agents[from.0 as usize].node;
+        let addresses = &mut self.nodes[node.0 as usize].addresses;
+        if addresses.contains(&address) == present {
+            return;
+        }
+        addresses.retain(|known| *known != address);
+        addresses.extend(present.then_some(address));
+        for other in 0..self.agents.len() {
+            if self.agents[other].node == node && other != from.0 as usize {
+                self.call(AgentId(other as u32), |agent, io| agent.interfaces_changed(io));
+            }
+        }
     }
 
     /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.
