@@ -118,11 +118,8 @@ impl Vegas {
     fn end_period(&mut self, core: &mut Core, now: Time) {
         let (alpha, beta, gamma) = core.config.vegas;
         let smss = core.smss_f64();
-        let rtt = if self.samples > 0 {
-            Span(self.sum.0 / self.samples)
-        } else {
-            now.since(self.mark_at)
-        };
+        let mean = self.sum.0.checked_div(self.samples).map(Span);
+        let rtt = mean.unwrap_or(now.since(self.mark_at));
         (self.sum, self.samples) = (Span::ZERO, 0);
         let through = (core.next - self.mark) as f64 / smss;
         if rtt > Span::ZERO {
