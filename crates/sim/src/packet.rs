@@ -77,4 +77,13 @@ impl Packet {
             Body::Encapsulated(_) => (0, 0),
         }
     }
+
+    /// Sets both ports, as an address translator does; nothing where there are none.
+    pub fn set_ports(&mut self, sport: u16, dport: u16) {
+        match &mut self.body {
+            Body::Tcp(segment) => (segment.sport, segment.dport) = (sport, dport),
+            Body::Udp(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
+            Body::Encapsulated(_) => {}
+        }
+    }
 }

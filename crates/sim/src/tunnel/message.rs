@@ -6,7 +6,7 @@ use segue_tunnel::ProbeKind;
 use segue_wire::{FlowKey, Header, Probe, ProbeKey};
 
 /// Outer IP header without options or extension headers, and UDP header, in bytes.
-const fn outer_bytes(v6: bool) -> u32 {
+pub(super) const fn outer_bytes(v6: bool) -> u32 {
     8 + if v6 { 40 } else { 20 }
 }
 

@@ -14,6 +14,7 @@ mod datapath;
 mod host;
 mod message;
 mod meter;
+pub mod signal;
 
 pub use anchor::{AnchorEffect, AnchorEnd};
 pub use datapath::{Datapath, Outer, Wrong};
