@@ -20,6 +20,7 @@ extern crate alloc;
 pub mod agent;
 pub mod net;
 pub mod packet;
+pub mod population;
 pub mod queue;
 pub mod results;
 pub mod tcp;
