@@ -9,7 +9,7 @@ use crate::spec::{Loss, stationary_bad};
 pub(crate) struct LossProcess {
     loss: Loss,
     bad: bool,
-    /// How many entries of a list lie behind.
+    /// How many entries of a list lie behind, or the next entry of a trace.
     passed: usize,
     /// What is left of the last arming.
     armed: u32,
@@ -51,6 +51,12 @@ impl LossProcess {
                 }
                 let lost = self.armed > 0;
                 self.armed -= u32::from(lost);
+                lost
+            }
+            Loss::Trace(trace) => {
+                let lost = trace.get(self.passed as u64);
+                self.passed =
+                    if self.passed as u64 + 1 < trace.len() { self.passed + 1 } else { 0 };
                 lost
             }
         }

@@ -159,6 +159,21 @@ impl LinkModel {
         self.counters.silenced += 1;
     }
 
+    /// Forgets what waits for serialisation at `now`, as if it had never been offered, and frees the wire
+    /// behind the packet that is on it. The caller drops those packets and reports each by
+    /// [`withdraw`](Self::withdraw).
+    pub fn flush(&mut self, now: Time) {
+        self.forget_started(now);
+        if let Some((start, _)) = self.waiting.front() {
+            self.busy_until = *start;
+            self.remainder = 0;
+            // What follows may overtake the packet on the wire by no more than its jitter.
+            self.last_arrival = self.last_arrival.min(*start + self.delay);
+        }
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+    }
+
     /// Takes other parameters from `now` on. Queue, counters and silence by hand stay; the profile
     /// starts at `now`; numbers of an exact list go on counting from the start of the link.
     ///
