@@ -54,6 +54,7 @@ impl Recovery for Conservative {
         if acked > 0 {
             core.advance(now, ack, true);
         }
+        let before = self.phase;
         match self.phase {
             Phase::Recovery(point) | Phase::Loss(point) if core.una >= point => {
                 self.phase = Phase::Open;
@@ -66,7 +67,8 @@ impl Recovery for Conservative {
         let lost = core.dupacks >= core.config.dupack_threshold || self.board.is_lost(core.una);
         match self.phase {
             Phase::Open if news > 0 && lost => return self.enter(core, now),
-            Phase::Open | Phase::Loss(_) if acked > 0 => {
+            // What the acknowledgement at the end of a recovery covers arrived long before: it opens nothing.
+            Phase::Open | Phase::Loss(_) if acked > 0 && before == self.phase => {
                 self.control.open(core, now, acked, limited);
             }
             _ => {}

@@ -80,6 +80,7 @@ impl Recovery for RackTlp {
             // The probe was the repair: the window answers, nothing is left to send again.
             self.reduce(core);
         }
+        let before = self.phase;
         match self.phase {
             Phase::Recovery(point) | Phase::Loss(point) if core.una >= point => {
                 if matches!(self.phase, Phase::Recovery(_)) {
@@ -93,7 +94,8 @@ impl Recovery for RackTlp {
         self.detect(core, now);
         if matches!(self.phase, Phase::Recovery(_)) {
             self.reduce_in_proportion(core, told.bytes);
-        } else if acked > 0 {
+        } else if acked > 0 && before == self.phase {
+            // What the acknowledgement at the end of a recovery covers arrived long before: it opens nothing.
             self.control.open(core, now, acked, limited);
         }
         self.send(core, now);
