@@ -60,8 +60,8 @@ fn a_datagram_on_its_way_at_the_end_is_neither_received_nor_lost() {
 }
 
 #[test]
-fn reordering_follows_the_example_of_rfc_4737() {
-    // Section 7.3, Table 6, first column: arrival in the order 1 2 3 7 8 9 10 4 5 6 11.
+fn what_comes_below_the_next_number_expected_is_reordered() {
+    // RFC 4737, section 3.3: 4, 5 and 6 arrive when 11 is expected.
     let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
     (0..11).for_each(|i| _ = meter.sent(Time(i), 100, 0));
     for (i, number) in [1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11].into_iter().enumerate() {
