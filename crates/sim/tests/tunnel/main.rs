@@ -1,5 +1,7 @@
 //! Hosts and anchors of tunnels as agents of a network.
 
+#![expect(clippy::unwrap_used, reason = "the world of the tests may panic")]
+
 mod applications;
 mod outages;
 mod talk;
