@@ -445,7 +445,9 @@ impl<P> Datapath<P> {
                 self.receive_data(now, message.index, owner, inner, one_way)
             }
             Body::Probe { kind, k, report, probe, key } => {
-                if key != path.setup.key || !path.takes(self.is_anchor, kind, &probe) {
+                let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
+                let again = self.measures && kind == ProbeKind::Response;
+                if !counts || again && !path.meter.counts(probe.seq) {
                     self.refused += 1;
                     return Received::Nothing;
                 }
@@ -504,8 +506,8 @@ impl Slot {
         }
     }
 
-    /// Whether a probe is for this end and newer than those before; a response is, since it repeats the
-    /// number of its request.
+    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the
+    /// machine, looks at its number.
     fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
         if is_anchor != (kind == ProbeKind::Request) {
             return false;
