@@ -1,3 +1,4 @@
 //! The transport models over a network.
 
 mod transfers;
+mod windows;
