@@ -65,6 +65,8 @@ pub struct LinkModel {
     /// Silence switched by hand, whatever the profile says.
     muted: bool,
     loss: LossProcess,
+    /// Start of the link.
+    origin: Time,
     /// Start of the profile or of its current period, and the next step.
     epoch: Time,
     next_step: usize,
@@ -97,6 +99,7 @@ impl LinkModel {
             silent: spec.silent,
             muted: false,
             loss: LossProcess::new(spec.loss.clone(), &mut loss_rng),
+            origin: now,
             epoch: now,
             next_step: 0,
             busy_until: now,
@@ -127,7 +130,7 @@ impl LinkModel {
             self.waiting.push_back((start, bytes));
             self.waiting_bytes += u64::from(bytes);
         }
-        let lost = self.loss.step(self.started, &mut self.loss_rng);
+        let lost = self.loss.step(self.started, start.since(self.origin), &mut self.loss_rng);
         self.started += 1;
         if self.silent || self.muted {
             self.counters.silenced += 1;

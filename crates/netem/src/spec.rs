@@ -80,6 +80,9 @@ pub enum Loss {
     Exact(Vec<u64>),
     /// What was recorded, an entry for each packet; behind the last entry the first follows.
     Trace(LossTrace),
+    /// At each of these times from the start of the link a counter is set, whatever it was; while it is
+    /// positive, every packet that starts serialisation is lost and takes one from it.
+    Armed(Vec<(Span, u32)>),
 }
 
 /// A recorded sequence of lost and kept packets, a bit each. Copies share it.
@@ -139,7 +142,7 @@ impl FromIterator<bool> for LossTrace {
 }
 
 impl Loss {
-    /// The expected share of lost packets; `None` for an exact list, which has none.
+    /// The expected share of lost packets; `None` for a list, which has none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match *self {
@@ -149,7 +152,7 @@ impl Loss {
                 let bad = stationary_bad(p, r);
                 Some(bad * loss_bad + (1.0 - bad) * loss_good)
             }
-            Loss::Exact(_) => None,
+            Loss::Exact(_) | Loss::Armed(_) => None,
             Loss::Trace(ref trace) => Some(trace.lost() as f64 / trace.len().max(1) as f64),
         }
     }
@@ -194,7 +197,7 @@ pub enum SpecError {
     },
     /// A rate of zero. Silence is `silent`.
     ZeroRate,
-    /// An exact list whose entry at this position is not above the one before it.
+    /// A list of losses whose entry at this position is not above the one before it.
     UnsortedLoss(usize),
     /// A trace of losses without an entry.
     EmptyTrace,
@@ -291,6 +294,10 @@ fn check_loss(loss: &Loss) -> Result<(), SpecError> {
             Err(SpecError::LongTrace(trace.len()))
         }
         Loss::Trace(_) => Ok(()),
+        Loss::Armed(list) => match list.windows(2).position(|w| w[0].0 >= w[1].0) {
+            Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
+            None => Ok(()),
+        },
     }
 }
 

@@ -226,6 +226,16 @@ fn the_same_packets_are_lost_with_and_without_jitter() {
     assert_eq!(losses(&mut shaken, 5_000), losses(&mut with_loss(loss, 5), 5_000));
 }
 
+#[test]
+fn an_armed_counter_takes_the_next_packets_and_a_new_arming_replaces_it() {
+    let at = |ms: u64| Span::from_millis(ms);
+    let mut link = with_loss(Loss::Armed(vec![(at(2), 3), (at(4), 1), (at(9), 2)]), 1);
+    let lost: Vec<u64> = (0..12)
+        .filter(|ms| link.offer(Time(ms * MS), 100) == Verdict::Drop(DropCause::Loss))
+        .collect();
+    assert_eq!(lost, [2, 3, 4, 9, 10]);
+}
+
 fn any_spec() -> impl Strategy<Value = LinkSpec> {
     let queue = prop_oneof![
         Just(Queue::Unbounded),

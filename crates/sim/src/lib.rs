@@ -18,11 +18,14 @@
 extern crate alloc;
 
 pub mod agent;
+pub mod apps;
+pub mod dumbbell;
 pub mod net;
 pub mod packet;
 pub mod queue;
 pub mod results;
 pub mod tcp;
+pub mod tunnel;
 
 pub use agent::{Agent, Io};
 pub use net::{AgentId, ChannelId, Network, NodeId, Observer};

@@ -1,5 +1,37 @@
-//! Transport models.
+//! Transport models: machines for the two ends of a connection, and a file for each variant of the sender.
+//!
+//! ```text
+//!   application ── offer ──► Source ── Sender (Core + Recovery of the variant) ──► packets
+//!   application ◄─ delivered ─ Sink ── Receiver ──► acknowledgements
+//! ```
+//!
+//! A sender counts windows and numbers in units: whole segments or bytes ([`Counting`]). Segments on the
+//! wire always count bytes.
 
+mod agent;
+mod config;
+mod newreno;
+mod receiver;
+mod reno;
+mod rto;
 mod segment;
+mod sender;
+mod stream;
+mod tahoe;
 
+use alloc::boxed::Box;
+
+pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint};
+pub use config::{Config, Counting, Growth, Halving, Rto, Variant};
+pub use receiver::{Acknowledgement, Receiver};
+pub use rto::Estimator;
 pub use segment::{Sack, Segment};
+pub use sender::{Ack, Core, Input, Recovery, Sender, Sent, Transmit};
+
+fn recovery(config: &Config) -> Box<dyn Recovery> {
+    match config.variant {
+        Variant::Tahoe => Box::new(tahoe::Tahoe),
+        Variant::Reno => Box::new(reno::Reno::default()),
+        _ => Box::new(newreno::NewReno::default()),
+    }
+}

@@ -5,7 +5,9 @@ use segue_tunnel::{Cause, HostInput, Report};
 use segue_wire::FlowKey;
 use segue_wire::signal::FromAnchor;
 
-use super::{Data, NO_APP, Net};
+use segue_sim::tunnel::Inner;
+
+use super::{BYTES, Data, NO_APP, Net};
 
 pub fn is_registered(message: &FromAnchor) -> bool {
     matches!(message, FromAnchor::Registered { .. })
@@ -25,21 +27,25 @@ impl Net {
 
     /// A packet of a flow that no application has.
     pub fn miss_at_host(&mut self, host: usize, key: FlowKey, dscp: u8) {
-        self.send_from_host(host, Data { key, dscp, app: NO_APP, round: 0 });
+        self.send_from_host(
+            host,
+            Inner { key, dscp, bytes: BYTES, payload: Data { app: NO_APP, round: 0 } },
+        );
     }
 
     pub fn miss_at_anchor(&mut self, key: FlowKey) {
-        self.send_from_anchor(Data { key, dscp: 0, app: NO_APP, round: 0 });
+        let payload = Data { app: NO_APP, round: 0 };
+        self.send_from_anchor(Inner { key, dscp: 0, bytes: BYTES, payload });
     }
 
     /// No path of either end sends its packets over another one.
     pub fn expect_no_redirections(&self) {
         for host in &self.hosts {
-            for (number, path) in host.machine.paths() {
+            for (number, path) in host.end.machine.paths() {
                 assert_eq!(path.via(), None, "host {}, path {number}", host.name);
             }
         }
-        for (slot, path) in self.anchor.paths() {
+        for (slot, path) in self.anchor.machine.paths() {
             assert_eq!(path.via(), None, "anchor, path {slot}");
         }
     }
@@ -56,6 +62,6 @@ impl Net {
 
     /// Packets that the host's paths have received since they were set up.
     pub fn probes_heard(&self, host: usize) -> u32 {
-        self.hosts[host].datapath.received()
+        self.hosts[host].end.datapath.received()
     }
 }

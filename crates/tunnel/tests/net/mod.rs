@@ -3,36 +3,33 @@
 
 mod app;
 mod checks;
-mod datapath;
 mod link;
-mod meter;
 mod outputs;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use segue_clock::{Machine, Rng, Span, Time};
+use segue_clock::{Rng, Span, Time};
 use segue_keepalive::Config as Keepalive;
+use segue_sim::tunnel::{AnchorEnd, Arrived, HostEnd, Inner, Message, Outer};
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostConfig, HostInput, Known, PathConfig,
-    Pool, Report,
+    AnchorConfig, AnchorInput, ConnId, HostConfig, HostInput, Known, PathConfig, Pool, Report,
 };
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost};
 
 pub use app::{App, Stream};
 pub use checks::is_registered;
-pub use datapath::{Data, Datapath, Packet};
 pub use link::{Link, Way};
 use signal::Conn;
-
-use datapath::{Received, Sent};
 
 /// Where the anchor listens.
 pub const ANCHOR: &str = "203.0.113.1:5005";
 /// The application of packets that none has sent.
 pub const NO_APP: usize = usize::MAX;
+/// Length of an application's packets.
+pub const BYTES: u32 = 200;
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 200;
 
@@ -44,15 +41,26 @@ pub fn secs(s: u64) -> Span {
     Span::from_secs(s)
 }
 
+/// What a packet is to the application that sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Data {
+    /// Which application.
+    pub app: usize,
+    /// Since which reset of the application's counts.
+    pub round: u32,
+}
+
+/// A packet on the wire between the two ends.
+pub type Packet = Message<Data>;
+
 /// A host with what its driver has.
 pub struct HostNode {
     pub name: String,
-    pub machine: Host,
-    pub datapath: Datapath,
+    pub end: HostEnd<Data>,
     pub links: Vec<Link>,
     pub reports: Vec<(Time, Report)>,
-    /// The number of the last request on each path. An end refuses what is older than the newest.
-    asked: BTreeMap<u32, u32>,
+    /// The number of the last request by index and cookie. An end refuses what is older than the newest.
+    asked: BTreeMap<(u32, u64), u32>,
     pub conn: Option<ConnId>,
     /// Number of the last round of connection attempts.
     attempt: u64,
@@ -60,8 +68,8 @@ pub struct HostNode {
 }
 
 enum Event {
-    AtAnchor(IpAddr, Packet),
-    AtHost(usize, Packet),
+    AtAnchor(SocketAddr, Packet),
+    AtHost(usize, SocketAddr, Packet),
     ToAnchor(ConnId, FromHost),
     /// `None`: the connection is closed.
     ToHost(usize, ConnId, Option<FromAnchor>),
@@ -87,8 +95,7 @@ pub struct Load {
 
 pub struct Net {
     pub now: Time,
-    pub anchor: Anchor,
-    pub anchor_datapath: Datapath,
+    pub anchor: AnchorEnd<Data>,
     pub anchor_reports: Vec<(Time, Report)>,
     pub anchor_config: AnchorConfig,
     pub hosts: Vec<HostNode>,
@@ -152,8 +159,7 @@ impl Net {
     pub fn with_anchor(seed: u64, config: AnchorConfig) -> Net {
         let mut net = Net {
             now: Time(1_000_000_000),
-            anchor: Anchor::new(config.clone(), [1; 32]),
-            anchor_datapath: Datapath::of_anchor(config.source),
+            anchor: AnchorEnd::new(config.clone(), [1; 32]),
             anchor_reports: Vec::new(),
             anchor_config: config,
             hosts: Vec::new(),
@@ -179,8 +185,7 @@ impl Net {
         let seed = self.next_seed();
         self.hosts.push(HostNode {
             name: name.into(),
-            machine: Host::new(config.clone(), seed),
-            datapath: Datapath::of_host(config.source),
+            end: HostEnd::new(config.clone(), seed),
             links: Vec::new(),
             reports: Vec::new(),
             asked: BTreeMap::new(),
@@ -212,7 +217,7 @@ impl Net {
         net.add_link(host, "lte", ms(30));
         net.announce(host);
         net.run_for(secs(2));
-        assert!(net.hosts[host].machine.registered());
+        assert!(net.hosts[host].end.machine.registered());
         (net, host)
     }
 
@@ -240,7 +245,7 @@ impl Net {
 
     /// A flow of `interval` with both directions, from now on.
     pub fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
-        let src = *self.hosts[host].machine.inner().first().expect("registered before");
+        let src = *self.hosts[host].end.machine.inner().first().expect("registered before");
         let key = FlowKey {
             src,
             dst: Ipv4Addr::new(192, 0, 2, 99).into(),
@@ -287,12 +292,12 @@ impl Net {
     /// The interface over which a flow's packets go up, and down, by the two flow tables.
     pub fn routes(&self, app: usize) -> (Option<String>, Option<String>) {
         let App { host, key, .. } = &self.apps[app];
-        let host = &self.hosts[*host];
+        let host = &self.hosts[*host].end;
         let up = host.datapath.route(key).and_then(|slot| {
             host.machine.paths().find(|(n, _)| u32::from(*n) == slot).map(|(_, p)| p.name().into())
         });
-        let down = self.anchor_datapath.route(&key.reversed());
-        (up, down.and_then(|slot| self.anchor.path(slot)).map(|path| path.name.clone()))
+        let down = self.anchor.datapath.route(&key.reversed());
+        (up, down.and_then(|slot| self.anchor.machine.path(slot)).map(|path| path.name.clone()))
     }
 
     /// Both directions of the flow use this interface.
@@ -304,8 +309,7 @@ impl Net {
     pub fn restart_anchor(&mut self) {
         let known = self.persisted.values().cloned().collect();
         let seed = self.next_seed();
-        self.anchor = Anchor::new(AnchorConfig { known, ..self.anchor_config.clone() }, seed);
-        self.anchor_datapath = Datapath::of_anchor(self.anchor_config.source);
+        self.anchor = AnchorEnd::new(AnchorConfig { known, ..self.anchor_config.clone() }, seed);
         for conn in self.conns.values_mut() {
             conn.orphaned = true;
         }
@@ -358,9 +362,9 @@ impl Net {
 
     /// The earliest deadline and whose it is; `None` for the anchor.
     fn next_deadline(&self) -> (Option<Time>, Option<usize>) {
-        let mut best = (self.anchor.deadline().map(|(at, _)| at), None);
+        let mut best = (self.anchor.deadline(), None);
         for (i, host) in self.hosts.iter().enumerate() {
-            if let Some((at, _)) = host.machine.deadline()
+            if let Some(at) = host.end.deadline()
                 && best.0.is_none_or(|known| at < known)
             {
                 best = (Some(at), Some(i));
@@ -372,7 +376,7 @@ impl Net {
     fn happen(&mut self, event: Event) {
         match event {
             Event::AtAnchor(from, packet) => self.arrive_at_anchor(from, packet),
-            Event::AtHost(host, packet) => self.arrive_at_host(host, packet),
+            Event::AtHost(host, to, packet) => self.arrive_at_host(host, to, packet),
             Event::App(app) => self.run_app(app),
             Event::ToAnchor(conn, message) => {
                 self.count(1, 0);
@@ -395,9 +399,10 @@ impl Net {
             return;
         }
         let (host, interval, round) = (*host, *interval, *round);
-        let upward = (!up.silent).then_some(Data { key: *key, dscp: *dscp, app, round });
-        let downward =
-            (!down.silent).then_some(Data { key: key.reversed(), dscp: *dscp, app, round });
+        let payload = Data { app, round };
+        let packet = |key: FlowKey| Inner { key, dscp: *dscp, bytes: BYTES, payload };
+        let upward = (!up.silent).then(|| packet(*key));
+        let downward = (!down.silent).then(|| packet(key.reversed()));
         up.sent += u64::from(upward.is_some());
         down.sent += u64::from(downward.is_some());
         self.schedule(self.now + interval, Event::App(app));
@@ -409,92 +414,58 @@ impl Net {
         }
     }
 
-    fn send_from_host(&mut self, host: usize, data: Data) {
-        match self.hosts[host].datapath.send(self.now, data) {
-            Sent::Out(outer, packet) => self.transmit_up(host, outer, packet),
-            Sent::Miss(ticket) => {
-                let (key, dscp) = (data.key, data.dscp);
-                self.tell_host(host, HostInput::Miss { key, dscp, ticket });
-            }
-            Sent::Nothing => {}
-        }
+    fn send_from_host(&mut self, host: usize, inner: Inner<Data>) {
+        self.at_host(host, |end, now, effects| end.send(now, inner, effects));
     }
 
-    fn send_from_anchor(&mut self, data: Data) {
-        match self.anchor_datapath.send(self.now, data) {
-            Sent::Out(outer, packet) => self.transmit_down(outer.host_end, packet),
-            Sent::Miss(ticket) => self.tell_anchor(AnchorInput::Miss { key: data.key, ticket }),
-            Sent::Nothing => {}
-        }
+    fn send_from_anchor(&mut self, inner: Inner<Data>) {
+        self.at_anchor(|end, now, effects| end.send(now, inner, effects));
     }
 
-    fn transmit_up(&mut self, host: usize, outer: datapath::Outer, packet: Packet) {
+    fn transmit_up(&mut self, host: usize, outer: &Outer, packet: Packet) {
         let links = &mut self.hosts[host].links;
         let Some(link) = links.iter_mut().find(|link| {
-            link.present && link.ifindex == outer.ifindex && link.address == outer.host_end
+            link.present && link.ifindex == outer.ifindex && link.address == outer.local.ip()
         }) else {
             return;
         };
         if let Some(at) = link.up.transmit(self.now, &mut self.rng) {
-            self.schedule(at, Event::AtAnchor(outer.host_end, packet));
+            self.schedule(at, Event::AtAnchor(outer.local, packet));
         }
     }
 
-    fn transmit_down(&mut self, host_end: IpAddr, packet: Packet) {
+    fn transmit_down(&mut self, to: SocketAddr, packet: Packet) {
         let (now, rng) = (self.now, &mut self.rng);
         let arrival = self.hosts.iter_mut().enumerate().find_map(|(host, node)| {
-            let link = node.links.iter_mut().find(|l| l.present && l.address == host_end)?;
+            let link = node.links.iter_mut().find(|l| l.present && l.address == to.ip())?;
             Some((host, link.down.transmit(now, rng)?))
         });
         if let Some((host, at)) = arrival {
-            self.schedule(at, Event::AtHost(host, packet));
+            self.schedule(at, Event::AtHost(host, to, packet));
         }
     }
 
-    fn arrive_at_anchor(&mut self, from: IpAddr, packet: Packet) {
-        match self.anchor_datapath.receive(self.now, from, packet) {
-            Received::Data(data, slot) => {
-                let name = self.anchor.path(slot).expect("a path of the datapath").name.clone();
-                let Some(app) = self.apps.get_mut(data.app) else { return };
-                app.up.arrived(self.now, &name, data.round == app.round);
-            }
-            Received::Probe(probe, answer) => {
-                self.count(0, 1);
-                if let Some(answer) = answer {
-                    self.transmit_down(from, answer);
-                }
-                self.tell_anchor(AnchorInput::Probe(probe));
-            }
-            Received::Quiet(answer) => {
-                self.count(0, 1);
-                self.quiet += 1;
-                if let Some(answer) = answer {
-                    self.transmit_down(from, answer);
-                }
-            }
-            Received::Nothing => {}
+    fn arrive_at_anchor(&mut self, from: SocketAddr, packet: Packet) {
+        let to = ANCHOR.parse().unwrap();
+        let arrived = self.at_anchor(|end, now, out| end.receive(now, from, to, packet, out));
+        if arrived == Arrived::Probe {
+            self.check_anchor();
         }
+        self.count_arrival(arrived);
     }
 
-    fn arrive_at_host(&mut self, host: usize, packet: Packet) {
-        let node = &mut self.hosts[host];
-        match node.datapath.receive(self.now, IpAddr::from([0, 0, 0, 0]), packet) {
-            Received::Data(data, slot) => {
-                let path = node.machine.paths().find(|(n, _)| u32::from(*n) == slot);
-                let name = path.expect("a path of the datapath").1.name().to_string();
-                let Some(app) = self.apps.get_mut(data.app) else { return };
-                app.down.arrived(self.now, &name, data.round == app.round);
-            }
-            Received::Probe(probe, _) => {
-                self.count(0, 1);
-                self.tell_host(host, HostInput::Probe(probe));
-            }
-            Received::Quiet(_) => {
-                self.count(0, 1);
-                self.quiet += 1;
-            }
-            Received::Nothing => {}
+    fn arrive_at_host(&mut self, host: usize, to: SocketAddr, packet: Packet) {
+        let from = ANCHOR.parse().unwrap();
+        let arrived = self.at_host(host, |end, now, out| end.receive(now, from, to, packet, out));
+        if arrived == Arrived::Probe {
+            self.check_host(host);
         }
+        self.count_arrival(arrived);
+    }
+
+    fn count_arrival(&mut self, arrived: Arrived) {
+        self.count(0, u64::from(matches!(arrived, Arrived::Probe | Arrived::Quiet)));
+        self.quiet += u64::from(arrived == Arrived::Quiet);
     }
 
     pub(crate) fn count(&mut self, signals: u64, probes: u64) {

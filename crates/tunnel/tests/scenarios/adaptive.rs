@@ -25,9 +25,9 @@ fn run(net: &mut Net, host: usize, span: Span) {
 
 /// K and T_KA of a path at the host and at the anchor.
 fn settings(net: &Net, host: usize, name: &str) -> [(u8, Span); 2] {
-    let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == name).unwrap();
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == name).unwrap();
     let at_host = (path.keepalive().k, path.keepalive().t_ka);
-    let (_, path) = net.anchor.paths().find(|(_, path)| path.name == name).unwrap();
+    let (_, path) = net.anchor.machine.paths().find(|(_, path)| path.name == name).unwrap();
     [at_host, path.keepalive()]
 }
 
@@ -108,7 +108,8 @@ fn a_loss_that_rises_raises_k_so_that_false_alarms_stay_as_rare_as_promised() {
         let after = settings(&net, host, "wifi")[0];
         assert!(after.0 > before.0, "seed {seed}: {before:?} {after:?}");
         assert!(after.1 >= ms(20), "the budget of 50 probes a second: {after:?}");
-        let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+        let (_, path) =
+            net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
         let (why, _) = path.why().unwrap();
         assert_eq!((why.plan.k, path.keepalive().k), (after.0, after.0));
         assert!(why.known.loss_up > 0.04, "{why}");
@@ -131,7 +132,8 @@ fn a_call_has_the_same_detection_where_probes_ride() {
         run(&mut net, host, secs(60));
         net.add_voice(host);
         run(&mut net, host, secs(20));
-        let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+        let (_, path) =
+            net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
         let keepalive = path.keepalive();
         assert_eq!(keepalive.rides, rides);
         assert!(path.why().unwrap().0.known.rides == rides);

@@ -21,12 +21,12 @@ fn both_ends_have_the_mode_and_the_form_that_was_granted() {
         config.path.encapsulation = Encapsulation::Upmt;
         config.path.keepalive.rides = true;
         let (net, host) = Net::two_paths(1, config);
-        for (_, path) in net.hosts[host].machine.paths() {
+        for (_, path) in net.hosts[host].end.machine.paths() {
             assert!(path.is_up());
             assert_eq!((path.keepalive().mode, path.keepalive().rides), (mode, true));
             assert_eq!(path.encapsulation(), Encapsulation::Segue, "the anchor has no other");
         }
-        for (_, path) in net.anchor.paths() {
+        for (_, path) in net.anchor.machine.paths() {
             assert_eq!((path.mode(), path.rides()), (mode, true));
             assert_eq!(path.server().config().mode, mode);
             assert_eq!(path.is_watched(), mode != Mode::Client);
@@ -60,11 +60,11 @@ fn where_the_client_alone_measures_the_downlink_follows_the_host() {
 fn an_offer_with_other_terms_changes_a_standing_path() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let (number, cookie, before) = {
-        let (slot, path) = net.anchor.paths().find(|(_, path)| path.name == "lte").unwrap();
+        let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();
         (path.number, (slot, path.server().estimates().received), path.keepalive())
     };
     assert_eq!(before, (3, ms(60)));
-    let receiver = net.anchor_datapath.tx_of(cookie.0);
+    let receiver = net.anchor.datapath.tx_of(cookie.0).unwrap();
     let conn = net.hosts[host].conn.unwrap();
     let offer = PathOffer {
         path: number,
@@ -78,7 +78,7 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
         encapsulation: Encapsulation::Segue,
     };
     net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
-    let (slot, path) = net.anchor.paths().find(|(_, path)| path.name == "lte").unwrap();
+    let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();
     assert_eq!(slot, cookie.0, "it is the same path");
     assert!(path.rides() && path.is_up());
     assert_eq!(path.server().estimates().received, cookie.1);
@@ -89,7 +89,7 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
     );
     // The host takes what is granted, though it did not ask.
     net.run_for(secs(1));
-    let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "lte").unwrap();
     assert!(path.keepalive().rides && path.is_up());
 }
 
@@ -112,13 +112,13 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
         switch(&mut net, host, "wifi", false);
         net.run_for(secs(1));
         let sent = |net: &Net| {
-            let machine = &net.hosts[host].machine;
+            let machine = &net.hosts[host].end.machine;
             let (_, path) = machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
             (path.is_unwatched(), path.is_up(), path.client().unwrap().estimates().sent)
         };
         let before = sent(&net);
         assert_eq!((before.0, before.1), (true, true));
-        let at_anchor = net.anchor.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
+        let at_anchor = net.anchor.machine.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
         assert!(!at_anchor.is_watched());
         // Nobody notices that it dies, and nothing is sent or moved.
         net.set_alive(host, "wifi", Way::Both, false);
@@ -143,11 +143,13 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
     let (mut net, host) = Net::two_paths(1, config);
     let voice = net.add_voice(host);
     net.run_for(secs(1));
-    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_unwatched() && path.is_up()));
+    assert!(
+        net.hosts[host].end.machine.paths().all(|(_, path)| path.is_unwatched() && path.is_up())
+    );
     let over = net.routes(voice);
     assert!(over.0.is_some() && over.0 == over.1, "{over:?}");
     let sent = |net: &Net| -> u64 {
-        let paths = net.hosts[host].machine.paths();
+        let paths = net.hosts[host].end.machine.paths();
         paths.map(|(_, path)| path.client().unwrap().estimates().sent).sum()
     };
     let before = sent(&net);
@@ -162,7 +164,7 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
     net.run_for(secs(2));
     net.stop_apps();
     assert_eq!(net.apps[voice].down.sent, net.apps[voice].down.received);
-    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_unwatched()));
+    assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_unwatched()));
     // An order outlives the interface.
     switch(&mut net, host, &name, true);
     net.link(host, &name).present = false;
@@ -170,7 +172,7 @@ fn a_path_that_shall_not_be_watched_is_probed_until_its_anchor_knows_it_also_aft
     net.link(host, &name).present = true;
     net.announce(host);
     net.run_for(secs(2));
-    let machine = &net.hosts[host].machine;
+    let machine = &net.hosts[host].end.machine;
     assert!(machine.paths().all(|(_, path)| path.is_unwatched() == (path.name() != name)));
 }
 
@@ -188,7 +190,7 @@ fn packet_paths_that_measure_keep_the_probes_of_live_paths_to_themselves() {
     // Two paths, each end hears one probe in a period.
     let all = 10_000 / 60 * 4;
     assert!(net.quiet - before >= all - 8, "{} of {all}", net.quiet - before);
-    for (_, path) in net.hosts[host].machine.paths() {
+    for (_, path) in net.hosts[host].end.machine.paths() {
         let estimates = path.client().unwrap().estimates();
         assert!(path.is_up() && estimates.received > 150, "{estimates:?}");
     }
@@ -200,9 +202,9 @@ fn paths_of_one_period_send_their_requests_at_the_same_instants() {
     let (mut net, at) = Net::two_paths(5, host_config(3, 60));
     let end = net.now + secs(3);
     while net.now < end {
-        let due = net.hosts[at].machine.deadline().unwrap().0;
+        let due = net.hosts[at].end.machine.deadline().unwrap().0;
         net.run_until(due - Span(1));
-        let machine = &mut net.hosts[at].machine;
+        let machine = &mut net.hosts[at].end.machine;
         machine.handle(due, HostInput::Tick);
         let mut requests = 0;
         let mut orders = Vec::new();

@@ -48,7 +48,7 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
         for cookie in [1, 1, 2] {
             let message = offer(cookie);
             net.tell_anchor(segue_tunnel::AnchorInput::Signal { conn, message });
-            let (_, shown) = net.anchor.paths().find(|(_, p)| p.number == path).unwrap();
+            let (_, shown) = net.anchor.machine.paths().find(|(_, p)| p.number == path).unwrap();
             assert!(shown.name.bytes().all(|b| b.is_ascii_graphic()), "{:?}", shown.name);
             assert!(!shown.name.is_empty() && shown.name.len() <= MAX_NAME, "{:?}", shown.name);
         }

@@ -21,14 +21,14 @@ fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
     let app = &net.apps[bulk];
     // The anchor hears of it over the other path: the downlink waits for that delay only.
     assert!(app.down.gap(app.interval) <= ms(30 + 30 + 20), "{:?}", app.down);
-    assert_eq!(net.anchor.paths().count(), 1);
-    assert_eq!(net.hosts[host].machine.signal_interface(), Some("lte"));
+    assert_eq!(net.anchor.machine.paths().count(), 1);
+    assert_eq!(net.hosts[host].end.machine.signal_interface(), Some("lte"));
 
     net.link(host, "wifi").present = true;
     net.link(host, "wifi").address = Ipv4Addr::new(198, 51, 0, 77).into();
     net.announce(host);
     assert!(net.run_while_not(secs(2), |net| net.flows_use(bulk, "wifi")));
-    assert_eq!(net.anchor.paths().count(), 2);
+    assert_eq!(net.anchor.machine.paths().count(), 2);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_new_address_or_gateway_is_followed_at_once() {
     net.announce(host);
     net.run_for(secs(2));
     assert!(net.flows_use(voice, "wifi"));
-    let (_, path) = net.hosts[host].machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
     assert_eq!(path.local(), new);
     let app = &net.apps[voice];
     assert_eq!(app.up.sent, app.up.received + 1, "all but the one in flight");
@@ -77,12 +77,12 @@ fn all_interfaces_may_go_and_come_back() {
         let (mut net, host) = Net::two_paths(4, host_config(3, 60));
         let bulk = net.add_bulk(host);
         net.run_for(secs(2));
-        let inner = net.hosts[host].machine.inner().to_vec();
+        let inner = net.hosts[host].end.machine.inner().to_vec();
         for name in ["wifi", "lte"] {
             net.link(host, name).present = false;
         }
         net.announce(host);
-        assert_eq!(net.hosts[host].machine.paths().count(), 0);
+        assert_eq!(net.hosts[host].end.machine.paths().count(), 0);
         net.run_for(pause);
         net.link(host, "lte").present = true;
         net.announce(host);
@@ -91,7 +91,7 @@ fn all_interfaces_may_go_and_come_back() {
         net.link(host, "wifi").present = true;
         net.announce(host);
         assert!(net.run_while_not(secs(9), through("wifi")), "{pause}: {:?}", net.routes(bulk));
-        assert_eq!(net.hosts[host].machine.inner(), inner);
+        assert_eq!(net.hosts[host].end.machine.inner(), inner);
         assert!(net.load.worst_signals <= 20, "{:?}", net.load);
     }
 }
@@ -113,7 +113,7 @@ fn a_host_without_interfaces_is_quiet_and_one_without_a_live_one_asks_less_and_l
     net.run_for(secs(60));
     assert!(net.load.worst_signals <= 2, "{:?}", net.load);
     net.set_alive(host, "wifi", Way::Both, true);
-    assert!(net.run_while_not(secs(14), |net| net.hosts[host].machine.registered()));
+    assert!(net.run_while_not(secs(14), |net| net.hosts[host].end.machine.registered()));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn signalling_takes_its_interface_again_when_that_comes_back_as_another() {
     net.link(host, "wifi").ifindex = 9;
     net.announce(host);
     net.run_for(ms(100));
-    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_up()));
+    assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up()));
     assert_eq!(net.hosts[host].conn, conn, "the connection outlived it");
 }
 
@@ -148,7 +148,7 @@ fn an_interface_is_tried_as_soon_as_it_has_an_address() {
     interface.addresses = addresses;
     net.tell_host(host, HostInput::Interfaces(vec![interface]));
     net.run_for(ms(100));
-    assert!(net.hosts[host].machine.registered());
+    assert!(net.hosts[host].end.machine.registered());
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn more_interfaces_than_paths_use_what_there_is() {
     }
     net.announce(host);
     net.run_for(secs(2));
-    let up = |net: &Net| net.hosts[host].machine.paths().filter(|(_, p)| p.is_up()).count();
+    let up = |net: &Net| net.hosts[host].end.machine.paths().filter(|(_, p)| p.is_up()).count();
     assert_eq!(up(&net), 16);
     // When others go, those that had none get theirs.
     for i in 0..10 {

@@ -16,14 +16,14 @@ fn after_a_restart_of_the_anchor_hosts_have_their_addresses_and_flows_go_on() {
         net.run_for(secs(1));
         let (voice, other) = (net.add_voice(alice), net.add_bulk(bob));
         net.run_for(secs(2) + ms(seed * 17));
-        let inner = |net: &Net, host: usize| net.hosts[host].machine.inner().to_vec();
+        let inner = |net: &Net, host: usize| net.hosts[host].end.machine.inner().to_vec();
         let before = (inner(&net, alice), inner(&net, bob));
 
         net.restart_anchor();
         net.run_for(secs(10));
         for host in [alice, bob] {
-            assert!(net.hosts[host].machine.registered(), "seed {seed}");
-            assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_up()));
+            assert!(net.hosts[host].end.machine.registered(), "seed {seed}");
+            assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up()));
         }
         assert_eq!((inner(&net, alice), inner(&net, bob)), before);
         net.expect_no_redirections();
@@ -41,28 +41,28 @@ fn after_a_restart_of_the_anchor_hosts_have_their_addresses_and_flows_go_on() {
 #[test]
 fn a_silent_host_is_forgotten_and_has_its_address_when_it_comes_again() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
-    let inner = net.hosts[host].machine.inner().to_vec();
+    let inner = net.hosts[host].end.machine.inner().to_vec();
     for name in ["wifi", "lte"] {
         net.set_alive(host, name, Way::Both, false);
     }
     net.run_for(secs(50));
-    assert_eq!(net.anchor.hosts().count(), 1, "not yet");
+    assert_eq!(net.anchor.machine.hosts().count(), 1, "not yet");
     net.run_for(secs(20));
-    assert_eq!((net.anchor.hosts().count(), net.anchor.paths().count()), (0, 0));
-    assert!(net.anchor_datapath.slots().is_empty());
+    assert_eq!((net.anchor.machine.hosts().count(), net.anchor.machine.paths().count()), (0, 0));
+    assert!(net.anchor.datapath.slots().next().is_none());
 
     let bob = net.add_host("bob", host_config(3, 60));
     net.add_link(bob, "wifi", ms(10));
     net.announce(bob);
     net.run_for(secs(2));
-    assert_ne!(net.hosts[bob].machine.inner(), inner, "the address is not given away");
+    assert_ne!(net.hosts[bob].end.machine.inner(), inner, "the address is not given away");
     for name in ["wifi", "lte"] {
         net.set_alive(host, name, Way::Both, true);
     }
     net.run_for(secs(20));
-    assert!(net.hosts[host].machine.registered());
-    assert_eq!(net.hosts[host].machine.inner(), inner);
-    assert!(net.hosts[host].machine.paths().all(|(_, path)| path.is_up()));
+    assert!(net.hosts[host].end.machine.registered());
+    assert_eq!(net.hosts[host].end.machine.inner(), inner);
+    assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up()));
 }
 
 #[test]
@@ -71,11 +71,11 @@ fn a_host_with_a_live_path_does_not_expire_without_signalling() {
     let conn = net.hosts[host].conn.unwrap();
     net.tell_anchor(AnchorInput::Disconnected { conn });
     net.run_for(secs(200));
-    assert_eq!(net.anchor.hosts().count(), 1);
+    assert_eq!(net.anchor.machine.hosts().count(), 1);
     net.set_alive(host, "wifi", Way::Up, false);
     net.set_alive(host, "lte", Way::Up, false);
     net.run_for(secs(65));
-    assert_eq!(net.anchor.hosts().count(), 0);
+    assert_eq!(net.anchor.machine.hosts().count(), 0);
 }
 
 #[test]
@@ -83,15 +83,15 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let voice = net.add_voice(host);
     net.run_for(secs(1));
-    let inner = net.hosts[host].machine.inner().to_vec();
+    let inner = net.hosts[host].end.machine.inner().to_vec();
     net.enrolled.remove("alice");
     net.tell_anchor(AnchorInput::Remove { host: "alice".into() });
-    assert_eq!((net.anchor.hosts().count(), net.anchor.paths().count()), (0, 0));
+    assert_eq!((net.anchor.machine.hosts().count(), net.anchor.machine.paths().count()), (0, 0));
     net.run_for(ms(100));
     net.reset_streams();
     net.run_for(secs(60));
     assert_eq!((net.apps[voice].up.received, net.apps[voice].down.received), (0, 0));
-    assert!(!net.hosts[host].machine.registered());
+    assert!(!net.hosts[host].end.machine.registered());
     let refused = |r: &Report| matches!(r, Report::Refused { .. });
     assert!(net.hosts[host].reports.iter().any(|(_, report)| refused(report)));
     assert!(net.load.worst_signals <= 20, "{:?}", net.load);
@@ -99,7 +99,7 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
     net.add_link(bob, "wifi", ms(10));
     net.announce(bob);
     net.run_for(secs(2));
-    assert_eq!(net.hosts[bob].machine.inner(), inner);
+    assert_eq!(net.hosts[bob].end.machine.inner(), inner);
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn a_host_that_stops_leaves_nothing_behind() {
     net.run_for(secs(1));
     net.tell_host(host, HostInput::Stop);
     net.run_for(secs(1));
-    assert_eq!((net.anchor.hosts().count(), net.anchor.paths().count()), (0, 0));
-    assert!(net.hosts[host].datapath.slots().is_empty());
+    assert_eq!((net.anchor.machine.hosts().count(), net.anchor.machine.paths().count()), (0, 0));
+    assert!(net.hosts[host].end.datapath.slots().next().is_none());
     net.announce(host);
     net.run_for(secs(30));
-    assert_eq!(net.anchor.hosts().count(), 0);
+    assert_eq!(net.anchor.machine.hosts().count(), 0);
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn fifty_hosts_have_fifty_addresses_and_a_load_in_proportion() {
     }
     net.run_for(secs(5));
     let addresses: BTreeSet<_> =
-        net.hosts.iter().flat_map(|host| host.machine.inner().to_vec()).collect();
+        net.hosts.iter().flat_map(|host| host.end.machine.inner().to_vec()).collect();
     assert_eq!(addresses.len(), 50);
-    assert!(net.hosts.iter().all(|host| host.machine.paths().all(|(_, path)| path.is_up())));
+    assert!(net.hosts.iter().all(|host| host.end.machine.paths().all(|(_, path)| path.is_up())));
     // Ten requests and ten answers a second on each of a hundred paths, a tenth more at the start.
     assert!(net.load.worst_probes <= 2_200, "{:?}", net.load);
     assert!(net.load.worst_signals <= 50 * 10, "{:?}", net.load);

@@ -52,8 +52,8 @@ fn expect_undisturbed(net: &mut Net, host: usize) {
         assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
         assert!(app.up.worst <= ms(20) && app.down.worst <= ms(20));
     }
-    assert!(net.hosts[host].machine.registered());
-    let alice = net.anchor.hosts().find(|h| h.name == "alice").expect("registered");
+    assert!(net.hosts[host].end.machine.registered());
+    let alice = net.anchor.machine.hosts().find(|h| h.name == "alice").expect("registered");
     assert_eq!((alice.paths.len(), alice.conn), (2, net.hosts[host].conn));
 }
 
@@ -100,8 +100,8 @@ fn paths_out_of_range_senseless_settings_and_floods_are_refused() {
         }
     }
     // Slots 1 to 11 less the two of the other host, each taken anew in every round.
-    assert_eq!((granted, net.anchor.paths().count()), (900, 11));
-    let mallory = net.anchor.hosts().find(|h| h.name == "mallory").unwrap();
+    assert_eq!((granted, net.anchor.machine.paths().count()), (900, 11));
+    let mallory = net.anchor.machine.hosts().find(|h| h.name == "mallory").unwrap();
     assert_eq!(mallory.paths.len(), 9);
     expect_undisturbed(&mut net, host);
 }
@@ -115,13 +115,13 @@ fn a_path_refused_for_want_of_room_is_offered_again() {
     net.add_link(bob, "wifi", ms(10));
     net.announce(bob);
     net.run_for(secs(30));
-    assert!(net.hosts[bob].machine.registered());
-    assert!(net.hosts[bob].machine.paths().all(|(_, path)| !path.is_up()));
+    assert!(net.hosts[bob].end.machine.registered());
+    assert!(net.hosts[bob].end.machine.paths().all(|(_, path)| !path.is_up()));
     assert!(net.load.worst_signals <= 20, "{:?}", net.load);
     net.link(alice, "lte").present = false;
     net.announce(alice);
     net.run_for(secs(10));
-    assert!(net.hosts[bob].machine.paths().all(|(_, path)| path.is_up()));
+    assert!(net.hosts[bob].end.machine.paths().all(|(_, path)| path.is_up()));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_full_pool_refuses_and_the_others_keep_their_addresses() {
 #[test]
 fn a_newer_start_of_a_host_replaces_the_older_one() {
     let (mut net, host) = bystander(anchor_config());
-    let inner = net.hosts[host].machine.inner().to_vec();
+    let inner = net.hosts[host].end.machine.inner().to_vec();
     let conn = net.open(host, "wifi", "alice");
     let answer = say(&mut net, conn, register(2));
     assert!(
@@ -151,14 +151,14 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     assert!(
         matches!(&answer[..], [FromAnchor::Registered { inner: again, .. }] if *again == inner)
     );
-    let alice = net.anchor.hosts().next().unwrap();
+    let alice = net.anchor.machine.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
     net.tell_anchor(AnchorInput::Disconnected { conn });
-    assert_eq!(net.anchor.hosts().next().unwrap().conn, None);
+    assert_eq!(net.anchor.machine.hosts().next().unwrap().conn, None);
     net.run_for(secs(1));
     // The host with the old epoch learns that it is refused, and does not insist.
     net.run_for(secs(60));
-    assert!(!net.hosts[host].machine.registered());
+    assert!(!net.hosts[host].end.machine.registered());
     assert!(net.load.worst_signals <= 25, "{:?}", net.load);
 }
 
@@ -168,10 +168,10 @@ fn a_connection_that_is_refused_does_not_keep_its_host_from_expiring() {
     let conn = net.hosts[host].conn.unwrap();
     let answer = say(&mut net, conn, FromHost::Register { version: 0, epoch: 1 });
     assert_eq!(answer.len(), 1);
-    assert_eq!(net.anchor.hosts().next().unwrap().conn, None);
+    assert_eq!(net.anchor.machine.hosts().next().unwrap().conn, None);
     net.run_for(ms(100));
-    assert!(!net.hosts[host].machine.registered());
+    assert!(!net.hosts[host].end.machine.registered());
     // Its paths live on, and it registers again by itself.
-    assert!(net.run_while_not(secs(10), |net| net.hosts[host].machine.registered()));
+    assert!(net.run_while_not(secs(10), |net| net.hosts[host].end.machine.registered()));
     expect_undisturbed(&mut net, host);
 }

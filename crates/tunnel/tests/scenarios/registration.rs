@@ -13,10 +13,10 @@ fn a_host_registers_over_the_live_interface_though_the_preferred_one_is_dead() {
     net.set_alive(host, "wifi", Way::Both, false);
     net.announce(host);
     let start = net.now;
-    assert!(net.run_while_not(secs(1), |net| net.hosts[host].machine.registered()));
+    assert!(net.run_while_not(secs(1), |net| net.hosts[host].end.machine.registered()));
     // Two round trips of the handshake, one of the registration: nothing waits for the dead path.
     assert!(net.now.since(start) <= ms(3 * 60 + 1), "{}", net.now.since(start));
-    assert_eq!(net.hosts[host].machine.signal_interface(), Some("lte"));
+    assert_eq!(net.hosts[host].end.machine.signal_interface(), Some("lte"));
     // Bulk, since for voice both paths are as good.
     let bulk = net.add_bulk(host);
     assert!(net.run_while_not(ms(200), |net| net.apps[bulk].up.received > 0));

@@ -60,7 +60,7 @@ fn both_paths_may_die_and_come_back() {
         let through = |net: &Net| net.flows_use(voice, first) && net.flows_use(bulk, first);
         assert!(net.run_while_not(ms(600), through), "{:?}", net.routes(voice));
         net.run_for(secs(9));
-        assert!(net.hosts[host].machine.registered(), "signalling is back as well");
+        assert!(net.hosts[host].end.machine.registered(), "signalling is back as well");
         net.set_alive(host, second, Way::Both, true);
         net.run_for(secs(5));
         net.expect_no_redirections();
@@ -77,8 +77,8 @@ fn flows_do_not_notice_that_signalling_breaks() {
     net.reset_streams();
     for _ in 0..5 {
         net.break_signal(host);
-        assert!(!net.hosts[host].machine.registered());
-        assert!(net.run_while_not(secs(2), |net| net.hosts[host].machine.registered()));
+        assert!(!net.hosts[host].end.machine.registered());
+        assert!(net.run_while_not(secs(2), |net| net.hosts[host].end.machine.registered()));
         net.run_for(ms(300));
     }
     net.stop_apps();
@@ -90,11 +90,11 @@ fn flows_do_not_notice_that_signalling_breaks() {
 #[test]
 fn signalling_follows_to_a_live_interface() {
     let (mut net, host) = Net::two_paths(5, host_config(3, 60));
-    assert_eq!(net.hosts[host].machine.signal_interface(), Some("wifi"));
+    assert_eq!(net.hosts[host].end.machine.signal_interface(), Some("wifi"));
     net.set_alive(host, "wifi", Way::Both, false);
     net.run_for(secs(1));
-    assert_eq!(net.hosts[host].machine.signal_interface(), Some("lte"));
+    assert_eq!(net.hosts[host].end.machine.signal_interface(), Some("lte"));
     net.run_for(secs(10));
-    assert!(net.hosts[host].machine.registered(), "it never broke");
+    assert!(net.hosts[host].end.machine.registered(), "it never broke");
     assert_eq!(net.said.iter().filter(|(_, m)| crate::net::is_registered(m)).count(), 1);
 }

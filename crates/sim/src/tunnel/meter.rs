@@ -1,14 +1,16 @@
 //! What a packet path that measures by itself knows of a path, and which probes it keeps to itself.
 
-use std::net::IpAddr;
+use core::net::SocketAddr;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Estimates, Reading};
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
+/// Numbers and measurements of one path, beside the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
+    /// Probes that say nothing new stay here.
     pub quiet: bool,
     sent: u32,
     last_sent: Option<Time>,
@@ -19,12 +21,13 @@ pub struct Meter {
     last: Option<(Probe, u32)>,
     run: u8,
     k: u8,
-    source: Option<IpAddr>,
+    source: Option<SocketAddr>,
     rtt: Option<Span>,
     rtt_max: Option<Span>,
 }
 
 impl Meter {
+    /// When the last probe that counted came, in microseconds modulo 2³².
     pub fn held_since(&self) -> u32 {
         self.last_received.map_or(0, Time::micros32)
     }
@@ -57,7 +60,7 @@ impl Meter {
         kind: ProbeKind,
         k: u8,
         arrival: &Arrival,
-        from: IpAddr,
+        from: SocketAddr,
     ) -> bool {
         self.last_heard = Some(now);
         if kind == ProbeKind::Unsolicited {
@@ -88,6 +91,7 @@ impl Meter {
         !self.quiet || kind == ProbeKind::Request && !same
     }
 
+    /// What the machine gets to know.
     pub fn reading(&self, now: Time) -> Reading {
         let seconds = self.rtt.map(Span::as_secs_f64);
         let t_ka = self.last.as_ref().map(|(last, _)| u64::from(last.t_ka_ms));

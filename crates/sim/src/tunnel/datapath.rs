@@ -1,0 +1,554 @@
+//! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and the answers
+//! to requests. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths; rides
+//! and the packets of Salsano 2018 are not in it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Arrival, Reading, Source};
+use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Ticket};
+use segue_wire::{FlowKey, Probe};
+
+use super::message::{Body, Inner, Message};
+use super::meter::Meter;
+
+/// Where a packet leaves and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// The interface (host); 0 leaves it to the routes (anchor).
+    pub ifindex: u32,
+    /// Outer source.
+    pub local: SocketAddr,
+    /// Outer destination.
+    pub remote: SocketAddr,
+}
+
+/// What became of a packet that was given to the packet path.
+#[derive(Clone, Debug)]
+pub enum Sent<P> {
+    /// It leaves.
+    Out(Outer, Message<P>),
+    /// Its flow has no binding: it is held, and the machine is to say what happens to it.
+    Miss(Ticket),
+    /// It waits with an earlier packet of its flow, or was dropped.
+    Nothing,
+}
+
+/// What an arriving packet led to.
+#[derive(Clone, Debug)]
+pub enum Received<P> {
+    /// An inner packet, which came over the path in this slot.
+    Data(Inner<P>, u32),
+    /// A probe for the machine, and the answer that goes back at once.
+    Probe(ProbeIn, Option<(Outer, Message<P>)>),
+    /// A probe that says nothing new, and the answer that goes back at once.
+    Quiet(Option<(Outer, Message<P>)>),
+    /// It was refused.
+    Nothing,
+}
+
+/// An order of a machine that no packet path could obey: a fault of the machine, which nothing but a test
+/// looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// It names a path that is not there.
+    NoPath(u32),
+    /// Another path, the second, still goes over this one, which is to be removed.
+    StillUsed(u32, u32),
+    /// Bindings are to go from a path to itself.
+    ViaItself(u32),
+    /// Probes shall be kept where each is needed.
+    Quiet(u32),
+    /// A flow is to be bound to a path that is not there.
+    Bound(FlowKey, u32),
+    /// An address is to be forgotten that is not known.
+    NoAddress(IpAddr),
+    /// A packet that is not held.
+    NoTicket(Ticket),
+    /// A path of a host without addresses or interface.
+    NoEnds(u32),
+    /// The machine does not come to an end.
+    Endless,
+}
+
+struct Slot {
+    setup: PathSetup,
+    via: Option<Redirect>,
+    heard: u16,
+    tx: u32,
+    rx: u32,
+    /// The source that has proved itself, and the own address that it writes to (anchor).
+    learned: Option<(SocketAddr, SocketAddr)>,
+    /// The last source that had not, and what it has to echo.
+    asked: Option<(SocketAddr, u32)>,
+    last_seq: Option<u32>,
+    meter: Meter,
+}
+
+struct Held<P> {
+    ticket: Ticket,
+    key: FlowKey,
+    since: Time,
+    packets: Vec<Inner<P>>,
+}
+
+/// Packets of one flow kept while it has no binding.
+const MAX_HELD: usize = 64;
+/// How long packets of a flow join the first that is held.
+const HOLD: Span = Span::from_millis(100);
+
+/// The packet path of one end. Inner packets carry a payload `P` that it does not look at.
+pub struct Datapath<P> {
+    is_anchor: bool,
+    /// It measures by itself, and its machine learns from readings.
+    measures: bool,
+    /// By number. Boxes, since an anchor's table has holes and grows.
+    slots: Vec<Option<Box<Slot>>>,
+    flows: BTreeMap<FlowKey, u32>,
+    inner: BTreeMap<IpAddr, u32>,
+    held: Vec<Held<P>>,
+    next_ticket: u64,
+    refused: u64,
+    wrong: Option<Wrong>,
+}
+
+impl<P> Datapath<P> {
+    /// An anchor's, which measures by itself if its machine learns from readings.
+    #[must_use]
+    pub fn of_anchor(source: Source) -> Datapath<P> {
+        Datapath { is_anchor: true, ..Datapath::of_host(source) }
+    }
+
+    /// A host's.
+    #[must_use]
+    pub fn of_host(source: Source) -> Datapath<P> {
+        Datapath {
+            is_anchor: false,
+            measures: source == Source::Readings,
+            slots: Vec::new(),
+            flows: BTreeMap::new(),
+            inner: BTreeMap::new(),
+            held: Vec::new(),
+            next_ticket: 0,
+            refused: 0,
+            wrong: None,
+        }
+    }
+
+    /// Sets a path up or changes it; one with other cookies begins anew.
+    pub fn set_path(&mut self, slot: u32, setup: PathSetup) {
+        let place = slot as usize;
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, || None);
+        }
+        let cookies = |setup: &PathSetup| (setup.rx_cookie, setup.tx_cookie);
+        match &mut self.slots[place] {
+            Some(old) if cookies(&old.setup) == cookies(&setup) => old.setup = setup,
+            old => {
+                // A redirection outlives the path: the machine has to end it.
+                let via = old.as_ref().and_then(|old| old.via);
+                *old = Some(Box::new(Slot::new(setup, via)));
+            }
+        }
+    }
+
+    /// Takes a path down.
+    pub fn remove_path(&mut self, slot: u32) {
+        let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
+        if removed.is_none() {
+            self.note(Wrong::NoPath(slot));
+        }
+        // An anchor would search all paths of all hosts; its harness does.
+        if !self.is_anchor
+            && let Some(user) = self.user_of(slot)
+        {
+            self.note(Wrong::StillUsed(slot, user));
+        }
+    }
+
+    /// A path whose packets go over the one in `slot` though that is not there.
+    fn user_of(&self, slot: u32) -> Option<u32> {
+        let uses = |(_, path): &(u32, &Slot)| path.via.is_some_and(|via| via.slot == slot);
+        self.paths().find(uses).map(|(number, _)| number)
+    }
+
+    /// Sends what is bound to a path over another one.
+    pub fn set_via(&mut self, slot: u32, via: Option<Redirect>) {
+        if let Some(via) = via {
+            if self.path(via.slot).is_none() {
+                self.note(Wrong::NoPath(via.slot));
+            }
+            if via.slot == slot {
+                self.note(Wrong::ViaItself(slot));
+            }
+        }
+        if let Some(path) = self.path_mut(slot) {
+            path.via = via;
+        }
+    }
+
+    /// The `heard` word of these paths' answers.
+    pub fn set_heard(&mut self, slots: &[u32], word: u16) {
+        for slot in slots {
+            if let Some(path) = self.path_mut(*slot) {
+                path.heard = word;
+            }
+        }
+    }
+
+    /// Whether probes of a path that say nothing new are kept from the machine.
+    pub fn set_quiet(&mut self, slot: u32, quiet: bool) {
+        if !self.measures {
+            self.note(Wrong::Quiet(slot));
+        }
+        if let Some(path) = self.path_mut(slot) {
+            path.meter.quiet = quiet;
+        }
+    }
+
+    /// What was measured on a path, if this end measures.
+    #[must_use]
+    pub fn reading(&self, now: Time, slot: u32) -> Option<Reading> {
+        self.path(slot).filter(|_| self.measures).map(|path| path.meter.reading(now))
+    }
+
+    /// An inner address belongs to this owner.
+    pub fn set_inner(&mut self, address: IpAddr, owner: u32) {
+        self.inner.insert(address, owner);
+    }
+
+    /// These are the host's inner addresses.
+    pub fn set_own(&mut self, addresses: &[IpAddr]) {
+        self.inner = addresses.iter().map(|address| (*address, 0)).collect();
+    }
+
+    /// An inner address belongs to nobody.
+    pub fn remove_inner(&mut self, address: IpAddr) {
+        if self.inner.remove(&address).is_none() {
+            self.note(Wrong::NoAddress(address));
+        }
+    }
+
+    /// Binds a flow to a path.
+    pub fn bind(&mut self, key: FlowKey, slot: u32) {
+        if self.path(slot).is_none() {
+            self.note(Wrong::Bound(key, slot));
+        }
+        self.flows.insert(key, slot);
+    }
+
+    /// Forgets a binding.
+    pub fn unbind(&mut self, key: &FlowKey) {
+        self.flows.remove(key);
+    }
+
+    /// Every binding and every redirection is to a path that exists. It looks at all of them.
+    #[must_use]
+    pub fn bindings_hold(&self) -> bool {
+        let there = |slot: u32| self.path(slot).is_some();
+        self.flows.values().all(|slot| there(*slot))
+            && self.paths().all(|(_, path)| path.via.is_none_or(|via| there(via.slot)))
+    }
+
+    /// The first order that could not be obeyed.
+    #[must_use]
+    pub fn wrong(&self) -> Option<Wrong> {
+        self.wrong
+    }
+
+    /// Notes an order that cannot be obeyed; the first one counts.
+    pub(super) fn note(&mut self, wrong: Wrong) {
+        self.wrong.get_or_insert(wrong);
+    }
+
+    /// The path that a flow's packets take, `via` followed.
+    #[must_use]
+    pub fn route(&self, key: &FlowKey) -> Option<u32> {
+        self.next_hop(key).map(|(slot, _)| slot)
+    }
+
+    /// The flows that are bound, and the paths to which.
+    pub fn bindings(&self) -> impl Iterator<Item = (&FlowKey, u32)> {
+        self.flows.iter().map(|(key, slot)| (key, *slot))
+    }
+
+    /// Packets received on all paths since each was set up.
+    #[must_use]
+    pub fn received(&self) -> u32 {
+        self.paths().map(|(_, path)| path.rx).sum()
+    }
+
+    /// Packets that were refused: unknown index, wrong cookie, key or inner address, or an old request.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The `heard` word of a path's answers (anchor).
+    #[must_use]
+    pub fn heard(&self, slot: u32) -> Option<u16> {
+        self.path(slot).map(|path| path.heard)
+    }
+
+    /// Index and cookie under which the other end of a path receives.
+    #[must_use]
+    pub fn tx_of(&self, slot: u32) -> Option<(u32, u64)> {
+        self.path(slot).map(|path| (path.setup.tx_index, path.setup.tx_cookie))
+    }
+
+    /// The paths that are there.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.paths().map(|(slot, _)| slot)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let numbered = self.slots.iter().zip(0..);
+        numbered.filter_map(|(path, slot)| Some((slot, path.as_deref()?)))
+    }
+
+    fn path(&self, slot: u32) -> Option<&Slot> {
+        self.slots.get(slot as usize)?.as_deref()
+    }
+
+    /// A path that an order names.
+    fn path_mut(&mut self, slot: u32) -> Option<&mut Slot> {
+        let path = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut);
+        if path.is_none() {
+            self.wrong.get_or_insert(Wrong::NoPath(slot));
+        }
+        path
+    }
+
+    fn next_hop(&self, key: &FlowKey) -> Option<(u32, bool)> {
+        let slot = *self.flows.get(key)?;
+        let via = self.path(slot)?.via;
+        let (slot, one_way) = via.map_or((slot, false), |via| (via.slot, via.one_way));
+        self.path(slot).map(|_| (slot, one_way))
+    }
+
+    /// Takes a packet of an application.
+    pub fn send(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
+        match self.next_hop(&inner.key) {
+            Some(hop) => self.send_over(hop, inner).map_or(Sent::Nothing, |(o, m)| Sent::Out(o, m)),
+            None => self.hold(now, inner),
+        }
+    }
+
+    /// Sends a packet that was held; `None` if its flow has no binding yet.
+    pub fn send_bound(&mut self, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
+        let hop = self.next_hop(&inner.key)?;
+        self.send_over(hop, inner)
+    }
+
+    fn send_over(&mut self, hop: (u32, bool), inner: Inner<P>) -> Option<(Outer, Message<P>)> {
+        let (slot, one_way) = hop;
+        let is_anchor = self.is_anchor;
+        let path = self.path_mut(slot)?;
+        let outer = path.outer(is_anchor)?;
+        path.tx = path.tx.wrapping_add(1);
+        Some((outer, path.message(Body::Data { inner, one_way })))
+    }
+
+    fn hold(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
+        let recent = |held: &&mut Held<P>| held.key == inner.key && now.since(held.since) < HOLD;
+        if let Some(held) = self.held.iter_mut().find(recent) {
+            if held.packets.len() < MAX_HELD {
+                held.packets.push(inner);
+            }
+            return Sent::Nothing;
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.held.push(Held { ticket, key: inner.key, since: now, packets: vec![inner] });
+        Sent::Miss(ticket)
+    }
+
+    /// The packets held under a ticket, in the order in which they came.
+    pub fn take_held(&mut self, ticket: Ticket) -> Vec<Inner<P>> {
+        let Some(place) = self.held.iter().position(|held| held.ticket == ticket) else {
+            self.note(Wrong::NoTicket(ticket));
+            return Vec::new();
+        };
+        let packets = self.held.remove(place).packets;
+        if self.held.is_empty() {
+            // Of a million hosts, few hold a packet.
+            self.held = Vec::new();
+        }
+        packets
+    }
+
+    /// Makes a probe that the machine orders; `None` while nobody is known to send it to.
+    pub fn send_probe(&mut self, now: Time, order: &ProbeOut) -> Option<(Outer, Message<P>)> {
+        let (is_anchor, measures) = (self.is_anchor, self.measures);
+        let path = self.path_mut(order.slot)?;
+        let outer = path.outer(is_anchor)?;
+        path.tx = path.tx.wrapping_add(1);
+        let mut probe = order.probe;
+        let us = now.micros32();
+        probe.dt = us.wrapping_sub(order.held_since);
+        if measures {
+            probe.dt = us.wrapping_sub(path.meter.held_since());
+            path.meter.on_order(now, is_anchor, &mut probe);
+        }
+        let kind = if is_anchor {
+            (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);
+            ProbeKind::Unsolicited
+        } else {
+            (probe.t_sc, probe.sc) = (us, path.tx);
+            ProbeKind::Request
+        };
+        let (k, report, key) = (order.k, order.report, path.setup.key);
+        Some((outer, path.message(Body::Probe { kind, k, report, probe, key })))
+    }
+
+    /// Takes a packet of the other end that came from `from` to the own address `to`.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        to: SocketAddr,
+        message: Message<P>,
+    ) -> Received<P> {
+        let path = self.slots.get_mut(message.index as usize).and_then(Option::as_deref_mut);
+        let Some(path) = path.filter(|path| message.cookie == path.setup.rx_cookie) else {
+            self.refused += 1;
+            return Received::Nothing;
+        };
+        match message.body {
+            Body::Data { inner, one_way } => {
+                path.rx = path.rx.wrapping_add(1);
+                let owner = path.setup.owner;
+                self.receive_data(message.index, owner, inner, one_way)
+            }
+            Body::Probe { kind, k, report, probe, key } => {
+                if key != path.setup.key || !path.takes(self.is_anchor, kind, &probe) {
+                    self.refused += 1;
+                    return Received::Nothing;
+                }
+                path.rx = path.rx.wrapping_add(1);
+                let arrival = Arrival {
+                    probe,
+                    at: now,
+                    received: path.rx,
+                    sent_at: None,
+                    uncertainty: Span::ZERO,
+                };
+                let answer = self.is_anchor.then(|| path.answer(now, (from, to), probe, k));
+                if self.measures && !path.meter.tells(now, kind, k, &arrival, from) {
+                    return Received::Quiet(answer);
+                }
+                Received::Probe(ProbeIn { slot: message.index, kind, k, report, arrival }, answer)
+            }
+        }
+    }
+
+    fn receive_data(
+        &mut self,
+        slot: u32,
+        owner: u32,
+        inner: Inner<P>,
+        one_way: bool,
+    ) -> Received<P> {
+        let checked = if self.is_anchor { inner.key.src } else { inner.key.dst };
+        if self.inner.get(&checked) != Some(&owner) {
+            self.refused += 1;
+            return Received::Nothing;
+        }
+        if self.is_anchor && !one_way {
+            self.flows.insert(inner.key.reversed(), slot);
+        }
+        Received::Data(inner, slot)
+    }
+}
+
+impl Slot {
+    fn new(setup: PathSetup, via: Option<Redirect>) -> Slot {
+        Slot {
+            setup,
+            via,
+            heard: 0,
+            tx: 0,
+            rx: 0,
+            learned: None,
+            asked: None,
+            last_seq: None,
+            meter: Meter::default(),
+        }
+    }
+
+    /// Whether a probe is for this end and newer than those before; a response is, since it repeats the
+    /// number of its request.
+    fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
+        if is_anchor != (kind == ProbeKind::Request) {
+            return false;
+        }
+        if kind == ProbeKind::Response {
+            return true;
+        }
+        let newer = |last| (probe.seq.wrapping_sub(last) as i32) > 0;
+        if !self.last_seq.is_none_or(newer) {
+            return false;
+        }
+        self.last_seq = Some(probe.seq);
+        true
+    }
+
+    /// The answer to a request, which goes to where that came from.
+    fn answer<P>(
+        &mut self,
+        now: Time,
+        (from, to): (SocketAddr, SocketAddr),
+        request: Probe,
+        k: u8,
+    ) -> (Outer, Message<P>) {
+        let challenge = self.learn(now, from, to, request.t_ss);
+        self.tx = self.tx.wrapping_add(1);
+        let probe = Probe {
+            t_ss: challenge.unwrap_or(now.micros32()),
+            dt: 0,
+            ss: self.tx,
+            r: self.rx,
+            heard: self.heard,
+            ..request
+        };
+        let (kind, key) = (ProbeKind::Response, self.setup.key);
+        let answer = self.message(Body::Probe { kind, k, report: false, probe, key });
+        (Outer { ifindex: 0, local: to, remote: from }, answer)
+    }
+
+    /// Takes the source of a request as where packets go if it has echoed what an answer to it said;
+    /// otherwise what it has to echo, which is ahead of the clock.
+    fn learn(&mut self, now: Time, from: SocketAddr, to: SocketAddr, echo: u32) -> Option<u32> {
+        if self.learned == Some((from, to)) {
+            return None;
+        }
+        match self.asked {
+            Some((asked, challenge)) if (asked, challenge) == (from, echo) => {
+                self.learned = Some((from, to));
+                None
+            }
+            Some((asked, challenge)) if asked == from => Some(challenge),
+            _ => {
+                let challenge = now.micros32().wrapping_add(1 << 30);
+                self.asked = Some((from, challenge));
+                Some(challenge)
+            }
+        }
+    }
+
+    fn message<P>(&self, body: Body<P>) -> Message<P> {
+        Message { index: self.setup.tx_index, cookie: self.setup.tx_cookie, body }
+    }
+
+    fn outer(&self, is_anchor: bool) -> Option<Outer> {
+        if is_anchor {
+            return self.learned.map(|(remote, local)| Outer { ifindex: 0, local, remote });
+        }
+        let (local, remote) = (self.setup.local?, self.setup.remote?);
+        Some(Outer { ifindex: self.setup.ifindex, local, remote })
+    }
+}

@@ -1,0 +1,104 @@
+//! Packets between the two ends of a tunnel, as the packet paths read them.
+
+use core::net::IpAddr;
+
+use segue_tunnel::ProbeKind;
+use segue_wire::{FlowKey, Header, Probe, ProbeKey};
+
+/// Outer IP header without options or extension headers, and UDP header, in bytes.
+const fn outer_bytes(v6: bool) -> u32 {
+    8 + if v6 { 40 } else { 20 }
+}
+
+/// A packet that goes through a tunnel: what the packet paths look at, and what it is to whoever sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inner<P> {
+    /// The flow, as this packet's sender sees it.
+    pub key: FlowKey,
+    /// Code point (RFC 2474).
+    pub dscp: u8,
+    /// Length of the IP packet with its headers.
+    pub bytes: u32,
+    /// The packet.
+    pub payload: P,
+}
+
+/// A packet on the wire between the two ends (`docs/wire/tunnel-and-probe.md`), without its outer addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<P> {
+    /// The receiver's index of the path.
+    pub index: u32,
+    /// The receiver's cookie of the path.
+    pub cookie: u64,
+    /// What follows.
+    pub body: Body<P>,
+}
+
+/// What follows the tunnel header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<P> {
+    /// An inner packet.
+    Data {
+        /// The packet.
+        inner: Inner<P>,
+        /// Only this direction of the flow moved: the receiver must not learn from it.
+        one_way: bool,
+    },
+    /// A request or a response.
+    Probe {
+        /// Which.
+        kind: ProbeKind,
+        /// K from the header.
+        k: u8,
+        /// Flag REPORT.
+        report: bool,
+        /// The measurement data.
+        probe: Probe,
+        /// The key of its authenticator, which is right if this is the receiver's.
+        key: ProbeKey,
+    },
+}
+
+impl<P> Message<P> {
+    /// Length of the whole outer IP packet between addresses of this family.
+    #[must_use]
+    pub fn bytes(&self, outer: IpAddr) -> u32 {
+        let payload = match &self.body {
+            Body::Data { inner, .. } => Header::LEN as u32 + inner.bytes,
+            Body::Probe { .. } => Probe::PACKET_LEN as u32,
+        };
+        outer_bytes(outer.is_ipv6()) + payload
+    }
+
+    /// Whether it is a probe.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        matches!(self.body, Body::Probe { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    #[test]
+    fn lengths_are_those_of_the_wire() {
+        let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        let probe = Body::Probe {
+            kind: ProbeKind::Request,
+            k: 3,
+            report: false,
+            probe: Probe::default(),
+            key: ProbeKey([0; 16]),
+        };
+        let probe = Message::<()> { index: 1, cookie: 2, body: probe };
+        // 16 bytes of header, 32 of probe and 8 of authenticator in UDP.
+        assert_eq!((probe.bytes(v4), probe.bytes(v6)), (84, 104));
+        let key = FlowKey { src: v4, dst: v4, sport: 1, dport: 2, protocol: 17, label: 0 };
+        let inner = Inner { key, dscp: 0, bytes: 1_000, payload: () };
+        let data = Message { index: 1, cookie: 2, body: Body::Data { inner, one_way: false } };
+        assert_eq!((data.bytes(v4), data.bytes(v6)), (1_044, 1_064));
+    }
+}

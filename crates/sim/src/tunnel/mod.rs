@@ -1,0 +1,37 @@
+//! The two ends of Segue's tunnels on virtual time: the machines of the daemons with a model of the packet
+//! path below them.
+//!
+//! ```text
+//!   inputs, ticks ──► HostEnd ┬ segue_tunnel::Host      AnchorEnd ┬ segue_tunnel::Anchor
+//!   packets ────────►         └ Datapath                          └ Datapath  ──► effects
+//! ```
+//!
+//! The ends are without queue and links, so that a network of nodes, the harness of faults and a population
+//! of many hosts drive the same ones.
+
+mod anchor;
+mod datapath;
+mod host;
+mod message;
+mod meter;
+
+pub use anchor::{AnchorEffect, AnchorEnd};
+pub use datapath::{Datapath, Outer, Wrong};
+pub use host::{HostEffect, HostEnd};
+pub use message::{Body, Inner, Message};
+
+/// More outputs than this for one input is a loop.
+const MAX_OUTPUTS: usize = 10_000;
+
+/// What an arriving packet was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// It carried an inner packet.
+    Data,
+    /// A probe that the machine got to see.
+    Probe,
+    /// A probe that the packet path kept to itself.
+    Quiet,
+    /// It was refused.
+    Refused,
+}
