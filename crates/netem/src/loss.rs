@@ -44,12 +44,6 @@ impl LossProcess {
                 }
                 list.get(self.passed) == Some(&number)
             }
-            Loss::Trace(trace) => {
-                let lost = trace.get(self.passed as u64);
-                self.passed =
-                    if self.passed as u64 + 1 < trace.len() { self.passed + 1 } else { 0 };
-                lost
-            }
             Loss::Armed(list) => {
                 while let Some((_, count)) = list.get(self.passed).filter(|entry| entry.0 <= at) {
                     self.armed = *count;
@@ -57,6 +51,12 @@ impl LossProcess {
                 }
                 let lost = self.armed > 0;
                 self.armed -= u32::from(lost);
+                lost
+            }
+            Loss::Trace(trace) => {
+                let lost = trace.get(self.passed as u64);
+                self.passed =
+                    if self.passed as u64 + 1 < trace.len() { self.passed + 1 } else { 0 };
                 lost
             }
         }

@@ -78,11 +78,11 @@ pub enum Loss {
     /// Exactly the packets with these numbers, in ascending order; the first packet that ever starts
     /// serialisation on this link is number 0.
     Exact(Vec<u64>),
-    /// What was recorded, an entry for each packet; behind the last entry the first follows.
-    Trace(LossTrace),
     /// At each of these times from the start of the link a counter is set, whatever it was; while it is
     /// positive, every packet that starts serialisation is lost and takes one from it.
     Armed(Vec<(Span, u32)>),
+    /// What was recorded, an entry for each packet; behind the last entry the first follows.
+    Trace(LossTrace),
 }
 
 /// A recorded sequence of lost and kept packets, a bit each. Copies share it.
@@ -289,15 +289,15 @@ fn check_loss(loss: &Loss) -> Result<(), SpecError> {
             Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
             None => Ok(()),
         },
+        Loss::Armed(list) => match list.windows(2).position(|w| w[0].0 >= w[1].0) {
+            Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
+            None => Ok(()),
+        },
         Loss::Trace(trace) if trace.is_empty() => Err(SpecError::EmptyTrace),
         Loss::Trace(trace) if trace.len() > LossTrace::MAX => {
             Err(SpecError::LongTrace(trace.len()))
         }
         Loss::Trace(_) => Ok(()),
-        Loss::Armed(list) => match list.windows(2).position(|w| w[0].0 >= w[1].0) {
-            Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
-            None => Ok(()),
-        },
     }
 }
 

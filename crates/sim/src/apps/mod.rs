@@ -11,6 +11,7 @@
 
 mod chance;
 mod conference;
+mod connection;
 mod ftp;
 mod handovers;
 mod histogram;
@@ -32,16 +33,18 @@ use core::net::IpAddr;
 
 pub use chance::Dist;
 pub use conference::{ConferenceConfig, PictureProfile};
-pub use ftp::FtpConfig;
+pub use ftp::{FtpAgent, FtpConfig};
 pub use handovers::{Handover, Handovers, MAX_RECORDS, MOST_LOST};
 pub use histogram::Histogram;
 pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter};
 pub use path::path_of;
 pub use stream::{Endpoint, Period, Shot, Source, UDP_RTP_BYTES};
-pub use trace::{Frame, FrameType, Trace, TraceError, TraceUnits};
+pub use trace::{
+    Frame, FrameType, MAX_FRAME_BYTES, MAX_FRAMES, Pattern, Sizes, Trace, TraceError, TraceUnits,
+};
 pub use video::VideoConfig;
 pub use voip::{DSCP_EF, Spurts, VoipConfig};
-pub use web::WebConfig;
+pub use web::{Browser, Server, WebConfig};
 
 use crate::agent::Agent;
 use crate::net::{AgentId, Network, NodeId};
@@ -142,3 +145,6 @@ where
         second: End { agent: Box::new(second), ports: vec![(UDP, ends.second.1)] },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use super::histogram::Histogram;
 use super::meter::Measured;
 use super::stream::Kind;
 use crate::results::Results;
+use crate::tcp::Sent;
 
 /// Delay variance and jitter whose exceedance is reported, in microseconds.
 const ABOVE_US: [i64; 7] = [0, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
@@ -142,4 +143,27 @@ fn mos(r: f64) -> f64 {
 
 pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// What the data's sender did.
+pub(super) fn transport(prefix: &str, sent: &Sent, results: &mut Results) {
+    results.int(format!("{prefix}sent"), sent.segments);
+    results.int(format!("{prefix}retransmissions"), sent.retransmissions);
+    results.int(format!("{prefix}timeouts"), sent.timeouts);
+}
+
+/// Times of transfers, in seconds.
+pub(super) fn times(prefix: &str, times: &Histogram, results: &mut Results) {
+    let seconds = |ns: Option<i64>| ns.map(|ns| ns as f64 / 1e9);
+    for (name, value) in [
+        ("s_min", seconds(times.min_ns())),
+        ("s_mean", times.mean_ns().map(|ns| ns / 1e9)),
+        ("s_p50", seconds(times.quantile_ns(0.5))),
+        ("s_p95", seconds(times.quantile_ns(0.95))),
+        ("s_max", seconds(times.max_ns())),
+    ] {
+        if let Some(value) = value {
+            results.float(format!("{prefix}{name}"), value);
+        }
+    }
 }

@@ -33,6 +33,8 @@ pub(super) enum Step {
     /// A packet for the node itself, or for its routes, has arrived.
     Deliver(NodeId, Packet),
     Receive(AgentId, Packet),
+    /// Its node has other addresses.
+    Addresses(AgentId),
 }
 
 impl Network {
@@ -66,6 +68,7 @@ impl Network {
                 let (node, packet) = match step {
                     Step::Deliver(node, packet) => (node, packet),
                     Step::Receive(agent, packet) => (self.agents[agent.0 as usize].node, packet),
+                    Step::Addresses(_) => continue,
                 };
                 self.drop(node, &packet, Lost::Loop);
                 continue;
@@ -73,6 +76,7 @@ impl Network {
             match step {
                 Step::Deliver(node, packet) => self.deliver(node, None, packet),
                 Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
+                Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             }
         }
     }
@@ -280,10 +284,25 @@ impl Network {
                 Action::Send(packet) => self.send(node, id, packet),
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
+                Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Log(line) => self.say(node, || line),
             }
         }
         self.actions = actions;
+    }
+
+    /// Gives the node of an agent an address or takes it away; its other agents get to know.
+    fn set_address(&mut self, from: AgentId, address: IpAddr, present: bool) {
+        let node = self.agents[from.0 as usize].node;
+        let addresses = &mut self.nodes[node.0 as usize].addresses;
+        if addresses.contains(&address) == present {
+            return;
+        }
+        addresses.retain(|known| *known != address);
+        addresses.extend(present.then_some(address));
+        let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
+        let others = others.map(|(_, id)| AgentId(id)).filter(|id| *id != from);
+        self.todo.extend(others.map(Step::Addresses));
     }
 
     /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.

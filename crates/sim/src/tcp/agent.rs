@@ -226,7 +226,8 @@ impl Sink {
     pub fn poll(&mut self, now: Time) -> Option<Packet> {
         let Acknowledgement { next, sack, echo } = self.owed.take()?;
         let blocks = sack.blocks().len() as u32;
-        let option = if self.config.sack_costs && blocks > 0 { 4 + 8 * blocks } else { 0 };
+        let (once, each) = self.config.sack_bytes;
+        let option = if blocks > 0 { once + each * blocks } else { 0 };
         let bytes = self.config.ack_bytes + option;
         let timestamps = Some((now.0, echo));
         let segment = Segment { ack: Some(next), sack, timestamps, ..Segment::default() };

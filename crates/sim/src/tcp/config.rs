@@ -30,6 +30,12 @@ impl Variant {
         Variant::Vegas,
     ];
 
+    /// Whether it wants selective acknowledgements.
+    #[must_use]
+    pub fn selective(self) -> bool {
+        matches!(self, Variant::Sack | Variant::Fack)
+    }
+
     /// Its name in scenarios and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -104,8 +110,9 @@ pub struct Config {
     pub header: u32,
     /// Bytes of a packet that only acknowledges.
     pub ack_bytes: u32,
-    /// SACK blocks make an acknowledgement longer by their 2 + 8 n bytes, rounded up to words (RFC 2018).
-    pub sack_costs: bool,
+    /// By how many bytes SACK blocks make an acknowledgement longer: once, and for each block (RFC 2018: 2 and
+    /// 8, with the padding to whole words 4 and 8).
+    pub sack_bytes: (u32, u32),
     /// Most SACK blocks in an acknowledgement.
     pub sack_blocks: u8,
     /// Report a duplicate in the first block (RFC 2883).
@@ -148,6 +155,8 @@ pub struct Config {
     pub exit_burst_guard: bool,
     /// Vegas: least and most segments of its own in the queue, and the bound that ends slow start.
     pub vegas: (u32, u32, u32),
+    /// Vegas: a fast retransmit also doubles the retransmission timeout, as in ns-2.
+    pub vegas_backoff: bool,
 }
 
 impl Config {
@@ -160,8 +169,8 @@ impl Config {
             mss: 1440,
             header: 40,
             ack_bytes: 40,
-            sack_costs: false,
-            sack_blocks: 3,
+            sack_bytes: (0, 0),
+            sack_blocks: if variant.selective() { 3 } else { 0 },
             dsack: false,
             window: 20,
             delayed_ack: None,
@@ -187,6 +196,7 @@ impl Config {
             recovery_burst: Some(2),
             exit_burst_guard: false,
             vegas: (1, 3, 1),
+            vegas_backoff: true,
         }
     }
 
@@ -219,7 +229,7 @@ impl Config {
         let old = Config::ns2_35(variant);
         Config {
             counting: Counting::Bytes,
-            sack_costs: true,
+            sack_bytes: (4, 8),
             dsack: true,
             delayed_ack: Some(Span::from_millis(40)),
             initial_window: 10,
@@ -235,6 +245,7 @@ impl Config {
             clamp: true,
             recovery_burst: None,
             exit_burst_guard: true,
+            vegas_backoff: false,
             ..old
         }
     }

@@ -10,14 +10,18 @@
 
 mod agent;
 mod config;
+mod fack;
 mod newreno;
 mod receiver;
 mod reno;
 mod rto;
+mod sack;
+mod scoreboard;
 mod segment;
 mod sender;
 mod stream;
 mod tahoe;
+mod vegas;
 
 use alloc::boxed::Box;
 
@@ -25,6 +29,7 @@ pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoi
 pub use config::{Config, Counting, Growth, Halving, Rto, Variant};
 pub use receiver::{Acknowledgement, Receiver};
 pub use rto::Estimator;
+pub use scoreboard::Scoreboard;
 pub use segment::{Sack, Segment};
 pub use sender::{Ack, Core, Input, Recovery, Sender, Sent, Transmit};
 
@@ -32,6 +37,9 @@ fn recovery(config: &Config) -> Box<dyn Recovery> {
     match config.variant {
         Variant::Tahoe => Box::new(tahoe::Tahoe),
         Variant::Reno => Box::new(reno::Reno::default()),
-        _ => Box::new(newreno::NewReno::default()),
+        Variant::NewReno => Box::new(newreno::NewReno::default()),
+        Variant::Sack => Box::new(sack::SackReno::default()),
+        Variant::Fack => Box::new(fack::Fack::default()),
+        Variant::Vegas => Box::new(vegas::Vegas::default()),
     }
 }

@@ -252,6 +252,13 @@ impl Core {
         }
     }
 
+    /// Whether there is a segment at `next` and the receiver has room for it.
+    #[must_use]
+    pub fn may_send_new(&self) -> bool {
+        let end = (self.next + self.smss).min(self.limit);
+        self.next < end && end <= self.una + self.max_window()
+    }
+
     /// Sends one new segment on a duplicate below the threshold (RFC 3042): the congestion window may be
     /// exceeded by the duplicates so far, the receiver's not.
     pub fn limited_transmit(&mut self, now: Time) {
@@ -295,9 +302,9 @@ impl Core {
     /// half the threshold, one segment, from the first hole on, and twice the time. Sends nothing.
     pub fn collapse(&mut self, now: Time) {
         self.recover = self.max;
+        self.inflation = 0.0;
         self.cut_ssthresh();
         self.cwnd = self.smss_f64();
-        self.inflation = 0.0;
         self.dupacks = 0;
         self.rtt.back_off();
         self.step_back(now);

@@ -7,11 +7,15 @@
 //!
 //! Everything that can be wrong is found by building the network once; a run builds it again.
 
+mod common;
 mod network;
+mod reach;
 mod source;
 mod tables;
+mod tcp;
+mod udp;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
@@ -26,6 +30,8 @@ use tables::File;
 pub struct Scenario {
     name: String,
     text: String,
+    /// Where other files are; `None` if it may name none.
+    directory: Option<PathBuf>,
     source: Source,
     file: File,
 }
@@ -56,15 +62,23 @@ impl Scenario {
     pub fn read_with(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        Scenario::make(&name, &text, sets)
+        Scenario::make(&name, &text, sets, directory(&name))
     }
 
-    /// Reads the text of the file `name`, relative to which other files are looked for.
+    /// Reads the text of the file `name`, in whose directory other files are looked for.
     ///
     /// # Errors
     /// One line with file, line and key.
     pub fn parse(text: &str, name: &str) -> anyhow::Result<Scenario> {
-        Scenario::make(name, text, &[])
+        Scenario::make(name, text, &[], directory(name))
+    }
+
+    /// Reads a text that must stand for itself: it names no other files.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn parse_alone(text: &str, name: &str) -> anyhow::Result<Scenario> {
+        Scenario::make(name, text, &[], None)
     }
 
     /// The same scenario with some values in place of its own. Keys are dotted, and the element of a list
@@ -73,19 +87,25 @@ impl Scenario {
     /// # Errors
     /// One line with file and key.
     pub fn with(&self, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
-        Scenario::make(&self.name, &self.text, sets)
+        Scenario::make(&self.name, &self.text, sets, self.directory.clone())
     }
 
-    fn make(name: &str, text: &str, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
+    fn make(
+        name: &str,
+        text: &str,
+        sets: &[(String, String)],
+        directory: Option<PathBuf>,
+    ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
-        let scenario = Scenario { name: name.to_owned(), text: text.to_owned(), source, file };
+        let (name, text) = (name.to_owned(), text.to_owned());
+        let scenario = Scenario { name, text, directory, source, file };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        Builder::build(&self.file)
+        Builder::build(&self.file, self.directory.as_deref())
     }
 
     /// Makes the network.
@@ -128,6 +148,11 @@ impl Scenario {
         built.run(|_, _| ());
         built.network.results()
     }
+}
+
+/// The directory of a file.
+fn directory(name: &str) -> Option<PathBuf> {
+    Path::new(name).parent().map(Path::to_owned)
 }
 
 /// A run is told of this often.
