@@ -126,6 +126,12 @@ impl Scenario {
         self.file.seed
     }
 
+    /// The text of the file, without what was set.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Values and their places, for who reads a table of its own.
     #[must_use]
     pub fn source(&self) -> &Source {
