@@ -22,6 +22,7 @@ pub mod apps;
 pub mod dumbbell;
 pub mod net;
 pub mod packet;
+pub mod population;
 pub mod queue;
 pub mod results;
 pub mod tcp;

@@ -84,7 +84,7 @@ pub struct Trace {
 impl Trace {
     /// Reads a trace in one of the usual forms of the libraries of TU Berlin and Arizona State University
     /// (Fitzek and Reisslein, MPEG-4 and H.263 video traces for network performance evaluation, 2001): a
-    /// frame a line, columns separated by white space, lines that begin with `#` and empty lines left out.
+    /// frame a line, columns separated by white space, empty lines and what follows a `#` left out.
     /// The place of the type tells the form:
     ///
     /// ```text
@@ -104,9 +104,10 @@ impl Trace {
         let mut frames: Vec<(FrameType, u32)> = Vec::new();
         let mut form = None;
         let mut last_line = 1;
-        for (line, content) in text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())) {
+        for (line, content) in text.lines().enumerate() {
+            let (line, content) = (line + 1, content.split('#').next().unwrap_or_default().trim());
             last_line = line;
-            if content.is_empty() || content.starts_with('#') {
+            if content.is_empty() {
                 continue;
             }
             let error = |problem: String| TraceError { line, problem };
@@ -327,5 +328,107 @@ impl Trace {
     #[must_use]
     pub fn mpeg() -> Trace {
         Pattern::MPEG.generate(60, 0x6d70_6567)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    /// The beginning of a film in the form of the verbose traces: B frames behind the P frame they need.
+    const LONG: &str = "\
+# A comment.
+Frame No. Frametype Time[ms] Length[byte]
+1 I 0 534
+2\tP\t120\t1542   # shown later
+
+3 B 40 134
+4 B 80 390
+5 P 240 765
+";
+
+    #[test]
+    fn frames_leave_in_coding_order_at_the_times_of_display_in_order() {
+        let trace = Trace::parse(LONG, TraceUnits::MS_BYTES).unwrap();
+        let frames: Vec<_> =
+            trace.frames().iter().map(|f| (f.at.0 / 1_000_000, f.kind, f.bytes)).collect();
+        use FrameType::{B, I, P};
+        assert_eq!(
+            frames,
+            [(0, I, 534), (40, P, 1542), (80, B, 134), (120, B, 390), (240, P, 765)]
+        );
+        assert_eq!((trace.bytes(), trace.period()), (3_365, Span::from_millis(300)));
+    }
+
+    #[test]
+    fn the_usual_forms_are_told_apart_by_the_place_of_the_type() {
+        let long = Trace::parse(LONG, TraceUnits::MS_BYTES).unwrap();
+        let quality =
+            "1 0.0 I 534 38.1\n2 120.0 P 1542 37\n3 40 B 134 0\n4 80 B 390 0\n5 240 P 765 1\n";
+        assert_eq!(Trace::parse(quality, TraceUnits::MS_BYTES).unwrap(), long);
+        let short = "0 I 534\n120 P 1542\n40 B 134\n80 B 390\n240 P 765";
+        assert_eq!(Trace::parse(short, TraceUnits::MS_BYTES).unwrap(), long);
+        let units = TraceUnits { seconds: true, bits: true };
+        let other = "1 I 0 4272\n2 P 0.120 12336\n3 B 0.04 1072\r\n4 B 0.08 3113\n5 P 0.24 6120\n";
+        assert_eq!(Trace::parse(other, units).unwrap(), long, "3113 bits are 390 bytes and a bit");
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_its_line() {
+        let error = |text: &str| Trace::parse(text, TraceUnits::MS_BYTES).unwrap_err().to_string();
+        assert_eq!(error(""), "1: a trace needs at least two frames");
+        assert_eq!(error("# one\n1 I 0 5\n"), "2: a trace needs at least two frames");
+        assert_eq!(error("1 I 0 5\n2 P 40"), "2: column 4 (size) is missing");
+        assert_eq!(error("1 I 0 5\n2 X 40 5"), "2: frame type \"X\" is not I, P or B");
+        assert_eq!(error("1 I 0 5\n\n2 P soon 5"), "3: time \"soon\" is not a number");
+        assert_eq!(error("1 I 0 5\n2 P -1 5"), "2: time \"-1\" is not between 0 and 10⁶ s");
+        assert_eq!(error("1 I NaN 5\n"), "1: time \"NaN\" is not between 0 and 10⁶ s");
+        assert_eq!(error("1 I 0 5\n2 P 40 -5"), "2: size \"-5\" is not a whole number");
+        assert_eq!(error("1 I 0 5\n2 P 40 16777217"), "2: size \"16777217\" is not at most 16 MiB");
+        assert_eq!(error("1 I 0 5\n2 P 0 5"), "2: there are more than 100000 frames a second");
+        assert_eq!(error("1 I 0 0\n2 P 40 0"), "2: all frames are empty");
+        let no_type = "1: no column is a frame type (I, P or B) where one is expected";
+        assert_eq!(error("0 40 534"), no_type);
+        assert_eq!(error("1 2 3 4 I"), no_type);
+        assert_eq!(
+            error("1 I 0 5\n2 P \u{7}\u{1b}[2J 5"),
+            "2: time \"\\u{7}\\u{1b}[2J\" is not a number"
+        );
+    }
+
+    #[test]
+    fn a_trace_reads_back_from_its_own_text() {
+        let trace = Trace::mpeg();
+        assert_eq!(Trace::parse(&trace.to_string(), TraceUnits::MS_BYTES), Ok(trace));
+    }
+
+    #[test]
+    fn our_film_has_the_mean_and_the_variation_of_jurassic_park() {
+        let trace = Pattern::MPEG.generate(4_000, 1);
+        let sizes: Vec<f64> = trace.frames().iter().map(|f| f64::from(f.bytes)).collect();
+        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+        let square =
+            sizes.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / sizes.len() as f64;
+        assert!((1_600.0..1_670.0).contains(&mean), "{mean}");
+        let variation = libm::sqrt(square) / mean;
+        assert!((1.10..1.16).contains(&variation), "{variation}");
+    }
+
+    #[test]
+    fn our_trace_never_changes() {
+        let trace = Trace::mpeg();
+        let first: Vec<_> = trace.frames()[..4].iter().map(|f| (f.kind, f.bytes)).collect();
+        use FrameType::{B, I, P};
+        assert_eq!(first, [(I, 10_720), (B, 1_309), (B, 1_215), (P, 1_919)]);
+        assert_eq!((trace.frames().len(), trace.bytes()), (720, 1_194_271));
+    }
+
+    #[test]
+    fn frames_at_falling_times_make_no_trace() {
+        let frame = |ms| Frame { at: Span::from_millis(ms), kind: FrameType::I, bytes: 1 };
+        assert!(Trace::new(vec![frame(40), frame(0)]).is_err());
+        assert_eq!(Trace::new(vec![frame(40), frame(80)]).unwrap().frames()[0].at, Span::ZERO);
     }
 }
