@@ -18,6 +18,8 @@
 extern crate alloc;
 
 pub mod agent;
+pub mod apps;
+pub mod dumbbell;
 pub mod net;
 pub mod packet;
 pub mod population;

@@ -82,7 +82,7 @@ impl Direction {
     /// those offered to a silent one.
     pub(super) fn offer(&mut self, now: Time, class: &Class, silent: bool) -> Fate {
         let lost = match class.loss {
-            Loss::None | Loss::Exact(_) => false,
+            Loss::None | Loss::Exact(_) | Loss::Armed(_) | Loss::Trace(_) => false,
             Loss::Bernoulli(p) => self.loss.unit() < p,
             Loss::GilbertElliott { p, r, loss_good, loss_bad } => {
                 let lost = self.loss.unit() < if self.bad { loss_bad } else { loss_good };

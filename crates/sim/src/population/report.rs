@@ -227,7 +227,7 @@ fn independent(class: &Class) -> Option<f64> {
     match class.loss {
         Loss::None => Some(0.0),
         Loss::Bernoulli(p) => Some(p),
-        Loss::GilbertElliott { .. } | Loss::Exact(_) => None,
+        Loss::GilbertElliott { .. } | Loss::Exact(_) | Loss::Armed(_) | Loss::Trace(_) => None,
     }
 }
 

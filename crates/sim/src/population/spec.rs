@@ -127,7 +127,7 @@ impl Spec {
             Loss::GilbertElliott { p, r, loss_good, loss_bad } => {
                 [p, r, loss_good, loss_bad].iter().all(|x| (0.0..=1.0).contains(x))
             }
-            Loss::Exact(_) => false,
+            Loss::Exact(_) | Loss::Armed(_) | Loss::Trace(_) => false,
         };
         let outage_ok = |outages: &Outages| outages.every > Span::ZERO && outages.lasts.0 >= 2;
         if self.hosts == 0 || self.hosts > MAX_HOSTS {
@@ -144,7 +144,8 @@ impl Spec {
             err("paths", "each class once: a host's interfaces have different names")
         } else if self.k == 0 {
             err("k", "must be at least 1")
-        } else if self.t_ka.0 % 1_000_000 != 0 || !(5..=60_000).contains(&(self.t_ka.0 / 1_000_000))
+        } else if !self.t_ka.0.is_multiple_of(1_000_000)
+            || !(5..=60_000).contains(&(self.t_ka.0 / 1_000_000))
         {
             err("t_ka", "must be whole milliseconds from 5 ms to 60 s")
         } else if self.duration <= self.measured_from().since(Time::ZERO) {

@@ -50,7 +50,7 @@ pub struct Host {
     retry: Span,
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
-    /// Boxes: a node of a map has room for eleven.
+    /// By number. Boxes, since a node of the map has room for eleven and most hosts have two.
     paths: BTreeMap<u8, Box<Path>>,
     /// The number of each interface seen, so that one that comes back has its number again, and what
     /// the operator ordered and the steering remembers of it still holds.
@@ -140,9 +140,9 @@ impl Host {
     /// those that sleep while rides carry their requests, since whoever asks is awake.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
-        let due = |path: &Box<Path>| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = self.paths.values().any(due);
-        let asked = |path: &Box<Path>| due(path) || awake && path.is_carried();
+        let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
+        let awake = self.paths.values().any(|path| due(path));
+        let asked = |path: &Path| due(path) || awake && path.is_carried();
         self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
     }
 
@@ -315,7 +315,7 @@ impl Host {
     }
 
     fn repeat_offers(&mut self, now: Time) {
-        let due = |path: &Box<Path>| path.offer_at.is_some_and(|at| at <= now);
+        let due = |path: &Path| path.offer_at.is_some_and(|at| at <= now);
         let numbers: Vec<u8> =
             self.paths.iter().filter(|(_, path)| due(path)).map(|(number, _)| *number).collect();
         for number in numbers {
