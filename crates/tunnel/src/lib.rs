@@ -34,6 +34,7 @@ mod event;
 pub mod host;
 mod pool;
 mod secrets;
+mod table;
 
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
