@@ -66,6 +66,12 @@ impl<E> EventQueue<E> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
 
+    /// When the next event happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
     /// How many events are to come.
     #[must_use]
     pub fn len(&self) -> usize {
