@@ -12,7 +12,9 @@ mod values;
 pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
 pub use stamp::stamp;
-pub use text::{anchor_config, control, host_config, join, lab_file, prefix, probe_key, units};
+pub use text::{
+    anchor_config, control, host_config, join, lab_file, prefix, probe_key, units, video_trace,
+};
 pub use tunnel::{from_anchor, from_host, header, inner, probe, ride, upmt};
 pub use values::{link, plan};
 
@@ -20,7 +22,7 @@ pub use values::{link, plan};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 22] = [
+pub const ALL: [(&str, Target); 23] = [
     ("header", header),
     ("probe", probe),
     ("ride", ride),
@@ -38,6 +40,7 @@ pub const ALL: [(&str, Target); 22] = [
     ("lab_file", lab_file),
     ("probe_key", probe_key),
     ("units", units),
+    ("video_trace", video_trace),
     ("prefix", prefix),
     ("plan", plan),
     ("link", link),

@@ -10,6 +10,7 @@ use segue::identity::{Credentials, Join};
 use segue::units as people;
 use segue_clock::Span;
 use segue_linux::link::Prefix;
+use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -177,6 +178,32 @@ pub fn units(data: &[u8]) {
     }
     if let Err(error) = people::rate(text) {
         expect_one_line(&error);
+    }
+}
+
+/// A trace of video frames: an error is one line with the number of the line. What is accepted is read the
+/// same from its own text and with a comment behind it, and refused with a line that is no frame.
+pub fn video_trace(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    for (seconds, bits) in [(false, false), (true, true)] {
+        let units = TraceUnits { seconds, bits };
+        let trace = match Trace::parse(text, units) {
+            Ok(trace) => trace,
+            Err(error) => {
+                expect_line(&error.to_string(), text);
+                continue;
+            }
+        };
+        let frames = trace.frames();
+        assert!(frames.len() >= 2 && frames.iter().all(|f| f.bytes <= MAX_FRAME_BYTES));
+        assert!(frames.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        assert!(frames.last().is_some_and(|last| last.at <= trace.period()) && trace.bytes() > 0);
+        let own = trace.to_string();
+        assert_eq!(Trace::parse(&own, TraceUnits::MS_BYTES).as_ref(), Ok(&trace));
+        let more = format!("{text}\n# The end.\n");
+        assert_eq!(Trace::parse(&more, units).as_ref(), Ok(&trace));
+        let more = format!("{text}\n1 2 3 4\n");
+        expect_line(&Trace::parse(&more, units).expect_err("no frame").to_string(), &more);
     }
 }
 

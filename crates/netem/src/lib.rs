@@ -19,4 +19,4 @@ mod model;
 mod spec;
 
 pub use model::{Counters, DropCause, LinkModel, Verdict};
-pub use spec::{Change, Jitter, LinkSpec, Loss, Profile, Queue, SpecError};
+pub use spec::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue, SpecError};

@@ -1,6 +1,6 @@
 //! The loss process at work.
 
-use segue_clock::Rng;
+use segue_clock::{Rng, Span};
 
 use crate::spec::{Loss, stationary_bad};
 
@@ -9,8 +9,10 @@ use crate::spec::{Loss, stationary_bad};
 pub(crate) struct LossProcess {
     loss: Loss,
     bad: bool,
-    /// How many entries of an exact list lie behind.
+    /// How many entries of a list lie behind, or the next entry of a trace.
     passed: usize,
+    /// What is left of the last arming.
+    armed: u32,
 }
 
 impl LossProcess {
@@ -20,11 +22,12 @@ impl LossProcess {
             Loss::GilbertElliott { p, r, .. } => rng.chance(stationary_bad(p, r)),
             _ => false,
         };
-        LossProcess { loss, bad, passed: 0 }
+        LossProcess { loss, bad, passed: 0, armed: 0 }
     }
 
-    /// Whether the packet with this number is lost; one step of the process.
-    pub(crate) fn step(&mut self, number: u64, rng: &mut Rng) -> bool {
+    /// Whether the packet with this number is lost, which starts serialisation at `at` from the start of
+    /// the link; one step of the process.
+    pub(crate) fn step(&mut self, number: u64, at: Span, rng: &mut Rng) -> bool {
         match &self.loss {
             Loss::None => false,
             Loss::Bernoulli(p) => rng.chance(*p),
@@ -40,6 +43,21 @@ impl LossProcess {
                     self.passed += 1;
                 }
                 list.get(self.passed) == Some(&number)
+            }
+            Loss::Armed(list) => {
+                while let Some((_, count)) = list.get(self.passed).filter(|entry| entry.0 <= at) {
+                    self.armed = *count;
+                    self.passed += 1;
+                }
+                let lost = self.armed > 0;
+                self.armed -= u32::from(lost);
+                lost
+            }
+            Loss::Trace(trace) => {
+                let lost = trace.get(self.passed as u64);
+                self.passed =
+                    if self.passed as u64 + 1 < trace.len() { self.passed + 1 } else { 0 };
+                lost
             }
         }
     }

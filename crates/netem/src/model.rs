@@ -65,6 +65,8 @@ pub struct LinkModel {
     /// Silence switched by hand, whatever the profile says.
     muted: bool,
     loss: LossProcess,
+    /// Start of the link.
+    origin: Time,
     /// Start of the profile or of its current period, and the next step.
     epoch: Time,
     next_step: usize,
@@ -97,6 +99,7 @@ impl LinkModel {
             silent: spec.silent,
             muted: false,
             loss: LossProcess::new(spec.loss.clone(), &mut loss_rng),
+            origin: now,
             epoch: now,
             next_step: 0,
             busy_until: now,
@@ -127,7 +130,7 @@ impl LinkModel {
             self.waiting.push_back((start, bytes));
             self.waiting_bytes += u64::from(bytes);
         }
-        let lost = self.loss.step(self.started, &mut self.loss_rng);
+        let lost = self.loss.step(self.started, start.since(self.origin), &mut self.loss_rng);
         self.started += 1;
         if self.silent || self.muted {
             self.counters.silenced += 1;
@@ -154,6 +157,21 @@ impl LinkModel {
         self.counters.delivered -= 1;
         self.counters.delivered_bytes -= u64::from(bytes);
         self.counters.silenced += 1;
+    }
+
+    /// Forgets what waits for serialisation at `now`, as if it had never been offered, and frees the wire
+    /// behind the packet that is on it. The caller drops those packets and reports each by
+    /// [`withdraw`](Self::withdraw).
+    pub fn flush(&mut self, now: Time) {
+        self.forget_started(now);
+        if let Some((start, _)) = self.waiting.front() {
+            self.busy_until = *start;
+            self.remainder = 0;
+            // What follows may overtake the packet on the wire by no more than its jitter.
+            self.last_arrival = self.last_arrival.min(*start + self.delay);
+        }
+        self.waiting.clear();
+        self.waiting_bytes = 0;
     }
 
     /// Takes other parameters from `now` on. Queue, counters and silence by hand stay; the profile

@@ -1,5 +1,6 @@
 //! What a link is like: the parameters of a [`LinkModel`](crate::LinkModel) and their check.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -77,10 +78,71 @@ pub enum Loss {
     /// Exactly the packets with these numbers, in ascending order; the first packet that ever starts
     /// serialisation on this link is number 0.
     Exact(Vec<u64>),
+    /// At each of these times from the start of the link a counter is set, whatever it was; while it is
+    /// positive, every packet that starts serialisation is lost and takes one from it.
+    Armed(Vec<(Span, u32)>),
+    /// What was recorded, an entry for each packet; behind the last entry the first follows.
+    Trace(LossTrace),
+}
+
+/// A recorded sequence of lost and kept packets, a bit each. Copies share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LossTrace {
+    words: Arc<[u64]>,
+    /// Entries in `words`, or how many were given where those are too many to be held.
+    len: u64,
+}
+
+impl LossTrace {
+    /// Entries that a trace may have: 2 MiB.
+    pub const MAX: u64 = 1 << 24;
+
+    /// How many packets were recorded.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Nothing was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many of them were lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Whether entry `i`, counted from 0 and below [`len`](Self::len), is a loss.
+    pub(crate) fn get(&self, i: u64) -> bool {
+        self.words.get((i / 64) as usize).is_some_and(|word| word >> (i % 64) & 1 == 1)
+    }
+}
+
+impl FromIterator<bool> for LossTrace {
+    /// A trace of these entries, true for a loss. It holds [`LossTrace::MAX`] of them; a link refuses one
+    /// that was given more.
+    fn from_iter<I: IntoIterator<Item = bool>>(entries: I) -> LossTrace {
+        let (mut words, mut len) = (Vec::new(), 0);
+        for lost in entries {
+            if len < LossTrace::MAX {
+                if len % 64 == 0 {
+                    words.push(0);
+                }
+                if let Some(word) = words.last_mut() {
+                    *word |= u64::from(lost) << (len % 64);
+                }
+            }
+            len += 1;
+        }
+        LossTrace { words: words.into(), len }
+    }
 }
 
 impl Loss {
-    /// The expected share of lost packets; `None` for an exact list, which has none.
+    /// The expected share of lost packets; `None` for a list, which has none.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match *self {
@@ -90,7 +152,8 @@ impl Loss {
                 let bad = stationary_bad(p, r);
                 Some(bad * loss_bad + (1.0 - bad) * loss_good)
             }
-            Loss::Exact(_) => None,
+            Loss::Exact(_) | Loss::Armed(_) => None,
+            Loss::Trace(ref trace) => Some(trace.lost() as f64 / trace.len().max(1) as f64),
         }
     }
 }
@@ -134,8 +197,12 @@ pub enum SpecError {
     },
     /// A rate of zero. Silence is `silent`.
     ZeroRate,
-    /// An exact list whose entry at this position is not above the one before it.
+    /// A list of losses whose entry at this position is not above the one before it.
     UnsortedLoss(usize),
+    /// A trace of losses without an entry.
+    EmptyTrace,
+    /// A trace of losses with so many entries.
+    LongTrace(u64),
     /// A profile whose step at this position does not come after the one before it.
     UnsortedProfile(usize),
     /// A profile whose step at this position lies at or beyond the period.
@@ -153,6 +220,10 @@ impl fmt::Display for SpecError {
             SpecError::ZeroRate => f.write_str("the rate is 0 (to drop everything use silent)"),
             SpecError::UnsortedLoss(i) => {
                 write!(f, "entry {} of the loss list is not above the one before it", i + 1)
+            }
+            SpecError::EmptyTrace => f.write_str("the trace of losses is empty"),
+            SpecError::LongTrace(n) => {
+                write!(f, "the trace of losses has {n} entries, more than {}", LossTrace::MAX)
             }
             SpecError::UnsortedProfile(i) => {
                 write!(f, "step {} of the profile is not later than the one before it", i + 1)
@@ -218,6 +289,15 @@ fn check_loss(loss: &Loss) -> Result<(), SpecError> {
             Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
             None => Ok(()),
         },
+        Loss::Armed(list) => match list.windows(2).position(|w| w[0].0 >= w[1].0) {
+            Some(i) => Err(SpecError::UnsortedLoss(i + 1)),
+            None => Ok(()),
+        },
+        Loss::Trace(trace) if trace.is_empty() => Err(SpecError::EmptyTrace),
+        Loss::Trace(trace) if trace.len() > LossTrace::MAX => {
+            Err(SpecError::LongTrace(trace.len()))
+        }
+        Loss::Trace(_) => Ok(()),
     }
 }
 
@@ -236,6 +316,10 @@ mod tests {
         );
         assert!(with(Loss::Bernoulli(f64::NAN)).is_err());
         assert_eq!(with(Loss::Exact(vec![1, 3, 3])), Err(SpecError::UnsortedLoss(2)));
+        let trace = |n: u64| Loss::Trace((0..n).map(|_| false).collect());
+        assert_eq!(with(trace(0)), Err(SpecError::EmptyTrace));
+        assert_eq!(with(trace(LossTrace::MAX)), Ok(()));
+        assert_eq!(with(trace(LossTrace::MAX + 1)), Err(SpecError::LongTrace(LossTrace::MAX + 1)));
         let with = |at: &[u64], period: Option<u64>| {
             let steps = at.iter().map(|s| (Span(*s), Change::default())).collect();
             let profile = Profile { steps, period: period.map(Span) };

@@ -5,7 +5,8 @@
 use proptest::prelude::*;
 use segue_clock::{Span, Time};
 use segue_netem::{
-    Change, DropCause, Jitter, LinkModel, LinkSpec, Loss, Profile, Queue, SpecError, Verdict,
+    Change, DropCause, Jitter, LinkModel, LinkSpec, Loss, LossTrace, Profile, Queue, SpecError,
+    Verdict,
 };
 
 const MS: u64 = 1_000_000;
@@ -225,6 +226,16 @@ fn the_same_packets_are_lost_with_and_without_jitter() {
     assert_eq!(losses(&mut shaken, 5_000), losses(&mut with_loss(loss, 5), 5_000));
 }
 
+#[test]
+fn an_armed_counter_takes_the_next_packets_and_a_new_arming_replaces_it() {
+    let at = |ms: u64| Span::from_millis(ms);
+    let mut link = with_loss(Loss::Armed(vec![(at(2), 3), (at(4), 1), (at(9), 2)]), 1);
+    let lost: Vec<u64> = (0..12)
+        .filter(|ms| link.offer(Time(ms * MS), 100) == Verdict::Drop(DropCause::Loss))
+        .collect();
+    assert_eq!(lost, [2, 3, 4, 9, 10]);
+}
+
 fn any_spec() -> impl Strategy<Value = LinkSpec> {
     let queue = prop_oneof![
         Just(Queue::Unbounded),
@@ -270,4 +281,47 @@ proptest! {
         let c = one.counters();
         prop_assert_eq!(c.offered, c.delivered + c.lost + c.queue_full + c.silenced);
     }
+}
+
+#[test]
+fn a_recorded_sequence_of_losses_is_repeated_to_the_bit() {
+    // 67 entries, so that the words of the trace do not end where it does.
+    let recorded: Vec<bool> = (0..67u64).map(|i| i * i % 5 == 1).collect();
+    let trace: LossTrace = recorded.iter().copied().collect();
+    let lost = recorded.iter().filter(|lost| **lost).count() as u64;
+    assert_eq!((trace.len(), trace.lost()), (67, lost));
+    assert_eq!(Loss::Trace(trace.clone()).mean(), Some(lost as f64 / 67.0));
+    let mut link = with_loss(Loss::Trace(trace), 3);
+    let expected: Vec<bool> = recorded.iter().copied().cycle().take(200).collect();
+    assert_eq!(losses(&mut link, 200), expected);
+}
+
+#[test]
+fn a_new_trace_begins_at_its_first_entry() {
+    let trace: LossTrace = [true, false, false].into_iter().collect();
+    let again = Change { loss: Some(Loss::Trace(trace.clone())), ..Change::default() };
+    let profile = Profile { steps: vec![(Span::from_millis(2), again)], period: None };
+    let spec = LinkSpec { loss: Loss::Trace(trace), profile, ..LinkSpec::default() };
+    assert_eq!(losses(&mut link(spec), 5), [true, false, true, false, false]);
+}
+
+#[test]
+fn a_flushed_queue_leaves_the_packet_on_the_wire_and_frees_what_is_behind_it() {
+    let spec = LinkSpec {
+        rate_bps: Some(8_000),
+        delay: Span::from_millis(5),
+        queue: Queue::Packets(2),
+        ..LinkSpec::default()
+    };
+    let mut link = link(spec);
+    let sent: Vec<_> = (0..4).map(|_| arrival(link.offer(Time::ZERO, 10))).collect();
+    assert_eq!(sent, [Some(15 * MS), Some(25 * MS), Some(35 * MS), None]);
+    link.flush(Time(MS));
+    link.withdraw(10);
+    link.withdraw(10);
+    // The first is on the wire until 10 ms; the next follows it at once.
+    assert_eq!(arrival(link.offer(Time(2 * MS), 10)), Some(25 * MS));
+    let counters = link.counters();
+    assert_eq!((counters.offered, counters.delivered, counters.silenced), (5, 2, 2));
+    assert_eq!((counters.delivered_bytes, counters.queue_full), (20, 1));
 }

@@ -4,6 +4,7 @@
 mod anchor;
 mod host;
 mod keepalive;
+pub mod link;
 
 use std::fmt;
 use std::path::Path;

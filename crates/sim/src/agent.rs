@@ -1,6 +1,7 @@
 //! What lives on a node: the end of a tunnel, a transport connection, an application, a mobility protocol.
 
 use core::any::Any;
+use core::net::IpAddr;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,7 +27,7 @@ pub trait Agent: Any {
     /// When it wants to be woken.
     fn deadline(&self) -> Option<Time>;
 
-    /// Interfaces of its node have changed: they came, went, or have other addresses.
+    /// Interfaces of its node have changed: they came, went, or have other addresses; or the node has.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
 
     /// Adds what it found to the results of the run; `name` is its name in the scenario.
@@ -48,6 +49,8 @@ pub enum Action {
     SendOn(u32, Packet),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
     Arrive(Packet),
+    /// The node has this address, or has it no longer.
+    Address(IpAddr, bool),
     /// A line of the event log.
     Log(String),
 }
@@ -79,6 +82,11 @@ impl Io<'_> {
     /// Hands the node a packet that came out of a tunnel.
     pub fn arrive(&mut self, packet: Packet) {
         self.actions.push(Action::Arrive(packet));
+    }
+
+    /// Gives the node an address, or takes it away; its other agents are told as of a change of interfaces.
+    pub fn set_address(&mut self, address: IpAddr, present: bool) {
+        self.actions.push(Action::Address(address, present));
     }
 
     /// Writes a line of the event log.

@@ -1,47 +1,72 @@
 //! What happens next: events in the order of their time, those of one instant in the order in which they
 //! were scheduled.
+//!
+//! A timing wheel with 64 slots to a level, each level 64 times as coarse as the one below, down to single
+//! nanoseconds, and a short sorted list of what is next:
+//!
+//! ```text
+//!   level 10        64^10 ns = 36 years
+//!     …
+//!   level 5   64 slots of 1.07 s   ─┐ a slot whose turn comes is put into the slots of a level below,
+//!   level 4   64 slots of 16.8 ms   │ or, if it has few events, sorted at once
+//!     …                             ▼
+//!   current   the next slot's events, sorted; what is scheduled within its span is put in between
+//! ```
+//!
+//! An event lies at the level of the highest digit (to base 64) in which its time differs from `base`, in the
+//! slot of that digit. `base` moves only to the start of the slot whose turn has come, below which everything
+//! is empty then, so that the others stay where they are. Events of one instant are therefore always
+//! together, in the order of scheduling, and no serial number has to be kept: taking a slot apart and
+//! sorting it keep their order.
 
-use alloc::collections::BinaryHeap;
-use core::cmp::Ordering;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use segue_clock::Time;
 
+/// Bits of a digit.
+const BITS: u32 = 6;
+/// Slots of a level.
+const SLOTS: usize = 1 << BITS;
+/// Levels that a time of 64 bits needs.
+const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
+/// A slot with at most so many events is sorted as a whole.
+const SORT: usize = 32;
+/// The current list is put back into slots when it has grown to this: its insertions cost its length.
+const SPILL: usize = 512;
+/// Room for more events than this is given back when a slot is empty.
+const KEEP: usize = 1 << 13;
+
 struct Entry<E> {
-    at: Time,
-    serial: u64,
+    at: u64,
     event: E,
 }
 
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    /// The heap gives its greatest entry first: the earliest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.serial).cmp(&(self.at, self.serial))
-    }
+struct Level<E> {
+    /// A bit for each slot that is not empty.
+    filled: u64,
+    slots: Vec<Vec<Entry<E>>>,
 }
 
 /// Events to come.
 pub struct EventQueue<E> {
-    heap: BinaryHeap<Entry<E>>,
-    serial: u64,
+    /// What is at or before `covered`, in order.
+    current: VecDeque<Entry<E>>,
+    covered: u64,
+    base: u64,
+    levels: Vec<Level<E>>,
+    /// A bit for each level that is not empty.
+    filled: u32,
+    len: usize,
+    scheduled: u64,
 }
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        EventQueue { heap: BinaryHeap::new(), serial: 0 }
+        let slots = || core::iter::repeat_with(Vec::new).take(SLOTS).collect();
+        let levels = (0..LEVELS).map(|_| Level { filled: 0, slots: slots() }).collect();
+        let current = VecDeque::new();
+        EventQueue { current, covered: 0, base: 0, levels, filled: 0, len: 0, scheduled: 0 }
     }
 }
 
@@ -52,47 +77,147 @@ impl<E> EventQueue<E> {
         Self::default()
     }
 
-    /// Lets `event` happen at `at`, after what was scheduled before for the same instant.
+    /// Lets `event` happen at `at`, after what was scheduled before for the same instant. An event for an
+    /// instant that has passed is the next to happen.
     pub fn schedule(&mut self, at: Time, event: E) {
-        self.heap.push(Entry { at, serial: self.serial, event });
-        self.serial += 1;
+        self.len += 1;
+        self.scheduled += 1;
+        let entry = Entry { at: at.0, event };
+        if at.0 > self.covered {
+            self.put(entry);
+            return;
+        }
+        if self.current.back().is_none_or(|last| last.at <= at.0) {
+            self.current.push_back(entry);
+        } else {
+            let place = self.current.partition_point(|other| other.at <= at.0);
+            self.current.insert(place, entry);
+        }
+        if self.current.len() >= SPILL {
+            self.spill();
+        }
     }
 
     /// Takes the next event if it lies at or before `end`.
     pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
-        if self.heap.peek()?.at > end {
+        while self.current.is_empty() {
+            self.refill(end.0)?;
+        }
+        if self.current.front()?.at > end.0 {
             return None;
         }
-        self.heap.pop().map(|entry| (entry.at, entry.event))
+        self.len -= 1;
+        self.current.pop_front().map(|entry| (Time(entry.at), entry.event))
     }
 
-    /// When the next event happens.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Time> {
-        self.heap.peek().map(|entry| entry.at)
+    /// The next events, as many as are known in order; there may be further ones. For a caller that prepares
+    /// for what is coming.
+    pub fn upcoming(&self) -> impl Iterator<Item = (Time, &E)> {
+        self.current.iter().map(|entry| (Time(entry.at), &entry.event))
     }
 
     /// How many events are to come.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.len
     }
 
     /// Nothing is to come.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.len == 0
     }
 
     /// How many events were ever scheduled.
     #[must_use]
     pub fn scheduled(&self) -> u64 {
-        self.serial
+        self.scheduled
     }
+
+    /// Puts an event later than `covered` into its slot.
+    fn put(&mut self, entry: Entry<E>) {
+        let level = ((entry.at ^ self.base).ilog2() / BITS) as usize;
+        let slot = digit(entry.at, level);
+        self.filled |= 1 << level;
+        self.levels[level].filled |= 1 << slot;
+        self.levels[level].slots[slot].push(entry);
+    }
+
+    /// Takes the next slot apart, or makes it the current list, which is empty; `None` if it begins after
+    /// `end` or there is none.
+    fn refill(&mut self, end: u64) -> Option<()> {
+        if self.filled == 0 {
+            return None;
+        }
+        let number = self.filled.trailing_zeros() as usize;
+        let level = &mut self.levels[number];
+        let slot = level.filled.trailing_zeros() as usize;
+        let shift = number as u32 * BITS;
+        // All ones below the digit, and the digits above it from `base`.
+        let below = (1 << shift) - 1;
+        let above = u64::MAX.checked_shl(shift + BITS).unwrap_or(0);
+        let start = self.base & above | (slot as u64) << shift;
+        if start > end {
+            return None;
+        }
+        level.filled &= level.filled - 1;
+        if level.filled == 0 {
+            self.filled &= self.filled - 1;
+        }
+        self.base = start;
+        let events = &mut level.slots[slot];
+        if number == 0 || events.len() <= SORT {
+            // The list is empty and gives its room to the slot.
+            let room = Vec::from(core::mem::take(&mut self.current));
+            let mut events = core::mem::replace(events, room);
+            if events.len() > 1 && number > 0 {
+                events.sort_by_key(|entry| entry.at);
+            }
+            self.current = events.into();
+            self.covered = start | below;
+            return Some(());
+        }
+        self.covered = start;
+        let mut events = core::mem::take(events);
+        for entry in events.drain(..) {
+            if entry.at > start {
+                self.put(entry);
+            } else {
+                self.current.push_back(entry);
+            }
+        }
+        if events.capacity() <= KEEP {
+            self.levels[number].slots[slot] = events;
+        }
+        Some(())
+    }
+
+    /// Puts the current list but for its first instant back into slots, all of which are empty as far as it
+    /// reaches.
+    fn spill(&mut self) {
+        let Some(first) = self.current.front().map(|entry| entry.at.max(self.base)) else { return };
+        if self.current.back().is_none_or(|entry| entry.at <= first) {
+            return;
+        }
+        (self.base, self.covered) = (first, first);
+        let later = self.current.partition_point(|entry| entry.at <= first);
+        for entry in self.current.split_off(later) {
+            self.put(entry);
+        }
+    }
+}
+
+/// A digit of a time to the base of the wheel.
+fn digit(at: u64, level: usize) -> usize {
+    (at >> (level as u32 * BITS)) as usize % SLOTS
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -106,5 +231,87 @@ mod tests {
             order.push_str(event);
         }
         assert_eq!((order.as_str(), queue.len()), ("abcd", 1));
+    }
+
+    #[test]
+    fn many_events_of_one_instant_keep_their_order_however_the_wheel_is_taken_apart() {
+        let mut queue = EventQueue::new();
+        let instants = [0, 1, 1_000_000_007, 1_000_000_008, u64::MAX - 1, u64::MAX];
+        for n in 0..20_000_usize {
+            queue.schedule(Time(instants[n * 7 % instants.len()]), n);
+        }
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop_until(Time(u64::MAX))).collect();
+        assert_eq!(order.len(), 20_000);
+        assert!(order.is_sorted());
+    }
+
+    /// What may happen to a queue.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// So many events, so far after what happened last; negative: before.
+        Schedule(i64, usize),
+        /// Events are taken up to so far after what happened last, at most so many.
+        Pop(u64, usize),
+    }
+
+    fn span() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            4 => Just(0_i64),
+            4 => 0..70_i64,
+            4 => 0..300_000_i64,
+            4 => 0..3_000_000_000_i64,
+            1 => -5_000..0_i64,
+            1 => 0..i64::MAX,
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let many = prop_oneof![6 => 1..8_usize, 1 => 60..70_usize, 1 => 500..1_100_usize];
+        let some = prop_oneof![4 => 0..10_usize, 1 => 0..2_000_usize];
+        prop_oneof![
+            3 => (span(), many).prop_map(|(ahead, count)| Step::Schedule(ahead, count)),
+            2 => (span(), some).prop_map(|(ahead, count)| Step::Pop(ahead.unsigned_abs(), count)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn the_order_is_that_of_a_sorted_map(
+            start in prop_oneof![Just(0_u64), 0..u64::MAX, Just(u64::MAX - 1_000)],
+            steps in proptest::collection::vec(step(), 1..60),
+            stride in prop_oneof![Just(0_u64), Just(1), Just(13), 0..5_000_000_u64],
+        ) {
+            let mut queue = EventQueue::new();
+            let mut model: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+            let (mut now, mut serial) = (start, 0_u64);
+            for step in steps {
+                match step {
+                    Step::Schedule(ahead, count) => for n in 0..count as u64 {
+                        let at = now.saturating_add_signed(ahead).saturating_add(n % 97 * stride);
+                        queue.schedule(Time(at), serial);
+                        model.insert((at, serial), serial);
+                        serial += 1;
+                    },
+                    Step::Pop(ahead, count) => for _ in 0..count {
+                        let end = now.saturating_add(ahead);
+                        let want = model.first_key_value().filter(|((at, _), _)| *at <= end);
+                        let want = want.map(|((at, _), event)| (Time(*at), *event));
+                        let known = queue.upcoming().next().map(|(at, event)| (at, *event));
+                        prop_assert!(known.is_none() || known == want || want.is_none());
+                        prop_assert_eq!(queue.pop_until(Time(end)), want);
+                        let Some((at, event)) = want else { break };
+                        model.remove(&(at.0, event));
+                        now = now.max(at.0);
+                    },
+                }
+                prop_assert_eq!((queue.len(), queue.scheduled()), (model.len(), serial));
+            }
+            let rest: Vec<_> = core::iter::from_fn(|| queue.pop_until(Time(u64::MAX))).collect();
+            prop_assert!(queue.is_empty());
+            let model: Vec<_> = model.into_iter().map(|((at, _), event)| (Time(at), event)).collect();
+            prop_assert_eq!(rest, model);
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 pub mod dumbbell;
 pub mod faults;
+pub mod file;
 pub mod run;
+mod show;
 pub mod sweep;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@
 //! implementing the trait and a name in [`Machines`]: schedules, links, records, shrinking and the verb are the
 //! same. What is injected and checked, with each bound, stands in docs/simulator/faults.md.
 
+mod agenda;
 pub mod estimators;
 pub mod link;
 pub mod record;

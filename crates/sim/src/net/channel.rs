@@ -1,9 +1,7 @@
 //! One direction of a link.
 
-use alloc::vec::Vec;
-
 use segue_clock::Time;
-use segue_netem::{LinkModel, Verdict};
+use segue_netem::{DropCause, LinkModel, Verdict};
 
 use super::NodeId;
 
@@ -18,46 +16,72 @@ pub struct Channel {
     pub from: (NodeId, u32),
     /// The node at its end, and its interface.
     pub to: (NodeId, u32),
-    pub(super) model: LinkModel,
-    /// When it was cut and mended. What starts serialisation while it is cut is lost, what is on the wire
-    /// arrives; the fate of a packet is settled at its arrival, since a cut may come while it waits.
-    cuts: Vec<(Time, Option<Time>)>,
+    model: LinkModel,
+    /// Since when it is cut. What starts serialisation while it is cut is lost, what is on the wire
+    /// arrives.
+    cut: Option<Time>,
 }
 
 impl Channel {
     pub(super) fn new(from: (NodeId, u32), to: (NodeId, u32), model: LinkModel) -> Channel {
-        Channel { from, to, model, cuts: Vec::new() }
+        Channel { from, to, model, cut: None }
     }
 
-    /// What the link model counted.
+    /// What the link model counted. A packet that waits while its channel is cut counts as delivered until
+    /// its fate is known: the mending, its arrival, or the end of its attachment.
     #[must_use]
     pub fn counters(&self) -> segue_netem::Counters {
         self.model.counters()
     }
 
+    /// Since when it is cut; `None` while it is whole.
+    #[must_use]
+    pub fn cut_since(&self) -> Option<Time> {
+        self.cut
+    }
+
     pub(super) fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
-        self.model.offer(now, bytes)
-    }
-
-    /// Cuts it or mends it. Nothing changes if it is so already.
-    pub(super) fn set_cut(&mut self, now: Time, cut: bool) {
-        self.model.set_silent(cut);
-        match (self.cuts.last_mut(), cut) {
-            (Some((_, mended @ None)), false) => *mended = Some(now),
-            (Some((_, None)), true) | (None, false) | (Some((_, Some(_))), false) => {}
-            (_, true) => self.cuts.push((now, None)),
+        match self.model.offer(now, bytes) {
+            // One that waits may start when the channel is whole again.
+            Verdict::Deliver { start, .. } if self.cut.is_some() && start <= now => {
+                self.model.withdraw(bytes);
+                Verdict::Drop(DropCause::Silent)
+            }
+            verdict => verdict,
         }
     }
 
-    /// Whether a packet of `bytes` bytes that was accepted and started serialisation at `start` arrives.
-    pub(super) fn arrives(&mut self, start: Time, bytes: u32) -> bool {
-        // Packets start in order: no later one can have started before a cut that ended by then.
-        let passed = |cut: &(Time, Option<Time>)| cut.1.is_some_and(|mended| mended <= start);
-        self.cuts.retain(|cut| !passed(cut));
-        let lost = self.cuts.first().is_some_and(|(cut, _)| *cut <= start);
-        if lost {
-            self.model.withdraw(bytes);
-        }
-        !lost
+    /// Cuts it, if it is whole.
+    pub(super) fn cut(&mut self, now: Time) {
+        self.cut.get_or_insert(now);
+    }
+
+    /// Mends it; since when it was cut. Packets in flight that started since then are for the caller to
+    /// [`withdraw`](Self::withdraw).
+    pub(super) fn mend(&mut self) -> Option<Time> {
+        self.cut.take()
+    }
+
+    /// Whether a packet in flight that started serialisation at `start` arrives.
+    pub(super) fn arrives(&self, start: Time) -> bool {
+        self.cut.is_none_or(|cut| start < cut)
+    }
+
+    /// Forgets what waits; the caller withdraws it.
+    pub(super) fn flush(&mut self, now: Time) {
+        self.model.flush(now);
+    }
+
+    /// Counts a packet in flight as silenced.
+    pub(super) fn withdraw(&mut self, bytes: u32) {
+        self.model.withdraw(bytes);
+    }
+}
+
+impl Channel {
+    /// What it is like.
+    #[must_use]
+    pub fn spec(&self) -> &segue_netem::LinkSpec {
+        self.model.spec()
     }
 }

@@ -1,26 +1,38 @@
 //! The network: nodes, channels between them, and what happens when.
 
 mod channel;
+mod nat;
 mod node;
 mod routes;
+mod run;
 mod shortest;
+mod wireless;
+
+#[cfg(test)]
+mod tests;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_clock::Time;
-use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError, Verdict};
+use segue_clock::{Rng, Time};
+use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
 
 pub use channel::{Channel, ChannelId};
+pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub use node::{Interface, Node, NodeId};
 pub use routes::{Hop, Prefix, Routes, Rule};
+pub use run::encapsulate;
+pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
 
-use crate::agent::{Action, Agent, Io};
-use crate::packet::{Body, Packet};
+use crate::agent::{Action, Agent};
+use crate::packet::Packet;
 use crate::queue::EventQueue;
 use crate::results::Results;
+use run::{Event, InFlight, Step};
+use wireless::Wireless;
 
 /// Which agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +51,12 @@ pub enum Lost {
     Ttl,
     /// It was sent over an interface that is attached to nothing.
     Detached,
+    /// A node that does not forward is not its destination.
+    NotForwarded,
+    /// The agents of a node pass it round among themselves.
+    Loop,
+    /// An address translator refused it.
+    Nat(NatRefusal),
 }
 
 /// Sees what happens. It cannot change anything, so that a run with it and one without are the same.
@@ -61,23 +79,18 @@ struct Slot {
     armed: Option<Time>,
 }
 
-enum Event {
-    /// A packet in flight comes out of a channel.
-    Arrive(ChannelId, u32),
-    Wake(AgentId),
-    Change(u32),
-}
-
-struct InFlight {
-    packet: Packet,
-    start: Time,
-}
-
 /// Something that happens to the network at a time known before.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Both directions of the link, or one, are cut or mended.
+    /// One direction of a link is cut or mended.
     Cut(ChannelId, bool),
+    /// A radio attaches to a cell; if it is attached to as many as it can be, it leaves the oldest.
+    Attach(RadioId, CellId),
+    /// A radio leaves a cell.
+    Detach(RadioId, CellId),
+    /// The translator of this node forgets its mappings, and has this outside address from then on; routes
+    /// to the old one lead to the new one. It must be an address that no node has.
+    RebindNat(NodeId, Option<IpAddr>),
 }
 
 /// Packets that nodes dropped, by reason.
@@ -91,6 +104,27 @@ pub struct Refused {
     pub ttl: u64,
     /// Interface attached to nothing.
     pub detached: u64,
+    /// Not for this node, which does not forward.
+    pub not_forwarded: u64,
+    /// Passed round among the agents of a node.
+    pub loops: u64,
+    /// Address translators, by what they say themselves: [`Nat::counters`].
+    pub nat: u64,
+}
+
+impl Refused {
+    fn count(&mut self, why: Lost) {
+        match why {
+            Lost::NoRoute => self.no_route += 1,
+            Lost::NoListener => self.no_listener += 1,
+            Lost::Ttl => self.ttl += 1,
+            Lost::Detached => self.detached += 1,
+            Lost::NotForwarded => self.not_forwarded += 1,
+            Lost::Loop => self.loops += 1,
+            Lost::Nat(_) => self.nat += 1,
+            Lost::Link(_) => {}
+        }
+    }
 }
 
 /// Nodes, channels, agents, and the events to come.
@@ -104,6 +138,8 @@ pub struct Network {
     flight: Vec<Option<InFlight>>,
     free: Vec<u32>,
     actions: Vec<Action>,
+    todo: VecDeque<Step>,
+    wireless: Wireless,
     observer: Option<Box<dyn Observer>>,
     refused: Refused,
     seed: u64,
@@ -125,6 +161,8 @@ impl Network {
             flight: Vec::new(),
             free: Vec::new(),
             actions: Vec::new(),
+            todo: VecDeque::new(),
+            wireless: Wireless::default(),
             observer: None,
             refused: Refused::default(),
             seed,
@@ -142,8 +180,7 @@ impl Network {
     /// Adds an interface that is attached to nothing; its index.
     pub fn add_interface(&mut self, node: NodeId, name: impl Into<String>) -> u32 {
         let interfaces = &mut self.nodes[node.0 as usize].interfaces;
-        let (addresses, gateway, out) = (Vec::new(), None, None);
-        interfaces.push(Interface { name: name.into(), addresses, gateway, out });
+        interfaces.push(Interface { name: name.into(), ..Interface::default() });
         interfaces.len() as u32
     }
 
@@ -171,17 +208,23 @@ impl Network {
         to: (NodeId, u32),
         spec: LinkSpec,
     ) -> Result<ChannelId, SpecError> {
-        let number = self.channels.len() as u32;
         // A channel's sequence depends on its place, so that another channel does not change it.
-        let seed = self.seed_of(0x6368_616e, number);
-        self.channels.push(Channel::new(from, to, LinkModel::new(spec, seed, self.now)?));
-        Ok(ChannelId(number))
+        let seed = self.seed_of(0x6368_616e, self.channels.len() as u32);
+        let model = LinkModel::new(spec, seed, self.now)?;
+        Ok(self.push_channel(Channel::new(from, to, model)))
+    }
+
+    fn push_channel(&mut self, channel: Channel) -> ChannelId {
+        self.channels.push(channel);
+        ChannelId(self.channels.len() as u32 - 1)
     }
 
     /// A seed for something of this kind and number, which depends on nothing else but the run's seed.
     #[must_use]
     pub fn seed_of(&self, kind: u64, number: u32) -> u64 {
-        segue_clock::Rng::new(self.seed ^ (kind << 32) ^ u64::from(number)).next_u64()
+        // One after the other, so that no two of them make up for each other.
+        let mixed = Rng::new(self.seed).next_u64() ^ kind;
+        Rng::new(Rng::new(mixed).next_u64() ^ u64::from(number)).next_u64()
     }
 
     /// Adds an agent to a node, listening to these protocols and ports.
@@ -239,6 +282,11 @@ impl Network {
         self.channel(id).counters()
     }
 
+    /// All channels, in the order in which they were made.
+    pub fn channels(&self) -> impl Iterator<Item = (ChannelId, &Channel)> {
+        self.channels.iter().enumerate().map(|(i, channel)| (ChannelId(i as u32), channel))
+    }
+
     /// An agent, for whoever knows what it is.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
@@ -271,194 +319,5 @@ impl Network {
             slot.agent.report(&slot.name, self.now, &mut results);
         }
         results
-    }
-
-    /// Lets everything happen up to and at `end`.
-    pub fn run_until(&mut self, end: Time) {
-        if !self.started {
-            self.started = true;
-            for agent in 0..self.agents.len() {
-                self.call(AgentId(agent as u32), |agent, io| agent.start(io));
-            }
-        }
-        while let Some((at, event)) = self.queue.pop_until(end) {
-            self.now = at;
-            self.events += 1;
-            match event {
-                Event::Arrive(channel, packet) => self.on_arrival(channel, packet),
-                Event::Wake(agent) => self.on_wake(agent),
-                Event::Change(number) => self.on_change(number),
-            }
-        }
-        self.now = end;
-    }
-
-    fn on_change(&mut self, number: u32) {
-        match self.changes[number as usize].clone() {
-            Change::Cut(channel, cut) => {
-                self.channels[channel.0 as usize].set_cut(self.now, cut);
-            }
-        }
-    }
-
-    fn on_wake(&mut self, id: AgentId) {
-        let slot = &mut self.agents[id.0 as usize];
-        if slot.armed != Some(self.now) {
-            return;
-        }
-        slot.armed = None;
-        if slot.agent.deadline().is_some_and(|at| at <= self.now) {
-            self.call(id, |agent, io| agent.wake(io));
-        } else {
-            self.arm(id);
-        }
-    }
-
-    fn on_arrival(&mut self, id: ChannelId, number: u32) {
-        let Some(InFlight { packet, start }) = self.flight[number as usize].take() else { return };
-        self.free.push(number);
-        let channel = &mut self.channels[id.0 as usize];
-        let (sender, node) = (channel.from.0, channel.to.0);
-        if !channel.arrives(start, packet.bytes) {
-            self.drop(sender, &packet, Lost::Link(DropCause::Silent));
-            return;
-        }
-        if let Some(observer) = &mut self.observer {
-            observer.arrived(self.now, id, &packet);
-        }
-        self.deliver(node, packet);
-    }
-
-    /// A packet has reached a node: it is for somebody there, or goes on.
-    fn deliver(&mut self, node: NodeId, mut packet: Packet) {
-        let at = &self.nodes[node.0 as usize];
-        if at.owns(packet.dst) {
-            match at.agent_at(packet.protocol(), packet.ports().1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
-                None => self.drop(node, &packet, Lost::NoListener),
-            }
-            return;
-        }
-        if packet.ttl <= 1 {
-            self.drop(node, &packet, Lost::Ttl);
-            return;
-        }
-        packet.ttl -= 1;
-        self.route(node, packet, None);
-    }
-
-    /// Sends a packet by the routes of a node; not back to the agent that it comes from.
-    fn route(&mut self, node: NodeId, packet: Packet, from: Option<AgentId>) {
-        let at = &self.nodes[node.0 as usize];
-        if at.owns(packet.dst) {
-            self.deliver(node, packet);
-            return;
-        }
-        match at.routes.look_up(&packet) {
-            Some(Hop::Interface(index)) => self.transmit(node, index, packet),
-            Some(Hop::Agent(agent)) if from != Some(agent) => {
-                self.call(agent, |agent, io| agent.receive(io, packet));
-            }
-            Some(Hop::Agent(_) | Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
-        }
-    }
-
-    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
-        let out = self.nodes[node.0 as usize].interface(index).and_then(|i| i.out);
-        let Some(id) = out else {
-            self.drop(node, &packet, Lost::Detached);
-            return;
-        };
-        let verdict = self.channels[id.0 as usize].offer(self.now, packet.bytes);
-        if let Some(observer) = &mut self.observer {
-            let at = match verdict {
-                Verdict::Deliver { at, .. } => Ok(at),
-                Verdict::Drop(cause) => Err(Lost::Link(cause)),
-            };
-            observer.sent(self.now, id, &packet, at);
-        }
-        if let Verdict::Deliver { start, at } = verdict {
-            let flying = Some(InFlight { packet, start });
-            let number = match self.free.pop() {
-                Some(number) => {
-                    self.flight[number as usize] = flying;
-                    number
-                }
-                None => {
-                    self.flight.push(flying);
-                    self.flight.len() as u32 - 1
-                }
-            };
-            self.queue.schedule(at, Event::Arrive(id, number));
-        }
-    }
-
-    fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
-        match why {
-            Lost::NoRoute => self.refused.no_route += 1,
-            Lost::NoListener => self.refused.no_listener += 1,
-            Lost::Ttl => self.refused.ttl += 1,
-            Lost::Detached => self.refused.detached += 1,
-            Lost::Link(_) => {}
-        }
-        if let Some(observer) = &mut self.observer {
-            observer.dropped(self.now, node, packet, why);
-        }
-    }
-
-    /// Calls an agent and carries out what it asks for.
-    fn call(&mut self, id: AgentId, call: impl FnOnce(&mut dyn Agent, &mut Io<'_>)) {
-        let mut actions = core::mem::take(&mut self.actions);
-        let slot = &mut self.agents[id.0 as usize];
-        let node = slot.node;
-        let mut io = Io {
-            now: self.now,
-            id: node,
-            node: &self.nodes[node.0 as usize],
-            actions: &mut actions,
-            logged: self.observer.is_some(),
-        };
-        call(slot.agent.as_mut(), &mut io);
-        self.arm(id);
-        for action in actions.drain(..) {
-            match action {
-                Action::Send(packet) => self.route(node, packet, Some(id)),
-                Action::SendOn(index, packet) => self.transmit(node, index, packet),
-                Action::Arrive(packet) => self.deliver(node, packet),
-                Action::Log(line) => {
-                    if let Some(observer) = &mut self.observer {
-                        observer.said(self.now, node, &line);
-                    }
-                }
-            }
-        }
-        self.actions = actions;
-    }
-
-    /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.
-    fn arm(&mut self, id: AgentId) {
-        let slot = &mut self.agents[id.0 as usize];
-        let Some(at) = slot.agent.deadline() else { return };
-        let at = at.max(self.now);
-        if slot.armed.is_none_or(|armed| at < armed) {
-            slot.armed = Some(at);
-            self.queue.schedule(at, Event::Wake(id));
-        }
-    }
-}
-
-/// An IP-in-IP packet around another (RFC 2003, RFC 2473).
-#[must_use]
-pub fn encapsulate(src: IpAddr, dst: IpAddr, inner: Packet) -> Packet {
-    let header = if src.is_ipv4() { 20 } else { 40 };
-    Packet {
-        src,
-        dst,
-        bytes: inner.bytes + header,
-        ttl: crate::packet::TTL,
-        dscp: inner.dscp,
-        label: inner.label,
-        sent: inner.sent,
-        body: Body::Encapsulated(Box::new(inner)),
     }
 }

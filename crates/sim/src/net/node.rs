@@ -1,10 +1,13 @@
 //! Nodes and their interfaces.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use super::nat::Nat;
 use super::routes::Routes;
+use super::wireless::CellId;
 use super::{AgentId, ChannelId};
 
 /// Which node.
@@ -12,7 +15,7 @@ use super::{AgentId, ChannelId};
 pub struct NodeId(pub u32);
 
 /// Where a node meets a link. Its index, from 1 as in a kernel, is its place among the node's interfaces.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Interface {
     /// Its name, unlike any other of the node.
     pub name: String,
@@ -22,6 +25,10 @@ pub struct Interface {
     pub gateway: Option<IpAddr>,
     /// The direction away from the node; `None` while it is attached to nothing.
     pub out: Option<ChannelId>,
+    /// It is a radio, or a cell's interface towards one: static routing does not follow it.
+    pub air: bool,
+    /// The cells that a radio is attached to, the newest last.
+    pub cells: Vec<CellId>,
 }
 
 /// A host or router.
@@ -35,8 +42,11 @@ pub struct Node {
     pub interfaces: Vec<Interface>,
     /// Where packets go from here.
     pub routes: Routes,
+    /// It carries what is not for it further, as a router does.
+    pub forwards: bool,
     /// Protocol, port and agent, in ascending order. Port 0 takes all that no other takes.
     pub(super) ports: Vec<((u8, u16), AgentId)>,
+    pub(super) nat: Option<Box<Nat>>,
 }
 
 impl Node {
@@ -46,7 +56,9 @@ impl Node {
             addresses: Vec::new(),
             interfaces: Vec::new(),
             routes: Routes::default(),
+            forwards: true,
             ports: Vec::new(),
+            nat: None,
         }
     }
 
@@ -61,6 +73,16 @@ impl Node {
     #[must_use]
     pub fn interface(&self, index: u32) -> Option<&Interface> {
         self.interfaces.get((index as usize).checked_sub(1)?)
+    }
+
+    /// Its address translator.
+    #[must_use]
+    pub fn nat(&self) -> Option<&Nat> {
+        self.nat.as_deref()
+    }
+
+    pub(super) fn interface_mut(&mut self, index: u32) -> &mut Interface {
+        &mut self.interfaces[index as usize - 1]
     }
 
     pub(super) fn agent_at(&self, protocol: u8, port: u16) -> Option<AgentId> {

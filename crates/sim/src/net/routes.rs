@@ -44,6 +44,23 @@ impl Prefix {
         Prefix::new(address, 0)
     }
 
+    /// The address so many behind the first; `None` if it lies beyond the prefix, or is its last one of
+    /// IPv4 (the broadcast address).
+    #[must_use]
+    pub fn nth(&self, number: u32) -> Option<IpAddr> {
+        match self.address {
+            IpAddr::V4(a) => {
+                let last = u32::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
+                (number < last).then(|| IpAddr::V4((a.to_bits() + number).into()))
+            }
+            IpAddr::V6(a) => {
+                let last = u128::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
+                let number = u128::from(number);
+                (number <= last).then(|| IpAddr::V6((a.to_bits() + number).into()))
+            }
+        }
+    }
+
     /// How many bits count.
     #[must_use]
     pub fn length(&self) -> u8 {
@@ -146,6 +163,22 @@ impl Routes {
     pub fn remove(&mut self, prefix: Prefix) {
         self.hosts.retain(|(address, _)| Prefix::host(*address) != prefix);
         self.prefixes.retain(|(known, _)| *known != prefix);
+    }
+
+    /// Where the table sends exactly this prefix.
+    #[must_use]
+    pub fn get(&self, prefix: Prefix) -> Option<Hop> {
+        let host = |(address, _): &&(IpAddr, Hop)| Prefix::host(*address) == prefix;
+        let known = self.prefixes.iter().find(|(known, _)| *known == prefix).map(|(_, hop)| *hop);
+        known.or_else(|| self.hosts.iter().find(host).map(|(_, hop)| *hop))
+    }
+
+    /// Sends `new` where `old` went, and forgets `old`.
+    pub(super) fn rename(&mut self, old: IpAddr, new: IpAddr) {
+        if let Some(hop) = self.get(Prefix::host(old)) {
+            self.remove(Prefix::host(old));
+            self.set(Prefix::host(new), hop);
+        }
     }
 
     /// Where a packet goes; `None` without a route.

@@ -9,9 +9,11 @@ use super::{Hop, Network, NodeId, Prefix};
 
 impl Network {
     /// Gives every node a route to every address of every other, over fewest hops; among equals over the
-    /// neighbour whose links to the destination were added first. An interface's own addresses are reached over its own link.
+    /// neighbour whose links to the destination were added first. An interface's own addresses are reached
+    /// over its own link.
     ///
-    /// Nodes with `transit` false carry nothing for others.
+    /// Nodes with `transit` false carry nothing for others. Air links have no static routes, and addresses
+    /// inside of a translator have none outside.
     pub fn route_all(&mut self, transit: impl Fn(NodeId) -> bool) {
         let goals: Vec<(NodeId, IpAddr, Option<u32>)> = self
             .nodes()
@@ -47,19 +49,25 @@ impl Network {
         transit: &impl Fn(NodeId) -> bool,
     ) -> Vec<(NodeId, u32)> {
         let mut reached = vec![None; self.nodes.len()];
+        let mut inside = vec![false; self.nodes.len()];
         let mut frontier = VecDeque::from([goal]);
         let mut found = Vec::new();
         while let Some(node) = frontier.pop_front() {
             if node != goal && !transit(node) {
                 continue;
             }
+            let nat = self.node(node).nat();
             for (interface, index) in self.node(node).interfaces.iter().zip(1..) {
-                let allowed = node != goal || over.is_none_or(|over| over == index);
+                let own = node != goal || over.is_none_or(|over| over == index);
+                let known = nat.is_none_or(|nat| !inside[node.0 as usize] || nat.inside(index));
+                let allowed = own && known && !interface.air;
                 let Some(out) = interface.out.filter(|_| allowed) else { continue };
                 // The way back from the neighbour is the other direction of the same link.
                 let (next, back) = self.channel(out).to;
                 if next != goal && reached[next.0 as usize].is_none() {
                     reached[next.0 as usize] = Some(back);
+                    let nat = self.node(next).nat();
+                    inside[next.0 as usize] = nat.is_some_and(|nat| nat.inside(back));
                     found.push((next, back));
                     frontier.push_back(next);
                 }

@@ -6,7 +6,7 @@ use segue_tunnel::ProbeKind;
 use segue_wire::{FlowKey, Header, Probe, ProbeKey};
 
 /// Outer IP header without options or extension headers, and UDP header, in bytes.
-const fn outer_bytes(v6: bool) -> u32 {
+pub(super) const fn outer_bytes(v6: bool) -> u32 {
     8 + if v6 { 40 } else { 20 }
 }
 
@@ -32,6 +32,17 @@ pub struct Message<P> {
     pub cookie: u64,
     /// What follows.
     pub body: Body<P>,
+}
+
+/// A message as the payload of a UDP datagram in a [`Packet`](crate::Packet).
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// The message; what is in it is a packet itself.
+    pub message: Message<crate::Packet>,
 }
 
 /// What follows the tunnel header.

@@ -74,8 +74,8 @@ impl Host {
     /// Where a flow of this class goes: where it was pinned if that lives, else where its class goes,
     /// else (nothing lives) where the class went last, else any path that there is.
     fn path_for(&self, class: Class, pinned: Option<u8>) -> Option<u8> {
-        let up = |n: &u8| self.paths.get(n).is_some_and(Path::is_up);
-        let is_set = |n: &u8| self.paths.get(n).is_some_and(Path::is_set);
+        let up = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_up());
+        let is_set = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_set());
         let any = |has: &dyn Fn(&Path) -> bool| {
             self.paths.iter().find(|(_, path)| has(path)).map(|(n, _)| *n)
         };
@@ -144,7 +144,7 @@ impl Host {
             let Some(decision) = self.steering.choose(now, class, &views) else { continue };
             if decision.is_move() {
                 let heard = |PathId(n): PathId| {
-                    self.paths.get(&n).and_then(Path::client).is_some_and(Client::heard)
+                    self.paths.get(&n).and_then(|path| path.client()).is_some_and(Client::heard)
                 };
                 let cause = match decision.reason {
                     Reason::Requested => Cause::Requested,
@@ -239,11 +239,11 @@ impl Host {
         self.steering
             .current(Class::Default)
             .map(|PathId(n)| n)
-            .filter(|n| self.paths.get(n).is_some_and(super::Path::is_up))
+            .filter(|n| self.paths.get(n).is_some_and(|path| path.is_up()))
     }
 
     fn serve_waiting(&mut self, now: Time) {
-        if !self.paths.values().any(super::Path::is_up) {
+        if !self.paths.values().any(|path| path.is_up()) {
             return;
         }
         for waiting in core::mem::take(&mut self.waiting) {

@@ -1,5 +1,6 @@
 //! The host's interfaces: those that come get a path, those that go lose it.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -92,7 +93,7 @@ impl Host {
             offer_at: None,
             via: None,
         };
-        self.paths.insert(number, path);
+        self.paths.insert(number, Box::new(path));
         self.offer(number);
     }
 

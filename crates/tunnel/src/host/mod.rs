@@ -16,6 +16,7 @@ mod flows;
 mod interfaces;
 mod paths;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -49,7 +50,8 @@ pub struct Host {
     retry: Span,
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
-    paths: BTreeMap<u8, Path>,
+    /// By number. Boxes, since a node of the map has room for eleven and most hosts have two.
+    paths: BTreeMap<u8, Box<Path>>,
     /// The number of each interface seen, so that one that comes back has its number again, and what
     /// the operator ordered and the steering remembers of it still holds.
     numbers: BTreeMap<String, u8>,
@@ -131,7 +133,7 @@ impl Host {
 
     /// The paths by number.
     pub fn paths(&self) -> impl Iterator<Item = (u8, &Path)> {
-        self.paths.iter().map(|(number, path)| (*number, path))
+        self.paths.iter().map(|(number, path)| (*number, &**path))
     }
 
     /// The paths on which something is due at `now`, of which a reading should be given first; with them
@@ -139,7 +141,7 @@ impl Host {
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
-        let awake = self.paths.values().any(due);
+        let awake = self.paths.values().any(|path| due(path));
         let asked = |path: &Path| due(path) || awake && path.is_carried();
         self.paths.iter().filter(|(_, path)| asked(path)).map(|(n, _)| u32::from(*n)).collect()
     }
@@ -303,7 +305,9 @@ impl Host {
             let present = self.interfaces.iter().any(|i| i.name == *interface);
             self.interfaces.first().filter(|_| !present).map(|i| i.name.as_str())
         };
-        let Some(next) = best.map(Path::name).or_else(fallback).map(String::from) else { return };
+        let Some(next) = best.map(|path| path.name()).or_else(fallback).map(String::from) else {
+            return;
+        };
         if let Signal::Up { interface, .. } = &mut self.signal {
             interface.clone_from(&next);
             self.out.push_back(HostOutput::MoveSignal { interface: next });
@@ -390,7 +394,7 @@ impl Machine for Host {
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
         self.paths
             .values()
-            .filter_map(Path::deadline)
+            .filter_map(|path| path.deadline())
             .chain(signal)
             .chain(steering)
             .min_by_key(|(at, _)| *at)

@@ -29,16 +29,14 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use segue_clock::Span;
 use segue_lab::topology::End;
 use segue_lab::{EmulatorSpec, Lab};
 use segue_linux::link::Prefix;
-use segue_netem::{Change, Jitter, LinkSpec, Loss, Profile, Queue};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use crate::config::link::{Way, link_table};
 use crate::config::printable;
-use crate::units;
 
 /// A network as described, checked as far as that goes without building it.
 #[derive(Debug, Deserialize)]
@@ -60,81 +58,21 @@ struct Node {
     routes: Vec<RouteText>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Link {
-    name: Spanned<String>,
-    ends: [Spanned<EndText>; 2],
-    #[serde(default)]
-    addresses: [Vec<PrefixText>; 2],
-    #[serde(default)]
-    seed: u64,
-    up: Option<Way>,
-    down: Option<Way>,
-    delay: Option<Duration>,
-    jitter: Option<JitterText>,
-    reordering: Option<bool>,
-    rate: Option<Rate>,
-    queue: Option<QueueText>,
-    loss: Option<LossText>,
-    silent: Option<bool>,
-    profile: Option<Vec<Step>>,
-    period: Option<Duration>,
+link_table! {
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Link {
+        name: Spanned<String>,
+        ends: [Spanned<EndText>; 2],
+        #[serde(default)]
+        addresses: [Vec<PrefixText>; 2],
+        #[serde(default)]
+        seed: u64,
+        up: Option<Way>,
+        down: Option<Way>,
+    }
 }
 
-/// What a link may say of itself, and again for one direction.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Way {
-    delay: Option<Duration>,
-    jitter: Option<JitterText>,
-    reordering: Option<bool>,
-    rate: Option<Rate>,
-    queue: Option<QueueText>,
-    loss: Option<LossText>,
-    silent: Option<bool>,
-    profile: Option<Vec<Step>>,
-    period: Option<Duration>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Step {
-    at: Duration,
-    delay: Option<Duration>,
-    rate: Option<Rate>,
-    loss: Option<LossText>,
-    silent: Option<bool>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, deny_unknown_fields, expecting = "a time, or { normal = time }")]
-enum JitterText {
-    Uniform(Duration),
-    Normal { normal: Duration },
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "a number of packets, or { bytes = number }")]
-enum QueueText {
-    Packets(u32),
-    Bytes { bytes: u64 },
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "a ratio, a list of packet numbers, or { p, r, good, bad }")]
-enum LossText {
-    Ratio(Ratio),
-    List(Vec<u64>),
-    Burst { p: Ratio, r: Ratio, good: Option<Ratio>, bad: Option<Ratio> },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Duration(Span);
-#[derive(Clone, Copy, Debug)]
-struct Rate(Option<u64>);
-#[derive(Clone, Copy, Debug)]
-struct Ratio(f64);
 #[derive(Clone, Copy, Debug)]
 struct PrefixText(Prefix);
 #[derive(Clone, Debug)]
@@ -161,12 +99,6 @@ macro_rules! from_text {
     };
 }
 
-from_text!(Duration, |s: &str| units::duration(s).map(Duration));
-from_text!(Ratio, |s: &str| units::ratio(s).map(Ratio));
-from_text!(Rate, |s: &str| match s {
-    "unlimited" => Ok(Rate(None)),
-    _ => units::rate(s).map(|r| Rate(Some(r))),
-});
 from_text!(PrefixText, |s: &str| s.parse().map(PrefixText));
 from_text!(EndText, end);
 from_text!(RouteText, route);
@@ -275,17 +207,7 @@ impl Plan {
 impl Link {
     /// `None` if nothing is to be emulated.
     fn emulator(&self) -> Option<EmulatorSpec> {
-        let both = Way {
-            delay: self.delay,
-            jitter: self.jitter.clone(),
-            reordering: self.reordering,
-            rate: self.rate,
-            queue: self.queue.clone(),
-            loss: self.loss.clone(),
-            silent: self.silent,
-            profile: self.profile.clone(),
-            period: self.period,
-        };
+        let both = self.both();
         let plain = both.is_empty() && self.up.is_none() && self.down.is_none();
         let way = |own: &Option<Way>| own.clone().unwrap_or_default().over(&both).spec();
         let (up, down) = (way(&self.up), way(&self.down));
@@ -293,90 +215,11 @@ impl Link {
     }
 }
 
-impl Way {
-    fn is_empty(&self) -> bool {
-        let Way { delay, jitter, reordering, rate, queue, loss, silent, profile, period } = self;
-        delay.is_none()
-            && jitter.is_none()
-            && reordering.is_none()
-            && rate.is_none()
-            && queue.is_none()
-            && loss.is_none()
-            && silent.is_none()
-            && profile.is_none()
-            && period.is_none()
-    }
-
-    /// These values, and those of `other` where there are none.
-    fn over(self, other: &Way) -> Way {
-        Way {
-            delay: self.delay.or(other.delay),
-            jitter: self.jitter.or_else(|| other.jitter.clone()),
-            reordering: self.reordering.or(other.reordering),
-            rate: self.rate.or(other.rate),
-            queue: self.queue.or_else(|| other.queue.clone()),
-            loss: self.loss.or_else(|| other.loss.clone()),
-            silent: self.silent.or(other.silent),
-            profile: self.profile.or_else(|| other.profile.clone()),
-            period: self.period.or(other.period),
-        }
-    }
-
-    fn spec(self) -> LinkSpec {
-        let steps = self.profile.unwrap_or_default().into_iter();
-        LinkSpec {
-            rate_bps: self.rate.and_then(|r| r.0),
-            delay: self.delay.map_or(Span::ZERO, |d| d.0),
-            jitter: match self.jitter {
-                None => Jitter::None,
-                Some(JitterText::Uniform(span)) => Jitter::Uniform(span.0),
-                Some(JitterText::Normal { normal }) => Jitter::Normal(normal.0),
-            },
-            reordering: self.reordering.unwrap_or(false),
-            queue: match self.queue {
-                None => Queue::Packets(100),
-                Some(QueueText::Packets(n)) => Queue::Packets(n),
-                Some(QueueText::Bytes { bytes }) => Queue::Bytes(bytes),
-            },
-            loss: self.loss.map_or(Loss::None, LossText::loss),
-            silent: self.silent.unwrap_or(false),
-            profile: Profile {
-                steps: steps.map(|s| (s.at.0, s.change())).collect(),
-                period: self.period.map(|p| p.0),
-            },
-        }
-    }
-}
-
-impl Step {
-    fn change(self) -> Change {
-        Change {
-            delay: self.delay.map(|d| d.0),
-            loss: self.loss.map(LossText::loss),
-            rate_bps: self.rate.map(|r| r.0),
-            silent: self.silent,
-        }
-    }
-}
-
-impl LossText {
-    fn loss(self) -> Loss {
-        match self {
-            LossText::Ratio(p) => Loss::Bernoulli(p.0),
-            LossText::List(list) => Loss::Exact(list),
-            LossText::Burst { p, r, good, bad } => Loss::GilbertElliott {
-                p: p.0,
-                r: r.0,
-                loss_good: good.map_or(0.0, |g| g.0),
-                loss_bad: bad.map_or(1.0, |b| b.0),
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use segue_clock::Span;
+    use segue_netem::{Jitter, Loss, Queue};
 
     const NODES: &str = "[[node]]\nname = \"a\"\n[[node]]\nname = \"b\"\n";
 

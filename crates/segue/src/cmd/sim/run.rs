@@ -1,15 +1,134 @@
 //! `segue sim run`.
 
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
+
+use segue_clock::Span;
+use segue_linux::clock::thread_cpu;
+use segue_sim::{Network, Results};
+
+use super::file::{Built, Scenario};
+use super::show::{Json, table};
+use crate::units;
 
 /// Run a scenario
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// The scenario (docs/simulator/scenarios.md).
+    file: PathBuf,
+    /// In place of the scenario's seed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// In place of the scenario's duration.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Span>,
+    /// In place of a value of the scenario, for example link.wifi.loss=1%; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print what each link and the nodes counted, too.
+    #[arg(long)]
+    links: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is no KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
 
 /// Runs the verb.
 ///
 /// # Errors
 /// Bad input.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut sets = args.set.clone();
+    sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
+    sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
+    let scenario = Scenario::read_with(&args.file, &sets)?;
+    let mut built = scenario.build();
+    let begun = thread_cpu();
+    let mut progress = Progress::new();
+    built.run(|network, share| progress.tell(network, share));
+    let mut results = built.network.results();
+    if args.links {
+        add_links(&built, &mut results);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&Json(&results))?);
+    } else {
+        print!("{}", table(&results));
+    }
+    let cpu = thread_cpu() - begun;
+    let (events, seconds) = (built.network.events(), cpu.as_secs_f64());
+    progress.clear();
+    eprintln!("segue: {events} events in {seconds:.2} s of processor time");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the links and the nodes counted, in the order of the file.
+fn add_links(built: &Built, results: &mut Results) {
+    for (name, channels) in &built.links {
+        for (way, channel) in ["up", "down"].iter().zip(channels) {
+            let counted = built.network.counters(*channel);
+            for (key, value) in [
+                ("offered", counted.offered),
+                ("delivered", counted.delivered),
+                ("delivered_bytes", counted.delivered_bytes),
+                ("lost", counted.lost),
+                ("queue_full", counted.queue_full),
+                ("silenced", counted.silenced),
+            ] {
+                results.int(format!("link.{name}.{way}.{key}"), value);
+            }
+        }
+    }
+    let refused = built.network.refused();
+    for (key, value) in [
+        ("no_route", refused.no_route),
+        ("no_listener", refused.no_listener),
+        ("ttl", refused.ttl),
+        ("detached", refused.detached),
+    ] {
+        results.int(format!("nodes.{key}"), value);
+    }
+}
+
+/// How far a long run is, on standard error: a line that changes on a terminal, elsewhere one every minute.
+struct Progress {
+    terminal: bool,
+    last: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { terminal: std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
+    }
+
+    fn tell(&mut self, network: &Network, share: f64) {
+        let pause = if self.terminal { 1 } else { 60 };
+        if self.last.elapsed().as_secs() < pause {
+            return;
+        }
+        self.last = Instant::now();
+        self.shown = true;
+        let (percent, at) = (share * 100.0, Span(network.now().0));
+        let line = format!("segue: {percent:.0} %, {at}, {} events", network.events());
+        if self.terminal {
+            eprint!("\r{line:<60}");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Takes the changing line away.
+    fn clear(&self) {
+        if self.terminal && self.shown {
+            eprint!("\r{:<60}\r", "");
+        }
+    }
 }

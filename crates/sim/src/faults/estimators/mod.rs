@@ -17,10 +17,10 @@ use segue_keepalive::{
 use segue_wire::Probe;
 
 use self::invariants::Watch;
+use super::agenda::Agenda;
 use super::link::Link;
 use super::schedule::{FLOWS, Fault, Schedule};
 use super::{Record, Violation, World};
-use crate::EventQueue;
 
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 8;
@@ -62,7 +62,7 @@ pub struct Estimators {
     flows: [(bool, u32); FLOWS],
     /// Keys of which start: packets of others are refused.
     keys: u32,
-    queue: EventQueue<Event>,
+    queue: Agenda<Event>,
     rng: Rng,
     ticks: (Time, u32),
     watch: Watch,
@@ -98,7 +98,7 @@ impl Estimators {
             rc: 0,
             flows: [(false, 0); FLOWS],
             keys: 0,
-            queue: EventQueue::new(),
+            queue: Agenda::new(),
             rng,
             ticks: (start, 0),
         }

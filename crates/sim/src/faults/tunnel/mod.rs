@@ -30,9 +30,9 @@ use segue_wire::signal::{FromAnchor, FromHost};
 use self::access::{Node, SILENT, host_config, shape_of};
 use self::invariants::Watch;
 use self::reference::Reference;
+use super::agenda::Agenda;
 use super::schedule::{FLOWS, Fault, QUIET_MS, Schedule};
 use super::{Record, Violation, World};
-use crate::EventQueue;
 use crate::tunnel::{AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd, Inner, Message, Outer};
 
 /// Port of the tunnels.
@@ -86,7 +86,7 @@ pub struct Tunnels {
     anchor_config: AnchorConfig,
     persisted: BTreeMap<String, Known>,
     conns: signal::Conns,
-    queue: EventQueue<Event>,
+    queue: Agenda<Event>,
     /// Of seeds and signalling; each link has its own.
     rng: Rng,
     reference: Reference,
@@ -120,7 +120,7 @@ impl Tunnels {
             let seeds = [seed(&mut rng), seed(&mut rng)];
             hosts.push(Node::new(index, shape, config, seeds, start));
         }
-        let mut queue = EventQueue::new();
+        let mut queue = Agenda::new();
         queue.schedule(start, Event::LookAtConns);
         let end = start + Span::from_millis(schedule.end_ms());
         let quiet = Span::from_millis(QUIET_MS);

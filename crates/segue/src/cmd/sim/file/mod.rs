@@ -1,0 +1,167 @@
+//! Scenarios: a TOML file is read and checked into a network that can run.
+//!
+//! ```text
+//!  text ── source ──► tree of values, some set from outside ── tables ──► what was written
+//!                                                               network, …  ──► Built: a Network and its names
+//! ```
+//!
+//! Everything that can be wrong is found by building the network once; a run builds it again.
+
+mod common;
+mod network;
+mod reach;
+mod source;
+mod tables;
+mod tcp;
+mod udp;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use segue_clock::{Span, Time};
+use segue_sim::{ChannelId, Network, Observer, Results};
+
+pub use source::{Mistake, Source, hint};
+
+use network::Builder;
+use tables::File;
+
+/// A scenario that was read and found to be runnable.
+pub struct Scenario {
+    name: String,
+    text: String,
+    /// Where other files are; `None` if it may name none.
+    directory: Option<PathBuf>,
+    source: Source,
+    file: File,
+}
+
+/// A network made of a scenario, and what its parts are called.
+pub struct Built {
+    /// The network, at time 0.
+    pub network: Network,
+    /// When the run ends.
+    pub end: Time,
+    /// Links by name, with the direction from the first end and the one back.
+    pub links: Vec<(String, [ChannelId; 2])>,
+}
+
+impl Scenario {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn read(path: &Path) -> anyhow::Result<Scenario> {
+        Scenario::read_with(path, &[])
+    }
+
+    /// Reads a file with some values in place of its own, as [`with`](Scenario::with).
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn read_with(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        Scenario::make(&name, &text, sets, directory(&name))
+    }
+
+    /// Reads the text of the file `name`, in whose directory other files are looked for.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn parse(text: &str, name: &str) -> anyhow::Result<Scenario> {
+        Scenario::make(name, text, &[], directory(name))
+    }
+
+    /// Reads a text that must stand for itself: it names no other files.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn parse_alone(text: &str, name: &str) -> anyhow::Result<Scenario> {
+        Scenario::make(name, text, &[], None)
+    }
+
+    /// The same scenario with some values in place of its own. Keys are dotted, and the element of a list
+    /// goes by its name: `ftp.f1.window`. A value is written as in TOML; what is none there is a text.
+    ///
+    /// # Errors
+    /// One line with file and key.
+    pub fn with(&self, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
+        Scenario::make(&self.name, &self.text, sets, self.directory.clone())
+    }
+
+    fn make(
+        name: &str,
+        text: &str,
+        sets: &[(String, String)],
+        directory: Option<PathBuf>,
+    ) -> anyhow::Result<Scenario> {
+        let source = Source::new(name, text, sets)?;
+        let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
+        let (name, text) = (name.to_owned(), text.to_owned());
+        let scenario = Scenario { name, text, directory, source, file };
+        scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
+        Ok(scenario)
+    }
+
+    fn checked_build(&self) -> Result<Built, Mistake> {
+        Builder::build(&self.file, self.directory.as_deref())
+    }
+
+    /// Makes the network.
+    #[must_use]
+    pub fn build(&self) -> Built {
+        self.checked_build().expect("it was built once when it was read")
+    }
+
+    /// How long the run lasts.
+    #[must_use]
+    pub fn duration(&self) -> Span {
+        self.file.duration.get_ref().0
+    }
+
+    /// From which everything random comes.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.file.seed
+    }
+
+    /// Values and their places, for who reads a table of its own.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Runs it to its end.
+    #[must_use]
+    pub fn run(&self, observer: Option<Box<dyn Observer>>) -> Results {
+        let mut built = self.build();
+        if let Some(observer) = observer {
+            built.network.observe(observer);
+        }
+        built.run(|_, _| ());
+        built.network.results()
+    }
+}
+
+/// The directory of a file.
+fn directory(name: &str) -> Option<PathBuf> {
+    Path::new(name).parent().map(Path::to_owned)
+}
+
+/// A run is told of this often.
+const SLICES: u64 = 1_000;
+
+impl Built {
+    /// Runs to the end; `tell` hears now and then which share of the time has passed.
+    pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) {
+        for slice in 1..=SLICES {
+            let at = u128::from(self.end.0) * u128::from(slice) / u128::from(SLICES);
+            self.network.run_until(Time(at as u64));
+            tell(&self.network, slice as f64 / SLICES as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

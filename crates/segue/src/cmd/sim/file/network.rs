@@ -1,0 +1,297 @@
+//! Nodes, links, routes and events of a scenario as a network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use segue_clock::{Span, Time};
+use segue_sim::net::{Change, Hop, Rule};
+use segue_sim::{ChannelId, Network, NodeId};
+use toml::Spanned;
+
+use super::tables::{Address, Direction, End, Event, File, Link, Name, Route};
+use super::{Built, Mistake, hint, tcp, udp};
+
+/// Addresses of nodes that have none of their own: this network, and the node's number in the file.
+const GIVEN: [u8; 2] = [10, 255];
+
+/// A network in the making.
+pub struct Builder<'a> {
+    file: &'a File,
+    /// What is made.
+    pub network: Network,
+    end: Time,
+    nodes: BTreeMap<&'a str, NodeId>,
+    links: Vec<(String, [ChannelId; 2])>,
+    addresses: BTreeMap<IpAddr, NodeId>,
+    /// Of applications.
+    pub names: BTreeSet<String>,
+    /// Node, protocol and port, and who has it.
+    pub ports: BTreeMap<(NodeId, u8, u16), String>,
+    directory: Option<&'a Path>,
+    apps: u32,
+}
+
+/// Seeds of applications (`Network::seed_of`).
+const APP: u64 = 0x61_7070;
+
+impl<'a> Builder<'a> {
+    /// Makes the network of a scenario.
+    pub fn build(file: &'a File, directory: Option<&'a Path>) -> Result<Built, Mistake> {
+        let Span(duration) = file.duration.get_ref().0;
+        if duration == 0 {
+            return Err(Mistake::of(&file.duration, "a run of no time"));
+        }
+        let mut builder = Builder {
+            file,
+            network: Network::new(file.seed),
+            end: Time(duration),
+            nodes: BTreeMap::new(),
+            links: Vec::new(),
+            addresses: BTreeMap::new(),
+            names: BTreeSet::new(),
+            ports: BTreeMap::new(),
+            directory,
+            apps: 0,
+        };
+        builder.add_nodes()?;
+        for link in &file.link {
+            builder.add_link(link)?;
+        }
+        builder.give_addresses()?;
+        builder.find_routes();
+        for route in &file.route {
+            builder.add_route(route)?;
+        }
+        for event in &file.event {
+            builder.add_event(event)?;
+        }
+        builder.add_applications()?;
+        let Builder { network, end, links, .. } = builder;
+        Ok(Built { network, end, links })
+    }
+
+    fn add_applications(&mut self) -> Result<(), Mistake> {
+        let file = self.file;
+        file.tcp.iter().try_for_each(|table| tcp::add(self, table))?;
+        file.voip.iter().try_for_each(|table| udp::add_voip(self, table))?;
+        file.video.iter().try_for_each(|table| udp::add_video(self, table))?;
+        file.conference.iter().try_for_each(|table| udp::add_conference(self, table))
+    }
+
+    /// A seed for the next application.
+    pub fn app_seed(&mut self) -> u64 {
+        self.apps += 1;
+        self.network.seed_of(APP, self.apps)
+    }
+
+    /// The text of a file beside the scenario.
+    pub fn read_beside(&self, name: &Name) -> Result<String, Mistake> {
+        let Some(directory) = self.directory else {
+            return Err(Mistake::of(name, "this scenario may name no files"));
+        };
+        let path = directory.join(name.get_ref());
+        std::fs::read_to_string(&path)
+            .map_err(|error| Mistake::of(name, format!("cannot read {}: {error}", path.display())))
+    }
+
+    fn add_nodes(&mut self) -> Result<(), Mistake> {
+        for node in &self.file.node {
+            check_name(&node.name)?;
+            let id = self.network.add_node(node.name.get_ref());
+            if self.nodes.insert(node.name.get_ref(), id).is_some() {
+                let message = format!("there is another node {}", node.name.get_ref());
+                return Err(Mistake::of(&node.name, message));
+            }
+            for address in &node.addresses {
+                self.own(id, address)?;
+                self.network.node_mut(id).addresses.push(address.get_ref().0);
+            }
+        }
+        Ok(())
+    }
+
+    /// An address is one node's and no other's.
+    fn own(&mut self, id: NodeId, address: &Spanned<Address>) -> Result<(), Mistake> {
+        let ip = address.get_ref().0;
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(Mistake::of(address, format!("{ip} is no address of a node")));
+        }
+        match self.addresses.insert(ip, id) {
+            None => Ok(()),
+            Some(other) => {
+                let other = &self.network.node(other).name;
+                Err(Mistake::of(address, format!("{other} has the address {ip}")))
+            }
+        }
+    }
+
+    /// The node with this name.
+    pub fn node(&self, name: &Name) -> Result<NodeId, Mistake> {
+        self.node_named(name.get_ref()).map_err(|message| Mistake::of(name, message))
+    }
+
+    /// The node with this name.
+    pub fn node_named(&self, name: &str) -> Result<NodeId, String> {
+        self.nodes.get(name).copied().ok_or_else(|| {
+            let known: Vec<&str> = self.nodes.keys().copied().collect();
+            format!("there is no node {name}{}", hint(name, &known))
+        })
+    }
+
+    fn add_link(&mut self, link: &Link) -> Result<(), Mistake> {
+        check_name(&link.name)?;
+        let name = link.name.get_ref();
+        if self.links.iter().any(|(known, _)| known == name) {
+            return Err(Mistake::of(&link.name, format!("there is another link {name}")));
+        }
+        let mut ends = Vec::new();
+        for (end, addresses) in link.ends.iter().zip(&link.addresses) {
+            ends.push(self.add_end(name, end, addresses)?);
+            if ends[0].0 == ends[ends.len() - 1].0 && ends.len() == 2 {
+                let message = format!("a link from {} to itself", end.get_ref().node);
+                return Err(Mistake::of(end, message));
+            }
+        }
+        let [there, back] = link.specs();
+        for (way, spec) in [("up", &there), ("down", &back)] {
+            spec.check().map_err(|e| Mistake::of(&link.name, format!("{way}: {e}")))?;
+        }
+        let channels = self.network.connect(ends[0], ends[1], there, back);
+        let (up, down) = channels.expect("both were checked");
+        self.links.push((name.clone(), [up, down]));
+        Ok(())
+    }
+
+    fn add_end(
+        &mut self,
+        link: &str,
+        end: &Spanned<End>,
+        addresses: &[Spanned<Address>],
+    ) -> Result<(NodeId, u32), Mistake> {
+        let End { node, interface } = end.get_ref();
+        let id = self.node_named(node).map_err(|message| Mistake::of(end, message))?;
+        let interface = interface.as_deref().unwrap_or(link);
+        if self.network.node(id).interfaces.iter().any(|known| known.name == interface) {
+            let message = format!("{node} has another interface {interface}");
+            return Err(Mistake::of(end, message));
+        }
+        let index = self.network.add_interface(id, interface);
+        for address in addresses {
+            self.own(id, address)?;
+            let interfaces = &mut self.network.node_mut(id).interfaces;
+            interfaces[index as usize - 1].addresses.push(address.get_ref().0);
+        }
+        Ok((id, index))
+    }
+
+    /// A node that has no address gets one.
+    fn give_addresses(&mut self) -> Result<(), Mistake> {
+        for (number, written) in self.file.node.iter().enumerate() {
+            let id = self.nodes[written.name.get_ref().as_str()];
+            let node = self.network.node(id);
+            let mut all = node.interfaces.iter().flat_map(|i| &i.addresses).chain(&node.addresses);
+            if all.next().is_some() {
+                continue;
+            }
+            let [_, _, high, low] = (number as u32 + 1).to_be_bytes();
+            let address = IpAddr::from([GIVEN[0], GIVEN[1], high, low]);
+            let address = Spanned::new(written.name.span(), Address(address));
+            self.own(id, &address)?;
+            self.network.node_mut(id).addresses.push(address.get_ref().0);
+        }
+        Ok(())
+    }
+
+    fn find_routes(&mut self) {
+        let transit: Vec<bool> = self.file.node.iter().map(|node| node.transit).collect();
+        self.network.route_all(|node| transit[node.0 as usize]);
+    }
+
+    fn add_route(&mut self, route: &Route) -> Result<(), Mistake> {
+        let node = self.node(&route.node)?;
+        if let Some(dscp) = route.dscp.as_ref().filter(|dscp| *dscp.get_ref() > 63) {
+            return Err(Mistake::of(dscp, "a code point lies between 0 and 63"));
+        }
+        let hop = match route.via.get_ref().as_str() {
+            "reject" => Hop::Reject,
+            via => Hop::Interface(self.way_out(node, via).map_err(|m| Mistake::of(&route.via, m))?),
+        };
+        self.network.node_mut(node).routes.add_rule(Rule {
+            from: route.from.as_ref().map(|p| p.get_ref().0),
+            to: route.to.as_ref().map(|p| p.get_ref().0),
+            dscp: route.dscp.as_ref().map(|dscp| *dscp.get_ref()),
+            protocol: route.protocol.map(|p| p.0),
+            dport: route.dport,
+            hop,
+        });
+        Ok(())
+    }
+
+    /// The interface of a node with this name, or the one to the neighbour with this name.
+    fn way_out(&self, node: NodeId, via: &str) -> Result<u32, String> {
+        let interfaces = &self.network.node(node).interfaces;
+        let named = |(_, interface): &(u32, &segue_sim::net::Interface)| {
+            let neighbour = interface.out.map(|out| self.network.channel(out).to.0);
+            interface.name == via || neighbour.is_some_and(|n| self.network.node(n).name == via)
+        };
+        let found: Vec<u32> = (1..).zip(interfaces).filter(named).map(|(index, _)| index).collect();
+        match found[..] {
+            [index] => Ok(index),
+            [] => {
+                let known: Vec<&str> = interfaces.iter().map(|i| i.name.as_str()).collect();
+                let name = &self.network.node(node).name;
+                Err(format!("{name} has no interface or neighbour {via}{}", hint(via, &known)))
+            }
+            _ => Err(format!("{via} is reached over several interfaces: name one of them")),
+        }
+    }
+
+    fn add_event(&mut self, event: &Event) -> Result<(), Mistake> {
+        let at = self.within(&event.at)?;
+        let (name, cut) = match (&event.cut, &event.mend) {
+            (Some(name), None) => (name, true),
+            (None, Some(name)) => (name, false),
+            _ => return Err(Mistake::of(&event.at, "an event has either cut or mend")),
+        };
+        let Some((_, both)) = self.links.iter().find(|(known, _)| known == name.get_ref()) else {
+            let known: Vec<&str> = self.links.iter().map(|(name, _)| name.as_str()).collect();
+            let hint = hint(name.get_ref(), &known);
+            return Err(Mistake::of(name, format!("there is no link {}{hint}", name.get_ref())));
+        };
+        let channels = match event.way {
+            Direction::Up => &both[..1],
+            Direction::Down => &both[1..],
+            Direction::Both => &both[..],
+        };
+        for channel in channels {
+            self.network.schedule(at, Change::Cut(*channel, cut));
+            if let Some(lasting) = event.lasting.filter(|_| cut) {
+                self.network.schedule(at + lasting.0, Change::Cut(*channel, false));
+            }
+        }
+        Ok(())
+    }
+
+    /// A time within the run.
+    pub fn within(&self, at: &Spanned<crate::config::Duration>) -> Result<Time, Mistake> {
+        let Span(ns) = at.get_ref().0;
+        if ns > self.end.0 {
+            return Err(Mistake::of(
+                at,
+                format!("the run has ended by then, at {}", Span(self.end.0)),
+            ));
+        }
+        Ok(Time(ns))
+    }
+}
+
+/// Names are parts of dotted keys and of columns.
+pub fn check_name(name: &Name) -> Result<(), Mistake> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if name.get_ref().is_empty() || !name.get_ref().chars().all(fits) {
+        let message = format!("{:?}: a name has letters, digits, - and _", name.get_ref());
+        return Err(Mistake::of(name, message));
+    }
+    Ok(())
+}

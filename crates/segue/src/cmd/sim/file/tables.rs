@@ -1,0 +1,211 @@
+//! The tables of a scenario as they are written, before anything is checked but their form.
+
+use std::net::IpAddr;
+
+use segue_sim::net::Prefix;
+use serde::{Deserialize, Deserializer, de};
+use toml::Spanned;
+
+use super::tcp::Tcp;
+use super::udp::{Conference, Video, Voip};
+use crate::config::Duration;
+use crate::config::link::{Way, link_table};
+
+/// A name with its place.
+pub type Name = Spanned<String>;
+
+/// A scenario.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// From which everything random comes.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// When the run ends.
+    pub duration: Spanned<Duration>,
+    /// Hosts and routers.
+    #[serde(default)]
+    pub node: Vec<Node>,
+    /// Links between them.
+    #[serde(default)]
+    pub link: Vec<Link>,
+    /// Rules that go before the shortest paths.
+    #[serde(default)]
+    pub route: Vec<Route>,
+    /// What happens at times known before.
+    #[serde(default)]
+    pub event: Vec<Event>,
+    /// Streams over TCP.
+    #[serde(default)]
+    pub tcp: Vec<Tcp>,
+    /// Telephone calls.
+    #[serde(default)]
+    pub voip: Vec<Voip>,
+    /// Streams of video.
+    #[serde(default)]
+    pub video: Vec<Video>,
+    /// Videoconferences.
+    #[serde(default)]
+    pub conference: Vec<Conference>,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+/// A host or router.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Unlike any other node's.
+    pub name: Name,
+    /// Reached over any of its interfaces.
+    #[serde(default)]
+    pub addresses: Vec<Spanned<Address>>,
+    /// Carries packets for others.
+    #[serde(default)]
+    pub transit: bool,
+}
+
+link_table! {
+    /// A link between two nodes.
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Link {
+        /// Unlike any other link's.
+        pub name: Name,
+        /// `node` or `node:interface`; up is from the first to the second.
+        pub ends: [Spanned<End>; 2],
+        /// Addresses of the first end and of the second, reached over this link alone.
+        #[serde(default)]
+        pub addresses: [Vec<Spanned<Address>>; 2],
+        /// What differs from the first end to the second.
+        pub up: Option<Way>,
+        /// What differs from the second end to the first.
+        pub down: Option<Way>,
+    }
+}
+
+impl Link {
+    /// The two directions.
+    pub fn specs(&self) -> [segue_netem::LinkSpec; 2] {
+        let both = self.both();
+        [&self.up, &self.down].map(|own| own.clone().unwrap_or_default().over(&both).spec())
+    }
+}
+
+/// Where a node sends some packets, before it looks at the shortest paths.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Whose.
+    pub node: Name,
+    /// Sources it is for.
+    pub from: Option<Spanned<PrefixText>>,
+    /// Destinations it is for.
+    pub to: Option<Spanned<PrefixText>>,
+    /// Code point it is for.
+    pub dscp: Option<Spanned<u8>>,
+    /// `"tcp"`, `"udp"` or a number.
+    pub protocol: Option<Protocol>,
+    /// Destination port it is for.
+    pub dport: Option<u16>,
+    /// An interface of the node, a neighbour, or `"reject"`.
+    pub via: Name,
+}
+
+/// A link is cut, or mended.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// When.
+    pub at: Spanned<Duration>,
+    /// This link is cut.
+    pub cut: Option<Name>,
+    /// This link is mended.
+    pub mend: Option<Name>,
+    /// Which direction; both if it is not said.
+    #[serde(default)]
+    pub way: Direction,
+    /// After which the cut is mended.
+    #[serde(rename = "for")]
+    pub lasting: Option<Duration>,
+}
+
+/// Which directions of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the first end to the second.
+    Up,
+    /// From the second end to the first.
+    Down,
+    /// Either.
+    #[default]
+    Both,
+}
+
+/// Reads a value from a TOML string by `parse`, with its error in the file's terms.
+macro_rules! from_text {
+    ($type:ty, $parse:expr) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(from)?;
+                $parse(&text).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+/// An address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub IpAddr);
+
+/// Addresses with the same first bits, or one address.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefixText(pub Prefix);
+
+/// A node, and perhaps the name of an interface there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The node.
+    pub node: String,
+    /// The interface.
+    pub interface: Option<String>,
+}
+
+/// A protocol above IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol(pub u8);
+
+from_text!(Address, |text: &str| {
+    let parsed = text.parse().map(Address);
+    parsed.map_err(|_| format!("{text:?} is no address"))
+});
+from_text!(PrefixText, prefix);
+from_text!(End, end);
+from_text!(Protocol, |text: &str| match text {
+    "tcp" => Ok(Protocol(6)),
+    "udp" => Ok(Protocol(17)),
+    _ => Err(format!("{text:?} is no protocol: write \"tcp\" or \"udp\"")),
+});
+
+fn prefix(text: &str) -> Result<PrefixText, String> {
+    let bad = || format!("{text:?} is no prefix: write ADDRESS/LENGTH, or an address");
+    let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+    let address: IpAddr = address.parse().map_err(|_| bad())?;
+    let whole = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.map_or(Ok(whole), str::parse).map_err(|_| bad())?;
+    if length > whole {
+        return Err(bad());
+    }
+    Ok(PrefixText(Prefix::new(address, length)))
+}
+
+fn end(text: &str) -> Result<End, String> {
+    let (node, interface) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));
+    if node.is_empty() || interface == Some("") {
+        return Err(format!("{text:?} is no end of a link: write node or node:interface"));
+    }
+    Ok(End { node: node.to_owned(), interface: interface.map(str::to_owned) })
+}

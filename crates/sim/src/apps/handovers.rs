@@ -1,0 +1,183 @@
+//! What each handover did to a stream: paper 4, section 4, Fig. 4.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+
+use super::meter::{MeterConfig, Outcome};
+
+/// Handovers with so many lost packets or more are counted together.
+pub const MOST_LOST: usize = 32;
+
+/// Handovers that are kept one by one; all are counted.
+pub const MAX_RECORDS: usize = 4_096;
+
+/// Notices of handovers that can wait for their first packet. Further ones are left out.
+const MAX_WAITING: usize = 65_536;
+
+/// What happened to the packets that were sent in a handover's interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handover {
+    /// Its instant.
+    pub at: Time,
+    /// Packets sent in its interval.
+    pub sent: u64,
+    /// Those of them that were lost.
+    pub lost: u64,
+    /// Those of them that came more than once.
+    pub duplicated: u64,
+    /// Those of them that were reordered.
+    pub reordered: u64,
+    /// The greatest delay of them less the forwarding delay, in nanoseconds; where the forwarding delay is
+    /// the minimum, the greatest delay itself, because the minimum is known at the end only.
+    pub delay_max_ns: Option<i64>,
+    /// The greatest delay variation against the packet before, in nanoseconds.
+    pub jitter_max_ns: Option<i64>,
+}
+
+/// The handovers of a stream. The interval of a handover begins `lead` before its instant, since what was on
+/// its way then is lost with it, and ends where the next begins, or after `span`.
+#[derive(Clone, Debug)]
+pub struct Handovers {
+    lead: Span,
+    span: Option<Span>,
+    merge: Span,
+    last_notice: Option<Time>,
+    waiting: VecDeque<Time>,
+    open: Option<Handover>,
+    records: Vec<Handover>,
+    closed: u64,
+    without_packets: u64,
+    by_lost: Vec<u64>,
+    lost: u64,
+    most_lost: u64,
+    outside: Handover,
+}
+
+impl Handovers {
+    pub(super) fn new(config: &MeterConfig) -> Handovers {
+        Handovers {
+            // A packet is decided `loss_after` after it was sent; the notice must have come by then.
+            lead: Span(config.handover_lead.0.min(config.loss_after.0)),
+            span: config.handover_span,
+            merge: config.handover_merge,
+            last_notice: None,
+            waiting: VecDeque::new(),
+            open: None,
+            records: Vec::new(),
+            closed: 0,
+            without_packets: 0,
+            by_lost: vec![0; MOST_LOST + 1],
+            lost: 0,
+            most_lost: 0,
+            outside: Handover::default(),
+        }
+    }
+
+    /// A handover happens at `at`, not before those known. Another notice within `merge` of one is the same
+    /// handover, of which several parties told.
+    pub(super) fn notice(&mut self, at: Time) {
+        let same = self.last_notice.is_some_and(|last| at < last || at.since(last) < self.merge);
+        if same || self.waiting.len() >= MAX_WAITING {
+            return;
+        }
+        self.last_notice = Some(at);
+        self.waiting.push_back(at);
+    }
+
+    /// The fate of a packet is known. Packets are told of in the order in which they were sent.
+    pub(super) fn decided(&mut self, sent: Time, outcome: &Outcome) {
+        while let Some(next) = self.waiting.front().copied().filter(|at| *at - self.lead <= sent) {
+            self.waiting.pop_front();
+            self.close();
+            self.open = Some(Handover { at: next, ..Handover::default() });
+        }
+        let within = |at: Time| self.span.is_none_or(|span| sent < at - self.lead + span);
+        match self.open.as_mut().filter(|open| within(open.at)) {
+            Some(open) => open.add(outcome),
+            None => self.outside.add(outcome),
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(closed) = self.open.take() else { return };
+        self.closed += 1;
+        if closed.sent == 0 {
+            self.without_packets += 1;
+        } else {
+            self.by_lost[(closed.lost as usize).min(MOST_LOST)] += 1;
+        }
+        self.lost += closed.lost;
+        self.most_lost = self.most_lost.max(closed.lost);
+        if self.records.len() < MAX_RECORDS {
+            self.records.push(closed);
+        }
+    }
+
+    /// Nothing more will be told.
+    pub(super) fn finish(&mut self) {
+        self.close();
+        while let Some(at) = self.waiting.pop_front() {
+            self.open = Some(Handover { at, ..Handover::default() });
+            self.close();
+        }
+    }
+
+    /// The first [`MAX_RECORDS`] of them, in order, with the one that is open at the end.
+    #[must_use]
+    pub fn records(&self) -> &[Handover] {
+        &self.records
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.closed
+    }
+
+    /// How many had no packet sent in their interval; they say nothing of loss.
+    #[must_use]
+    pub fn without_packets(&self) -> u64 {
+        self.without_packets
+    }
+
+    /// Packets lost in all of them.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Packets lost in the worst of them.
+    #[must_use]
+    pub fn most_lost(&self) -> u64 {
+        self.most_lost
+    }
+
+    /// Packets sent in the interval of no handover.
+    #[must_use]
+    pub fn outside(&self) -> &Handover {
+        &self.outside
+    }
+
+    /// The share of handovers, of those with packets, that lost exactly `lost` packets; for [`MOST_LOST`] so
+    /// many or more (paper 4, Fig. 4).
+    #[must_use]
+    pub fn share_losing(&self, lost: usize) -> Option<f64> {
+        let judged = self.closed - self.without_packets;
+        let count = self.by_lost.get(lost)?;
+        (judged > 0).then(|| *count as f64 / judged as f64)
+    }
+}
+
+impl Handover {
+    fn add(&mut self, outcome: &Outcome) {
+        self.sent += 1;
+        self.lost += u64::from(outcome.delay_ns.is_none());
+        self.duplicated += u64::from(outcome.copies > 1);
+        self.reordered += u64::from(outcome.reordered);
+        self.delay_max_ns = self.delay_max_ns.max(outcome.delay_ns);
+        self.jitter_max_ns = self.jitter_max_ns.max(outcome.jitter_ns);
+    }
+}

@@ -1,0 +1,30 @@
+//! The path of a packet through a network without load.
+
+use alloc::vec::Vec;
+
+use super::meter::Forwarding;
+use crate::net::{Hop, Network, NodeId};
+use crate::packet::Packet;
+
+/// Links that a path is followed over.
+const MAX_HOPS: u32 = 64;
+
+/// The links that a packet takes from a node to the owner of its destination by the routes as they are, for
+/// delay variance. `None` if a route is missing, or leads to an agent: where a tunnel goes is its own affair.
+#[must_use]
+pub fn path_of(network: &Network, from: NodeId, packet: &Packet) -> Option<Forwarding> {
+    let mut node = from;
+    let mut links = Vec::new();
+    for _ in 0..MAX_HOPS {
+        let here = network.node(node);
+        if here.owns(packet.dst) {
+            return Some(Forwarding::Links(links));
+        }
+        let Some(Hop::Interface(index)) = here.routes.look_up(packet) else { return None };
+        let channel = network.channel(here.interface(index)?.out?);
+        let spec = channel.spec();
+        links.push((spec.rate_bps, spec.delay));
+        node = channel.to.0;
+    }
+    None
+}

@@ -1,0 +1,208 @@
+//! The end of an application over UDP: it sends streams, receives streams, and lets meters know.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::net::IpAddr;
+
+use segue_clock::{Span, Time};
+
+use super::meter::SharedMeter;
+use super::report;
+use crate::agent::{Agent, Io};
+use crate::packet::{Body, Datagram, Packet, TTL};
+use crate::results::Results;
+
+/// UDP and RTP headers (RFC 768, RFC 3550 without contributing sources).
+pub const UDP_RTP_BYTES: u32 = 8 + 12;
+
+/// What an application has to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shot {
+    /// Bytes of payload of one datagram.
+    pub payload_bytes: u32,
+    /// What it belongs to, for instance the number of a frame.
+    pub tag: u32,
+}
+
+/// When an application sends what. A source knows nothing of addresses.
+pub trait Source {
+    /// When the next datagram is to be sent; `None`: never again.
+    fn next(&self) -> Option<Time>;
+    /// Takes the next datagram and goes on to the one after it.
+    fn take(&mut self) -> Option<Shot>;
+}
+
+/// From when and until when an application sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// Start, counted from the start of the run.
+    pub start: Span,
+    /// End, likewise; `None`: the end of the run.
+    pub stop: Option<Span>,
+}
+
+impl Period {
+    /// The instant of its start.
+    #[must_use]
+    pub fn begin(&self) -> Time {
+        Time(self.start.0)
+    }
+
+    /// This instant, if it lies before the end.
+    #[must_use]
+    pub fn within(&self, at: Time) -> Option<Time> {
+        Some(at).filter(|at| self.stop.is_none_or(|stop| at.0 < stop.0))
+    }
+}
+
+struct Sender {
+    source: Box<dyn Source>,
+    from: (IpAddr, u16),
+    to: (IpAddr, u16),
+    dscp: u8,
+    meter: SharedMeter,
+}
+
+/// What one agent is to report: a direction of the application.
+#[derive(Clone)]
+pub(super) struct Direction {
+    /// What stands behind the application's name in the names of results.
+    pub name: &'static str,
+    pub meter: SharedMeter,
+    pub kind: Kind,
+}
+
+/// What there is to say of a direction beside what every stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Speech: the rating of the E-model.
+    Voice,
+    /// Video: whole frames.
+    Video,
+}
+
+/// One end of an application over UDP.
+pub struct Endpoint {
+    senders: Vec<Sender>,
+    receivers: Vec<(u16, SharedMeter)>,
+    reports: Vec<Direction>,
+    /// Datagrams for no port of its own.
+    strays: u64,
+}
+
+impl Endpoint {
+    pub(super) fn new(reports: Vec<Direction>) -> Endpoint {
+        Endpoint { senders: vec![], receivers: vec![], reports, strays: 0 }
+    }
+
+    pub(super) fn sends(
+        &mut self,
+        source: Box<dyn Source>,
+        from: (IpAddr, u16),
+        to: (IpAddr, u16),
+        dscp: u8,
+        meter: &SharedMeter,
+    ) {
+        self.senders.push(Sender { source, from, to, dscp, meter: meter.clone() });
+    }
+
+    pub(super) fn set_reports(&mut self, reports: Vec<Direction>) {
+        self.reports = reports;
+    }
+
+    pub(super) fn receives(&mut self, port: u16, meter: &SharedMeter) {
+        self.receivers.push((port, meter.clone()));
+    }
+
+    /// Meters of the directions that it reports, by name: `up` is from the first end to the second.
+    pub fn meters(&self) -> impl Iterator<Item = (&'static str, &SharedMeter)> {
+        self.reports.iter().map(|direction| (direction.name, &direction.meter))
+    }
+
+    /// The meter of a direction.
+    #[must_use]
+    pub fn meter(&self, direction: &str) -> Option<&SharedMeter> {
+        self.meters().find(|(name, _)| *name == direction).map(|(_, meter)| meter)
+    }
+
+    /// Datagrams that came for none of its streams.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+}
+
+impl Sender {
+    fn send_due(&mut self, io: &mut Io<'_>) {
+        while self.source.next().is_some_and(|at| at <= io.now) {
+            let Some(shot) = self.source.take() else { return };
+            let ip_header = if self.to.0.is_ipv4() { 20 } else { 40 };
+            let bytes = ip_header + UDP_RTP_BYTES + shot.payload_bytes;
+            let seq = self.meter.tell(|meter| meter.sent(io.now, bytes, shot.tag));
+            let (sport, dport) = (self.from.1, self.to.1);
+            io.send(Packet {
+                src: self.from.0,
+                dst: self.to.0,
+                bytes,
+                ttl: TTL,
+                dscp: self.dscp,
+                label: 0,
+                sent: io.now,
+                body: Body::Udp(Datagram { sport, dport, seq, tag: shot.tag }),
+            });
+        }
+    }
+}
+
+impl Agent for Endpoint {
+    fn start(&mut self, io: &mut Io<'_>) {
+        self.wake(io);
+    }
+
+    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+        let Body::Udp(datagram) = packet.body else {
+            self.strays += 1;
+            return;
+        };
+        match self.receivers.iter().find(|(port, _)| *port == datagram.dport) {
+            Some((_, meter)) => meter.tell(|meter| meter.arrived(io.now, datagram.seq)),
+            None => self.strays += 1,
+        }
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        self.senders.iter_mut().for_each(|sender| sender.send_due(io));
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.senders.iter().filter_map(|sender| sender.source.next()).min()
+    }
+
+    fn interfaces_changed(&mut self, io: &mut Io<'_>) {
+        let own = self.senders.iter().map(|sender| &sender.meter);
+        for meter in own.chain(self.receivers.iter().map(|(_, meter)| meter)) {
+            meter.tell(|meter| {
+                if meter.follows_interfaces() {
+                    meter.handover(io.now);
+                }
+            });
+        }
+    }
+
+    fn report(&self, name: &str, now: Time, results: &mut Results) {
+        for direction in &self.reports {
+            let prefix = [name, ".", direction.name, "."].concat();
+            report::stream(&prefix, direction.kind, &direction.meter.finished(now), results);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

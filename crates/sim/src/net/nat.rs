@@ -1,0 +1,449 @@
+//! Network address translators: many inside addresses behind one outside address (RFC 4787 for UDP,
+//! RFC 5382 for TCP).
+//!
+//! ```text
+//!   inside interfaces ──► mapping ──► outside address, a port of its own
+//!                     ◄── filtering ◄──
+//! ```
+//!
+//! A packet between inside interfaces is not translated, nor one that the node's own programs send or
+//! receive. There is no hairpinning: what comes from inside for the outside address ends at the node.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+
+use segue_clock::{Span, Time};
+
+use super::{Network, NodeId};
+use crate::packet::Packet;
+
+/// Remote endpoints that a mapping lets in at most; of more the one that was sent to longest ago is
+/// forgotten.
+const REMOTES: usize = 256;
+
+/// What a mapping or its filter depends on (RFC 4787, sections 4.1 and 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// On the inside address and port alone.
+    EndpointIndependent,
+    /// On the remote address, too.
+    AddressDependent,
+    /// On the remote address and port, too.
+    AddressAndPortDependent,
+}
+
+impl Behaviour {
+    /// What of a remote endpoint counts.
+    fn part(self, (address, port): (IpAddr, u16)) -> Option<(IpAddr, u16)> {
+        match self {
+            Behaviour::EndpointIndependent => None,
+            Behaviour::AddressDependent => Some((address, 0)),
+            Behaviour::AddressAndPortDependent => Some((address, port)),
+        }
+    }
+}
+
+/// What a translator is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatConfig {
+    /// The node's interfaces on the inside, besides those of its cells; all others are outside.
+    pub inside: Vec<u32>,
+    /// Whether the radios in the node's cells are inside.
+    pub cells_inside: bool,
+    /// The node's address that the outside sees. What is of another family passes untranslated.
+    pub outside: IpAddr,
+    /// What the outside port depends on.
+    pub mapping: Behaviour,
+    /// Which packets from outside a mapping lets in.
+    pub filtering: Behaviour,
+    /// How long a UDP mapping lives behind the last packet that refreshed it.
+    pub udp_timeout: Span,
+    /// The same for TCP, whose flags are not looked at.
+    pub tcp_timeout: Span,
+    /// Whether packets from outside refresh a mapping, besides those from inside (RFC 4787, REQ-6).
+    pub inbound_refresh: bool,
+    /// The first and the last outside port. Programs of the node itself listen elsewhere.
+    pub ports: (u16, u16),
+}
+
+impl NatConfig {
+    /// A translator as most homes have one: a port per inside endpoint, whoever it talks to, open to
+    /// those it has sent to; UDP mappings live 120 s, the least that RFC 4787 allows (REQ-5), TCP mappings
+    /// 2 h 4 min (RFC 5382, REQ-5).
+    #[must_use]
+    pub fn new(inside: Vec<u32>, outside: IpAddr) -> NatConfig {
+        NatConfig {
+            inside,
+            cells_inside: true,
+            outside,
+            mapping: Behaviour::EndpointIndependent,
+            filtering: Behaviour::AddressAndPortDependent,
+            udp_timeout: Span::from_secs(120),
+            tcp_timeout: Span::from_secs(7_440),
+            inbound_refresh: false,
+            ports: (1_024, u16::MAX),
+        }
+    }
+}
+
+/// Parameters that make no translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NatError {
+    /// The node has one already.
+    Second,
+    /// The node has no interface with this index.
+    NoInterface(u32),
+    /// Neither an interface nor the cells are inside.
+    NoInside,
+    /// The outside address is not the node's, or belongs to an inside interface.
+    NotOutside(IpAddr),
+    /// The first port lies behind the last, or is 0.
+    Ports(u16, u16),
+    /// A timeout of 0.
+    ZeroTimeout,
+}
+
+impl fmt::Display for NatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NatError::Second => f.write_str("the node has a NAT already"),
+            NatError::NoInterface(index) => write!(f, "the node has no interface {index}"),
+            NatError::NoInside => f.write_str("a NAT needs an inside interface"),
+            NatError::NotOutside(address) => {
+                write!(f, "{address} is no address of the node outside of its NAT")
+            }
+            NatError::Ports(first, last) => write!(f, "{first} to {last} are no ports for a NAT"),
+            NatError::ZeroTimeout => f.write_str("the NAT's timeout is 0"),
+        }
+    }
+}
+
+impl core::error::Error for NatError {}
+
+/// Why a translator refused a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NatRefusal {
+    /// From outside, for a port that no mapping and no program of the node has.
+    NoMapping,
+    /// From outside, and its sender is not one that the mapping lets in.
+    Filtered,
+    /// From inside, and every port is in use.
+    Exhausted,
+    /// From inside, and it has no ports.
+    NoPorts,
+}
+
+/// What a translator has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NatCounters {
+    /// Mappings made.
+    pub mappings: u64,
+    /// Packets translated on their way out.
+    pub out: u64,
+    /// Packets translated on their way in.
+    pub inward: u64,
+    /// How often all mappings were forgotten.
+    pub rebindings: u64,
+    /// Packets refused without a mapping.
+    pub no_mapping: u64,
+    /// Packets refused by the filter.
+    pub filtered: u64,
+    /// Packets refused because every port was in use.
+    pub exhausted: u64,
+    /// Packets refused because they have no ports.
+    pub no_ports: u64,
+}
+
+/// What becomes of a packet that arrives at the node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Inward {
+    /// It goes on to the inside.
+    Translated,
+    /// It is none for the translator.
+    Local,
+    Refused(NatRefusal),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    protocol: u8,
+    inside: (IpAddr, u16),
+    remote: Option<(IpAddr, u16)>,
+}
+
+#[derive(Clone, Debug)]
+struct Mapping {
+    key: Key,
+    refreshed: Time,
+    /// What the filter lets in, and when it was last sent to.
+    remotes: Vec<((IpAddr, u16), Time)>,
+}
+
+/// A translator at work.
+#[derive(Clone, Debug)]
+pub struct Nat {
+    config: NatConfig,
+    by_key: BTreeMap<Key, u16>,
+    by_port: BTreeMap<(u8, u16), Mapping>,
+    /// Where the search for a free port begins.
+    next: u16,
+    /// No mapping is known to end before.
+    quiet_until: Time,
+    counters: NatCounters,
+}
+
+impl Nat {
+    fn new(config: NatConfig) -> Nat {
+        Nat {
+            next: config.ports.0,
+            config,
+            by_key: BTreeMap::new(),
+            by_port: BTreeMap::new(),
+            quiet_until: Time::ZERO,
+            counters: NatCounters::default(),
+        }
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> NatCounters {
+        self.counters
+    }
+
+    /// What it is like; its outside address is the one in force.
+    #[must_use]
+    pub fn config(&self) -> &NatConfig {
+        &self.config
+    }
+
+    /// One of the node's cells has a new interface.
+    pub(super) fn add_air(&mut self, interface: u32) {
+        if self.config.cells_inside {
+            self.config.inside.push(interface);
+        }
+    }
+
+    pub(super) fn inside(&self, interface: u32) -> bool {
+        self.config.inside.contains(&interface)
+    }
+
+    /// A packet arrives at the node over `over`; `None` for one out of a tunnel or of the node itself.
+    pub(super) fn inward(&mut self, now: Time, over: Option<u32>, packet: &mut Packet) -> Inward {
+        if packet.dst != self.config.outside || over.is_none_or(|over| self.inside(over)) {
+            return Inward::Local;
+        }
+        let (protocol, (sport, dport)) = (packet.protocol(), packet.ports());
+        let timeout = self.timeout(protocol);
+        let filtering = self.config.filtering;
+        let refresh = self.config.inbound_refresh;
+        let Some(mapping) = self.alive(now, (protocol, dport)) else { return Inward::Local };
+        if let Some(from) = filtering.part((packet.src, sport)) {
+            let known = |(remote, sent): &((IpAddr, u16), Time)| {
+                filtering.part(*remote) == Some(from) && now.since(*sent) < timeout
+            };
+            if !mapping.remotes.iter().any(known) {
+                self.counters.filtered += 1;
+                return Inward::Refused(NatRefusal::Filtered);
+            }
+        }
+        if refresh {
+            mapping.refreshed = now;
+            for (remote, sent) in &mut mapping.remotes {
+                if *remote == (packet.src, sport) {
+                    *sent = now;
+                }
+            }
+        }
+        let (address, port) = mapping.key.inside;
+        packet.dst = address;
+        packet.set_ports(sport, port);
+        self.counters.inward += 1;
+        Inward::Translated
+    }
+
+    /// Counts a packet from outside that nobody at the node takes; whether it was one.
+    pub(super) fn unclaimed(&mut self, over: Option<u32>, packet: &Packet) -> bool {
+        let outside = over.is_some_and(|over| !self.inside(over));
+        let here = outside && packet.dst == self.config.outside;
+        self.counters.no_mapping += u64::from(here);
+        here
+    }
+
+    /// A packet goes from one interface of the node to another.
+    pub(super) fn outward(
+        &mut self,
+        now: Time,
+        over: Option<u32>,
+        out: u32,
+        packet: &mut Packet,
+    ) -> Result<(), NatRefusal> {
+        let leaves = over.is_some_and(|over| self.inside(over)) && !self.inside(out);
+        if !leaves || packet.src.is_ipv4() != self.config.outside.is_ipv4() {
+            return Ok(());
+        }
+        let (protocol, (sport, dport)) = (packet.protocol(), packet.ports());
+        if !matches!(protocol, 6 | 17) {
+            self.counters.no_ports += 1;
+            return Err(NatRefusal::NoPorts);
+        }
+        let remote = (packet.dst, dport);
+        let inside = (packet.src, sport);
+        let key = Key { protocol, inside, remote: self.config.mapping.part(remote) };
+        let Some(port) = self.port_of(now, key) else {
+            self.counters.exhausted += 1;
+            return Err(NatRefusal::Exhausted);
+        };
+        let mapping = self.by_port.get_mut(&(protocol, port)).expect("a known port has a mapping");
+        mapping.refreshed = now;
+        let place = mapping.remotes.iter().position(|(known, _)| *known == remote);
+        if let Some(place) = place {
+            mapping.remotes.remove(place);
+        } else if mapping.remotes.len() == REMOTES {
+            mapping.remotes.remove(0);
+        }
+        mapping.remotes.push((remote, now));
+        packet.src = self.config.outside;
+        packet.set_ports(port, dport);
+        self.counters.out += 1;
+        Ok(())
+    }
+
+    fn timeout(&self, protocol: u8) -> Span {
+        if protocol == 6 { self.config.tcp_timeout } else { self.config.udp_timeout }
+    }
+
+    /// The mapping of a port, unless its time is over; then it is forgotten.
+    fn alive(&mut self, now: Time, port: (u8, u16)) -> Option<&mut Mapping> {
+        let timeout = self.timeout(port.0);
+        let mapping = self.by_port.get(&port)?;
+        if now.since(mapping.refreshed) >= timeout {
+            let key = mapping.key;
+            self.by_port.remove(&port);
+            self.by_key.remove(&key);
+            return None;
+        }
+        self.by_port.get_mut(&port)
+    }
+
+    /// The outside port of a key: the one it has, or the next free one.
+    fn port_of(&mut self, now: Time, key: Key) -> Option<u16> {
+        if let Some(port) = self.by_key.get(&key).copied()
+            && self.alive(now, (key.protocol, port)).is_some()
+        {
+            return Some(port);
+        }
+        let port = self.free_port(key.protocol).or_else(|| {
+            self.sweep(now);
+            self.free_port(key.protocol)
+        })?;
+        self.by_key.insert(key, port);
+        let mapping = Mapping { key, refreshed: now, remotes: Vec::new() };
+        self.by_port.insert((key.protocol, port), mapping);
+        self.counters.mappings += 1;
+        Some(port)
+    }
+
+    fn free_port(&mut self, protocol: u8) -> Option<u16> {
+        let (first, last) = self.config.ports;
+        let room = usize::from(last - first) + 1;
+        if self.by_port.range((protocol, 0)..=(protocol, u16::MAX)).take(room).count() == room {
+            return None;
+        }
+        let after = (self.next..=last).chain(first..self.next);
+        let free = |port: &u16| !self.by_port.contains_key(&(protocol, *port));
+        let port = after.into_iter().find(free)?;
+        self.next = if port == last { first } else { port + 1 };
+        Some(port)
+    }
+
+    /// Forgets mappings whose time is over.
+    fn sweep(&mut self, now: Time) {
+        if now < self.quiet_until {
+            return;
+        }
+        let (tcp, udp) = (self.config.tcp_timeout, self.config.udp_timeout);
+        let end = |protocol: u8, m: &Mapping| m.refreshed + if protocol == 6 { tcp } else { udp };
+        self.by_port.retain(|(protocol, _), mapping| end(*protocol, mapping) > now);
+        let Nat { by_key, by_port, .. } = self;
+        by_key.retain(|key, port| by_port.contains_key(&(key.protocol, *port)));
+        let next =
+            self.by_port.iter().map(|((protocol, _), mapping)| end(*protocol, mapping)).min();
+        self.quiet_until = next.unwrap_or(now);
+    }
+
+    /// Forgets all mappings. Ports go on where they were, so that the next mappings differ.
+    fn rebind(&mut self, outside: Option<IpAddr>) {
+        self.by_key.clear();
+        self.by_port.clear();
+        self.quiet_until = Time::ZERO;
+        self.counters.rebindings += 1;
+        self.config.outside = outside.unwrap_or(self.config.outside);
+    }
+}
+
+impl Network {
+    /// Makes a node a translator.
+    ///
+    /// # Errors
+    /// Parameters that make no translator.
+    pub fn add_nat(&mut self, node: NodeId, config: NatConfig) -> Result<(), NatError> {
+        let at = self.node_mut(node);
+        if at.nat.is_some() {
+            return Err(NatError::Second);
+        }
+        if config.inside.is_empty() && !config.cells_inside {
+            return Err(NatError::NoInside);
+        }
+        if let Some(index) = config.inside.iter().find(|index| at.interface(**index).is_none()) {
+            return Err(NatError::NoInterface(*index));
+        }
+        let within = |address| {
+            let inside = config.inside.iter().filter_map(|index| at.interface(*index));
+            inside.flat_map(|interface| &interface.addresses).any(|known| *known == address)
+        };
+        if !at.owns(config.outside) || within(config.outside) {
+            return Err(NatError::NotOutside(config.outside));
+        }
+        let (first, last) = config.ports;
+        if first == 0 || first > last {
+            return Err(NatError::Ports(first, last));
+        }
+        if config.udp_timeout == Span::ZERO || config.tcp_timeout == Span::ZERO {
+            return Err(NatError::ZeroTimeout);
+        }
+        let mut nat = Nat::new(config);
+        for interface in self.air_interfaces(node) {
+            nat.add_air(interface);
+        }
+        self.node_mut(node).nat = Some(Box::new(nat));
+        Ok(())
+    }
+
+    /// Forgets a translator's mappings and, with another outside address, moves the routes to the old one.
+    /// A node without a translator stays as it is.
+    pub(super) fn rebind(&mut self, node: NodeId, outside: Option<IpAddr>) {
+        let at = &mut self.nodes[node.0 as usize];
+        let Some(nat) = &mut at.nat else { return };
+        let old = nat.config.outside;
+        nat.rebind(outside);
+        if let Some(new) = outside.filter(|new| *new != old) {
+            let interfaces = at.interfaces.iter_mut().flat_map(|i| &mut i.addresses);
+            for address in at.addresses.iter_mut().chain(interfaces) {
+                if *address == old {
+                    *address = new;
+                }
+            }
+            for node in &mut self.nodes {
+                node.routes.rename(old, new);
+            }
+            self.tell_interfaces(node);
+        }
+        self.say(node, || match outside {
+            Some(address) => alloc::format!("NAT: mappings forgotten, outside address {address}"),
+            None => alloc::string::String::from("NAT: mappings forgotten"),
+        });
+    }
+}

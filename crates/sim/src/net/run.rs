@@ -1,0 +1,334 @@
+//! What happens when: events, the way of a packet through a node, calls of agents.
+
+use alloc::boxed::Box;
+use core::net::IpAddr;
+
+use segue_clock::Time;
+use segue_netem::{DropCause, Verdict};
+
+use super::nat::{Inward, NatRefusal};
+use super::{AgentId, Change, ChannelId, Hop, Lost, Network, NodeId};
+use crate::agent::{Action, Agent, Io};
+use crate::packet::{Body, Packet};
+
+/// Steps between agents of one node, or of a node with itself, that one event may cause. A tunnel whose
+/// outer packets lead into itself would go on for ever.
+const LOCAL_STEPS: u32 = 1_000;
+
+pub(super) enum Event {
+    /// A packet in flight comes out of a channel.
+    Arrive(ChannelId, u32),
+    Wake(AgentId),
+    Change(u32),
+}
+
+pub(super) struct InFlight {
+    packet: Packet,
+    channel: ChannelId,
+    start: Time,
+}
+
+/// What is left to do within an event: an agent never runs inside the call of another.
+pub(super) enum Step {
+    /// A packet for the node itself, or for its routes, has arrived.
+    Deliver(NodeId, Packet),
+    Receive(AgentId, Packet),
+    /// Its node has other addresses.
+    Addresses(AgentId),
+}
+
+impl Network {
+    /// Lets everything happen up to and at `end`.
+    pub fn run_until(&mut self, end: Time) {
+        if !self.started {
+            self.started = true;
+            for agent in 0..self.agents.len() {
+                self.call(AgentId(agent as u32), |agent, io| agent.start(io));
+                self.settle();
+            }
+        }
+        while let Some((at, event)) = self.queue.pop_until(end) {
+            self.now = at;
+            self.events += 1;
+            match event {
+                Event::Arrive(channel, packet) => self.on_arrival(channel, packet),
+                Event::Wake(agent) => self.on_wake(agent),
+                Event::Change(number) => self.on_change(number),
+            }
+            self.settle();
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn settle(&mut self) {
+        let mut steps = 0;
+        while let Some(step) = self.todo.pop_front() {
+            steps += 1;
+            if steps > LOCAL_STEPS {
+                let (node, packet) = match step {
+                    Step::Deliver(node, packet) => (node, packet),
+                    Step::Receive(agent, packet) => (self.agents[agent.0 as usize].node, packet),
+                    Step::Addresses(_) => continue,
+                };
+                self.drop(node, &packet, Lost::Loop);
+                continue;
+            }
+            match step {
+                Step::Deliver(node, packet) => self.deliver(node, None, packet),
+                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
+                Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
+            }
+        }
+    }
+
+    fn on_change(&mut self, number: u32) {
+        match self.changes[number as usize].clone() {
+            Change::Cut(channel, true) => self.channels[channel.0 as usize].cut(self.now),
+            Change::Cut(channel, false) => {
+                if let Some(since) = self.channels[channel.0 as usize].mend() {
+                    let now = self.now;
+                    self.lose_in_flight(channel, |start| since <= start && start < now);
+                }
+            }
+            Change::Attach(radio, cell) => self.attach(radio, cell),
+            Change::Detach(radio, cell) => self.detach(radio, cell),
+            Change::RebindNat(node, address) => self.rebind(node, address),
+        }
+    }
+
+    /// Drops what is in flight in a channel and started serialisation at such an instant.
+    pub(super) fn lose_in_flight(&mut self, id: ChannelId, lost: impl Fn(Time) -> bool) {
+        let sender = self.channels[id.0 as usize].from.0;
+        for number in 0..self.flight.len() {
+            // The slot stays empty until its event comes.
+            let gone = self.flight[number].take_if(|f| f.channel == id && lost(f.start));
+            if let Some(InFlight { packet, .. }) = gone {
+                self.channels[id.0 as usize].withdraw(packet.bytes);
+                self.drop(sender, &packet, Lost::Link(DropCause::Silent));
+            }
+        }
+    }
+
+    fn on_wake(&mut self, id: AgentId) {
+        let slot = &mut self.agents[id.0 as usize];
+        if slot.armed != Some(self.now) {
+            return;
+        }
+        slot.armed = None;
+        if slot.agent.deadline().is_some_and(|at| at <= self.now) {
+            self.call(id, |agent, io| agent.wake(io));
+        } else {
+            self.arm(id);
+        }
+    }
+
+    fn on_arrival(&mut self, id: ChannelId, number: u32) {
+        let flying = self.flight[number as usize].take();
+        self.free.push(number);
+        let Some(InFlight { packet, start, .. }) = flying else { return };
+        let channel = &mut self.channels[id.0 as usize];
+        let (sender, (node, over)) = (channel.from.0, channel.to);
+        if !channel.arrives(start) {
+            channel.withdraw(packet.bytes);
+            self.drop(sender, &packet, Lost::Link(DropCause::Silent));
+            return;
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.arrived(self.now, id, &packet);
+        }
+        self.deliver(node, Some(over), packet);
+    }
+
+    /// A packet has reached a node over an interface, or came out of a tunnel there: it is for somebody
+    /// there, or goes on.
+    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
+        let now = self.now;
+        if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
+            match nat.inward(now, over, &mut packet) {
+                Inward::Translated | Inward::Local => {}
+                Inward::Refused(cause) => {
+                    self.drop(node, &packet, Lost::Nat(cause));
+                    return;
+                }
+            }
+        }
+        let at = &self.nodes[node.0 as usize];
+        if at.owns(packet.dst) {
+            match at.agent_at(packet.protocol(), packet.ports().1) {
+                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
+                None => self.unclaimed(node, over, &packet),
+            }
+            return;
+        }
+        if !at.forwards {
+            self.drop(node, &packet, Lost::NotForwarded);
+            return;
+        }
+        if packet.ttl <= 1 {
+            self.drop(node, &packet, Lost::Ttl);
+            return;
+        }
+        packet.ttl -= 1;
+        match at.routes.look_up(&packet) {
+            Some(Hop::Interface(index)) => {
+                if let Some(nat) = &mut self.nodes[node.0 as usize].nat
+                    && let Err(cause) = nat.outward(now, over, index, &mut packet)
+                {
+                    self.drop(node, &packet, Lost::Nat(cause));
+                    return;
+                }
+                self.transmit(node, index, packet);
+            }
+            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, packet)),
+            Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
+        }
+    }
+
+    /// A packet for the node itself that no agent listens to.
+    fn unclaimed(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
+        let nat = &mut self.nodes[node.0 as usize].nat;
+        let unmapped = nat.as_mut().is_some_and(|nat| nat.unclaimed(over, packet));
+        let why = if unmapped { Lost::Nat(NatRefusal::NoMapping) } else { Lost::NoListener };
+        self.drop(node, packet, why);
+    }
+
+    /// Sends an agent's packet by the routes of its node; not back to the agent itself.
+    fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
+        let at = &self.nodes[node.0 as usize];
+        if at.owns(packet.dst) {
+            self.todo.push_back(Step::Deliver(node, packet));
+            return;
+        }
+        match at.routes.look_up(&packet) {
+            Some(Hop::Interface(index)) => self.transmit(node, index, packet),
+            Some(Hop::Agent(agent)) if from != agent => {
+                self.todo.push_back(Step::Receive(agent, packet));
+            }
+            Some(Hop::Agent(_) | Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
+        }
+    }
+
+    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+        let out = self.nodes[node.0 as usize].interface(index).and_then(|i| i.out);
+        let Some(id) = out else {
+            self.drop(node, &packet, Lost::Detached);
+            return;
+        };
+        let verdict = self.channels[id.0 as usize].offer(self.now, packet.bytes);
+        if let Some(observer) = &mut self.observer {
+            let at = match verdict {
+                Verdict::Deliver { at, .. } => Ok(at),
+                Verdict::Drop(cause) => Err(Lost::Link(cause)),
+            };
+            observer.sent(self.now, id, &packet, at);
+        }
+        if let Verdict::Deliver { start, at } = verdict {
+            let flying = Some(InFlight { packet, channel: id, start });
+            let number = match self.free.pop() {
+                Some(number) => {
+                    self.flight[number as usize] = flying;
+                    number
+                }
+                None => {
+                    self.flight.push(flying);
+                    self.flight.len() as u32 - 1
+                }
+            };
+            self.queue.schedule(at, Event::Arrive(id, number));
+        }
+    }
+
+    fn drop(&mut self, node: NodeId, packet: &Packet, why: Lost) {
+        self.refused.count(why);
+        if let Some(observer) = &mut self.observer {
+            observer.dropped(self.now, node, packet, why);
+        }
+    }
+
+    pub(super) fn say(&mut self, node: NodeId, line: impl FnOnce() -> alloc::string::String) {
+        if let Some(observer) = &mut self.observer {
+            observer.said(self.now, node, &line());
+        }
+    }
+
+    /// Tells the agents of a node that its interfaces have changed, once the run has begun: until then
+    /// they have seen nothing.
+    pub(super) fn tell_interfaces(&mut self, node: NodeId) {
+        if !self.started {
+            return;
+        }
+        for id in 0..self.agents.len() {
+            if self.agents[id].node == node {
+                self.call(AgentId(id as u32), |agent, io| agent.interfaces_changed(io));
+            }
+        }
+    }
+
+    /// Calls an agent and carries out what it asks for, in order; what concerns other agents of its node
+    /// waits until the call is over.
+    fn call(&mut self, id: AgentId, call: impl FnOnce(&mut dyn Agent, &mut Io<'_>)) {
+        let mut actions = core::mem::take(&mut self.actions);
+        let slot = &mut self.agents[id.0 as usize];
+        let node = slot.node;
+        let mut io = Io {
+            now: self.now,
+            id: node,
+            node: &self.nodes[node.0 as usize],
+            actions: &mut actions,
+            logged: self.observer.is_some(),
+        };
+        call(slot.agent.as_mut(), &mut io);
+        self.arm(id);
+        for action in actions.drain(..) {
+            match action {
+                Action::Send(packet) => self.send(node, id, packet),
+                Action::SendOn(index, packet) => self.transmit(node, index, packet),
+                Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
+                Action::Address(address, present) => self.set_address(id, address, present),
+                Action::Log(line) => self.say(node, || line),
+            }
+        }
+        self.actions = actions;
+    }
+
+    /// Gives the node of an agent an address or takes it away; its other agents get to know.
+    fn set_address(&mut self, from: AgentId, address: IpAddr, present: bool) {
+        let node = self.agents[from.0 as usize].node;
+        let addresses = &mut self.nodes[node.0 as usize].addresses;
+        if addresses.contains(&address) == present {
+            return;
+        }
+        addresses.retain(|known| *known != address);
+        addresses.extend(present.then_some(address));
+        let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
+        let others = others.map(|(_, id)| AgentId(id)).filter(|id| *id != from);
+        self.todo.extend(others.map(Step::Addresses));
+    }
+
+    /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.
+    fn arm(&mut self, id: AgentId) {
+        let slot = &mut self.agents[id.0 as usize];
+        let Some(at) = slot.agent.deadline() else { return };
+        let at = at.max(self.now);
+        if slot.armed.is_none_or(|armed| at < armed) {
+            slot.armed = Some(at);
+            self.queue.schedule(at, Event::Wake(id));
+        }
+    }
+}
+
+/// An IP-in-IP packet around another (RFC 2003, RFC 2473).
+#[must_use]
+pub fn encapsulate(src: IpAddr, dst: IpAddr, inner: Packet) -> Packet {
+    let header = if src.is_ipv4() { 20 } else { 40 };
+    Packet {
+        src,
+        dst,
+        bytes: inner.bytes + header,
+        ttl: crate::packet::TTL,
+        dscp: inner.dscp,
+        label: if src.is_ipv4() { 0 } else { inner.label },
+        sent: inner.sent,
+        body: Body::Encapsulated(Box::new(inner)),
+    }
+}

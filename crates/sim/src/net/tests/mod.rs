@@ -1,0 +1,199 @@
+//! The network from outside: what agents send, and what arrives.
+
+mod forwarding;
+mod links;
+mod nat;
+mod paper4;
+mod wireless;
+
+use core::any::Any;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_netem::LinkSpec;
+
+use super::*;
+use crate::agent::Io;
+use crate::packet::{Body, Datagram, TTL};
+
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const UDP: u8 = 17;
+
+pub(super) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A link with this rate, delay and room.
+pub(super) fn spec(mbit: u64, delay_us: u64) -> LinkSpec {
+    LinkSpec {
+        rate_bps: Some(mbit * 1_000_000),
+        delay: Span::from_micros(delay_us),
+        ..LinkSpec::default()
+    }
+}
+
+pub(super) fn udp(src: &str, sport: u16, dst: &str, dport: u16, bytes: u32) -> Packet {
+    Packet {
+        src: ip(src),
+        dst: ip(dst),
+        bytes,
+        ttl: TTL,
+        dscp: 0,
+        label: 0,
+        sent: Time::ZERO,
+        body: Body::Udp(Datagram { sport, dport, seq: 0, tag: 0 }),
+    }
+}
+
+/// Numbers a datagram.
+pub(super) fn numbered(mut packet: Packet, number: u64) -> Packet {
+    if let Body::Udp(datagram) = &mut packet.body {
+        datagram.seq = number;
+    }
+    packet
+}
+
+/// Sends packets at times that it was given, and keeps what arrives.
+#[derive(Default)]
+pub(super) struct Desk {
+    pub plan: VecDeque<(Time, Packet)>,
+    pub got: Vec<(Time, Packet)>,
+    /// Everything that arrives goes back to its sender.
+    pub echo: bool,
+    /// When it was told that interfaces changed, and over which cells they were attached.
+    pub told: Vec<(Time, Vec<CellId>)>,
+}
+
+impl Desk {
+    pub fn sending(plan: impl IntoIterator<Item = (u64, Packet)>) -> Box<Desk> {
+        let plan = plan.into_iter().map(|(at, packet)| (Time(at), packet)).collect();
+        Box::new(Desk { plan, ..Desk::default() })
+    }
+}
+
+impl Agent for Desk {
+    fn start(&mut self, _io: &mut Io<'_>) {}
+
+    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+        if self.echo {
+            let (sport, dport) = packet.ports();
+            let mut back = packet.clone();
+            (back.src, back.dst, back.ttl) = (packet.dst, packet.src, TTL);
+            back.set_ports(dport, sport);
+            io.send(back);
+        }
+        self.got.push((io.now, packet));
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        while let Some((at, _)) = self.plan.front() {
+            if *at > io.now {
+                break;
+            }
+            let (at, mut packet) = self.plan.pop_front().unwrap();
+            packet.sent = at;
+            io.send(packet);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.plan.front().map(|(at, _)| *at)
+    }
+
+    fn interfaces_changed(&mut self, io: &mut Io<'_>) {
+        let cells = io.node.interfaces.iter().flat_map(|i| i.cells.iter().copied()).collect();
+        self.told.push((io.now, cells));
+    }
+
+    fn report(&self, _name: &str, _now: Time, _results: &mut Results) {}
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Arrival in nanoseconds and number of each datagram that an agent got.
+pub(super) fn got(network: &Network, id: AgentId) -> Vec<(u64, u64)> {
+    let desk = network.agent::<Desk>(id).unwrap();
+    let number = |packet: &Packet| match &packet.body {
+        Body::Udp(datagram) => datagram.seq,
+        _ => u64::MAX,
+    };
+    desk.got.iter().map(|(at, packet)| (at.0, number(packet))).collect()
+}
+
+/// Writes down all that happens.
+#[derive(Clone, Default)]
+pub(super) struct Record(pub Rc<RefCell<Vec<String>>>);
+
+impl Record {
+    fn line(&self, line: String) {
+        self.0.borrow_mut().push(line);
+    }
+
+    /// FNV-1a of all lines.
+    pub fn hash(&self) -> u64 {
+        let lines = self.0.borrow();
+        let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+}
+
+impl Observer for Record {
+    fn sent(&mut self, now: Time, channel: ChannelId, packet: &Packet, at: Result<Time, Lost>) {
+        self.line(alloc::format!("{now:?} sent {channel:?} {packet:?} {at:?}"));
+    }
+
+    fn arrived(&mut self, now: Time, channel: ChannelId, packet: &Packet) {
+        self.line(alloc::format!("{now:?} arrived {channel:?} {packet:?}"));
+    }
+
+    fn dropped(&mut self, now: Time, node: NodeId, packet: &Packet, why: Lost) {
+        self.line(alloc::format!("{now:?} dropped {node:?} {packet:?} {why:?}"));
+    }
+
+    fn said(&mut self, now: Time, node: NodeId, line: &str) {
+        self.line(alloc::format!("{now:?} said {node:?} {line}"));
+    }
+}
+
+/// Nodes `n0`, `n1`… in a row, node `i` with address 10.0.0.i.
+pub(super) fn chain(seed: u64, links: &[LinkSpec]) -> (Network, Vec<NodeId>, Vec<ChannelId>) {
+    let mut network = Network::new(seed);
+    let nodes: Vec<_> =
+        (0..=links.len()).map(|i| network.add_node(alloc::format!("n{i}"))).collect();
+    for (i, node) in nodes.iter().enumerate() {
+        network.node_mut(*node).addresses.push(ip(&alloc::format!("10.0.0.{i}")));
+    }
+    let mut channels = Vec::new();
+    for (i, spec) in links.iter().enumerate() {
+        channels.push(link(&mut network, nodes[i], nodes[i + 1], spec.clone()).0);
+    }
+    network.route_all(|_| true);
+    (network, nodes, channels)
+}
+
+/// Connects two nodes over new interfaces.
+pub(super) fn link(
+    network: &mut Network,
+    a: NodeId,
+    b: NodeId,
+    spec: LinkSpec,
+) -> (ChannelId, ChannelId) {
+    let at_a = network.add_interface(a, alloc::format!("to{}", b.0));
+    let at_b = network.add_interface(b, alloc::format!("to{}", a.0));
+    network.connect((a, at_a), (b, at_b), spec.clone(), spec).unwrap()
+}

@@ -1,0 +1,245 @@
+//! The anchor's side: any number of connections. It does what `crates/segue/src/daemon/anchor/signal.rs` does
+//! with QUIC, but for the bounds on handshakes under way and on the pace of messages.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use segue_clock::Time;
+use segue_tunnel::ConnId;
+use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
+
+use super::{Conn, Datagram, Event, Frame};
+
+/// Connections of one host; one more ends its oldest.
+const CONNECTIONS: usize = 4;
+
+/// What an anchor's signalling wants done or known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnchorSignalOutput {
+    /// Send from an own address to a host's.
+    Transmit {
+        /// From here.
+        from: SocketAddr,
+        /// To there.
+        to: SocketAddr,
+        /// The datagram.
+        datagram: Datagram,
+    },
+    /// A host has a connection.
+    Connected {
+        /// The connection.
+        conn: ConnId,
+        /// The host's name.
+        host: String,
+    },
+    /// A message came.
+    Message {
+        /// The connection.
+        conn: ConnId,
+        /// The message.
+        message: FromHost,
+    },
+    /// A connection ended.
+    Closed {
+        /// The connection.
+        conn: ConnId,
+    },
+}
+
+struct Served {
+    conn: Conn,
+    number: ConnId,
+    name: String,
+    /// The machine knows of it.
+    told: bool,
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// The instant for which it is in the list of deadlines.
+    due: Option<Time>,
+}
+
+/// An anchor's signalling. After each call, take [`AnchorSignal::poll`] until it gives nothing.
+#[derive(Default)]
+pub struct AnchorSignal {
+    conns: BTreeMap<u64, Served>,
+    by_number: BTreeMap<ConnId, u64>,
+    deadlines: BTreeSet<(Time, u64)>,
+    next: u64,
+    out: VecDeque<AnchorSignalOutput>,
+}
+
+impl AnchorSignal {
+    /// No connections.
+    #[must_use]
+    pub fn new() -> AnchorSignal {
+        AnchorSignal::default()
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// There is no connection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    /// Takes a datagram that came from `from` to the own address `to`.
+    pub fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram) {
+        let id = datagram.conn;
+        if !self.conns.contains_key(&id) {
+            match &datagram.frame {
+                Frame::Hello { name } => self.admit(now, id, name.clone(), (from, to)),
+                // It would be answered for ever.
+                Frame::Reset | Frame::Close => return,
+                _ => {
+                    let reset = Datagram {
+                        sport: datagram.dport,
+                        dport: datagram.sport,
+                        number: 0,
+                        ack: None,
+                        frame: Frame::Reset,
+                        ..datagram
+                    };
+                    let (from, to) = (to, from);
+                    self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram: reset });
+                    return;
+                }
+            }
+        }
+        let Some(served) = self.conns.get_mut(&id) else { return };
+        // RFC 9000, section 9.3: the newest packet says where the host is.
+        if served.conn.largest().is_none_or(|largest| datagram.number > largest) {
+            (served.peer, served.local) = (from, to);
+        }
+        let event = served.conn.receive(now, datagram);
+        self.on_event(id, event);
+        self.settle(now, id);
+    }
+
+    fn admit(&mut self, now: Time, id: u64, name: String, ends: (SocketAddr, SocketAddr)) {
+        let (peer, local) = ends;
+        let number = ConnId(self.next);
+        self.next += 1;
+        self.by_number.insert(number, id);
+        let conn = Conn::server(now, id);
+        self.conns.insert(id, Served { conn, number, name, told: false, peer, local, due: None });
+    }
+
+    fn on_event(&mut self, id: u64, event: Option<Event>) {
+        let Some(served) = self.conns.get_mut(&id) else { return };
+        if event == Some(Event::Opened) {
+            served.told = true;
+            let (conn, host) = (served.number, served.name.clone());
+            self.out.push_back(AnchorSignalOutput::Connected { conn, host });
+        }
+        while served.told {
+            match decode(served.conn.incoming()) {
+                Ok(Some(message)) => {
+                    let conn = served.number;
+                    self.out.push_back(AnchorSignalOutput::Message { conn, message });
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    served.conn.close();
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends the oldest connections of the host of a connection that has begun, if there are too many.
+    pub fn limit(&mut self, now: Time, newest: ConnId) {
+        let Some(name) = self.by_number.get(&newest).and_then(|id| self.conns.get(id)) else {
+            return;
+        };
+        let own = self.conns.values().filter(|s| s.told && s.name == name.name);
+        let mut own: Vec<ConnId> = own.map(|served| served.number).collect();
+        own.sort_unstable();
+        let surplus = own.len().saturating_sub(CONNECTIONS);
+        for number in &own[..surplus] {
+            self.close(now, *number);
+        }
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, now: Time, number: ConnId, message: &FromAnchor) {
+        let Some(id) = self.by_number.get(&number).copied() else { return };
+        if let (Some(served), Ok(bytes)) = (self.conns.get_mut(&id), encode(message)) {
+            served.conn.write(&bytes);
+        }
+        self.settle(now, id);
+    }
+
+    /// Ends a connection after what was sent.
+    pub fn finish(&mut self, now: Time, number: ConnId) {
+        let Some(id) = self.by_number.get(&number).copied() else { return };
+        if let Some(served) = self.conns.get_mut(&id) {
+            served.conn.finish(now);
+        }
+        self.settle(now, id);
+    }
+
+    /// Ends a connection at once.
+    pub fn close(&mut self, now: Time, number: ConnId) {
+        let Some(id) = self.by_number.get(&number).copied() else { return };
+        if let Some(served) = self.conns.get_mut(&id) {
+            served.conn.close();
+        }
+        self.settle(now, id);
+    }
+
+    /// When to call [`AnchorSignal::tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Something may be due.
+    pub fn tick(&mut self, now: Time) {
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.deadlines.pop_first();
+            let Some(served) = self.conns.get_mut(&id) else { continue };
+            served.due = None;
+            let event = served.conn.tick(now);
+            self.on_event(id, event);
+            self.settle(now, id);
+        }
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<AnchorSignalOutput> {
+        self.out.pop_front()
+    }
+
+    /// Sends what a connection has to send, and forgets it if it has ended.
+    fn settle(&mut self, now: Time, id: u64) {
+        let Some(served) = self.conns.get_mut(&id) else { return };
+        while let Some(datagram) = served.conn.poll(now) {
+            let (from, to) = (served.local, served.peer);
+            let datagram = Datagram { dport: to.port(), sport: from.port(), ..datagram };
+            self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram });
+        }
+        let due = served.conn.deadline();
+        if served.due != due {
+            if let Some(old) = served.due {
+                self.deadlines.remove(&(old, id));
+            }
+            served.due = due;
+            self.deadlines.extend(due.map(|at| (at, id)));
+        }
+        if served.conn.has_ended()
+            && let Some(ended) = self.conns.remove(&id)
+        {
+            self.by_number.remove(&ended.number);
+            if ended.told {
+                self.out.push_back(AnchorSignalOutput::Closed { conn: ended.number });
+            }
+        }
+    }
+}

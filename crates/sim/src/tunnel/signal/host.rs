@@ -1,0 +1,216 @@
+//! The host's side: attempts over all interfaces at once, one winner, moved when its interface dies. It does
+//! what `crates/segue/src/daemon/host/signal.rs` does with QUIC.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use segue_clock::{Rng, Span, Time};
+use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
+
+use super::{Conn, Datagram, Event};
+
+/// Head start of each address of the anchor over the next.
+const STAGGER: Span = Span::from_millis(150);
+
+/// What a host's signalling wants done or known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostSignalOutput {
+    /// Send over an interface to an address of the anchor.
+    Transmit {
+        /// The interface.
+        interface: String,
+        /// The anchor.
+        to: SocketAddr,
+        /// The datagram.
+        datagram: Datagram,
+    },
+    /// A connection stands.
+    Up {
+        /// The interface that carried the handshake.
+        interface: String,
+        /// The address that answered.
+        anchor: SocketAddr,
+    },
+    /// A message came.
+    Message(FromAnchor),
+    /// The connection, or all attempts, failed.
+    Down,
+}
+
+/// An attempt, or the connection.
+struct Attempt {
+    conn: Conn,
+    interface: String,
+    to: SocketAddr,
+}
+
+/// A host's signalling. After each call, take [`HostSignal::poll`] until it gives nothing.
+pub struct HostSignal {
+    name: String,
+    anchors: Vec<SocketAddr>,
+    ids: Rng,
+    /// Attempts that begin later.
+    waiting: VecDeque<(Time, String, SocketAddr)>,
+    attempts: Vec<Attempt>,
+    current: Option<Attempt>,
+    out: VecDeque<HostSignalOutput>,
+}
+
+impl HostSignal {
+    /// Nothing connected. `anchors` are the addresses of the anchor's signalling, best first; `seed` names
+    /// the connections and is unlike that of any other host or start.
+    #[must_use]
+    pub fn new(name: String, anchors: Vec<SocketAddr>, seed: u64) -> HostSignal {
+        HostSignal {
+            name,
+            anchors,
+            ids: Rng::new(seed),
+            waiting: VecDeque::new(),
+            attempts: Vec::new(),
+            current: None,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Tries to connect over all of these interfaces at once; where the anchor has several addresses, to
+    /// each a little after the one before.
+    pub fn connect(&mut self, now: Time, interfaces: &[String]) {
+        self.abandon(now);
+        let delays = (0..).map(|n| now + STAGGER * n);
+        for (anchor, at) in self.anchors.iter().zip(delays) {
+            self.waiting.extend(interfaces.iter().map(|name| (at, name.clone(), *anchor)));
+        }
+        self.begin(now);
+    }
+
+    fn begin(&mut self, now: Time) {
+        while self.waiting.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, interface, to)) = self.waiting.pop_front() else { return };
+            let conn = Conn::client(now, self.ids.next_u64(), self.name.clone());
+            self.attempts.push(Attempt { conn, interface, to });
+            self.flush(now);
+        }
+    }
+
+    /// Moves the connection to another interface.
+    pub fn move_to(&mut self, now: Time, interface: &str) {
+        let Some(current) = &mut self.current else { return };
+        interface.clone_into(&mut current.interface);
+        current.conn.ping();
+        self.flush(now);
+    }
+
+    /// Sends a message on the connection.
+    pub fn send(&mut self, now: Time, message: &FromHost) {
+        if let (Some(current), Ok(bytes)) = (&mut self.current, encode(message)) {
+            current.conn.write(&bytes);
+        }
+        self.flush(now);
+    }
+
+    /// Ends the connection after what was sent.
+    pub fn finish(&mut self, now: Time) {
+        if let Some(current) = &mut self.current {
+            current.conn.finish(now);
+        }
+        self.flush(now);
+    }
+
+    /// Takes a datagram.
+    pub fn receive(&mut self, now: Time, datagram: Datagram) {
+        let id = datagram.conn;
+        if let Some(current) = self.current.as_mut().filter(|current| current.conn.id() == id) {
+            current.conn.receive(now, datagram);
+            self.read();
+        } else if let Some(place) = self.attempts.iter().position(|a| a.conn.id() == id) {
+            match self.attempts[place].conn.receive(now, datagram) {
+                Some(Event::Opened) => self.win(now, place),
+                Some(Event::Closed) => self.lose(place),
+                None => {}
+            }
+        }
+        self.flush(now);
+    }
+
+    fn win(&mut self, now: Time, place: usize) {
+        let winner = self.attempts.swap_remove(place);
+        self.abandon(now);
+        let (interface, anchor) = (winner.interface.clone(), winner.to);
+        self.current = Some(winner);
+        self.out.push_back(HostSignalOutput::Up { interface, anchor });
+    }
+
+    fn lose(&mut self, place: usize) {
+        self.attempts.remove(place);
+        if self.attempts.is_empty() && self.waiting.is_empty() {
+            self.out.push_back(HostSignalOutput::Down);
+        }
+    }
+
+    /// Takes messages off the stream.
+    fn read(&mut self) {
+        let Some(current) = &mut self.current else { return };
+        loop {
+            match decode(current.conn.incoming()) {
+                Ok(Some(message)) => self.out.push_back(HostSignalOutput::Message(message)),
+                Ok(None) => return,
+                Err(_) => return current.conn.close(),
+            }
+        }
+    }
+
+    /// When to call [`HostSignal::tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let waiting = self.waiting.front().map(|(at, ..)| *at);
+        let conns = self.attempts.iter().chain(&self.current);
+        conns.filter_map(|attempt| attempt.conn.deadline()).chain(waiting).min()
+    }
+
+    /// Something may be due.
+    pub fn tick(&mut self, now: Time) {
+        self.begin(now);
+        if let Some(current) = &mut self.current {
+            current.conn.tick(now);
+        }
+        for place in (0..self.attempts.len()).rev() {
+            if self.attempts[place].conn.tick(now) == Some(Event::Closed) {
+                self.lose(place);
+            }
+        }
+        self.flush(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<HostSignalOutput> {
+        self.out.pop_front()
+    }
+
+    /// Ends the connection and all attempts: their end is no news.
+    fn abandon(&mut self, now: Time) {
+        self.waiting.clear();
+        self.attempts.extend(self.current.take());
+        for attempt in &mut self.attempts {
+            attempt.conn.close();
+        }
+        self.flush(now);
+    }
+
+    /// Sends what the connections have to send, and forgets those that have ended.
+    fn flush(&mut self, now: Time) {
+        for attempt in self.attempts.iter_mut().chain(&mut self.current) {
+            while let Some(datagram) = attempt.conn.poll(now) {
+                let (interface, to) = (attempt.interface.clone(), attempt.to);
+                let datagram = Datagram { dport: to.port(), ..datagram };
+                self.out.push_back(HostSignalOutput::Transmit { interface, to, datagram });
+            }
+        }
+        self.attempts.retain(|attempt| !attempt.conn.has_ended());
+        if self.current.take_if(|current| current.conn.has_ended()).is_some() {
+            self.out.push_back(HostSignalOutput::Down);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The signalling connection over packets that can be lost. In the daemons it is QUIC (quinn); this stands in
+//! for it: the real messages, encoded, on one stream in each direction, reliable and in order, with QUIC's
+//! timers (RFC 9000, RFC 9002) and the daemons' settings. Nothing is encrypted; a certificate is a name.
+//!
+//! ```text
+//!   HostSignal ── Conn ── Datagram ──► packets ──► Conn ── AnchorSignal
+//! ```
+//!
+//! | | here | QUIC |
+//! | --- | --- | --- |
+//! | handshake | one datagram each way, of 1200 bytes | one flight each way, the anchor's of about three datagrams |
+//! | acknowledgement | of the newest packet and of the stream so far, at once | of ranges, within 25 ms |
+//! | loss | a newer packet is acknowledged 9/8 RTT after, or probe time-out | also three newer packets |
+//! | congestion control, flow control, path validation | none | as in RFC 9000 and RFC 9002 |
+
+mod anchor;
+mod conn;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::Span;
+
+pub use anchor::{AnchorSignal, AnchorSignalOutput};
+pub use conn::{Conn, Event};
+pub use host::{HostSignal, HostSignalOutput};
+
+/// UDP port of the signalling, at both ends here.
+pub const SIGNAL_PORT: u16 = 5006;
+/// A connection without any packet for this long is dead (`crates/segue`, `signalling`).
+pub const IDLE: Span = Span::from_secs(10);
+/// How often an idle connection shows life (`crates/segue`, `signalling`).
+pub const KEEP_ALIVE: Span = Span::from_secs(1);
+/// Most bytes of the stream in a datagram: what 1200 bytes of QUIC have room for.
+const CHUNK: usize = 1_150;
+/// UDP payload of a datagram of a handshake (RFC 9000, section 14.1).
+const HANDSHAKE_BYTES: u32 = 1_200;
+/// Short header with connection number and packet number, and the authenticator, in bytes.
+const PACKET_BYTES: u32 = 1 + 8 + 2 + 16;
+/// A frame's own fields, and those of an acknowledgement, in bytes.
+const FRAME_BYTES: u32 = 6;
+
+/// One UDP datagram of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// The connection, named by its host.
+    pub conn: u64,
+    /// Number of the packet, from 0 in each direction; none is used twice.
+    pub number: u64,
+    /// What the sender has received.
+    pub ack: Option<Ack>,
+    /// What it carries.
+    pub frame: Frame,
+}
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The newest packet.
+    pub largest: u64,
+    /// Bytes of the stream without a gap.
+    pub stream: u64,
+}
+
+/// What a datagram carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// The host's first: who it is.
+    Hello {
+        /// The name in its certificate.
+        name: String,
+    },
+    /// The anchor's first.
+    Accept,
+    /// A part of the stream.
+    Stream {
+        /// Where it begins.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// A sign of life that wants an answer.
+    Ping,
+    /// Nothing but the acknowledgement.
+    Ack,
+    /// The connection ends.
+    Close,
+    /// There is no such connection (stateless reset, RFC 9000, section 10.3).
+    Reset,
+}
+
+impl Frame {
+    /// Whether the other end is to acknowledge it.
+    fn elicits(&self) -> bool {
+        matches!(self, Frame::Hello { .. } | Frame::Stream { .. } | Frame::Ping)
+    }
+}
+
+impl Datagram {
+    /// Length of the whole IP packet between addresses of this family.
+    #[must_use]
+    pub fn bytes(&self, outer: IpAddr) -> u32 {
+        let ack = if self.ack.is_some() { FRAME_BYTES } else { 0 };
+        let payload = match &self.frame {
+            Frame::Hello { .. } | Frame::Accept => HANDSHAKE_BYTES,
+            Frame::Stream { bytes, .. } => PACKET_BYTES + ack + FRAME_BYTES + bytes.len() as u32,
+            Frame::Ping => PACKET_BYTES + ack + 1,
+            Frame::Ack => PACKET_BYTES + ack,
+            Frame::Close | Frame::Reset => PACKET_BYTES + FRAME_BYTES + 16,
+        };
+        super::message::outer_bytes(outer.is_ipv6()) + payload
+    }
+}

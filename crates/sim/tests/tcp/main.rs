@@ -1,0 +1,3 @@
+//! The transport models over a network.
+
+mod transfers;
