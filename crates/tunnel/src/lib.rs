@@ -32,6 +32,8 @@ pub mod anchor;
 mod config;
 mod event;
 pub mod host;
+#[doc(hidden)]
+pub mod planted;
 mod pool;
 mod secrets;
 mod table;
