@@ -7,10 +7,13 @@ use std::time::Instant;
 
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
-use segue_sim::{Network, Results};
+use segue_sim::Results;
+use segue_sim::population::{Spec, Verdict};
 
 use super::file::{Built, Scenario};
-use super::show::{Json, table};
+use super::population;
+use super::show::{self, Json, table};
+use super::sweep;
 use super::trace::{self, Trace};
 use crate::units;
 
@@ -59,6 +62,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
     let scenario = Scenario::read_with(&args.file, &sets)?;
+    sweep::check(&scenario)?;
+    if let Some(spec) = scenario.population() {
+        return run_population(&args, &spec);
+    }
     let mut built = scenario.build();
     let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;
     if let Some(trace) = &trace {
@@ -66,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let begun = thread_cpu();
     let mut progress = Progress::new();
-    built.run(|network, share| progress.tell(network, share));
+    built.run(|network, share| progress.tell(share, Span(network.now().0), network.events()));
     trace.as_ref().map_or(Ok(()), Trace::end)?;
     let mut results = built.network.results();
     if args.links {
@@ -82,6 +89,51 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     progress.clear();
     eprintln!("segue: {events} events in {seconds:.2} s of processor time");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a population: what it found, beside it what the paper's equations say, and on standard error what it
+/// cost. Exit status 1 if something does not hold.
+fn run_population(args: &Args, spec: &Spec) -> anyhow::Result<ExitCode> {
+    if args.trace.is_some() || args.links {
+        anyhow::bail!("a population has neither packets to trace nor links");
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut progress = Progress::new();
+    let begun = Instant::now();
+    let found = population::run(spec, threads, |share, events| {
+        let at = Span((spec.duration.0 as f64 * share) as u64);
+        progress.tell(share, at, events);
+    });
+    let results = segue_sim::population::results(spec, &found.stats);
+    let verdicts = segue_sim::population::verdicts(spec, &found.stats);
+    if args.json {
+        println!("{}", serde_json::to_string(&Json(&results))?);
+    } else {
+        print!("{}", table(&results));
+        for verdict in &verdicts {
+            let Verdict { what, found, expected, .. } = verdict;
+            println!("{:<8} {what}: {}, {expected}", verdict.word(), show::number(*found));
+        }
+    }
+    progress.clear();
+    let (wall, cpu) = (begun.elapsed().as_secs_f64(), found.cpu.as_secs_f64());
+    eprintln!(
+        "segue: {} events in {wall:.1} s, {cpu:.1} s of processor time: {:.0} events per second, {:.2} s simulated per second; memory {}",
+        found.events,
+        found.events as f64 / wall,
+        spec.duration.as_secs_f64() / wall,
+        peak_memory().map_or("unknown".into(), |mib| format!("{mib} MiB at most")),
+    );
+    let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The most memory that this process had.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib / 1024)
 }
 
 fn begin_trace(args: &Args, prefix: &Path, built: &Built) -> anyhow::Result<Trace> {
@@ -114,6 +166,9 @@ fn add_links(built: &Built, results: &mut Results) {
         ("no_listener", refused.no_listener),
         ("ttl", refused.ttl),
         ("detached", refused.detached),
+        ("not_forwarded", refused.not_forwarded),
+        ("loops", refused.loops),
+        ("nat", refused.nat),
     ] {
         results.int(format!("nodes.{key}"), value);
     }
@@ -131,15 +186,14 @@ impl Progress {
         Progress { terminal: std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
     }
 
-    fn tell(&mut self, network: &Network, share: f64) {
+    fn tell(&mut self, share: f64, at: Span, events: u64) {
         let pause = if self.terminal { 1 } else { 60 };
         if self.last.elapsed().as_secs() < pause {
             return;
         }
         self.last = Instant::now();
         self.shown = true;
-        let (percent, at) = (share * 100.0, Span(network.now().0));
-        let line = format!("segue: {percent:.0} %, {at}, {} events", network.events());
+        let line = format!("segue: {:.0} %, {at}, {events} events", share * 100.0);
         if self.terminal {
             eprint!("\r{line:<60}");
         } else {

@@ -7,18 +7,23 @@
 //!
 //! Everything that can be wrong is found by building the network once; a run builds it again.
 
+mod air;
 mod common;
+mod events;
 mod network;
+mod population;
 mod reach;
 mod source;
 mod tables;
 mod tcp;
+mod tunnels;
 mod udp;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
+use segue_sim::population::Spec;
 use segue_sim::{ChannelId, Network, Observer, Results};
 
 pub use source::{Mistake, Source, hint};
@@ -108,7 +113,11 @@ impl Scenario {
         let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
         let scenario = Scenario { name, text, directory, source, file, limit };
-        scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
+        let population = population::spec(&scenario.file);
+        let population = population.map_err(|mistake| scenario.source.tell(&mistake))?;
+        if population.is_none() {
+            scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
+        }
         Ok(scenario)
     }
 
@@ -122,6 +131,12 @@ impl Scenario {
         self.checked_build().expect("it was built once when it was read")
     }
 
+    /// Its population, if it is one.
+    #[must_use]
+    pub fn population(&self) -> Option<Spec> {
+        population::spec(&self.file).expect("it was checked when it was read")
+    }
+
     /// How long the run lasts.
     #[must_use]
     pub fn duration(&self) -> Span {
@@ -132,6 +147,12 @@ impl Scenario {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.file.seed
+    }
+
+    /// Whether it has a table `[sweep]`.
+    #[must_use]
+    pub fn is_swept(&self) -> bool {
+        self.file.sweep.is_some()
     }
 
     /// The text of the file, without what was set.
@@ -149,6 +170,10 @@ impl Scenario {
     /// Runs it to its end.
     #[must_use]
     pub fn run(&self, observer: Option<Box<dyn Observer>>) -> Results {
+        if let Some(spec) = self.population() {
+            let found = super::population::run(&spec, 1, |_, _| ());
+            return segue_sim::population::results(&spec, &found.stats);
+        }
         let mut built = self.build();
         if let Some(observer) = observer {
             built.network.observe(observer);
