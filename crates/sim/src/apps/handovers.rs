@@ -44,8 +44,9 @@ pub struct Handovers {
     lead: Span,
     span: Option<Span>,
     merge: Span,
-    last_notice: Option<Time>,
+    /// Notices of handovers that no packet has been told of, ascending.
     waiting: VecDeque<Time>,
+    last_opened: Option<Time>,
     open: Option<Handover>,
     records: Vec<Handover>,
     closed: u64,
@@ -63,8 +64,8 @@ impl Handovers {
             lead: Span(config.handover_lead.0.min(config.loss_after.0)),
             span: config.handover_span,
             merge: config.handover_merge,
-            last_notice: None,
             waiting: VecDeque::new(),
+            last_opened: None,
             open: None,
             records: Vec::new(),
             closed: 0,
@@ -76,15 +77,19 @@ impl Handovers {
         }
     }
 
-    /// A handover happens at `at`, not before those known. Another notice within `merge` of one is the same
-    /// handover, of which several parties told.
+    /// A handover happens at `at`, not before the last whose packets have been told of. Another notice within
+    /// `merge` of one is the same handover, of which several parties told.
     pub(super) fn notice(&mut self, at: Time) {
-        let same = self.last_notice.is_some_and(|last| at < last || at.since(last) < self.merge);
-        if same || self.waiting.len() >= MAX_WAITING {
+        let place = self.waiting.partition_point(|known| *known <= at);
+        let before = place.checked_sub(1).map(|last| self.waiting[last]).or(self.last_opened);
+        let near = |known: &Time| at.since(*known).max(known.since(at)) < self.merge;
+        let passed = before.is_some_and(|before| at <= before);
+        if passed || before.iter().chain(self.waiting.get(place)).any(near) {
             return;
         }
-        self.last_notice = Some(at);
-        self.waiting.push_back(at);
+        if self.waiting.len() < MAX_WAITING {
+            self.waiting.insert(place, at);
+        }
     }
 
     /// The fate of a packet is known. Packets are told of in the order in which they were sent.
@@ -92,6 +97,7 @@ impl Handovers {
         while let Some(next) = self.waiting.front().copied().filter(|at| *at - self.lead <= sent) {
             self.waiting.pop_front();
             self.close();
+            self.last_opened = Some(next);
             self.open = Some(Handover { at: next, ..Handover::default() });
         }
         let within = |at: Time| self.span.is_none_or(|span| sent < at - self.lead + span);
@@ -116,10 +122,10 @@ impl Handovers {
         }
     }
 
-    /// Nothing more will be told.
-    pub(super) fn finish(&mut self) {
+    /// Nothing more will be told. What was to come after `now` did not.
+    pub(super) fn finish(&mut self, now: Time) {
         self.close();
-        while let Some(at) = self.waiting.pop_front() {
+        while let Some(at) = self.waiting.pop_front().filter(|at| *at <= now) {
             self.open = Some(Handover { at, ..Handover::default() });
             self.close();
         }

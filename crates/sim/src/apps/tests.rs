@@ -105,6 +105,19 @@ fn several_notices_of_one_handover_are_one_and_those_before_the_first_packet_are
 }
 
 #[test]
+fn notices_of_what_is_to_come_leave_room_for_others_before_them() {
+    let handovers = [1_000, 9_000].map(|ms| Time(ms * MS)).to_vec();
+    let mut meter = Meter::new(&MeterConfig { handovers, ..MeterConfig::default() }, Way::Up);
+    meter.sent(Time(0), 100, 0);
+    for ms in [500, 960, 2_000] {
+        meter.handover(Time(ms * MS));
+    }
+    let handovers = meter.finished(Time(5_000 * MS)).handovers;
+    let found: Vec<_> = handovers.records().iter().map(|h| h.at.0 / MS).collect();
+    assert_eq!(found, [500, 1_000, 2_000], "9 s is beyond the end");
+}
+
+#[test]
 fn a_handover_of_a_given_length_leaves_what_comes_later_outside() {
     let config = MeterConfig {
         handovers: vec![Time(1_000 * MS)],
@@ -245,13 +258,13 @@ fn an_outage_at_a_handover_is_found_at_that_handover() {
     let results = run.until(10_000);
     let lost: Vec<_> = run.measured("down").handovers.records().iter().map(|h| h.lost).collect();
     assert_eq!(lost, [2, 0, 5]);
-    assert_eq!(float(&results, "a.down.handovers"), 3.0);
-    assert_eq!(float(&results, "a.down.handover_lost_max"), 5.0);
+    assert_eq!(int(&results, "a.down.handovers"), 3);
+    assert_eq!(int(&results, "a.down.handover_lost_max"), 5);
     for (k, share) in [("0", 1.0), ("1", 0.0), ("2", 1.0), ("5", 1.0), ("20_or_more", 0.0)] {
         let name = alloc::format!("a.down.handover_lost_{k}_ratio");
         assert_eq!(float(&results, &name), share / 3.0, "{k}");
     }
-    assert_eq!(float(&results, "a.up.handover_lost"), 0.0);
+    assert_eq!(int(&results, "a.up.handover_lost"), 0);
 }
 
 #[test]
