@@ -1,7 +1,9 @@
 //! What lives on a node: the end of a tunnel, a transport connection, an application, a mobility protocol.
 
 use core::any::Any;
+use core::net::IpAddr;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -26,7 +28,7 @@ pub trait Agent: Any {
     /// When it wants to be woken.
     fn deadline(&self) -> Option<Time>;
 
-    /// Interfaces of its node have changed: they came, went, or have other addresses.
+    /// Interfaces of its node have changed: they came, went, or have other addresses; or the node has.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
 
     /// Adds what it found to the results of the run; `name` is its name in the scenario.
@@ -43,11 +45,13 @@ pub trait Agent: Any {
 #[derive(Debug)]
 pub enum Action {
     /// Send by the routes of the node.
-    Send(Packet),
+    Send(Box<Packet>),
     /// Send over the interface with this index.
-    SendOn(u32, Packet),
+    SendOn(u32, Box<Packet>),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
-    Arrive(Packet),
+    Arrive(Box<Packet>),
+    /// The node has this address, or has it no longer.
+    Address(IpAddr, bool),
     /// A line of the event log.
     Log(String),
 }
@@ -68,17 +72,22 @@ pub struct Io<'a> {
 impl Io<'_> {
     /// Sends a packet by the routes of the node.
     pub fn send(&mut self, packet: Packet) {
-        self.actions.push(Action::Send(packet));
+        self.actions.push(Action::Send(Box::new(packet)));
     }
 
     /// Sends a packet over the interface with this index, whatever the routes say.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
-        self.actions.push(Action::SendOn(interface, packet));
+        self.actions.push(Action::SendOn(interface, Box::new(packet)));
     }
 
     /// Hands the node a packet that came out of a tunnel.
     pub fn arrive(&mut self, packet: Packet) {
-        self.actions.push(Action::Arrive(packet));
+        self.actions.push(Action::Arrive(Box::new(packet)));
+    }
+
+    /// Gives the node an address, or takes it away; its other agents are told as of a change of interfaces.
+    pub fn set_address(&mut self, address: IpAddr, present: bool) {
+        self.actions.push(Action::Address(address, present));
     }
 
     /// Writes a line of the event log.

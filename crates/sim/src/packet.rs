@@ -7,6 +7,7 @@ use core::net::IpAddr;
 use segue_clock::Time;
 
 use crate::tcp::Segment;
+use crate::tunnel::{self, signal};
 
 /// Hops that a packet may take (RFC 1700's recommendation).
 pub const TTL: u8 = 64;
@@ -41,6 +42,10 @@ pub enum Body {
     Udp(Datagram),
     /// IP in IP (RFC 2003, RFC 2473): `bytes` of the outer packet count both headers.
     Encapsulated(Box<Packet>),
+    /// Between the ends of Segue's tunnels.
+    Tunnel(Box<tunnel::Datagram>),
+    /// Of a signalling connection between those ends.
+    Signal(Box<signal::Datagram>),
 }
 
 /// A UDP datagram of an application. Its content is what a receiver needs to measure.
@@ -62,7 +67,7 @@ impl Packet {
     pub fn protocol(&self) -> u8 {
         match &self.body {
             Body::Tcp(_) => 6,
-            Body::Udp(_) => 17,
+            Body::Udp(_) | Body::Tunnel(_) | Body::Signal(_) => 17,
             Body::Encapsulated(inner) if inner.src.is_ipv4() => 4,
             Body::Encapsulated(_) => 41,
         }
@@ -75,6 +80,8 @@ impl Packet {
             Body::Tcp(segment) => (segment.sport, segment.dport),
             Body::Udp(datagram) => (datagram.sport, datagram.dport),
             Body::Encapsulated(_) => (0, 0),
+            Body::Tunnel(datagram) => (datagram.sport, datagram.dport),
+            Body::Signal(datagram) => (datagram.sport, datagram.dport),
         }
     }
 
@@ -84,6 +91,8 @@ impl Packet {
             Body::Tcp(segment) => (segment.sport, segment.dport) = (sport, dport),
             Body::Udp(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
             Body::Encapsulated(_) => {}
+            Body::Tunnel(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
+            Body::Signal(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
         }
     }
 }

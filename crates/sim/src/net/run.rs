@@ -23,7 +23,7 @@ pub(super) enum Event {
 }
 
 pub(super) struct InFlight {
-    packet: Packet,
+    packet: Box<Packet>,
     channel: ChannelId,
     start: Time,
 }
@@ -31,8 +31,10 @@ pub(super) struct InFlight {
 /// What is left to do within an event: an agent never runs inside the call of another.
 pub(super) enum Step {
     /// A packet for the node itself, or for its routes, has arrived.
-    Deliver(NodeId, Packet),
-    Receive(AgentId, Packet),
+    Deliver(NodeId, Box<Packet>),
+    Receive(AgentId, Box<Packet>),
+    /// Its node has other addresses.
+    Addresses(AgentId),
 }
 
 impl Network {
@@ -66,13 +68,15 @@ impl Network {
                 let (node, packet) = match step {
                     Step::Deliver(node, packet) => (node, packet),
                     Step::Receive(agent, packet) => (self.agents[agent.0 as usize].node, packet),
+                    Step::Addresses(_) => continue,
                 };
                 self.drop(node, &packet, Lost::Loop);
                 continue;
             }
             match step {
                 Step::Deliver(node, packet) => self.deliver(node, None, packet),
-                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
+                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, *packet)),
+                Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             }
         }
     }
@@ -137,7 +141,7 @@ impl Network {
 
     /// A packet has reached a node over an interface, or came out of a tunnel there: it is for somebody
     /// there, or goes on.
-    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
+    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Box<Packet>) {
         let now = self.now;
         if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
             match nat.inward(now, over, &mut packet) {
@@ -151,7 +155,7 @@ impl Network {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             match at.agent_at(packet.protocol(), packet.ports().1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
+                Some(agent) => self.call(agent, |agent, io| agent.receive(io, *packet)),
                 None => self.unclaimed(node, over, &packet),
             }
             return;
@@ -175,7 +179,7 @@ impl Network {
                 }
                 self.transmit(node, index, packet);
             }
-            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, packet)),
+            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, *packet)),
             Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
         }
     }
@@ -189,7 +193,7 @@ impl Network {
     }
 
     /// Sends an agent's packet by the routes of its node; not back to the agent itself.
-    fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
+    fn send(&mut self, node: NodeId, from: AgentId, packet: Box<Packet>) {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             self.todo.push_back(Step::Deliver(node, packet));
@@ -204,7 +208,7 @@ impl Network {
         }
     }
 
-    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+    fn transmit(&mut self, node: NodeId, index: u32, packet: Box<Packet>) {
         let out = self.nodes[node.0 as usize].interface(index).and_then(|i| i.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
@@ -280,10 +284,25 @@ impl Network {
                 Action::Send(packet) => self.send(node, id, packet),
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
+                Action::Address(address, present) => self.set_address(id, address, present),
                 Action::Log(line) => self.say(node, || line),
             }
         }
         self.actions = actions;
+    }
+
+    /// Gives the node of an agent an address or takes it away; its other agents get to know.
+    fn set_address(&mut self, from: AgentId, address: IpAddr, present: bool) {
+        let node = self.agents[from.0 as usize].node;
+        let addresses = &mut self.nodes[node.0 as usize].addresses;
+        if addresses.contains(&address) == present {
+            return;
+        }
+        addresses.retain(|known| *known != address);
+        addresses.extend(present.then_some(address));
+        let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
+        let others = others.map(|(_, id)| AgentId(id)).filter(|id| *id != from);
+        self.todo.extend(others.map(Step::Addresses));
     }
 
     /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.

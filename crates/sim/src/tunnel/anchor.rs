@@ -146,10 +146,10 @@ impl<P> AnchorEnd<P> {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| AnchorEffect::Transmit(outer, message)));
             }
-            AnchorOutput::Bind(key, slot) => datapath.bind(key, slot),
+            AnchorOutput::Bind(key, slot) => datapath.bind(now, key, slot),
             AnchorOutput::Inject(ticket) => {
                 for inner in datapath.take_held(ticket) {
-                    let sent = self.datapath.send_bound(inner);
+                    let sent = self.datapath.send_bound(now, inner);
                     effects.extend(
                         sent.map(|(outer, message)| AnchorEffect::Transmit(outer, message)),
                     );

@@ -96,6 +96,13 @@ struct Held<P> {
     packets: Vec<Inner<P>>,
 }
 
+/// A flow's path, and when it was used last.
+#[derive(Clone, Copy)]
+struct Bound {
+    slot: u32,
+    seen: Time,
+}
+
 /// Packets of one flow kept while it has no binding.
 const MAX_HELD: usize = 64;
 /// How long packets of a flow join the first that is held.
@@ -108,7 +115,7 @@ pub struct Datapath<P> {
     measures: bool,
     /// By number. Boxes, since an anchor's table has holes and grows.
     slots: Vec<Option<Box<Slot>>>,
-    flows: BTreeMap<FlowKey, u32>,
+    flows: BTreeMap<FlowKey, Bound>,
     inner: BTreeMap<IpAddr, u32>,
     held: Vec<Held<P>>,
     next_ticket: u64,
@@ -234,11 +241,11 @@ impl<P> Datapath<P> {
     }
 
     /// Binds a flow to a path.
-    pub fn bind(&mut self, key: FlowKey, slot: u32) {
+    pub fn bind(&mut self, now: Time, key: FlowKey, slot: u32) {
         if self.path(slot).is_none() {
             self.note(Wrong::Bound(key, slot));
         }
-        self.flows.insert(key, slot);
+        self.flows.insert(key, Bound { slot, seen: now });
     }
 
     /// Forgets a binding.
@@ -250,7 +257,7 @@ impl<P> Datapath<P> {
     #[must_use]
     pub fn bindings_hold(&self) -> bool {
         let there = |slot: u32| self.path(slot).is_some();
-        self.flows.values().all(|slot| there(*slot))
+        self.flows.values().all(|bound| there(bound.slot))
             && self.paths().all(|(_, path)| path.via.is_none_or(|via| there(via.slot)))
     }
 
@@ -268,12 +275,17 @@ impl<P> Datapath<P> {
     /// The path that a flow's packets take, `via` followed.
     #[must_use]
     pub fn route(&self, key: &FlowKey) -> Option<u32> {
-        self.next_hop(key).map(|(slot, _)| slot)
+        self.next_hop(self.flows.get(key)?.slot).map(|(slot, _)| slot)
     }
 
     /// The flows that are bound, and the paths to which.
     pub fn bindings(&self) -> impl Iterator<Item = (&FlowKey, u32)> {
-        self.flows.iter().map(|(key, slot)| (key, *slot))
+        self.flows.iter().map(|(key, bound)| (key, bound.slot))
+    }
+
+    /// The flows that are bound, and when a packet of each was sent or received last.
+    pub fn seen(&self) -> impl Iterator<Item = (FlowKey, Time)> {
+        self.flows.iter().map(|(key, bound)| (*key, bound.seen))
     }
 
     /// Packets received on all paths since each was set up.
@@ -300,6 +312,16 @@ impl<P> Datapath<P> {
         self.path(slot).map(|path| (path.setup.tx_index, path.setup.tx_cookie))
     }
 
+    /// Reads what the next packet of a path will need. A driver of very many ends does this for several of
+    /// them before their turn, so that their memory comes to the processor at once and not one by one; the
+    /// number means nothing.
+    #[must_use]
+    pub fn warm(&self, slot: u32) -> u64 {
+        self.path(slot).map_or(0, |path| {
+            path.setup.rx_cookie ^ u64::from(path.tx ^ path.heard as u32) ^ path.meter.warm()
+        })
+    }
+
     /// The paths that are there.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.paths().map(|(slot, _)| slot)
@@ -323,8 +345,8 @@ impl<P> Datapath<P> {
         path
     }
 
-    fn next_hop(&self, key: &FlowKey) -> Option<(u32, bool)> {
-        let slot = *self.flows.get(key)?;
+    /// The path on which packets bound to this one go, and whether only this direction does.
+    fn next_hop(&self, slot: u32) -> Option<(u32, bool)> {
         let via = self.path(slot)?.via;
         let (slot, one_way) = via.map_or((slot, false), |via| (via.slot, via.one_way));
         self.path(slot).map(|_| (slot, one_way))
@@ -332,16 +354,24 @@ impl<P> Datapath<P> {
 
     /// Takes a packet of an application.
     pub fn send(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
-        match self.next_hop(&inner.key) {
+        match self.hop_of(now, &inner.key) {
             Some(hop) => self.send_over(hop, inner).map_or(Sent::Nothing, |(o, m)| Sent::Out(o, m)),
             None => self.hold(now, inner),
         }
     }
 
     /// Sends a packet that was held; `None` if its flow has no binding yet.
-    pub fn send_bound(&mut self, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
-        let hop = self.next_hop(&inner.key)?;
+    pub fn send_bound(&mut self, now: Time, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
+        let hop = self.hop_of(now, &inner.key)?;
         self.send_over(hop, inner)
+    }
+
+    /// Where a packet of a flow goes that is sent now.
+    fn hop_of(&mut self, now: Time, key: &FlowKey) -> Option<(u32, bool)> {
+        let bound = self.flows.get_mut(key)?;
+        bound.seen = now;
+        let slot = bound.slot;
+        self.next_hop(slot)
     }
 
     fn send_over(&mut self, hop: (u32, bool), inner: Inner<P>) -> Option<(Outer, Message<P>)> {
@@ -422,10 +452,12 @@ impl<P> Datapath<P> {
             Body::Data { inner, one_way } => {
                 path.rx = path.rx.wrapping_add(1);
                 let owner = path.setup.owner;
-                self.receive_data(message.index, owner, inner, one_way)
+                self.receive_data(now, message.index, owner, inner, one_way)
             }
             Body::Probe { kind, k, report, probe, key } => {
-                if key != path.setup.key || !path.takes(self.is_anchor, kind, &probe) {
+                let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
+                let again = self.measures && kind == ProbeKind::Response;
+                if !counts || again && !path.meter.counts(probe.seq) {
                     self.refused += 1;
                     return Received::Nothing;
                 }
@@ -448,6 +480,7 @@ impl<P> Datapath<P> {
 
     fn receive_data(
         &mut self,
+        now: Time,
         slot: u32,
         owner: u32,
         inner: Inner<P>,
@@ -458,8 +491,11 @@ impl<P> Datapath<P> {
             self.refused += 1;
             return Received::Nothing;
         }
+        let (key, seen) = (inner.key.reversed(), now);
         if self.is_anchor && !one_way {
-            self.flows.insert(inner.key.reversed(), slot);
+            self.flows.insert(key, Bound { slot, seen });
+        } else if let Some(bound) = self.flows.get_mut(&key) {
+            bound.seen = now;
         }
         Received::Data(inner, slot)
     }
@@ -480,8 +516,8 @@ impl Slot {
         }
     }
 
-    /// Whether a probe is for this end and newer than those before; a response is, since it repeats the
-    /// number of its request.
+    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the
+    /// machine, looks at its number.
     fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
         if is_anchor != (kind == ProbeKind::Request) {
             return false;

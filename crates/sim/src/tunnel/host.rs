@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Machine, Time};
+use segue_clock::{Machine, Span, Time};
 use segue_keepalive::Source;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 use segue_wire::signal::FromHost;
@@ -12,6 +12,9 @@ use segue_wire::signal::FromHost;
 use super::datapath::{Datapath, Outer, Received, Sent, Wrong};
 use super::message::{Inner, Message};
 use super::{Arrived, MAX_OUTPUTS};
+
+/// How often a daemon looks at the flow table of its packet path (`crates/segue`, host).
+pub const SWEEP: Span = Span::from_secs(5);
 
 /// What a host's end wants done by whoever has its links, its connection and its applications.
 #[derive(Clone, Debug)]
@@ -100,6 +103,13 @@ impl<P> HostEnd<P> {
         self.handle(now, HostInput::Tick, effects);
     }
 
+    /// Tells the machine which flows were in use when, so that it forgets those that ended. A daemon does it
+    /// every [`SWEEP`].
+    pub fn sweep(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
+        let seen: Vec<_> = self.datapath.seen().collect();
+        self.handle(now, HostInput::Flows(seen), effects);
+    }
+
     /// Takes a packet of an application on the host.
     pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Vec<HostEffect<P>>) {
         let (key, dscp) = (inner.key, inner.dscp);
@@ -159,11 +169,11 @@ impl<P> HostEnd<P> {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
             }
-            HostOutput::Bind(key, slot) => datapath.bind(key, slot),
+            HostOutput::Bind(key, slot) => datapath.bind(now, key, slot),
             HostOutput::Unbind(key) => datapath.unbind(&key),
             HostOutput::Inject(ticket) => {
                 for inner in datapath.take_held(ticket) {
-                    let sent = self.datapath.send_bound(inner);
+                    let sent = self.datapath.send_bound(now, inner);
                     effects
                         .extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
                 }

@@ -34,6 +34,17 @@ pub struct Message<P> {
     pub body: Body<P>,
 }
 
+/// A message as the payload of a UDP datagram in a [`Packet`](crate::Packet).
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// The message; what is in it is a packet itself.
+    pub message: Message<crate::Packet>,
+}
+
 /// What follows the tunnel header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<P> {

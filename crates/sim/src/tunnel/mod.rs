@@ -9,6 +9,7 @@
 //! The ends are without queue and links, so that a network of nodes, the harness of faults and a population
 //! of many hosts drive the same ones.
 
+mod agents;
 mod anchor;
 mod datapath;
 mod host;
@@ -16,10 +17,11 @@ mod message;
 mod meter;
 pub mod signal;
 
+pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
 pub use anchor::{AnchorEffect, AnchorEnd};
 pub use datapath::{Datapath, Outer, Wrong};
-pub use host::{HostEffect, HostEnd};
-pub use message::{Body, Inner, Message};
+pub use host::{HostEffect, HostEnd, SWEEP};
+pub use message::{Body, Datagram, Inner, Message};
 
 /// More outputs than this for one input is a loop.
 const MAX_OUTPUTS: usize = 10_000;

@@ -22,13 +22,18 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Results as a table: a heading for each part of the scenario, below it what it found.
+/// Results as a table: a heading for each part of the scenario, below it what it found. Distributions are
+/// left to the machines: shares above a bound, and shares of handovers that lost so many packets.
 #[must_use]
 pub fn table(results: &Results) -> String {
     let short = |name: &str| name.split_once('.').map_or(0, |(_, rest)| rest.chars().count());
-    let width = results.iter().map(|(name, _)| short(name)).max().unwrap_or(0);
+    let shown = |(name, _): &(&str, &Value)| {
+        let bound = name.contains("_above_") || name.contains("handover_lost_");
+        !(bound && name.ends_with("_ratio"))
+    };
+    let width = results.iter().filter(shown).map(|(name, _)| short(name)).max().unwrap_or(0);
     let (mut text, mut above) = (String::new(), "");
-    for (name, value) in results.iter() {
+    for (name, value) in results.iter().filter(shown) {
         let (part, rest) = name.split_once('.').unwrap_or(("", name));
         if part != above {
             let _ = writeln!(text, "{part}");
@@ -72,6 +77,7 @@ mod tests {
         results.int("f1.timeouts", 2);
         results.text("call.codec", "g711");
         results.float("call.loss", 0.001_234_567_8);
+        results.float("call.jitter_above_500us_ratio", 0.0);
         let lines = [
             "f1",
             "  goodput_bps         8912346",
@@ -82,7 +88,7 @@ mod tests {
         ];
         assert_eq!(table(&results).lines().collect::<Vec<_>>(), lines);
         let json = serde_json::to_string(&Json(&results)).unwrap();
-        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678}"#;
+        let expected = r#"{"f1.goodput_bps":8912345.6,"f1.timeouts":2,"call.codec":"g711","call.loss":0.0012345678,"call.jitter_above_500us_ratio":0.0}"#;
         assert_eq!(json, expected);
     }
 

@@ -7,11 +7,15 @@
 //!
 //! Everything that can be wrong is found by building the network once; a run builds it again.
 
+mod common;
 mod network;
+mod reach;
 mod source;
 mod tables;
+mod tcp;
+mod udp;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
@@ -26,8 +30,12 @@ use tables::File;
 pub struct Scenario {
     name: String,
     text: String,
+    /// Where other files are; `None` if it may name none.
+    directory: Option<PathBuf>,
     source: Source,
     file: File,
+    /// Times in the file lie before.
+    limit: Span,
 }
 
 /// A network made of a scenario, and what its parts are called.
@@ -56,15 +64,23 @@ impl Scenario {
     pub fn read_with(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        Scenario::make(&name, &text, sets)
+        Scenario::make(&name, &text, sets, directory(&name))
     }
 
-    /// Reads the text of the file `name`, relative to which other files are looked for.
+    /// Reads the text of the file `name`, in whose directory other files are looked for.
     ///
     /// # Errors
     /// One line with file, line and key.
     pub fn parse(text: &str, name: &str) -> anyhow::Result<Scenario> {
-        Scenario::make(name, text, &[])
+        Scenario::make(name, text, &[], directory(name))
+    }
+
+    /// Reads a text that must stand for itself: it names no other files.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn parse_alone(text: &str, name: &str) -> anyhow::Result<Scenario> {
+        Scenario::make(name, text, &[], None)
     }
 
     /// The same scenario with some values in place of its own. Keys are dotted, and the element of a list
@@ -73,19 +89,31 @@ impl Scenario {
     /// # Errors
     /// One line with file and key.
     pub fn with(&self, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
-        Scenario::make(&self.name, &self.text, sets)
+        Scenario::make(&self.name, &self.text, sets, self.directory.clone())
     }
 
-    fn make(name: &str, text: &str, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
+    fn make(
+        name: &str,
+        text: &str,
+        sets: &[(String, String)],
+        directory: Option<PathBuf>,
+    ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
-        let scenario = Scenario { name: name.to_owned(), text: text.to_owned(), source, file };
+        // A run that is cut short keeps what the file has for later.
+        let written = sets.iter().any(|(key, _)| key == "duration");
+        let whole: Option<File> =
+            written.then(|| Source::new(name, text, &[]).ok()?.read().ok()).flatten();
+        let ends = [Some(&file), whole.as_ref()].into_iter().flatten();
+        let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
+        let (name, text) = (name.to_owned(), text.to_owned());
+        let scenario = Scenario { name, text, directory, source, file, limit };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        Builder::build(&self.file)
+        Builder::build(&self.file, self.limit, self.directory.as_deref())
     }
 
     /// Makes the network.
@@ -106,6 +134,12 @@ impl Scenario {
         self.file.seed
     }
 
+    /// The text of the file, without what was set.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Values and their places, for who reads a table of its own.
     #[must_use]
     pub fn source(&self) -> &Source {
@@ -124,10 +158,28 @@ impl Scenario {
     }
 }
 
+/// The directory of a file.
+fn directory(name: &str) -> Option<PathBuf> {
+    Path::new(name).parent().map(Path::to_owned)
+}
+
 /// A run is told of this often.
 const SLICES: u64 = 1_000;
 
 impl Built {
+    /// What a channel is called: the name of its link, and the way.
+    #[must_use]
+    pub fn channel_name(&self, id: ChannelId) -> String {
+        for (name, channels) in &self.links {
+            if let Some(way) = channels.iter().position(|channel| *channel == id) {
+                return format!("{name}.{}", ["up", "down"][way]);
+            }
+        }
+        let channel = self.network.channel(id);
+        let [from, to] = [channel.from, channel.to].map(|(node, _)| &self.network.node(node).name);
+        format!("{from}-{to}")
+    }
+
     /// Runs to the end; `tell` hears now and then which share of the time has passed.
     pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) {
         for slice in 1..=SLICES {

@@ -1,7 +1,8 @@
 //! Nodes, links, routes and events of a scenario as a network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 
 use segue_clock::{Span, Time};
 use segue_sim::net::{Change, Hop, Rule};
@@ -9,7 +10,7 @@ use segue_sim::{ChannelId, Network, NodeId};
 use toml::Spanned;
 
 use super::tables::{Address, Direction, End, Event, File, Link, Name, Route};
-use super::{Built, Mistake, hint};
+use super::{Built, Mistake, hint, tcp, udp};
 
 /// Addresses of nodes that have none of their own: this network, and the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
@@ -20,14 +21,28 @@ pub struct Builder<'a> {
     /// What is made.
     pub network: Network,
     end: Time,
+    limit: Span,
     nodes: BTreeMap<&'a str, NodeId>,
     links: Vec<(String, [ChannelId; 2])>,
     addresses: BTreeMap<IpAddr, NodeId>,
+    /// Of applications.
+    pub names: BTreeSet<String>,
+    /// Node, protocol and port, and who has it.
+    pub ports: BTreeMap<(NodeId, u8, u16), String>,
+    directory: Option<&'a Path>,
+    apps: u32,
 }
+
+/// Seeds of applications (`Network::seed_of`).
+const APP: u64 = 0x61_7070;
 
 impl<'a> Builder<'a> {
     /// Makes the network of a scenario.
-    pub fn build(file: &'a File) -> Result<Built, Mistake> {
+    pub fn build(
+        file: &'a File,
+        limit: Span,
+        directory: Option<&'a Path>,
+    ) -> Result<Built, Mistake> {
         let Span(duration) = file.duration.get_ref().0;
         if duration == 0 {
             return Err(Mistake::of(&file.duration, "a run of no time"));
@@ -36,9 +51,14 @@ impl<'a> Builder<'a> {
             file,
             network: Network::new(file.seed),
             end: Time(duration),
+            limit,
             nodes: BTreeMap::new(),
             links: Vec::new(),
             addresses: BTreeMap::new(),
+            names: BTreeSet::new(),
+            ports: BTreeMap::new(),
+            directory,
+            apps: 0,
         };
         builder.add_nodes()?;
         for link in &file.link {
@@ -52,8 +72,33 @@ impl<'a> Builder<'a> {
         for event in &file.event {
             builder.add_event(event)?;
         }
+        builder.add_applications()?;
         let Builder { network, end, links, .. } = builder;
         Ok(Built { network, end, links })
+    }
+
+    fn add_applications(&mut self) -> Result<(), Mistake> {
+        let file = self.file;
+        file.tcp.iter().try_for_each(|table| tcp::add(self, table))?;
+        file.voip.iter().try_for_each(|table| udp::add_voip(self, table))?;
+        file.video.iter().try_for_each(|table| udp::add_video(self, table))?;
+        file.conference.iter().try_for_each(|table| udp::add_conference(self, table))
+    }
+
+    /// A seed for the next application.
+    pub fn app_seed(&mut self) -> u64 {
+        self.apps += 1;
+        self.network.seed_of(APP, self.apps)
+    }
+
+    /// The text of a file beside the scenario.
+    pub fn read_beside(&self, name: &Name) -> Result<String, Mistake> {
+        let Some(directory) = self.directory else {
+            return Err(Mistake::of(name, "this scenario may name no files"));
+        };
+        let path = directory.join(name.get_ref());
+        std::fs::read_to_string(&path)
+            .map_err(|error| Mistake::of(name, format!("cannot read {}: {error}", path.display())))
     }
 
     fn add_nodes(&mut self) -> Result<(), Mistake> {
@@ -92,7 +137,8 @@ impl<'a> Builder<'a> {
         self.node_named(name.get_ref()).map_err(|message| Mistake::of(name, message))
     }
 
-    fn node_named(&self, name: &str) -> Result<NodeId, String> {
+    /// The node with this name.
+    pub fn node_named(&self, name: &str) -> Result<NodeId, String> {
         self.nodes.get(name).copied().ok_or_else(|| {
             let known: Vec<&str> = self.nodes.keys().copied().collect();
             format!("there is no node {name}{}", hint(name, &known))
@@ -236,11 +282,8 @@ impl<'a> Builder<'a> {
     /// A time within the run.
     pub fn within(&self, at: &Spanned<crate::config::Duration>) -> Result<Time, Mistake> {
         let Span(ns) = at.get_ref().0;
-        if ns > self.end.0 {
-            return Err(Mistake::of(
-                at,
-                format!("the run has ended by then, at {}", Span(self.end.0)),
-            ));
+        if ns > self.limit.0 {
+            return Err(Mistake::of(at, format!("the run has ended by then, at {}", self.limit)));
         }
         Ok(Time(ns))
     }

@@ -14,13 +14,20 @@ use crate::config::printable;
 #[derive(Debug)]
 pub struct Mistake {
     at: usize,
+    /// It is the value of this key in the same table that is wrong.
+    key: Option<&'static str>,
     message: String,
 }
 
 impl Mistake {
     /// What is wrong with a value.
     pub fn of<T>(value: &Spanned<T>, message: impl Into<String>) -> Mistake {
-        Mistake { at: value.span().start, message: message.into() }
+        Mistake { at: value.span().start, key: None, message: message.into() }
+    }
+
+    /// What is wrong with the value of another key in the table of this one.
+    pub fn beside<T>(value: &Spanned<T>, key: &'static str, message: impl Into<String>) -> Mistake {
+        Mistake { key: Some(key), ..Mistake::of(value, message) }
     }
 }
 
@@ -78,6 +85,7 @@ impl Source {
         let values = toml::Deserializer::from(self.values());
         T::deserialize(values).map_err(|error| Mistake {
             at: error.span().map_or(0, |span| span.start),
+            key: None,
             message: plain(&one_line(error.message())),
         })
     }
@@ -85,12 +93,20 @@ impl Source {
     /// `FILE:LINE: KEY: message`, or `FILE: KEY=VALUE: message` for what was set.
     #[must_use]
     pub fn tell(&self, mistake: &Mistake) -> anyhow::Error {
-        let Mistake { at, message } = mistake;
-        let text = match self.sets.iter().find(|set| set.place.contains(at)) {
+        let Mistake { at, key, message } = mistake;
+        let values = self.values();
+        let (mut at, mut message) = (*at, message.clone());
+        if let Some(key) = key {
+            match beside(values.get_ref(), at, key) {
+                Some(place) => at = place,
+                None => message = format!("{key}: {message}"),
+            }
+        }
+        let text = match self.sets.iter().find(|set| set.place.contains(&at)) {
             Some(Set { key, value, .. }) => format!(" {key}={value}: {message}"),
             None => {
-                let key = key_at(self.values().get_ref(), *at).map(|key| format!("{key}: "));
-                let (line, _) = line_at(&self.file, *at);
+                let key = key_at(values.get_ref(), at).map(|key| format!("{key}: "));
+                let (line, _) = line_at(&self.file, at);
                 format!("{line}: {}{message}", key.unwrap_or_default())
             }
         };
@@ -201,6 +217,21 @@ fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
         }
     }
     None
+}
+
+/// The place of the value of `key` in the table that has the value at `at`.
+fn beside(table: &DeTable<'_>, at: usize, key: &str) -> Option<usize> {
+    if table.values().any(|value| value.span().start == at) {
+        return table.get(key).map(|value| value.span().start);
+    }
+    table.values().find_map(|value| match value.get_ref() {
+        DeValue::Table(inner) => beside(inner, at, key),
+        DeValue::Array(list) => list.iter().find_map(|value| match value.get_ref() {
+            DeValue::Table(inner) => beside(inner, at, key),
+            _ => None,
+        }),
+        _ => None,
+    })
 }
 
 /// The number and content of the line with this place.

@@ -6,6 +6,8 @@ use segue_sim::net::Prefix;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
+use super::tcp::Tcp;
+use super::udp::{Conference, Video, Voip};
 use crate::config::Duration;
 use crate::config::link::{Way, link_table};
 
@@ -21,6 +23,9 @@ pub struct File {
     pub seed: u64,
     /// When the run ends.
     pub duration: Spanned<Duration>,
+    /// The axes of a sweep, which it reads itself and a single run does without.
+    #[serde(default, rename = "sweep")]
+    pub _sweep: Option<de::IgnoredAny>,
     /// Hosts and routers.
     #[serde(default)]
     pub node: Vec<Node>,
@@ -33,6 +38,18 @@ pub struct File {
     /// What happens at times known before.
     #[serde(default)]
     pub event: Vec<Event>,
+    /// Streams over TCP.
+    #[serde(default)]
+    pub tcp: Vec<Tcp>,
+    /// Telephone calls.
+    #[serde(default)]
+    pub voip: Vec<Voip>,
+    /// Streams of video.
+    #[serde(default)]
+    pub video: Vec<Video>,
+    /// Videoconferences.
+    #[serde(default)]
+    pub conference: Vec<Conference>,
 }
 
 fn first_seed() -> u64 {

@@ -36,7 +36,7 @@ fn sets(sets: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_mistake_is_told_in_one_line_with_file_line_and_key() {
-    for (rest, expected) in NETWORK.iter() {
+    for (rest, expected) in NETWORK.iter().chain(APPS) {
         assert_eq!(refusal(rest), format!("s.toml:{expected}"), "{rest}");
     }
     for (old, new, expected) in FORM {
@@ -123,6 +123,99 @@ const NETWORK: &[(&str, &str)] = &[
     (
         "[[route]]\nnode = \"a\"\nvia = \"r\"\nto = \"10.0.0.0/33\"",
         "18: route.1.to: \"10.0.0.0/33\" is no prefix: write ADDRESS/LENGTH, or an address",
+    ),
+];
+
+/// The same of applications.
+const APPS: &[(&str, &str)] = &[
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"c\"",
+        "18: voip.c.to: there is no node c (known: a, b, r)",
+    ),
+    ("[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"a\"", "18: voip.c.to: a with itself"),
+    (
+        "[[voip]]\nname = \"link\"\nfrom = \"a\"\nto = \"b\"",
+        "16: voip.link.name: link is the name of other results",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a:x\"\nto = \"b\"",
+        "17: voip.c.from: a has no interface x (known: wifi)",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a:wifi\"\nto = \"b\"",
+        "17: voip.c.from: a:wifi has no address of its own",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nport = 0",
+        "19: voip.c.port: a port lies between 1 and 65535",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nport = 5000\n[[conference]]\nname = \"d\"\nfrom = \"a\"\nto = \"b\"\nport = 4999",
+        "24: conference.d.port: port 5000 of b is used by c",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\n[[tcp]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"",
+        "16: voip.c.name: something else has the name c",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nstart = \"2s\"\nstop = \"1s\"",
+        "20: voip.c.stop: it stops before it starts",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\ndscp = 64",
+        "19: voip.c.dscp: a code point lies between 0 and 63",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\npacket_interval = \"0ms\"",
+        "19: voip.c.packet_interval: must be above 0",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nloss_after = \"0ms\"",
+        "19: voip.c.loss_after: every packet would be lost",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nhandovers = [\"2s\", \"1s\"]",
+        "19: voip.c.handovers: it is not later than the one before it",
+    ),
+    (
+        "[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\nspurts = \"p60\"",
+        "19: voip.c.spurts: invalid value: string \"p60\", expected \"p59\", \"goodman-wei\", or { talk, pause }",
+    ),
+    (
+        "[[video]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"\ntrace = \"no.txt\"",
+        "19: video.c.trace: cannot read no.txt: No such file or directory (os error 2)",
+    ),
+    (
+        "[[node]]\nname = \"c\"\n[[voip]]\nname = \"d\"\nfrom = \"a\"\nto = \"c\"",
+        "20: voip.d.to: a does not reach 10.255.0.4: a has no route to it",
+    ),
+    (
+        "[[route]]\nnode = \"r\"\nvia = \"reject\"\ndscp = 46\n[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"",
+        "22: voip.c.to: a does not reach 10.255.0.3: r rejects it",
+    ),
+    (
+        "[[route]]\nnode = \"r\"\nvia = \"wifi\"\nto = \"10.255.0.3\"\n[[voip]]\nname = \"c\"\nfrom = \"a\"\nto = \"b\"",
+        "22: voip.c.to: a does not reach 10.255.0.3: its way goes round in a circle",
+    ),
+    (
+        "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\nvariant = \"tahiti\"",
+        "19: tcp.t.variant: there is no variant tahiti (did you mean tahoe?)",
+    ),
+    (
+        "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\nwindow = 0",
+        "19: tcp.t.window: 0 does not lie between 1 and 1048576",
+    ),
+    (
+        "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\npacket = 40",
+        "19: tcp.t.packet: the headers alone have 40 bytes",
+    ),
+    (
+        "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\ntick = \"0s\"",
+        "19: tcp.t.tick: a clock needs a tick above 0",
+    ),
+    (
+        "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\ndelayed_ack = true",
+        "19: tcp.t.delayed_ack: how long may it wait? Write for example \"40ms\"",
     ),
 ];
 

@@ -1,0 +1,250 @@
+//! What all applications have in common: two ends, ports, a time.
+
+use std::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_sim::apps::{BadConfig, Ends, Period};
+use segue_sim::packet::TTL;
+use segue_sim::{NodeId, Packet};
+use toml::Spanned;
+
+use super::network::Builder;
+use super::tables::{End, Name};
+use super::{Mistake, reach};
+use crate::config::Duration;
+
+/// TCP's protocol number.
+pub const TCP: u8 = 6;
+/// UDP's protocol number.
+pub const UDP: u8 = 17;
+
+/// First ports that are given where the file names none, at the end that asks and at the other.
+const FIRST_PORTS: [u16; 2] = [49_152, 40_000];
+
+/// Results that are not an application's.
+const RESERVED: [&str; 2] = ["link", "nodes"];
+
+/// The keys that every application has.
+#[derive(Clone, Copy)]
+pub struct Common<'a> {
+    /// In front of its results.
+    pub name: &'a Name,
+    /// The end that asks or sends.
+    pub from: &'a Spanned<End>,
+    /// The other end.
+    pub to: &'a Spanned<End>,
+    /// The other end's port.
+    pub port: Option<&'a Spanned<u16>>,
+    /// From when.
+    pub start: Option<&'a Spanned<Duration>>,
+    /// Until when.
+    pub stop: Option<&'a Spanned<Duration>>,
+}
+
+/// Defines an application's table: the keys given, and behind them those of [`Common`].
+macro_rules! app_table {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        $vis struct $name {
+            /// In front of its results.
+            pub name: $crate::cmd::sim::file::tables::Name,
+            /// The end that asks or sends.
+            pub from: toml::Spanned<$crate::cmd::sim::file::tables::End>,
+            /// The other end.
+            pub to: toml::Spanned<$crate::cmd::sim::file::tables::End>,
+            /// The other end's port.
+            pub port: Option<toml::Spanned<u16>>,
+            /// From when.
+            pub start: Option<toml::Spanned<$crate::config::Duration>>,
+            /// Until when.
+            pub stop: Option<toml::Spanned<$crate::config::Duration>>,
+            $($keys)*
+        }
+
+        impl $name {
+            /// The keys that every application has.
+            fn common(&self) -> $crate::cmd::sim::file::common::Common<'_> {
+                let Self { name, from, to, port, start, stop, .. } = self;
+                let (port, start, stop) = (port.as_ref(), start.as_ref(), stop.as_ref());
+                $crate::cmd::sim::file::common::Common { name, from, to, port, start, stop }
+            }
+        }
+    };
+}
+
+pub(super) use app_table;
+
+/// The two ends of an application, found.
+#[derive(Clone, Copy)]
+pub struct Placed {
+    /// Their nodes.
+    pub nodes: (NodeId, NodeId),
+    /// Their addresses and first ports.
+    pub ends: Ends,
+}
+
+impl Placed {
+    /// A packet from the first end to the second, or back, to ask for its way.
+    #[must_use]
+    pub fn probe(&self, protocol: u8, dscp: u8, back: bool) -> (NodeId, Packet) {
+        let Placed { nodes, ends } = self;
+        let (node, from, to) = match back {
+            false => (nodes.0, ends.first, ends.second),
+            true => (nodes.1, ends.second, ends.first),
+        };
+        (node, reach::probe(from, to, protocol, dscp))
+    }
+}
+
+impl Builder<'_> {
+    /// Finds the ends of an application, gives them `ports` ports each of a protocol, and asks whether
+    /// they reach each other.
+    pub fn place(
+        &mut self,
+        common: Common<'_>,
+        protocol: u8,
+        ports: u16,
+        dscp: u8,
+    ) -> Result<Placed, Mistake> {
+        self.take_name(common.name)?;
+        let first = self.end_node(common.from)?;
+        let second = self.end_node(common.to)?;
+        if first == second {
+            let message = format!("{} with itself", common.to.get_ref().node);
+            return Err(Mistake::of(common.to, message));
+        }
+        let addresses = self.addresses(common.from, first)?;
+        let others = self.addresses(common.to, second)?;
+        let same = |(a, b): &(IpAddr, IpAddr)| a.is_ipv4() == b.is_ipv4();
+        let pairs = addresses.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
+        let Some((from, to)) = { pairs }.find(same) else {
+            let (from, to) = (&common.from.get_ref().node, &common.to.get_ref().node);
+            let message = format!("{from} and {to} have no addresses of one family");
+            return Err(Mistake::of(common.to, message));
+        };
+        let owner = common.name.get_ref();
+        let own = self.free_ports(first, protocol, FIRST_PORTS[0], ports, owner);
+        let other = match common.port {
+            Some(port) => self.take_ports(second, protocol, port, ports, owner)?,
+            None => self.free_ports(second, protocol, FIRST_PORTS[1], ports, owner),
+        };
+        let ends = Ends { first: (from, own), second: (to, other) };
+        let placed = Placed { nodes: (first, second), ends };
+        for back in [false, true] {
+            let (node, probe) = placed.probe(protocol, dscp, back);
+            reach::follow(&self.network, node, &probe)
+                .map_err(|message| Mistake::of(common.to, message))?;
+        }
+        Ok(placed)
+    }
+
+    /// From when and until when an application is at work.
+    pub fn period(&self, common: Common<'_>) -> Result<Period, Mistake> {
+        let start = common.start.map_or(Ok(Time::ZERO), |start| self.within(start))?;
+        let stop = common.stop.map(|stop| self.within(stop)).transpose()?;
+        if let Some(written) = common.stop.filter(|stop| stop.get_ref().0.0 <= start.0) {
+            return Err(Mistake::of(written, "it stops before it starts"));
+        }
+        Ok(Period { start: Span(start.0), stop: stop.map(|at| Span(at.0)) })
+    }
+
+    /// The name of an application is no other's.
+    pub fn take_name(&mut self, name: &Name) -> Result<(), Mistake> {
+        super::network::check_name(name)?;
+        let text = name.get_ref();
+        if RESERVED.contains(&text.as_str()) {
+            return Err(Mistake::of(name, format!("{text} is the name of other results")));
+        }
+        if !self.names.insert(text.clone()) {
+            return Err(Mistake::of(name, format!("something else has the name {text}")));
+        }
+        Ok(())
+    }
+
+    /// The node of an end.
+    pub fn end_node(&self, end: &Spanned<End>) -> Result<NodeId, Mistake> {
+        self.node_named(&end.get_ref().node).map_err(|message| Mistake::of(end, message))
+    }
+
+    /// The addresses of an end: those of its interface if it names one; else the node's, and behind them
+    /// those of its interfaces.
+    pub fn addresses(&self, end: &Spanned<End>, node: NodeId) -> Result<Vec<IpAddr>, Mistake> {
+        let node = self.network.node(node);
+        let of_interfaces = node.interfaces.iter().flat_map(|i| i.addresses.iter().copied());
+        let Some(name) = &end.get_ref().interface else {
+            return Ok(node.addresses.iter().copied().chain(of_interfaces).collect());
+        };
+        let Some(interface) = node.interfaces.iter().find(|i| i.name == *name) else {
+            let known: Vec<&str> = node.interfaces.iter().map(|i| i.name.as_str()).collect();
+            let hint = super::hint(name, &known);
+            let message = format!("{} has no interface {name}{hint}", node.name);
+            return Err(Mistake::of(end, message));
+        };
+        if interface.addresses.is_empty() {
+            let message = format!("{}:{name} has no address of its own", node.name);
+            return Err(Mistake::of(end, message));
+        }
+        Ok(interface.addresses.clone())
+    }
+
+    fn take_ports(
+        &mut self,
+        node: NodeId,
+        protocol: u8,
+        port: &Spanned<u16>,
+        count: u16,
+        owner: &str,
+    ) -> Result<u16, Mistake> {
+        let first = *port.get_ref();
+        if first == 0 || first.checked_add(count - 1).is_none() {
+            return Err(Mistake::of(port, "a port lies between 1 and 65535"));
+        }
+        for number in first..=first + (count - 1) {
+            if let Some(other) = self.ports.get(&(node, protocol, number)) {
+                let node = &self.network.node(node).name;
+                let message = format!("port {number} of {node} is used by {other}");
+                return Err(Mistake::of(port, message));
+            }
+        }
+        self.mark_ports(node, protocol, first, count, owner);
+        Ok(first)
+    }
+
+    /// As many ports in a row, the first that are free.
+    fn free_ports(
+        &mut self,
+        node: NodeId,
+        protocol: u8,
+        from: u16,
+        count: u16,
+        owner: &str,
+    ) -> u16 {
+        let free = |first: &u16| {
+            (*first..first + count).all(|n| !self.ports.contains_key(&(node, protocol, n)))
+        };
+        let range = (from..u16::MAX - count).step_by(usize::from(count));
+        let first = { range }.find(free).unwrap_or(from);
+        self.mark_ports(node, protocol, first, count, owner);
+        first
+    }
+
+    fn mark_ports(&mut self, node: NodeId, protocol: u8, first: u16, count: u16, owner: &str) {
+        for number in first..first + count {
+            self.ports.insert((node, protocol, number), owner.to_owned());
+        }
+    }
+}
+
+/// What a model says of its configuration, at the key of the table with this name.
+#[must_use]
+pub fn refused(name: &Name, error: &BadConfig) -> Mistake {
+    Mistake::beside(name, error.key, error.problem.clone())
+}
+
+/// An empty packet of a protocol.
+#[must_use]
+pub fn packet(src: IpAddr, dst: IpAddr, dscp: u8, body: segue_sim::Body) -> Packet {
+    Packet { src, dst, bytes: 0, ttl: TTL, dscp, label: 0, sent: Time::ZERO, body }
+}

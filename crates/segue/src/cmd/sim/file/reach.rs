@@ -1,0 +1,58 @@
+//! Whether a packet would arrive, by the routes as they are before the run.
+
+use std::net::IpAddr;
+
+use segue_sim::net::Hop;
+use segue_sim::packet::Datagram;
+use segue_sim::tcp::Segment;
+use segue_sim::{Body, Network, NodeId, Packet};
+
+use super::common::{TCP, packet};
+
+/// Routers that a way may have.
+const MAX_HOPS: u32 = 64;
+
+/// A packet to ask for a way with.
+#[must_use]
+pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
+    let (sport, dport) = (from.1, to.1);
+    let body = match protocol {
+        TCP => Body::Tcp(Segment { sport, dport, ..Segment::default() }),
+        _ => Body::Udp(Datagram { sport, dport, seq: 0, tag: 0 }),
+    };
+    packet(from.0, to.0, dscp, body)
+}
+
+/// Follows a packet to the node that has its destination, or to a tunnel: where that leads is decided in the
+/// run.
+///
+/// # Errors
+/// Where it ends.
+pub fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<(), String> {
+    let mut at = from;
+    let (from, dst) = (&network.node(from).name, packet.dst);
+    for _ in 0..MAX_HOPS {
+        let node = network.node(at);
+        if node.owns(dst) {
+            return Ok(());
+        }
+        let out = match node.routes.look_up(packet) {
+            Some(Hop::Agent(_)) => return Ok(()),
+            Some(Hop::Interface(index)) => node.interface(index).and_then(|i| i.out),
+            Some(Hop::Reject) => {
+                return Err(format!("{from} does not reach {dst}: {} rejects it", node.name));
+            }
+            None => {
+                return Err(format!(
+                    "{from} does not reach {dst}: {} has no route to it",
+                    node.name
+                ));
+            }
+        };
+        let Some(out) = out else {
+            return Err(format!("{from} does not reach {dst}: {} is not attached", node.name));
+        };
+        at = network.channel(out).to.0;
+    }
+    Err(format!("{from} does not reach {dst}: its way goes round in a circle"))
+}

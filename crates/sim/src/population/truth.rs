@@ -1,0 +1,113 @@
+//! What is so beside what the ends believe: outages and lost exchanges of a path, to judge the machines by.
+
+use segue_clock::{Span, Time};
+use segue_keepalive::State;
+
+use super::access::Outage;
+use super::spec::Class;
+use super::stats::ClassStats;
+
+/// An end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Host = 0,
+    Anchor = 1,
+}
+
+/// Of one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Truth {
+    /// Exchanges lost in a row.
+    unanswered: u8,
+    /// An outage is over, and the host has not said yet that the path is up.
+    recovering: bool,
+    ends: [Belief; 2],
+}
+
+/// What an end holds a path for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Belief {
+    is_up: bool,
+    since: Time,
+    /// It called the path down in the outage that is.
+    found: bool,
+}
+
+impl Truth {
+    pub(super) fn is_up(&self, end: End) -> bool {
+        self.ends[end as usize].is_up
+    }
+
+    /// An exchange that no outage touched was answered or not.
+    pub(super) fn on_exchange(&mut self, answered: bool, k: u8, stats: &mut ClassStats) {
+        if self.recovering {
+            return;
+        }
+        self.unanswered = if answered { 0 } else { self.unanswered.saturating_add(1) };
+        stats.exchanges += 1;
+        stats.windows += u64::from(self.unanswered >= k);
+    }
+
+    /// An outage touched an exchange, which says nothing about chance then.
+    pub(super) fn on_silence(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// The path's outage from `start` to `end` is over, or the run; outages shorter than `bound` (eq. 1) need
+    /// not be found.
+    pub(super) fn on_over(
+        &mut self,
+        (start, end): (Time, Time),
+        bound: Span,
+        class: &Class,
+        stats: &mut ClassStats,
+    ) {
+        stats.outages += 1;
+        self.recovering = true;
+        self.unanswered = 0;
+        for at in [End::Host, End::Anchor] {
+            let belief = &mut self.ends[at as usize];
+            let held_up = belief.is_up && belief.since <= start;
+            if held_up && !belief.found && concerns(at, class) && end.since(start) >= bound {
+                stats.ends[at as usize].missed += 1;
+            }
+            belief.found = false;
+        }
+    }
+
+    /// An end says what it holds the path for; `silent` is the time since the last sign of life. The outages
+    /// have been passed up to `now`.
+    pub(super) fn on_state(
+        &mut self,
+        now: Time,
+        end: End,
+        (state, silent): (State, Option<Span>),
+        (outage, class, from): (&Outage, &Class, Time),
+        stats: &mut ClassStats,
+    ) {
+        let belief = &mut self.ends[end as usize];
+        belief.is_up = state == State::Up;
+        belief.since = now;
+        if belief.is_up && end == End::Host {
+            self.recovering = false;
+        }
+        if state != State::Down || now < from {
+            return;
+        }
+        let stats = &mut stats.ends[end as usize];
+        if outage.covers(now) && concerns(end, class) {
+            belief.found = true;
+            let us = now.since(outage.start).0 / 1_000;
+            stats.detections.push(u32::try_from(us).unwrap_or(u32::MAX));
+        } else if outage.before > now - silent.unwrap_or(Span::ZERO) {
+            stats.late += 1;
+        } else {
+            stats.false_positives += 1;
+        }
+    }
+}
+
+/// Whether an end can see the outages of a class: an anchor does not miss what only hosts miss.
+fn concerns(end: End, class: &Class) -> bool {
+    end == End::Host || class.outages.is_some_and(|outages| outages.silences(true))
+}

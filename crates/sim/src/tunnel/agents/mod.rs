@@ -1,0 +1,145 @@
+//! The ends of the tunnels as agents of a [`Network`](crate::Network).
+//!
+//! ```text
+//!   applications ── inner address ─► HostAgent ══ Body::Tunnel, Body::Signal ══► AnchorAgent ─► networks
+//!   (on the host's node)   rule      (sends over an interface)            (owns the pool)
+//! ```
+//!
+//! An application on the host has the inner address as its source. It learns it from its node: the host's
+//! agent gives the node the address once the anchor has ([`crate::Io::set_address`]), and
+//! [`crate::Agent::interfaces_changed`] tells. Whoever knows it beforehand (an anchor that knows the host gives
+//! it the address of before) can use it at once: its packets wait for the first path.
+
+mod anchor;
+mod host;
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::net::{IpAddr, SocketAddr};
+
+use segue_clock::Time;
+use segue_tunnel::Report;
+use segue_wire::FlowKey;
+
+use super::{Datagram, Inner, Message, signal};
+use crate::net::{Hop, Prefix, Rule};
+use crate::packet::{Body, TTL};
+use crate::{AgentId, Network, NodeId, Packet};
+
+pub use anchor::{AnchorAgent, AnchorOrder};
+pub use host::{HostAgent, HostOrder};
+
+const UDP: u8 = 17;
+
+/// Puts a host on a node. What has a source in one of `pools`, the addresses that its anchor gives away, goes
+/// to it.
+pub fn add_host(
+    network: &mut Network,
+    node: NodeId,
+    name: impl Into<String>,
+    agent: HostAgent,
+    pools: &[Prefix],
+) -> AgentId {
+    let port = agent.port();
+    let ports = [(UDP, port), (UDP, signal::SIGNAL_PORT)];
+    let id = network.add_agent(node, name, &ports, Box::new(agent));
+    for pool in pools {
+        let rule = Rule { from: Some(*pool), ..Rule::all(Hop::Agent(id)) };
+        network.node_mut(node).routes.add_rule(rule);
+    }
+    id
+}
+
+/// Puts an anchor on a node. What is for `pools`, the addresses that it gives away, goes there from
+/// everywhere.
+pub fn add_anchor(
+    network: &mut Network,
+    node: NodeId,
+    name: impl Into<String>,
+    agent: AnchorAgent,
+    pools: &[Prefix],
+    transit: impl Fn(NodeId) -> bool,
+) -> AgentId {
+    let ports = [(UDP, agent.port()), (UDP, signal::SIGNAL_PORT)];
+    let id = network.add_agent(node, name, &ports, Box::new(agent));
+    for pool in pools {
+        network.route_prefix(*pool, node, &transit);
+        let rule = Rule { to: Some(*pool), ..Rule::all(Hop::Agent(id)) };
+        network.node_mut(node).routes.add_rule(rule);
+    }
+    id
+}
+
+/// The flow of a packet, as the packet paths see it.
+#[must_use]
+pub fn flow_key(packet: &Packet) -> FlowKey {
+    let (sport, dport) = packet.ports();
+    let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
+    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol(), label }
+}
+
+fn inner(packet: Packet) -> Inner<Packet> {
+    Inner { key: flow_key(&packet), dscp: packet.dscp, bytes: packet.bytes, payload: packet }
+}
+
+/// A message between these ends as a packet. Data has the code point of what is in it (RFC 2983: uniform).
+fn tunnelled(now: Time, from: SocketAddr, to: SocketAddr, message: Message<Packet>) -> Packet {
+    let dscp = match &message.body {
+        super::Body::Data { inner, .. } => inner.dscp,
+        super::Body::Probe { .. } => 0,
+    };
+    let bytes = message.bytes(from.ip());
+    let datagram = Datagram { sport: from.port(), dport: to.port(), message };
+    outer(now, from.ip(), to.ip(), bytes, dscp, Body::Tunnel(Box::new(datagram)))
+}
+
+fn signalled(now: Time, from: IpAddr, to: IpAddr, datagram: signal::Datagram) -> Packet {
+    let bytes = datagram.bytes(from);
+    outer(now, from, to, bytes, 0, Body::Signal(Box::new(datagram)))
+}
+
+fn outer(now: Time, src: IpAddr, dst: IpAddr, bytes: u32, dscp: u8, body: Body) -> Packet {
+    Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent: now, body }
+}
+
+/// The two ends of a datagram that arrived.
+fn ends(packet: &Packet) -> (SocketAddr, SocketAddr) {
+    let (sport, dport) = packet.ports();
+    ((packet.src, sport).into(), (packet.dst, dport).into())
+}
+
+/// A seed of 32 bytes for start number `start`.
+fn seed(seed: u64, start: u64) -> [u8; 32] {
+    let mut rng = segue_clock::Rng::new(seed ^ start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut bytes = [0; 32];
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    bytes
+}
+
+/// A line of the event log.
+fn line(report: &Report) -> String {
+    let of = |host: &String| if host.is_empty() { String::new() } else { format!("{host}: ") };
+    match report {
+        Report::Registered { host, inner } => {
+            let inner: alloc::vec::Vec<String> = inner.iter().map(ToString::to_string).collect();
+            format!("{}registered with {}", of(host), inner.join(", "))
+        }
+        Report::Refused { host, reason } => format!("{}refused: {reason}", of(host)),
+        Report::Gone { host } => format!("{}gone", of(host)),
+        Report::PathAdded { host, path } => format!("{}path {path} added", of(host)),
+        Report::PathRemoved { host, path } => format!("{}path {path} removed", of(host)),
+        Report::PathState { host, path, state, heard, silent, bound } => {
+            let heard = if *heard { "" } else { ", downlink not heard" };
+            let silent = silent.map_or_else(String::new, |s| format!(", silent for {s}"));
+            format!("{}path {path} {state:?}{heard}{silent}, bound {bound}", of(host))
+        }
+        Report::Handover { host, class, from, to, cause, flows } => {
+            let class =
+                class.map_or_else(String::new, |class| format!(" of class {}", class.name()));
+            format!("{}{flows} flows{class} from {from} to {to}: {}", of(host), cause.name())
+        }
+    }
+}

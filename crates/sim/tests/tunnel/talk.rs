@@ -1,0 +1,100 @@
+//! Two ends that send numbered datagrams to each other and keep what arrives.
+
+use std::any::Any;
+use std::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_sim::net::Prefix;
+use segue_sim::packet::{Body, Datagram, TTL};
+use segue_sim::{Agent, Io, Packet, Results};
+
+/// Sends from the time at which it knows its own address and its peer's.
+pub struct Talker {
+    /// Its own address is one of its node's in here.
+    pub own: Prefix,
+    pub port: u16,
+    /// Known, or learned from the first datagram.
+    pub peer: Option<(IpAddr, u16)>,
+    pub dscp: u8,
+    pub interval: Span,
+    pub until: Time,
+    next: Option<Time>,
+    pub source: Option<IpAddr>,
+    pub sent: u64,
+    pub got: Vec<(Time, u64)>,
+}
+
+impl Talker {
+    pub fn new(own: Prefix, port: u16, peer: Option<(IpAddr, u16)>, interval: Span) -> Talker {
+        let (next, source, until) = (None, None, Time(u64::MAX));
+        let (dscp, sent, got) = (46, 0, Vec::new());
+        Talker { own, port, peer, dscp, interval, until, next, source, sent, got }
+    }
+
+    /// Numbers that are missing of all that were sent by `other`.
+    pub fn missing(&self, other: &Talker) -> Vec<u64> {
+        let mut there = vec![false; other.sent as usize];
+        self.got.iter().for_each(|(_, seq)| there[*seq as usize] = true);
+        (0..other.sent).filter(|seq| !there[*seq as usize]).collect()
+    }
+
+    /// Largest time between two arrivals from `from` on, less the interval.
+    pub fn gap_since(&self, from: Time) -> Span {
+        let after: Vec<Time> =
+            self.got.iter().map(|(at, _)| *at).filter(|at| *at + self.interval >= from).collect();
+        let longest = after.windows(2).map(|pair| pair[1].since(pair[0])).max();
+        Span(longest.unwrap_or(Span::ZERO).0.saturating_sub(self.interval.0))
+    }
+
+    fn begin(&mut self, io: &mut Io<'_>) {
+        let own = io.node.interfaces.iter().flat_map(|i| &i.addresses).chain(&io.node.addresses);
+        self.source = own.copied().find(|address| self.own.contains(*address));
+        if self.source.is_some() && self.peer.is_some() && self.sent == 0 {
+            self.next = Some(io.now);
+        }
+    }
+}
+
+impl Agent for Talker {
+    fn start(&mut self, io: &mut Io<'_>) {
+        self.begin(io);
+    }
+
+    fn interfaces_changed(&mut self, io: &mut Io<'_>) {
+        self.begin(io);
+    }
+
+    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+        let Body::Udp(datagram) = packet.body else { panic!("{packet:?}") };
+        self.got.push((io.now, datagram.seq));
+        self.peer = Some((packet.src, datagram.sport));
+        self.begin(io);
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        self.next = (io.now + self.interval <= self.until).then_some(io.now + self.interval);
+        let (Some(src), Some((dst, dport))) = (self.source, self.peer) else { return };
+        let datagram = Datagram { sport: self.port, dport, seq: self.sent, tag: 0 };
+        self.sent += 1;
+        let body = Body::Udp(datagram);
+        let (dscp, sent) = (self.dscp, io.now);
+        io.send(Packet { src, dst, bytes: 200, ttl: TTL, dscp, label: 0, sent, body });
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.next
+    }
+
+    fn report(&self, name: &str, _now: Time, results: &mut Results) {
+        results.int(format!("{name}.sent"), self.sent);
+        results.int(format!("{name}.received"), self.got.len() as u64);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

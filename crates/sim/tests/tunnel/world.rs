@@ -1,0 +1,258 @@
+//! A host with Wi-Fi and cellular, a core, an anchor and a correspondent.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Config as Keepalive, Source};
+use segue_netem::{Jitter, LinkSpec};
+use segue_sim::net::{CellConfig, Change, NatConfig, Prefix, RadioConfig, Walk};
+use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
+use segue_sim::{AgentId, ChannelId, Network, NodeId};
+use segue_tunnel::{AnchorConfig, HostConfig, Known, PathConfig, Pool};
+
+use crate::talk::Talker;
+
+pub const MS: fn(u64) -> Span = Span::from_millis;
+pub const SECS: fn(u64) -> Span = Span::from_secs;
+/// What the anchor gives the host first.
+pub const INNER: &str = "10.7.0.2";
+pub const SERVER: &str = "192.0.2.99";
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub fn pool() -> Prefix {
+    Prefix::new(ip("10.7.0.0"), 24)
+}
+
+/// What differs between worlds.
+#[derive(Clone)]
+pub struct Setup {
+    pub seed: u64,
+    pub source: Source,
+    pub k: u8,
+    pub t_ka: Span,
+    pub jitter: Span,
+    pub known: Vec<Known>,
+    pub enrolled: bool,
+    pub wifi: Wifi,
+}
+
+/// What the Wi-Fi is like.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Wifi {
+    /// An address of its own, for ever.
+    Fixed,
+    /// Behind a translator.
+    Nat,
+    /// Two cells with addresses of their own: from the first to the second after ten seconds, with two
+    /// seconds without any.
+    Cells,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            seed: 1,
+            source: Source::Probes,
+            k: 3,
+            t_ka: MS(60),
+            jitter: Span::ZERO,
+            known: Vec::new(),
+            enrolled: true,
+            wifi: Wifi::Fixed,
+        }
+    }
+}
+
+pub struct World {
+    pub network: Network,
+    pub mobile: NodeId,
+    pub server: NodeId,
+    pub wifi_router: NodeId,
+    pub host: AgentId,
+    pub anchor: AgentId,
+    /// Both directions of the access links.
+    pub access: BTreeMap<&'static str, [ChannelId; 2]>,
+}
+
+fn link(ms: u64, jitter: Span) -> LinkSpec {
+    let jitter = if jitter == Span::ZERO { Jitter::None } else { Jitter::Uniform(jitter) };
+    LinkSpec { rate_bps: Some(20_000_000), delay: MS(ms), jitter, ..LinkSpec::default() }
+}
+
+/// The round-trip time over an access link of this one-way delay, with what serialisation takes.
+pub fn rtt(one_way: u64, jitter: Span) -> Span {
+    MS(2 * (one_way + 2) + 1) + jitter * 2
+}
+
+impl World {
+    pub fn new(setup: &Setup) -> World {
+        World::with(setup, |_| {}, |_| {})
+    }
+
+    /// With things that happen at host and anchor.
+    pub fn with(
+        setup: &Setup,
+        at_host: impl FnOnce(&mut HostAgent),
+        at_anchor: impl FnOnce(&mut AnchorAgent),
+    ) -> World {
+        let mut network = Network::new(setup.seed);
+        let [mobile, wifi, lte, core, anchor, server] =
+            ["mobile", "wifi-router", "lte-router", "core", "anchor", "server"]
+                .map(|name| network.add_node(name));
+        let mut access = BTreeMap::new();
+        for (name, router, ms, address) in
+            [("wifi", wifi, 10, "10.1.0.2"), ("lte", lte, 30, "10.2.0.2")]
+        {
+            let own = network.add_interface(mobile, name);
+            if name == "wifi" && setup.wifi == Wifi::Cells {
+                continue;
+            }
+            let there = network.add_interface(router, "access");
+            let spec = link(ms, setup.jitter);
+            let (up, down) =
+                network.connect((mobile, own), (router, there), spec.clone(), spec).unwrap();
+            network.node_mut(mobile).interfaces[own as usize - 1].addresses.push(ip(address));
+            access.insert(name, [up, down]);
+        }
+        for node in [wifi, lte, anchor, server] {
+            let own = network.add_interface(node, "core");
+            let there = network.add_interface(core, "link");
+            let spec = LinkSpec { rate_bps: Some(1_000_000_000), ..link(1, Span::ZERO) };
+            network.connect((node, own), (core, there), spec.clone(), spec).unwrap();
+        }
+        if setup.wifi == Wifi::Nat {
+            network.node_mut(wifi).addresses.push(ip("198.51.100.1"));
+            network.add_nat(wifi, NatConfig::new(vec![1], ip("198.51.100.1"))).unwrap();
+        }
+        network.node_mut(anchor).addresses.push(ip("203.0.113.1"));
+        network.node_mut(server).addresses.push(ip(SERVER));
+        let transit = |node| node != mobile && node != server;
+        network.route_all(transit);
+        if setup.wifi == Wifi::Cells {
+            walk(&mut network, setup, mobile, [wifi, core]);
+            network.route_cells(transit);
+        }
+        let mut agent = HostAgent::new("alice", host_config(setup), setup.seed ^ 77);
+        at_host(&mut agent);
+        let host = add_host(&mut network, mobile, "alice", agent, &[pool()]);
+        let names = setup.enrolled.then(|| "alice".to_owned());
+        let mut agent = AnchorAgent::new(anchor_config(setup), names, setup.seed ^ 99);
+        at_anchor(&mut agent);
+        let anchor = add_anchor(&mut network, anchor, "anchor", agent, &[pool()], transit);
+        World { network, mobile, server, wifi_router: wifi, host, anchor, access }
+    }
+
+    /// Telephony between the host and the correspondent; the agents.
+    pub fn talk(&mut self, port: u16, until: Time) -> [AgentId; 2] {
+        self.talk_as(46, port, until)
+    }
+
+    /// The same marked with this code point.
+    pub fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
+        let mut first = Talker::new(pool(), port, Some((ip(SERVER), port)), MS(20));
+        let mut second = Talker::new(Prefix::host(ip(SERVER)), port, None, MS(20));
+        (first.until, second.until) = (until, until);
+        (first.dscp, second.dscp) = (dscp, dscp);
+        [(self.mobile, first), (self.server, second)].map(|(node, talker)| {
+            self.network.add_agent(node, format!("talk{port}"), &[(17, port)], Box::new(talker))
+        })
+    }
+
+    pub fn run(&mut self, until: Time) {
+        self.network.run_until(until);
+        assert_eq!(self.host().end().wrong(), None);
+        assert_eq!(self.anchor().end().wrong(), None);
+        assert!(self.host().end().datapath.bindings_hold());
+    }
+
+    pub fn talker(&self, id: AgentId) -> &Talker {
+        self.network.agent(id).unwrap()
+    }
+
+    pub fn host(&self) -> &HostAgent {
+        self.network.agent(self.host).unwrap()
+    }
+
+    pub fn anchor(&self) -> &AnchorAgent {
+        self.network.agent(self.anchor).unwrap()
+    }
+
+    /// Cuts an access link from `from` on, and mends it.
+    pub fn cut(&mut self, name: &str, from: Time, until: Option<Time>) {
+        for channel in self.access[name] {
+            self.network.schedule(from, Change::Cut(channel, true));
+            if let Some(until) = until {
+                self.network.schedule(until, Change::Cut(channel, false));
+            }
+        }
+    }
+
+    /// The interface over which the host sends what a talker says.
+    pub fn way_of(&self, talker: AgentId) -> Option<String> {
+        let talker = self.talker(talker);
+        let (dst, dport) = talker.peer?;
+        let key = segue_wire::FlowKey {
+            src: talker.source?,
+            dst,
+            sport: talker.port,
+            dport,
+            protocol: 17,
+            label: 0,
+        };
+        let end = self.host().end();
+        let slot = end.datapath.route(&key)?;
+        let mut paths = end.machine.paths();
+        paths.find(|(n, _)| u32::from(*n) == slot).map(|(_, path)| path.name().to_owned())
+    }
+}
+
+/// The first interface of `mobile` is a radio that goes from one router's cell to the other's.
+fn walk(network: &mut Network, setup: &Setup, mobile: NodeId, routers: [NodeId; 2]) {
+    let cells = routers.into_iter().zip(["10.1.0.0", "10.3.0.0"]).map(|(router, prefix)| {
+        let prefix = Prefix::new(ip(prefix), 24);
+        let (down, up) = (link(10, setup.jitter), link(10, setup.jitter));
+        let (prefix, gateway) = (Some(prefix), prefix.nth(1));
+        network.add_cell(CellConfig { router, gateway, prefix, down, up }).unwrap()
+    });
+    let cells = cells.collect();
+    let radio = RadioConfig { node: mobile, interface: 1, at_once: 1 };
+    let radio = network.add_radio(radio).unwrap();
+    let walk = Walk { gap: SECS(2), ..Walk::new(radio, cells, SECS(10), 1) };
+    network.walk(&walk).unwrap();
+}
+
+pub fn host_config(setup: &Setup) -> HostConfig {
+    HostConfig {
+        anchor: vec!["203.0.113.1:5005".parse().unwrap()],
+        epoch: 1,
+        port: 5005,
+        path: PathConfig {
+            keepalive: Keepalive { k: setup.k, t_ka: setup.t_ka, ..Keepalive::default() },
+            enabled: true,
+            adaptive: None,
+            price: 0.0,
+            preference: 0.0,
+            encapsulation: segue_wire::Encapsulation::Segue,
+        },
+        paths: BTreeMap::new(),
+        steering: segue_steering::Config::default(),
+        source: setup.source,
+    }
+}
+
+fn anchor_config(setup: &Setup) -> AnchorConfig {
+    AnchorConfig {
+        port: 5005,
+        pool_v4: Pool::new(ip("10.7.0.0"), 24),
+        pool_v6: None,
+        max_paths: 64,
+        expiry: SECS(60),
+        known: setup.known.clone(),
+        source: setup.source,
+        allow_upmt: false,
+    }
+}
