@@ -54,7 +54,24 @@ pub struct Handovers {
     by_lost: Vec<u64>,
     lost: u64,
     most_lost: u64,
+    worst_delay: Mean,
+    worst_jitter: Mean,
     outside: Handover,
+}
+
+/// Sum and count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean(i128, u64);
+
+impl Mean {
+    fn add(&mut self, value: Option<i64>) {
+        self.0 += i128::from(value.unwrap_or(0));
+        self.1 += u64::from(value.is_some());
+    }
+
+    fn get(self) -> Option<f64> {
+        (self.1 > 0).then(|| self.0 as f64 / self.1 as f64)
+    }
 }
 
 impl Handovers {
@@ -73,6 +90,8 @@ impl Handovers {
             by_lost: vec![0; MOST_LOST + 1],
             lost: 0,
             most_lost: 0,
+            worst_delay: Mean::default(),
+            worst_jitter: Mean::default(),
             outside: Handover::default(),
         }
     }
@@ -117,6 +136,8 @@ impl Handovers {
         }
         self.lost += closed.lost;
         self.most_lost = self.most_lost.max(closed.lost);
+        self.worst_delay.add(closed.delay_max_ns);
+        self.worst_jitter.add(closed.jitter_max_ns);
         if self.records.len() < MAX_RECORDS {
             self.records.push(closed);
         }
@@ -159,6 +180,18 @@ impl Handovers {
     #[must_use]
     pub fn most_lost(&self) -> u64 {
         self.most_lost
+    }
+
+    /// The mean over all of them of [`Handover::delay_max_ns`].
+    #[must_use]
+    pub fn mean_worst_delay_ns(&self) -> Option<f64> {
+        self.worst_delay.get()
+    }
+
+    /// The mean over all of them of [`Handover::jitter_max_ns`].
+    #[must_use]
+    pub fn mean_worst_jitter_ns(&self) -> Option<f64> {
+        self.worst_jitter.get()
     }
 
     /// Packets sent in the interval of no handover.

@@ -64,6 +64,11 @@ pub(super) fn stream(prefix: &str, kind: Kind, measured: &Measured, results: &mu
             float("frame_loss_ratio", ratio(counts.frames_broken, frames));
         }
     }
+    let base = measured.variance_base_ns() as f64;
+    let worst_delay = handovers.mean_worst_delay_ns().map(|ns| (ns - base) / MS);
+    float("handover_worst_delay_variance_ms_mean", worst_delay);
+    let worst_jitter = handovers.mean_worst_jitter_ns().map(|ns| ns / MS);
+    float("handover_worst_jitter_ms_mean", worst_jitter);
     handover_losses(handovers, &mut float);
 }
 

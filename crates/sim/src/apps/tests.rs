@@ -307,6 +307,27 @@ fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap
 }
 
 #[test]
+fn the_worst_delay_and_jitter_of_each_handover_are_found_by_either_reading() {
+    // A datagram every 20 ms takes 5 ms; at 1 s one takes 25 ms, at 2 s one takes 45 ms.
+    let worst = |forwarding| {
+        let handovers = [1_000, 2_000].map(|ms| Time(ms * MS)).to_vec();
+        let config = MeterConfig { forwarding, handovers, ..MeterConfig::default() };
+        let delay_ms = |i| match i {
+            50 => Some(25),
+            100 => Some(45),
+            _ => Some(5),
+        };
+        let meter = played(config, 150, delay_ms);
+        let mut results = Results::new();
+        report::stream("", Kind::Voice, &meter.finished(Time(20_000 * MS)), &mut results);
+        ["handover_worst_delay_variance_ms_mean", "handover_worst_jitter_ms_mean"]
+            .map(|name| float(&results, name))
+    };
+    assert_eq!(worst(Forwarding::Minimum), [30.0, 30.0]);
+    assert_eq!(worst(Forwarding::Links(vec![(None, Span(4 * MS))])), [31.0, 30.0]);
+}
+
+#[test]
 fn a_call_sends_fifty_packets_a_second_each_way_and_is_rated_by_the_e_model() {
     let mut run = Run::new(link(10_000_000, 100), link(10_000_000, 100));
     run.add("a", VoipConfig::g711().pair(&ends(0), 1).unwrap());
@@ -460,6 +481,29 @@ fn files_follow_one_another_and_a_file_takes_its_time() {
         assert_eq!(float(&results, "f.file_s_min"), 0.005_832);
         assert_eq!(float(&results, "f.file_s_max"), 0.005_832);
         assert_eq!(int(&results, "f.sent"), 3);
+    }
+}
+
+#[test]
+fn pages_and_files_arrive_whole_over_links_that_lose() {
+    let lossy = LinkSpec { loss: Loss::Bernoulli(0.03), ..link(2_000_000, 20) };
+    for variant in Variant::ALL {
+        let tcp = Config::modern(variant);
+        let mut run = Run::new(lossy.clone(), lossy.clone());
+        let reading_s = Dist::Constant(0.1);
+        let web = WebConfig { pages: Some(20), reading_s, tcp, ..WebConfig::default() };
+        run.add("w", web.pair(&ends(0), 1).unwrap());
+        let ftp =
+            FtpConfig { file_bytes: Some(50_000), files: Some(10), tcp, ..FtpConfig::default() };
+        run.add("f", ftp.pair(&ends(40)).unwrap());
+        let results = run.until(3_000_000);
+        let browser: &Browser = run.network.agent(run.agent).unwrap();
+        let sizes = browser.object_sizes();
+        let bytes = libm::round(sizes.mean_ns().unwrap() * sizes.count() as f64) as u64;
+        assert_eq!(int(&results, "w.pages"), 20, "{variant:?}");
+        assert_eq!(int(&results, "w.delivered_bytes"), bytes, "{variant:?}");
+        assert_eq!((int(&results, "f.files"), int(&results, "f.delivered_bytes")), (10, 500_000));
+        assert!(int(&results, "f.retransmissions") > 0 && int(&results, "w.retransmissions") > 0);
     }
 }
 
