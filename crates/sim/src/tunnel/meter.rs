@@ -34,6 +34,11 @@ impl Meter {
         self.last_received.map_or(0, Time::micros32)
     }
 
+    /// See [`super::Datapath::warm`].
+    pub fn warm(&self) -> u64 {
+        u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
+    }
+
     /// Numbers and echoes of a probe that the machine orders are this end's.
     pub fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
         let Some((last, received)) = self.last.as_ref() else {
