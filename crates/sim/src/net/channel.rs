@@ -34,6 +34,12 @@ impl Channel {
         self.model.counters()
     }
 
+    /// What it is like.
+    #[must_use]
+    pub fn spec(&self) -> &segue_netem::LinkSpec {
+        self.model.spec()
+    }
+
     /// Since when it is cut; `None` while it is whole.
     #[must_use]
     pub fn cut_since(&self) -> Option<Time> {
@@ -75,13 +81,5 @@ impl Channel {
     /// Counts a packet in flight as silenced.
     pub(super) fn withdraw(&mut self, bytes: u32) {
         self.model.withdraw(bytes);
-    }
-}
-
-impl Channel {
-    /// What it is like.
-    #[must_use]
-    pub fn spec(&self) -> &segue_netem::LinkSpec {
-        self.model.spec()
     }
 }

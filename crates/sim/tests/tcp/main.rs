@@ -6,3 +6,4 @@ mod modern;
 mod path;
 mod patterns;
 mod transfers;
+mod windows;

@@ -23,6 +23,9 @@ pub struct File {
     pub seed: u64,
     /// When the run ends.
     pub duration: Spanned<Duration>,
+    /// The axes of a sweep, which it reads itself and a single run does without.
+    #[serde(default, rename = "sweep")]
+    pub _sweep: Option<de::IgnoredAny>,
     /// Hosts and routers.
     #[serde(default)]
     pub node: Vec<Node>,

@@ -1,0 +1,194 @@
+//! A sweep's directory: `sweep.json` says which sweep it is, `runs/` has a file for each finished run. A
+//! file appears there whole or not at all, so that nothing but what was under way is lost with the process.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use segue_sim::{Results, Value};
+use serde::{Deserialize, Serialize};
+
+use super::plan::Plan;
+
+/// Where a sweep's runs are kept.
+pub struct Store {
+    runs: PathBuf,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its number.
+    pub run: u64,
+    /// Why it was not run to its end.
+    pub error: Option<String>,
+    /// Its results, in their order.
+    pub results: Vec<(String, Figure)>,
+}
+
+/// A value. Numbers with a fraction are texts that give back the same bits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Figure {
+    /// A whole number.
+    Int(u64),
+    /// The shortest text of the number.
+    Float(String),
+    /// A word.
+    Text(String),
+}
+
+impl Kept {
+    /// A finished run.
+    pub fn of(run: u64, outcome: Result<Results, String>) -> Kept {
+        let figure = |value: &Value| match value {
+            Value::Int(n) => Figure::Int(*n),
+            Value::Float(x) => Figure::Float(format!("{x:?}")),
+            Value::Text(text) => Figure::Text(text.clone()),
+        };
+        let (error, results) = match outcome {
+            Ok(results) => (None, results.iter().map(|(n, v)| (n.to_owned(), figure(v))).collect()),
+            Err(error) => (Some(error), Vec::new()),
+        };
+        Kept { run, error, results }
+    }
+}
+
+impl Store {
+    /// The directory of a sweep: a new one, or one of the same plan.
+    ///
+    /// # Errors
+    /// A directory of another sweep, or one that cannot be written.
+    pub fn open(dir: &Path, plan: &Plan) -> anyhow::Result<Store> {
+        let runs = dir.join("runs");
+        fs::create_dir_all(&runs).with_context(|| format!("cannot make {}", runs.display()))?;
+        match read_plan(dir)? {
+            Some(known) if known == *plan => {}
+            Some(known) => {
+                let why = known.difference(plan);
+                bail!("{} holds a sweep that {why}: give another --out", dir.display());
+            }
+            None => {
+                let text = serde_json::to_vec_pretty(plan).context("the plan")?;
+                write(&dir.join("sweep.json"), &text)?;
+            }
+        }
+        Ok(Store { runs })
+    }
+
+    fn path(&self, run: u64) -> PathBuf {
+        self.runs.join(format!("{run:06}.json"))
+    }
+
+    /// Keeps a finished run.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
+        write(&self.path(kept.run), &serde_json::to_vec(kept).context("a run")?)
+    }
+
+    /// Whether a run is there and can be read.
+    pub fn has(&self, run: u64) -> bool {
+        self.load(run).is_ok()
+    }
+
+    /// A finished run.
+    ///
+    /// # Errors
+    /// It is not there, or is no run.
+    pub fn load(&self, run: u64) -> anyhow::Result<Kept> {
+        let path = self.path(run);
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        let kept: Kept =
+            serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?;
+        if kept.run != run {
+            bail!("{}: this is run {}", path.display(), kept.run);
+        }
+        Ok(kept)
+    }
+}
+
+/// Writes a file under another name and gives it its own when it is whole.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let wrong = || format!("cannot write {}", path.display());
+    let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
+    let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    fs::write(&aside, bytes).with_context(wrong)?;
+    fs::rename(&aside, path).with_context(wrong)
+}
+
+/// The plan that a directory holds, if it holds one.
+fn read_plan(dir: &Path) -> anyhow::Result<Option<Plan>> {
+    let path = dir.join("sweep.json");
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let plan = serde_json::from_slice(&bytes);
+            Ok(Some(plan.with_context(|| format!("{} is no sweep's", path.display()))?))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(anyhow!("{}: {error}", path.display())),
+    }
+}
+
+/// All runs of the sweep whose shards are in these directories.
+///
+/// # Errors
+/// Directories of different sweeps, two different results of one run, or a missing run.
+pub fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
+    let mut plan: Option<Plan> = None;
+    for dir in dirs {
+        let found = read_plan(dir)?.ok_or_else(|| anyhow!("{} holds no sweep", dir.display()))?;
+        match &plan {
+            Some(known) if *known != found => {
+                let (first, why) = (dirs[0].display(), found.difference(known));
+                bail!("{} holds a sweep that {why} than {first}", dir.display());
+            }
+            Some(_) => {}
+            None => plan = Some(found),
+        }
+    }
+    let plan = plan.ok_or_else(|| anyhow!("no directories"))?;
+    let stores: Vec<_> = dirs.iter().map(|dir| Store { runs: dir.join("runs") }).collect();
+    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    for run in 0..plan.runs() {
+        let mut found: Option<Kept> = None;
+        for store in stores.iter().filter(|store| store.path(run).exists()) {
+            let kept = store.load(run)?;
+            if found.as_ref().is_some_and(|other| *other != kept) {
+                bail!("run {run} has two different results, one in {}", store.runs.display());
+            }
+            found = Some(kept);
+        }
+        match found {
+            Some(kept) => all.push(kept),
+            None => missing.push(run),
+        }
+    }
+    if !missing.is_empty() {
+        let (n, all) = (missing.len(), plan.runs());
+        bail!("{n} of {all} runs are missing: {}", ranges(&missing));
+    }
+    Ok((plan, all))
+}
+
+/// Numbers in ascending order, neighbours together, and no more than fit a line.
+fn ranges(numbers: &[u64]) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for n in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *n => *last = *n,
+            _ => runs.push((*n, *n)),
+        }
+    }
+    let text = |(first, last): &(u64, u64)| {
+        if first == last { first.to_string() } else { format!("{first}–{last}") }
+    };
+    let some: Vec<_> = runs.iter().take(12).map(text).collect();
+    let rest = if runs.len() > 12 { ", …" } else { "" };
+    format!("{}{rest}", some.join(", "))
+}
