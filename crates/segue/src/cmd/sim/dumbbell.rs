@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_sim::dumbbell::{Dumbbell, Outcome};
-use segue_sim::tcp::{Config, Counting, TracePoint, Variant};
+use segue_sim::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 use segue_sim::{Results, Value};
 
 use crate::units;
@@ -66,6 +66,9 @@ struct Settings {
     /// What windows count.
     #[arg(long, value_enum)]
     count: Option<Count>,
+    /// What makes the window of sack (modern profile), cubic and rack.
+    #[arg(long, value_enum)]
+    congestion: Option<Window>,
     /// First congestion window, in packets.
     #[arg(long, value_name = "PACKETS")]
     initial_window: Option<u32>,
@@ -116,6 +119,14 @@ enum Profile {
 enum Count {
     Packets,
     Bytes,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Window {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
@@ -200,6 +211,12 @@ impl Args {
             config.counting = match count {
                 Count::Packets => Counting::Packets,
                 Count::Bytes => Counting::Bytes,
+            };
+        }
+        if let Some(window) = set.congestion {
+            config.congestion = match window {
+                Window::Reno => Congestion::Reno,
+                Window::Cubic => Congestion::Cubic,
             };
         }
         if set.tick == Some(Span::ZERO) {
