@@ -5,6 +5,10 @@
 # Prints: delivered sent retransmissions timeouts
 lassign $argv kind rate delay queue packet window duration drops options trace
 
+# Only the headers that are used: a packet of ns-2 is as large as all that it might carry.
+remove-all-packet-headers
+add-packet-header Flags IP TCP
+
 set ns [new Simulator]
 set n0 [$ns node]
 set n1 [$ns node]

@@ -16,6 +16,7 @@ use self::schedule::Schedule;
 use crate::bursts::Bursts;
 use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
+use crate::planted::fault;
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
 use crate::{
@@ -438,7 +439,8 @@ impl Client {
     fn down_at(&self) -> Option<Time> {
         let runs = self.runs() && self.state != State::Down;
         let put_off = self.excuse.put_off.unwrap_or_default();
-        runs.then(|| (self.alive + self.excuse.span() + self.time_out()).max(put_off))
+        let alive = if fault(12) { self.last_heard } else { self.alive };
+        runs.then(|| (alive + self.excuse.span() + self.time_out()).max(put_off))
     }
 
     /// Whether there are requests and time-outs: switched off, only until the first answer.

@@ -48,6 +48,8 @@ pub mod ewma;
 pub mod false_positives;
 pub mod loss;
 pub mod planner;
+#[doc(hidden)]
+pub mod planted;
 pub mod rtt;
 pub mod seq;
 pub mod server;

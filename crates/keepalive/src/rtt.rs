@@ -3,6 +3,7 @@
 use segue_clock::{Span, Time};
 
 use crate::Arrival;
+use crate::planted::fault;
 
 /// A round-trip time above this is not believed: no network keeps a packet that long, but an echo
 /// from before a restart can look so.
@@ -38,6 +39,7 @@ pub fn server_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
         return None;
     }
     let held = Span::from_micros(u64::from(gap_us(arrival.probe.dt, 0)?));
+    let held = if fault(11) { Span::ZERO } else { held };
     believable(echo_age(arrival.at, arrival.probe.t_ss, epoch)?, held)
 }
 

@@ -3,6 +3,7 @@
 use core::any::Any;
 use core::net::IpAddr;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -44,11 +45,11 @@ pub trait Agent: Any {
 #[derive(Debug)]
 pub enum Action {
     /// Send by the routes of the node.
-    Send(Packet),
+    Send(Box<Packet>),
     /// Send over the interface with this index.
-    SendOn(u32, Packet),
+    SendOn(u32, Box<Packet>),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
-    Arrive(Packet),
+    Arrive(Box<Packet>),
     /// The node has this address, or has it no longer.
     Address(IpAddr, bool),
     /// A line of the event log.
@@ -71,17 +72,17 @@ pub struct Io<'a> {
 impl Io<'_> {
     /// Sends a packet by the routes of the node.
     pub fn send(&mut self, packet: Packet) {
-        self.actions.push(Action::Send(packet));
+        self.actions.push(Action::Send(Box::new(packet)));
     }
 
     /// Sends a packet over the interface with this index, whatever the routes say.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
-        self.actions.push(Action::SendOn(interface, packet));
+        self.actions.push(Action::SendOn(interface, Box::new(packet)));
     }
 
     /// Hands the node a packet that came out of a tunnel.
     pub fn arrive(&mut self, packet: Packet) {
-        self.actions.push(Action::Arrive(packet));
+        self.actions.push(Action::Arrive(Box::new(packet)));
     }
 
     /// Gives the node an address, or takes it away; its other agents are told as of a change of interfaces.

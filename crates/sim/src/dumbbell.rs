@@ -40,7 +40,7 @@ pub struct Dumbbell {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// `goodput_bps` (packets handed over in order, with their headers, over the duration), `delivered`,
-    /// `sent`, `retransmissions`, `timeouts`, `queue_drops`, `loss_drops`, and `events`.
+    /// `sent`, `retransmissions`, `timeouts`, `queue_drops`, `loss_drops`.
     pub results: Results,
     /// A point for each segment, if it was asked for.
     pub trace: Vec<TracePoint>,
@@ -98,7 +98,6 @@ impl Dumbbell {
         results.int("timeouts", sent.timeouts);
         results.int("queue_drops", queue_drops);
         results.int("loss_drops", link.lost);
-        results.int("events", network.events());
         Ok(Outcome { results, trace: source.source.traced().to_vec() })
     }
 }

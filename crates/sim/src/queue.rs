@@ -30,7 +30,7 @@ const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 /// Levels that a time of 64 bits needs.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
-/// A slot with at most so many events is sorted as a whole.
+/// A slot with at most so many events is sorted as a whole, if the caller does not say otherwise.
 const SORT: usize = 32;
 /// The current list is put back into slots when it has grown to this: its insertions cost its length.
 const SPILL: usize = 512;
@@ -59,14 +59,13 @@ pub struct EventQueue<E> {
     filled: u32,
     len: usize,
     scheduled: u64,
+    /// A slot with at most so many events is sorted as a whole.
+    sort: usize,
 }
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        let slots = || core::iter::repeat_with(Vec::new).take(SLOTS).collect();
-        let levels = (0..LEVELS).map(|_| Level { filled: 0, slots: slots() }).collect();
-        let current = VecDeque::new();
-        EventQueue { current, covered: 0, base: 0, levels, filled: 0, len: 0, scheduled: 0 }
+        EventQueue::foreseeing(SORT)
     }
 }
 
@@ -75,6 +74,24 @@ impl<E> EventQueue<E> {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty queue that sorts many events at once, up to `events` of them, so that
+    /// [`upcoming`](Self::upcoming) has them.
+    #[must_use]
+    pub fn foreseeing(events: usize) -> Self {
+        let slots = || core::iter::repeat_with(Vec::new).take(SLOTS).collect();
+        let levels = (0..LEVELS).map(|_| Level { filled: 0, slots: slots() }).collect();
+        EventQueue {
+            current: VecDeque::new(),
+            covered: 0,
+            base: 0,
+            levels,
+            filled: 0,
+            len: 0,
+            scheduled: 0,
+            sort: events.min(SPILL),
+        }
     }
 
     /// Lets `event` happen at `at`, after what was scheduled before for the same instant. An event for an
@@ -166,7 +183,7 @@ impl<E> EventQueue<E> {
         }
         self.base = start;
         let events = &mut level.slots[slot];
-        if number == 0 || events.len() <= SORT {
+        if number == 0 || events.len() <= self.sort {
             // The list is empty and gives its room to the slot.
             let room = Vec::from(core::mem::take(&mut self.current));
             let mut events = core::mem::replace(events, room);

@@ -32,8 +32,11 @@ pub mod anchor;
 mod config;
 mod event;
 pub mod host;
+#[doc(hidden)]
+pub mod planted;
 mod pool;
 mod secrets;
+mod table;
 
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};

@@ -6,6 +6,7 @@ pub mod file;
 pub mod run;
 mod show;
 pub mod sweep;
+pub mod trace;
 
 use std::process::ExitCode;
 

@@ -35,9 +35,25 @@ pub enum Forwarding {
     /// Computed for each datagram from the links of the path: rate in bits per second (`None`: unlimited) and
     /// propagation delay of each. [`crate::apps::path_of`] finds them in a network.
     Links(Vec<(Option<u64>, Span)>),
+    /// The same, for paths that differ there and back.
+    EachWay {
+        /// From the first end to the second.
+        up: Vec<(Option<u64>, Span)>,
+        /// From the second end to the first.
+        down: Vec<(Option<u64>, Span)>,
+    },
 }
 
 impl Forwarding {
+    /// That of one direction.
+    fn one_way(&self, way: Way) -> Forwarding {
+        match (self, way) {
+            (Forwarding::EachWay { up, .. }, Way::Up) => Forwarding::Links(up.clone()),
+            (Forwarding::EachWay { down, .. }, Way::Down) => Forwarding::Links(down.clone()),
+            (same, _) => same.clone(),
+        }
+    }
+
     /// Serialisation and propagation of a packet of `bytes` bytes over all links; `None` without a path.
     #[must_use]
     pub fn delay(&self, bytes: u32) -> Option<Span> {
@@ -48,6 +64,15 @@ impl Forwarding {
             sum + rate.map_or(Span::ZERO, serialisation) + *delay
         }))
     }
+}
+
+/// A direction of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the first end to the second.
+    Up,
+    /// From the second end to the first.
+    Down,
 }
 
 /// How a stream is measured.
@@ -168,10 +193,11 @@ pub struct Meter {
 impl Meter {
     /// A meter that has seen nothing.
     #[must_use]
-    pub fn new(config: MeterConfig) -> Meter {
+    pub fn new(config: &MeterConfig, way: Way) -> Meter {
+        let config = MeterConfig { forwarding: config.forwarding.one_way(way), ..config.clone() };
         let variance = match config.forwarding {
             Forwarding::Links(_) => Histogram::new(config.delay_bin),
-            Forwarding::Minimum => Histogram::anchored_at_first(config.delay_bin),
+            _ => Histogram::anchored_at_first(config.delay_bin),
         };
         let mut handovers = Handovers::new(&config);
         config.handovers.iter().for_each(|at| handovers.notice(*at));
@@ -389,8 +415,8 @@ pub struct SharedMeter(Rc<RefCell<Meter>>);
 impl SharedMeter {
     /// A meter that has seen nothing.
     #[must_use]
-    pub fn new(config: MeterConfig) -> SharedMeter {
-        SharedMeter(Rc::new(RefCell::new(Meter::new(config))))
+    pub fn new(config: &MeterConfig, way: Way) -> SharedMeter {
+        SharedMeter(Rc::new(RefCell::new(Meter::new(config, way))))
     }
 
     /// Tells it something.

@@ -36,8 +36,8 @@ pub use conference::{ConferenceConfig, PictureProfile};
 pub use ftp::{FtpAgent, FtpConfig};
 pub use handovers::{Handover, Handovers, MAX_RECORDS, MOST_LOST};
 pub use histogram::Histogram;
-pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter};
-pub use path::path_of;
+pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter, Way};
+pub use path::{links_of, path_of};
 pub use stream::{Endpoint, Period, Shot, Source, UDP_RTP_BYTES};
 pub use trace::{
     Frame, FrameType, MAX_FRAME_BYTES, MAX_FRAMES, Pattern, Sizes, Trace, TraceError, TraceUnits,
@@ -129,7 +129,7 @@ where
     U: Source + 'static,
     D: Source + 'static,
 {
-    let (up, down) = (SharedMeter::new(meter.clone()), SharedMeter::new(meter.clone()));
+    let (up, down) = (SharedMeter::new(meter, Way::Up), SharedMeter::new(meter, Way::Down));
     let directions = vec![
         Direction { name: names[0], meter: up.clone(), kind },
         Direction { name: names[1], meter: down.clone(), kind },

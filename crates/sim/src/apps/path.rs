@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use segue_clock::Span;
+
 use super::meter::Forwarding;
 use crate::net::{Hop, Network, NodeId};
 use crate::packet::Packet;
@@ -9,16 +11,20 @@ use crate::packet::Packet;
 /// Links that a path is followed over.
 const MAX_HOPS: u32 = 64;
 
-/// The links that a packet takes from a node to the owner of its destination by the routes as they are, for
-/// delay variance. `None` if a route is missing, or leads to an agent: where a tunnel goes is its own affair.
+/// Rate and delay of the links that a packet takes from a node to the owner of its destination by the routes
+/// as they are. `None` if a route is missing, or leads to an agent: where a tunnel goes is its own affair.
 #[must_use]
-pub fn path_of(network: &Network, from: NodeId, packet: &Packet) -> Option<Forwarding> {
+pub fn links_of(
+    network: &Network,
+    from: NodeId,
+    packet: &Packet,
+) -> Option<Vec<(Option<u64>, Span)>> {
     let mut node = from;
     let mut links = Vec::new();
     for _ in 0..MAX_HOPS {
         let here = network.node(node);
         if here.owns(packet.dst) {
-            return Some(Forwarding::Links(links));
+            return Some(links);
         }
         let Some(Hop::Interface(index)) = here.routes.look_up(packet) else { return None };
         let channel = network.channel(here.interface(index)?.out?);
@@ -27,4 +33,10 @@ pub fn path_of(network: &Network, from: NodeId, packet: &Packet) -> Option<Forwa
         node = channel.to.0;
     }
     None
+}
+
+/// [`links_of`] as the forwarding delay of both directions.
+#[must_use]
+pub fn path_of(network: &Network, from: NodeId, packet: &Packet) -> Option<Forwarding> {
+    links_of(network, from, packet).map(Forwarding::Links)
 }

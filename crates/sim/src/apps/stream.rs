@@ -11,6 +11,7 @@ use segue_clock::{Span, Time};
 use super::meter::SharedMeter;
 use super::report;
 use crate::agent::{Agent, Io};
+use crate::net::{CellId, Node};
 use crate::packet::{Body, Datagram, Packet, TTL};
 use crate::results::Results;
 
@@ -88,13 +89,24 @@ pub struct Endpoint {
     senders: Vec<Sender>,
     receivers: Vec<(u16, SharedMeter)>,
     reports: Vec<Direction>,
+    /// Where its node is attached.
+    attached: Vec<Attachment>,
     /// Datagrams for no port of its own.
     strays: u64,
 }
 
+/// An interface that is connected, and the newest of its radio's cells.
+type Attachment = (u32, Option<CellId>);
+
+fn attachments(node: &Node) -> Vec<Attachment> {
+    let connected =
+        node.interfaces.iter().zip(1..).filter(|(interface, _)| interface.out.is_some());
+    connected.map(|(interface, index)| (index, interface.cells.last().copied())).collect()
+}
+
 impl Endpoint {
     pub(super) fn new(reports: Vec<Direction>) -> Endpoint {
-        Endpoint { senders: vec![], receivers: vec![], reports, strays: 0 }
+        Endpoint { senders: vec![], receivers: vec![], reports, attached: vec![], strays: 0 }
     }
 
     pub(super) fn sends(
@@ -158,6 +170,7 @@ impl Sender {
 
 impl Agent for Endpoint {
     fn start(&mut self, io: &mut Io<'_>) {
+        self.attached = attachments(io.node);
         self.wake(io);
     }
 
@@ -180,7 +193,13 @@ impl Agent for Endpoint {
         self.senders.iter().filter_map(|sender| sender.source.next()).min()
     }
 
+    /// A handover begins when its node attaches elsewhere, or is attached to nothing; attaching after that
+    /// belongs to it, and so does leaving what is not used any more.
     fn interfaces_changed(&mut self, io: &mut Io<'_>) {
+        let before = core::mem::replace(&mut self.attached, attachments(io.node));
+        if before.is_empty() || before == self.attached {
+            return;
+        }
         let own = self.senders.iter().map(|sender| &sender.meter);
         for meter in own.chain(self.receivers.iter().map(|(_, meter)| meter)) {
             meter.tell(|meter| {

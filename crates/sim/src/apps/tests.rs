@@ -10,7 +10,7 @@ use segue_clock::{Span, Time};
 use segue_netem::{LinkSpec, Loss};
 
 use super::*;
-use crate::net::Change;
+use crate::net::{CellConfig, Change, RadioConfig, Walk};
 use crate::packet::{Body, Datagram, Packet, TTL};
 use crate::results::{Results, Value};
 use crate::tcp::{Config, Variant};
@@ -60,9 +60,9 @@ fn a_datagram_on_its_way_at_the_end_is_neither_received_nor_lost() {
 }
 
 #[test]
-fn reordering_follows_the_example_of_rfc_4737() {
-    // Section 7.3, Table 6, first column: arrival in the order 1 2 3 7 8 9 10 4 5 6 11.
-    let mut meter = Meter::new(MeterConfig::default());
+fn what_comes_below_the_next_number_expected_is_reordered() {
+    // RFC 4737, section 3.3: 4, 5 and 6 arrive when 11 is expected.
+    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
     (0..11).for_each(|i| _ = meter.sent(Time(i), 100, 0));
     for (i, number) in [1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11].into_iter().enumerate() {
         meter.arrived(Time(100 + i as u64), number - 1);
@@ -95,7 +95,7 @@ fn lost_packets_belong_to_the_handover_in_whose_interval_they_were_sent() {
 
 #[test]
 fn several_notices_of_one_handover_are_one_and_those_before_the_first_packet_are_none() {
-    let mut meter = Meter::new(MeterConfig::default());
+    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
     meter.handover(Time(0));
     meter.sent(Time(MS), 100, 0);
     for ms in [500, 510, 549, 550, 900] {
@@ -119,7 +119,7 @@ fn a_handover_of_a_given_length_leaves_what_comes_later_outside() {
 
 #[test]
 fn the_window_of_a_meter_is_bounded() {
-    let mut meter = Meter::new(MeterConfig::default());
+    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
     (0..MAX_WINDOW as u64 + 10).for_each(|i| _ = meter.sent(Time(i), 100, 0));
     meter.arrived(Time(MS), 9);
     meter.arrived(Time(MS), 10);
@@ -129,7 +129,7 @@ fn the_window_of_a_meter_is_bounded() {
 
 #[test]
 fn a_frame_is_whole_if_all_its_datagrams_came_and_unknown_while_one_is_on_its_way() {
-    let mut meter = Meter::new(MeterConfig::default());
+    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
     for tag in [1, 1, 2, 2, 3, 4, 4] {
         meter.sent(Time(tag), 100, tag as u32);
     }
@@ -164,6 +164,24 @@ fn without_load_the_delay_is_that_of_the_path_and_its_variance_is_zero_by_either
     assert_eq!(float(&results, "a.down.delay_variance_above_0us_ratio"), 0.0);
     assert_eq!(float(&results, "a.down.forwarding_ms_minimum"), 5.16);
     assert_eq!(float(&results, "a.down.jitter_ms_max"), 0.0);
+}
+
+#[test]
+fn paths_that_differ_there_and_back_have_a_forwarding_delay_each() {
+    let mut run = Run::new(link(10_000_000, 5), link(1_000_000, 50));
+    let links = |from, src: IpAddr, dst: IpAddr| {
+        links_of(&run.network, from, &Packet { src, dst, ..packet(200) }).unwrap()
+    };
+    let up = links(run.nodes.0, FIRST, SECOND);
+    let down = links(run.nodes.1, SECOND, FIRST);
+    let forwarding = Forwarding::EachWay { up, down };
+    let meter = MeterConfig { forwarding, ..MeterConfig::default() };
+    run.add("a", VoipConfig { meter, ..VoipConfig::g711() }.pair(&ends(0), 1).unwrap());
+    let results = run.until(1_000);
+    for (direction, forwarding) in [("up", 5.16), ("down", 51.6)] {
+        let of = |name: &str| float(&results, &["a.", direction, ".", name].concat());
+        assert_eq!((of("forwarding_ms_of_links"), of("delay_variance_ms_max")), (forwarding, 0.0));
+    }
 }
 
 #[test]
@@ -234,6 +252,45 @@ fn an_outage_at_a_handover_is_found_at_that_handover() {
         assert_eq!(float(&results, &name), share / 3.0, "{k}");
     }
     assert_eq!(float(&results, "a.up.handover_lost"), 0.0);
+}
+
+#[test]
+fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap() {
+    for (gap, overlap, lost) in [(0, 0, 0), (200, 0, 10), (0, 200, 0)] {
+        let mut network = Network::new(1);
+        let fixed = network.add_node("fixed");
+        network.node_mut(fixed).addresses.push(SECOND);
+        let mut cells = Vec::new();
+        for i in 0..2u32 {
+            let router = network.add_node(["r0", "r1"][i as usize]);
+            let ends = [(fixed, i + 1), (router, 1)];
+            for (node, _) in ends {
+                network.add_interface(node, alloc::format!("eth{i}"));
+            }
+            network.connect(ends[0], ends[1], link(10_000_000, 1), link(10_000_000, 1)).unwrap();
+            let gateway = Some(IpAddr::V4(Ipv4Addr::new(10, 1, i as u8, 1)));
+            let air = link(10_000_000, 1);
+            let (down, up, prefix) = (air.clone(), air, None);
+            cells.push(network.add_cell(CellConfig { router, gateway, prefix, down, up }).unwrap());
+        }
+        let mobile = network.add_node("mobile");
+        let interface = network.add_interface(mobile, "wlan0");
+        network.node_mut(mobile).interfaces[0].addresses.push(FIRST);
+        let radio = RadioConfig { node: mobile, interface, at_once: 2 };
+        let radio = network.add_radio(radio).unwrap();
+        network.route_all(|_| true);
+        let (gap, overlap) = (Span(gap * MS), Span(overlap * MS));
+        let walk = Walk { gap, overlap, ..Walk::new(radio, cells, Span(1_000 * MS), 4) };
+        network.walk(&walk).unwrap();
+        let pair = VoipConfig::g711().pair(&ends(0), 1).unwrap();
+        let (first, _) = pair.add(&mut network, (mobile, fixed), "a");
+        network.run_until(Time(10_000 * MS));
+        let end: &Endpoint = network.agent(first).unwrap();
+        let up = end.meter("up").unwrap().finished(network.now());
+        let found: Vec<_> = up.handovers.records().iter().map(|h| (h.at.0 / MS, h.lost)).collect();
+        let expected = [1_000, 2_000, 3_000, 4_000].map(|at| (at, lost));
+        assert_eq!(found, expected, "gap {gap}, overlap {overlap}");
+    }
 }
 
 #[test]
@@ -453,7 +510,7 @@ fn played(config: MeterConfig, count: u64, delay_ms: impl Fn(u64) -> Option<u64>
         events.extend(delay_ms(i).map(|ms| (sent + Span(ms * MS), Some(i))));
     }
     events.sort();
-    let mut meter = Meter::new(config);
+    let mut meter = Meter::new(&config, Way::Down);
     for (at, event) in events {
         match event {
             None => _ = meter.sent(at, 200, 0),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 
-use super::meter::{MeterConfig, SharedMeter};
+use super::meter::{MeterConfig, SharedMeter, Way};
 use super::stream::{Direction, Endpoint, Kind, Period, Shot, Source};
 use super::trace::Trace;
 use super::{BadConfig, End, Ends, Pair, UDP, require};
@@ -54,7 +54,7 @@ impl VideoConfig {
     /// The key whose value makes no stream.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         self.check()?;
-        let meter = SharedMeter::new(self.meter.clone());
+        let meter = SharedMeter::new(&self.meter, Way::Down);
         let direction = Direction { name: "down", meter: meter.clone(), kind: Kind::Video };
         let mut viewer = Endpoint::new(vec![direction]);
         let mut server = Endpoint::new(Vec::new());

@@ -23,7 +23,7 @@ pub(super) enum Event {
 }
 
 pub(super) struct InFlight {
-    packet: Packet,
+    packet: Box<Packet>,
     channel: ChannelId,
     start: Time,
 }
@@ -31,8 +31,8 @@ pub(super) struct InFlight {
 /// What is left to do within an event: an agent never runs inside the call of another.
 pub(super) enum Step {
     /// A packet for the node itself, or for its routes, has arrived.
-    Deliver(NodeId, Packet),
-    Receive(AgentId, Packet),
+    Deliver(NodeId, Box<Packet>),
+    Receive(AgentId, Box<Packet>),
     /// Its node has other addresses.
     Addresses(AgentId),
 }
@@ -75,7 +75,7 @@ impl Network {
             }
             match step {
                 Step::Deliver(node, packet) => self.deliver(node, None, packet),
-                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
+                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, *packet)),
                 Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             }
         }
@@ -141,7 +141,7 @@ impl Network {
 
     /// A packet has reached a node over an interface, or came out of a tunnel there: it is for somebody
     /// there, or goes on.
-    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
+    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Box<Packet>) {
         let now = self.now;
         if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
             match nat.inward(now, over, &mut packet) {
@@ -155,7 +155,7 @@ impl Network {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             match at.agent_at(packet.protocol(), packet.ports().1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
+                Some(agent) => self.call(agent, |agent, io| agent.receive(io, *packet)),
                 None => self.unclaimed(node, over, &packet),
             }
             return;
@@ -179,7 +179,7 @@ impl Network {
                 }
                 self.transmit(node, index, packet);
             }
-            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, packet)),
+            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, *packet)),
             Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
         }
     }
@@ -193,7 +193,7 @@ impl Network {
     }
 
     /// Sends an agent's packet by the routes of its node; not back to the agent itself.
-    fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
+    fn send(&mut self, node: NodeId, from: AgentId, packet: Box<Packet>) {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             self.todo.push_back(Step::Deliver(node, packet));
@@ -208,7 +208,7 @@ impl Network {
         }
     }
 
-    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+    fn transmit(&mut self, node: NodeId, index: u32, packet: Box<Packet>) {
         let out = self.nodes[node.0 as usize].interface(index).and_then(|i| i.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);

@@ -74,6 +74,10 @@ impl Direction {
         Direction { loss, jitter: Mix::new(seed, 2, number), last_arrival: Time::ZERO, bad }
     }
 
+    pub(super) fn last_arrival(&self) -> Time {
+        self.last_arrival
+    }
+
     /// Offers a packet on a path that is not silent; the process of loss goes on with packets, also with
     /// those offered to a silent one.
     pub(super) fn offer(&mut self, now: Time, class: &Class, silent: bool) -> Fate {

@@ -18,6 +18,7 @@ mod stats;
 mod store;
 mod traffic;
 mod truth;
+mod warm;
 
 pub use report::{Verdict, results, verdicts};
 pub use shard::Shard;

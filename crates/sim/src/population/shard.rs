@@ -84,11 +84,15 @@ pub struct Shard {
     /// Those of a host are together.
     pub(super) paths: Vec<PathPlace>,
     pub(super) flows: Vec<Flow>,
-    packets: Store<Message<u32>>,
+    pub(super) packets: Store<Message<u32>>,
     pub(super) signals: Store<Signal>,
     pub(super) stats: Stats,
     /// The number of the first host in the whole population.
     first: u32,
+    /// Events until others are warmed.
+    pub(super) warm_in: usize,
+    /// The packet paths measure.
+    pub(super) reads: bool,
     pub(super) host_effects: Vec<HostEffect<u32>>,
     pub(super) anchor_effects: Vec<AnchorEffect<u32>>,
 }
@@ -103,7 +107,7 @@ impl Shard {
         let mut shard = Shard {
             now: Time::ZERO,
             from,
-            queue: EventQueue::new(),
+            queue: EventQueue::foreseeing(super::warm::FORESEEN),
             hosts: Vec::with_capacity(count as usize),
             anchors: Vec::with_capacity(anchors as usize),
             paths: Vec::with_capacity(count as usize * spec.paths.len()),
@@ -112,6 +116,8 @@ impl Shard {
             signals: Store::new(),
             stats: Stats::new(spec.classes.len(), 0),
             first,
+            warm_in: 0,
+            reads: spec.source == segue_keepalive::Source::Readings,
             host_effects: Vec::new(),
             anchor_effects: Vec::new(),
             spec: spec.clone(),
@@ -181,6 +187,7 @@ impl Shard {
     /// Lets everything happen up to `end`.
     pub fn run_until(&mut self, end: Time) {
         while let Some((now, event)) = self.queue.pop_until(end) {
+            self.warm_some();
             self.now = now;
             self.stats.events += 1;
             self.happen(event);

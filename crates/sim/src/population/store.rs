@@ -22,6 +22,10 @@ impl<T> Store<T> {
         self.places.len() as u32 - 1
     }
 
+    pub(super) fn get(&self, place: u32) -> Option<&T> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
     pub(super) fn take(&mut self, place: u32) -> T {
         self.free.push(place);
         self.places[place as usize].take().expect("each number is taken once")

@@ -114,9 +114,16 @@ impl Source {
     pub fn receive(&mut self, now: Time, packet: &Packet) {
         let Body::Tcp(segment) = &packet.body else { return };
         let Some(byte) = segment.ack else { return };
+        // Nobody acknowledges what was not sent (RFC 9293, section 3.10.7.4).
+        if byte > self.stream.byte(self.sender.core().max) {
+            return;
+        }
         let mut sack = Sack::default();
         for (start, end) in segment.sack.blocks() {
-            sack.push(self.stream.unit(*start), self.stream.unit(*end));
+            // Only whole units count as held.
+            let first = self.stream.unit(*start);
+            let partly = self.stream.byte(first) < *start;
+            sack.push(first + u64::from(partly), self.stream.unit(*end));
         }
         let echo = segment.timestamps.filter(|_| self.config.timestamps).map(|t| Time(t.1));
         self.sender.handle(now, Input::Ack(Ack { next: self.stream.unit(byte), sack, echo }));

@@ -2,6 +2,8 @@
 
 use segue_clock::Span;
 
+use super::cubic;
+
 /// Which sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
@@ -17,23 +19,29 @@ pub enum Variant {
     Fack,
     /// Holds its queue between two bounds (Brakmo and Peterson 1995).
     Vegas,
+    /// A window that grows with the cube of time (RFC 9438), recovery by RFC 6675.
+    Cubic,
+    /// Loss by time, and probes for a lost tail (RFC 8985).
+    Rack,
 }
 
 impl Variant {
-    /// All of them, in the order of paper 4.
-    pub const ALL: [Variant; 6] = [
+    /// All of them: those of paper 4 in its order, then the newer ones.
+    pub const ALL: [Variant; 8] = [
         Variant::Tahoe,
         Variant::Reno,
         Variant::NewReno,
         Variant::Sack,
         Variant::Fack,
         Variant::Vegas,
+        Variant::Cubic,
+        Variant::Rack,
     ];
 
     /// Whether it wants selective acknowledgements.
     #[must_use]
     pub fn selective(self) -> bool {
-        matches!(self, Variant::Sack | Variant::Fack)
+        matches!(self, Variant::Sack | Variant::Fack | Variant::Cubic | Variant::Rack)
     }
 
     /// Its name in scenarios and on the command line.
@@ -46,6 +54,8 @@ impl Variant {
             Variant::Sack => "sack",
             Variant::Fack => "fack",
             Variant::Vegas => "vegas",
+            Variant::Cubic => "cubic",
+            Variant::Rack => "rack",
         }
     }
 }
@@ -68,6 +78,16 @@ pub enum Halving {
     WholeWindow,
     /// What is outstanding (RFC 5681, equation 4).
     Flight,
+}
+
+/// What makes the window of the variants that repair losses by SACK: `sack` with a scoreboard, `cubic` and
+/// `rack`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
 }
 
 /// How an acknowledgement opens the window.
@@ -138,6 +158,12 @@ pub struct Config {
     pub halving: Halving,
     /// How the window grows.
     pub growth: Growth,
+    /// What makes the window where recovery is not a part of it.
+    pub congestion: Congestion,
+    /// What may be set of CUBIC.
+    pub cubic: cubic::Parameters,
+    /// `sack` keeps RFC 6675's scoreboard; otherwise it counts the pipe as ns-2 does.
+    pub scoreboard: bool,
     /// The congestion window stops at the maximum window.
     pub clamp: bool,
     /// No second fast retransmit until all that was outstanding at the last one, or at a timeout, is
@@ -189,6 +215,12 @@ impl Config {
             limited_transmit: true,
             halving: Halving::Window,
             growth: Growth::PerAck,
+            congestion: match variant {
+                Variant::Cubic | Variant::Rack => Congestion::Cubic,
+                _ => Congestion::Reno,
+            },
+            cubic: cubic::Parameters::default(),
+            scoreboard: false,
             clamp: false,
             careful: true,
             impatient: true,
@@ -242,6 +274,7 @@ impl Config {
             timestamps: true,
             halving: Halving::Flight,
             growth: Growth::PerByte(2),
+            scoreboard: true,
             clamp: true,
             recovery_burst: None,
             exit_burst_guard: true,

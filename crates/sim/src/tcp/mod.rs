@@ -10,10 +10,17 @@
 
 mod agent;
 mod config;
+mod conservative;
+mod control;
+pub mod cubic;
 mod fack;
 mod newreno;
+pub mod prr;
+pub mod rack;
+mod racktlp;
 mod receiver;
 mod reno;
+pub mod rfc6675;
 mod rto;
 mod sack;
 mod scoreboard;
@@ -21,12 +28,13 @@ mod segment;
 mod sender;
 mod stream;
 mod tahoe;
+pub mod tlp;
 mod vegas;
 
 use alloc::boxed::Box;
 
 pub use agent::{Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint};
-pub use config::{Config, Counting, Growth, Halving, Rto, Variant};
+pub use config::{Config, Congestion, Counting, Growth, Halving, Rto, Variant};
 pub use receiver::{Acknowledgement, Receiver};
 pub use rto::Estimator;
 pub use scoreboard::Scoreboard;
@@ -38,8 +46,11 @@ fn recovery(config: &Config) -> Box<dyn Recovery> {
         Variant::Tahoe => Box::new(tahoe::Tahoe),
         Variant::Reno => Box::new(reno::Reno::default()),
         Variant::NewReno => Box::new(newreno::NewReno::default()),
+        Variant::Sack if config.scoreboard => Box::new(conservative::Conservative::new(config)),
         Variant::Sack => Box::new(sack::SackReno::default()),
         Variant::Fack => Box::new(fack::Fack::default()),
         Variant::Vegas => Box::new(vegas::Vegas::default()),
+        Variant::Cubic => Box::new(conservative::Conservative::new(config)),
+        Variant::Rack => Box::new(racktlp::RackTlp::new(config)),
     }
 }

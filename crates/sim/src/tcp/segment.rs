@@ -19,6 +19,15 @@ impl Sack {
         }
     }
 
+    /// Leaves out the blocks for which `keep` is false.
+    pub fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
+        let blocks = *self;
+        self.len = 0;
+        for (start, end) in blocks.blocks().iter().filter(|block| keep(block.0, block.1)) {
+            self.push(*start, *end);
+        }
+    }
+
     /// The blocks: first byte, and the byte after the last.
     #[must_use]
     pub fn blocks(&self) -> &[(u64, u64)] {

@@ -173,6 +173,15 @@ impl Core {
         self.max - self.una
     }
 
+    /// Units that were never sent and that the receiver has room for; less than a segment only if there is
+    /// no more.
+    #[must_use]
+    pub fn unsent(&self) -> u64 {
+        let room = (self.una + self.max_window()).saturating_sub(self.max);
+        let ready = self.limit - self.max;
+        if room >= self.smss || room >= ready { ready.min(room) } else { 0 }
+    }
+
     /// Half of what [`Halving`] names, in units.
     #[must_use]
     pub fn half(&self) -> f64 {
@@ -269,7 +278,11 @@ impl Core {
     /// Sends the segment that starts at `start`, as long as it may be, and moves `next` behind it if it
     /// stood there.
     pub fn transmit(&mut self, now: Time, start: u64) {
-        let end = (start + self.smss).min(self.limit);
+        self.transmit_range(now, start, (start + self.smss).min(self.limit));
+    }
+
+    /// Sends a segment that ends where another began, or was cut, before it is full.
+    pub fn transmit_range(&mut self, now: Time, start: u64, end: u64) {
         debug_assert!(start < end, "nothing to send at {start}");
         let retransmission = start < self.max;
         if self.next == start {
@@ -348,14 +361,18 @@ impl Sender {
     }
 
     fn on_tick(&mut self, now: Time) {
-        if self.core.rto_at.is_some_and(|at| at <= now) {
+        // At the same instant the variant's own timer goes first: a probe takes the timeout's place
+        // (RFC 8985, section 7.2).
+        let own = self.recovery.deadline(&self.core).map(|(at, _)| at).filter(|at| *at <= now);
+        let timeout = self.core.rto_at.filter(|at| *at <= now);
+        if own.is_some_and(|own| timeout.is_none_or(|timeout| own <= timeout)) {
+            self.recovery.on_timer(&mut self.core, now);
+        } else if timeout.is_some() {
             self.core.rto_at = None;
             if self.core.flight() > 0 {
                 self.core.sent.timeouts += 1;
                 self.recovery.on_timeout(&mut self.core, now);
             }
-        } else if self.recovery.deadline(&self.core).is_some_and(|(at, _)| at <= now) {
-            self.recovery.on_timer(&mut self.core, now);
         }
     }
 }
@@ -378,7 +395,10 @@ impl Machine for Sender {
             }
             // Nobody acknowledges what was not sent.
             Input::Ack(ack) if ack.next > self.core.max => {}
-            Input::Ack(ack) => self.recovery.on_ack(&mut self.core, now, &ack),
+            Input::Ack(mut ack) => {
+                ack.sack.retain(|start, end| start < end && end <= self.core.max);
+                self.recovery.on_ack(&mut self.core, now, &ack);
+            }
             Input::Tick => self.on_tick(now),
         }
         while let Some(segment) = self.core.out.get(self.core.told).copied() {
@@ -397,7 +417,7 @@ impl Machine for Sender {
         let timer = self.core.rto_at.map(|at| (at, "retransmission"));
         let own = self.recovery.deadline(&self.core);
         match (timer, own) {
-            (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
+            (Some(a), Some(b)) => Some(if b.0 <= a.0 { b } else { a }),
             (a, b) => a.or(b),
         }
     }

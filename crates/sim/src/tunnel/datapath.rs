@@ -312,6 +312,16 @@ impl<P> Datapath<P> {
         self.path(slot).map(|path| (path.setup.tx_index, path.setup.tx_cookie))
     }
 
+    /// Reads what the next packet of a path will need. A driver of very many ends does this for several of
+    /// them before their turn, so that their memory comes to the processor at once and not one by one; the
+    /// number means nothing.
+    #[must_use]
+    pub fn warm(&self, slot: u32) -> u64 {
+        self.path(slot).map_or(0, |path| {
+            path.setup.rx_cookie ^ u64::from(path.tx ^ path.heard as u32) ^ path.meter.warm()
+        })
+    }
+
     /// The paths that are there.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.paths().map(|(slot, _)| slot)
@@ -445,7 +455,9 @@ impl<P> Datapath<P> {
                 self.receive_data(now, message.index, owner, inner, one_way)
             }
             Body::Probe { kind, k, report, probe, key } => {
-                if key != path.setup.key || !path.takes(self.is_anchor, kind, &probe) {
+                let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
+                let again = self.measures && kind == ProbeKind::Response;
+                if !counts || again && !path.meter.counts(probe.seq) {
                     self.refused += 1;
                     return Received::Nothing;
                 }
@@ -504,8 +516,8 @@ impl Slot {
         }
     }
 
-    /// Whether a probe is for this end and newer than those before; a response is, since it repeats the
-    /// number of its request.
+    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the
+    /// machine, looks at its number.
     fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
         if is_anchor != (kind == ProbeKind::Request) {
             return false;

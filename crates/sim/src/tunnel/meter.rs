@@ -19,6 +19,8 @@ pub struct Meter {
     last_heard: Option<Time>,
     /// The last probe that counted, and this end's receive counter then.
     last: Option<(Probe, u32)>,
+    /// Bit *i*: the response *i* before the newest has come.
+    window: u64,
     run: u8,
     k: u8,
     source: Option<SocketAddr>,
@@ -30,6 +32,11 @@ impl Meter {
     /// When the last probe that counted came, in microseconds modulo 2³².
     pub fn held_since(&self) -> u32 {
         self.last_received.map_or(0, Time::micros32)
+    }
+
+    /// See [`super::Datapath::warm`].
+    pub fn warm(&self) -> u64 {
+        u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
     }
 
     /// Numbers and echoes of a probe that the machine orders are this end's.
@@ -53,7 +60,23 @@ impl Meter {
         }
     }
 
-    /// Notes a probe; whether it says something new.
+    /// Whether a response counts: each once, and late ones up to 64 behind the newest.
+    pub fn counts(&mut self, seq: u32) -> bool {
+        if seq == 0 || seq > self.sent {
+            return false;
+        }
+        let newest = self.last.as_ref().map_or(0, |(last, _)| last.seq);
+        if seq > newest {
+            self.window = self.window.checked_shl(seq - newest).unwrap_or(0) | 1;
+            return true;
+        }
+        let bit = 1u64.checked_shl(newest - seq).unwrap_or(0);
+        let fresh = self.window & bit == 0 && bit != 0;
+        self.window |= bit;
+        fresh
+    }
+
+    /// Notes a probe that counts; whether it says something new.
     pub fn tells(
         &mut self,
         now: Time,
@@ -67,11 +90,6 @@ impl Meter {
             return !self.quiet;
         }
         let probe = arrival.probe;
-        let words = |probe: &Probe| (probe.heard, probe.t_ka_ms);
-        let same = self.last.as_ref().is_some_and(|(last, _)| words(last) == words(&probe));
-        let same = same && (self.k, self.source) == (k, Some(from));
-        let follows = self.last.as_ref().is_some_and(|(last, _)| probe.seq == last.seq + 1);
-        self.run = if follows { self.run.saturating_add(1) } else { 1 };
         self.received += 1;
         self.last_received = Some(now);
         if kind == ProbeKind::Request {
@@ -87,8 +105,17 @@ impl Meter {
             self.rtt = Some(rtt);
             self.rtt_max = self.rtt_max.max(Some(rtt));
         }
+        if self.last.as_ref().is_some_and(|(last, _)| probe.seq < last.seq) {
+            // A response that a newer one has overtaken.
+            return !self.quiet;
+        }
+        let words = |probe: &Probe| (probe.heard, probe.t_ka_ms);
+        let same = self.last.as_ref().is_some_and(|(last, _)| words(last) == words(&probe));
+        let same = same && (self.k, self.source) == (k, Some(from));
+        let follows = self.last.as_ref().is_some_and(|(last, _)| probe.seq == last.seq + 1);
+        self.run = if follows { self.run.saturating_add(1) } else { 1 };
         (self.k, self.source, self.last) = (k, Some(from), Some((probe, arrival.received)));
-        !self.quiet || kind == ProbeKind::Request && !same
+        !self.quiet || !same
     }
 
     /// What the machine gets to know.

@@ -1,3 +1,9 @@
 //! The transport models over a network.
 
+mod forged;
+mod mathis;
+mod modern;
+mod path;
+mod patterns;
 mod transfers;
+mod windows;

@@ -1,7 +1,6 @@
 //! Transport connections over the tunnel, and the record of a run.
 
 use std::cell::RefCell;
-use std::fmt::Write;
 use std::rc::Rc;
 
 use segue_clock::Time;
@@ -67,20 +66,28 @@ fn the_same_seed_gives_the_same_record() {
 /// Every packet and every line of the log.
 struct Record(Rc<RefCell<String>>);
 
+impl Record {
+    fn note(&self, line: &str) {
+        let mut lines = self.0.borrow_mut();
+        lines.push_str(line);
+        lines.push('\n');
+    }
+}
+
 impl Observer for Record {
     fn sent(&mut self, now: Time, channel: ChannelId, packet: &Packet, at: Result<Time, Lost>) {
-        writeln!(self.0.borrow_mut(), "{now:?} {channel:?} {packet:?} {at:?}").unwrap();
+        self.note(&format!("{now:?} {channel:?} {packet:?} {at:?}"));
     }
 
     fn arrived(&mut self, now: Time, channel: ChannelId, packet: &Packet) {
-        writeln!(self.0.borrow_mut(), "{now:?} {channel:?} {}", packet.bytes).unwrap();
+        self.note(&format!("{now:?} {channel:?} {}", packet.bytes));
     }
 
     fn dropped(&mut self, now: Time, node: NodeId, packet: &Packet, why: Lost) {
-        writeln!(self.0.borrow_mut(), "{now:?} {node:?} {packet:?} {why:?}").unwrap();
+        self.note(&format!("{now:?} {node:?} {packet:?} {why:?}"));
     }
 
     fn said(&mut self, now: Time, node: NodeId, line: &str) {
-        writeln!(self.0.borrow_mut(), "{now:?} {node:?} {line}").unwrap();
+        self.note(&format!("{now:?} {node:?} {line}"));
     }
 }

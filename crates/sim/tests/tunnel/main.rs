@@ -1,6 +1,9 @@
 //! Hosts and anchors of tunnels as agents of a network.
 
+#![expect(clippy::unwrap_used, reason = "the world of the tests may panic")]
+
 mod applications;
+mod networks;
 mod outages;
 mod talk;
 mod world;

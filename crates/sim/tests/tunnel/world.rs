@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config as Keepalive, Source};
 use segue_netem::{Jitter, LinkSpec};
-use segue_sim::net::{Change, Prefix};
+use segue_sim::net::{CellConfig, Change, NatConfig, Prefix, RadioConfig, Walk};
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use segue_tunnel::{AnchorConfig, HostConfig, Known, PathConfig, Pool};
@@ -37,6 +37,19 @@ pub struct Setup {
     pub jitter: Span,
     pub known: Vec<Known>,
     pub enrolled: bool,
+    pub wifi: Wifi,
+}
+
+/// What the Wi-Fi is like.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Wifi {
+    /// An address of its own, for ever.
+    Fixed,
+    /// Behind a translator.
+    Nat,
+    /// Two cells with addresses of their own: from the first to the second after ten seconds, with two
+    /// seconds without any.
+    Cells,
 }
 
 impl Default for Setup {
@@ -49,6 +62,7 @@ impl Default for Setup {
             jitter: Span::ZERO,
             known: Vec::new(),
             enrolled: true,
+            wifi: Wifi::Fixed,
         }
     }
 }
@@ -57,6 +71,7 @@ pub struct World {
     pub network: Network,
     pub mobile: NodeId,
     pub server: NodeId,
+    pub wifi_router: NodeId,
     pub host: AgentId,
     pub anchor: AgentId,
     /// Both directions of the access links.
@@ -93,6 +108,9 @@ impl World {
             [("wifi", wifi, 10, "10.1.0.2"), ("lte", lte, 30, "10.2.0.2")]
         {
             let own = network.add_interface(mobile, name);
+            if name == "wifi" && setup.wifi == Wifi::Cells {
+                continue;
+            }
             let there = network.add_interface(router, "access");
             let spec = link(ms, setup.jitter);
             let (up, down) =
@@ -106,10 +124,18 @@ impl World {
             let spec = LinkSpec { rate_bps: Some(1_000_000_000), ..link(1, Span::ZERO) };
             network.connect((node, own), (core, there), spec.clone(), spec).unwrap();
         }
+        if setup.wifi == Wifi::Nat {
+            network.node_mut(wifi).addresses.push(ip("198.51.100.1"));
+            network.add_nat(wifi, NatConfig::new(vec![1], ip("198.51.100.1"))).unwrap();
+        }
         network.node_mut(anchor).addresses.push(ip("203.0.113.1"));
         network.node_mut(server).addresses.push(ip(SERVER));
         let transit = |node| node != mobile && node != server;
         network.route_all(transit);
+        if setup.wifi == Wifi::Cells {
+            walk(&mut network, setup, mobile, [wifi, core]);
+            network.route_cells(transit);
+        }
         let mut agent = HostAgent::new("alice", host_config(setup), setup.seed ^ 77);
         at_host(&mut agent);
         let host = add_host(&mut network, mobile, "alice", agent, &[pool()]);
@@ -117,7 +143,7 @@ impl World {
         let mut agent = AnchorAgent::new(anchor_config(setup), names, setup.seed ^ 99);
         at_anchor(&mut agent);
         let anchor = add_anchor(&mut network, anchor, "anchor", agent, &[pool()], transit);
-        World { network, mobile, server, host, anchor, access }
+        World { network, mobile, server, wifi_router: wifi, host, anchor, access }
     }
 
     /// Telephony between the host and the correspondent; the agents.
@@ -182,6 +208,21 @@ impl World {
         let mut paths = end.machine.paths();
         paths.find(|(n, _)| u32::from(*n) == slot).map(|(_, path)| path.name().to_owned())
     }
+}
+
+/// The first interface of `mobile` is a radio that goes from one router's cell to the other's.
+fn walk(network: &mut Network, setup: &Setup, mobile: NodeId, routers: [NodeId; 2]) {
+    let cells = routers.into_iter().zip(["10.1.0.0", "10.3.0.0"]).map(|(router, prefix)| {
+        let prefix = Prefix::new(ip(prefix), 24);
+        let (down, up) = (link(10, setup.jitter), link(10, setup.jitter));
+        let (prefix, gateway) = (Some(prefix), prefix.nth(1));
+        network.add_cell(CellConfig { router, gateway, prefix, down, up }).unwrap()
+    });
+    let cells = cells.collect();
+    let radio = RadioConfig { node: mobile, interface: 1, at_once: 1 };
+    let radio = network.add_radio(radio).unwrap();
+    let walk = Walk { gap: SECS(2), ..Walk::new(radio, cells, SECS(10), 1) };
+    network.walk(&walk).unwrap();
 }
 
 pub fn host_config(setup: &Setup) -> HostConfig {

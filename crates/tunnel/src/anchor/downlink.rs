@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
+use crate::planted::fault;
 use crate::{AnchorOutput, Cause, Redirect, Report};
 
 impl Anchor {
@@ -25,7 +26,7 @@ impl Anchor {
     /// Whether the host hears this path, by the rule in the module's text.
     pub(super) fn downlink_lives(&self, host: &RegisteredHost, path: &AnchorPath) -> bool {
         let Some(word) = host.word else { return path.may_carry() };
-        let hears = word.bits >> path.number & 1 == 1;
+        let hears = fault(6) || word.bits >> path.number & 1 == 1;
         hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
     }
 

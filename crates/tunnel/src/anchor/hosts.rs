@@ -10,6 +10,7 @@ use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 use super::paths::{AnchorPath, printable};
 use super::{Anchor, Timer};
+use crate::planted::fault;
 use crate::{AnchorOutput, ConnId, Known, Report};
 
 /// A host with a registration.
@@ -96,7 +97,7 @@ impl Anchor {
         if version != SIGNAL_VERSION {
             return Err(Refusal::Version { speaks: SIGNAL_VERSION });
         }
-        if self.known.get(name).is_some_and(|known| epoch < known.epoch) {
+        if self.known.get(name).is_some_and(|known| epoch < known.epoch && !fault(3)) {
             return Err(Refusal::Replay);
         }
         let standing = self.owner_of.get(name).copied();
@@ -145,13 +146,14 @@ impl Anchor {
             }
         }
         for address in &inner {
-            self.taken.insert(*address);
+            self.taken.extend((!fault(4)).then_some(*address));
             self.owner_of_address.insert(*address, owner);
             self.out.push_back(AnchorOutput::SetInner(*address, owner));
         }
         let known = Known { name: name.to_string(), epoch, inner: inner.clone() };
-        self.known.insert(name.to_string(), known.clone());
-        self.out.push_back(AnchorOutput::Persist(known));
+        let before = self.known.insert(name.to_string(), known.clone());
+        let written = before.is_none() || !fault(5);
+        self.out.extend(written.then_some(AnchorOutput::Persist(known)));
         let report = Report::Registered { host: name.to_string(), inner: inner.clone() };
         self.out.push_back(AnchorOutput::Report(report));
         self.owner_of.insert(name.to_string(), owner);
@@ -206,7 +208,8 @@ impl Anchor {
         let lives = host.conn.is_some()
             || host.paths.values().any(|slot| self.slots.get(slot).is_some_and(AnchorPath::is_up));
         if let Some(host) = self.hosts.get_mut(&owner) {
-            host.expires = if lives { None } else { host.expires.or(Some(now + expiry)) };
+            host.expires =
+                if lives && !fault(8) { None } else { host.expires.or(Some(now + expiry)) };
             match host.expires {
                 Some(at) => self.timers.set(Timer::Expiry(owner), at),
                 None => self.timers.cancel(&Timer::Expiry(owner)),

@@ -28,6 +28,7 @@ pub use hosts::RegisteredHost;
 pub use paths::AnchorPath;
 
 use crate::secrets::Secrets;
+use crate::table::Table;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Ticket};
 
 /// The anchor's machine. See the module's text.
@@ -40,7 +41,7 @@ pub struct Anchor {
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
-    slots: BTreeMap<u32, AnchorPath>,
+    slots: Table<AnchorPath>,
     /// What is due when: each event changes the timer of one path, so that it costs the same however
     /// many paths there are.
     timers: Timers<Timer>,
@@ -80,7 +81,7 @@ impl Anchor {
             owner_of: BTreeMap::new(),
             owner_of_address: BTreeMap::new(),
             conns: BTreeMap::new(),
-            slots: BTreeMap::new(),
+            slots: Table::new(),
             timers: Timers::new(),
             next_owner: 1,
             fresh_slot: 1,
@@ -97,7 +98,7 @@ impl Anchor {
 
     /// The paths by slot.
     pub fn paths(&self) -> impl Iterator<Item = (u32, &AnchorPath)> {
-        self.slots.iter().map(|(slot, path)| (*slot, path))
+        self.slots.iter()
     }
 
     /// The paths on which something is due at `now`, of which a reading should be given first.

@@ -9,6 +9,7 @@ use segue_wire::Probe;
 use super::Anchor;
 use super::hosts::Word;
 use super::paths::MIN_T_KA_MS;
+use crate::planted::fault;
 use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Report};
 
 /// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
@@ -49,7 +50,7 @@ impl Anchor {
     fn note_word(&mut self, owner: u32, word: Word) {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let overtaken = host.word.is_some_and(|last| {
-            let older = word.stamp.wrapping_sub(last.stamp) >= 1 << 31;
+            let older = (word.stamp.wrapping_sub(last.stamp) >= 1 << 31) != fault(9);
             older && word.at.since(last.at) < WORD_LIFE
         });
         if overtaken {

@@ -12,6 +12,7 @@ use segue_wire::signal::FromHost;
 
 use super::adapt::Following;
 use super::{Host, Path, Signal};
+use crate::planted::fault;
 use crate::{Cause, HostOutput, Interface, Report};
 
 impl Host {
@@ -134,7 +135,7 @@ impl Host {
             self.leave(number);
             self.move_off(now, number, &path.name, Cause::InterfaceGone);
             self.redirect_dead_paths(now);
-            self.unbind_from(number);
+            self.unbind_from(if fault(10) { u8::MAX } else { number });
             self.out.push_back(HostOutput::RemovePath(u32::from(number)));
         }
         if self.registered() {

@@ -14,6 +14,7 @@ use segue_wire::{Encapsulation, ProbeKey};
 
 use super::Host;
 use super::adapt::Following;
+use crate::planted::fault;
 use crate::{
     Cause, HostOutput, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
 };
@@ -222,7 +223,8 @@ impl Host {
             return;
         }
         let keepalive = granted(&path.config.keepalive, &grant);
-        path.grant = Some(grant);
+        let index = path.grant.as_ref().filter(|_| fault(7)).map_or(grant.index, |old| old.index);
+        path.grant = Some(PathGrant { index, ..grant });
         path.offer_at = None;
         (path.quiet, path.off) = (false, false);
         if let Some(port) = port {
@@ -395,7 +397,8 @@ impl Host {
             State::Down if heard => self.redirect_dead_paths(now),
             State::Down => self.move_off(now, number, &name, Cause::Down),
             State::Up => {
-                self.set_via(number, None);
+                let kept = self.paths.get(&number).and_then(|path| path.via).filter(|_| fault(2));
+                self.set_via(number, kept);
                 self.redirect_dead_paths(now);
                 self.evaluate(now);
             }
@@ -430,7 +433,7 @@ impl Host {
         let dead: Vec<(u8, bool)> = self
             .paths
             .iter()
-            .filter(|(_, path)| path.is_down())
+            .filter(|(_, path)| path.is_down() && !(fault(1) && path.via.is_some()))
             .map(|(n, path)| (*n, path.client.as_ref().is_some_and(Client::heard)))
             .collect();
         for (number, heard) in dead {

@@ -1,7 +1,7 @@
 //! `segue sim run`.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use segue_sim::{Network, Results};
 
 use super::file::{Built, Scenario};
 use super::show::{Json, table};
+use super::trace::{self, Trace};
 use crate::units;
 
 /// Run a scenario
@@ -33,6 +34,15 @@ pub struct Args {
     /// Print what each link and the nodes counted, too.
     #[arg(long)]
     links: bool,
+    /// Write PREFIX.pcapng and PREFIX.log; the prefix is the scenario's name in this directory if none is given.
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    trace: Option<PathBuf>,
+    /// Write packets of this node or interface only; may be given several times.
+    #[arg(long, value_name = "NODE[:INTERFACE]", requires = "trace")]
+    trace_at: Vec<String>,
+    /// Most bytes of a packet in the trace.
+    #[arg(long, value_name = "BYTES", requires = "trace", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    snaplen: u32,
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
@@ -50,9 +60,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
     let scenario = Scenario::read_with(&args.file, &sets)?;
     let mut built = scenario.build();
+    let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;
+    if let Some(trace) = &trace {
+        built.network.observe(trace.observer());
+    }
     let begun = thread_cpu();
     let mut progress = Progress::new();
     built.run(|network, share| progress.tell(network, share));
+    trace.as_ref().map_or(Ok(()), Trace::end)?;
     let mut results = built.network.results();
     if args.links {
         add_links(&built, &mut results);
@@ -67,6 +82,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     progress.clear();
     eprintln!("segue: {events} events in {seconds:.2} s of processor time");
     Ok(ExitCode::SUCCESS)
+}
+
+fn begin_trace(args: &Args, prefix: &Path, built: &Built) -> anyhow::Result<Trace> {
+    let name = args.file.file_stem().unwrap_or_default();
+    let prefix = if prefix.as_os_str().is_empty() { name.into() } else { prefix.to_owned() };
+    let (only, snaplen) = (args.trace_at.clone(), args.snaplen);
+    Trace::begin(built, &trace::Options { prefix, snaplen, only })
 }
 
 /// What the links and the nodes counted, in the order of the file.

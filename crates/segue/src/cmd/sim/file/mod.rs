@@ -34,6 +34,8 @@ pub struct Scenario {
     directory: Option<PathBuf>,
     source: Source,
     file: File,
+    /// Times in the file lie before.
+    limit: Span,
 }
 
 /// A network made of a scenario, and what its parts are called.
@@ -98,14 +100,20 @@ impl Scenario {
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
+        // A run that is cut short keeps what the file has for later.
+        let written = sets.iter().any(|(key, _)| key == "duration");
+        let whole: Option<File> =
+            written.then(|| Source::new(name, text, &[]).ok()?.read().ok()).flatten();
+        let ends = [Some(&file), whole.as_ref()].into_iter().flatten();
+        let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
-        let scenario = Scenario { name, text, directory, source, file };
+        let scenario = Scenario { name, text, directory, source, file, limit };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        Builder::build(&self.file, self.directory.as_deref())
+        Builder::build(&self.file, self.limit, self.directory.as_deref())
     }
 
     /// Makes the network.
@@ -159,6 +167,19 @@ fn directory(name: &str) -> Option<PathBuf> {
 const SLICES: u64 = 1_000;
 
 impl Built {
+    /// What a channel is called: the name of its link, and the way.
+    #[must_use]
+    pub fn channel_name(&self, id: ChannelId) -> String {
+        for (name, channels) in &self.links {
+            if let Some(way) = channels.iter().position(|channel| *channel == id) {
+                return format!("{name}.{}", ["up", "down"][way]);
+            }
+        }
+        let channel = self.network.channel(id);
+        let [from, to] = [channel.from, channel.to].map(|(node, _)| &self.network.node(node).name);
+        format!("{from}-{to}")
+    }
+
     /// Runs to the end; `tell` hears now and then which share of the time has passed.
     pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) {
         for slice in 1..=SLICES {

@@ -21,6 +21,7 @@ pub struct Builder<'a> {
     /// What is made.
     pub network: Network,
     end: Time,
+    limit: Span,
     nodes: BTreeMap<&'a str, NodeId>,
     links: Vec<(String, [ChannelId; 2])>,
     addresses: BTreeMap<IpAddr, NodeId>,
@@ -37,7 +38,11 @@ const APP: u64 = 0x61_7070;
 
 impl<'a> Builder<'a> {
     /// Makes the network of a scenario.
-    pub fn build(file: &'a File, directory: Option<&'a Path>) -> Result<Built, Mistake> {
+    pub fn build(
+        file: &'a File,
+        limit: Span,
+        directory: Option<&'a Path>,
+    ) -> Result<Built, Mistake> {
         let Span(duration) = file.duration.get_ref().0;
         if duration == 0 {
             return Err(Mistake::of(&file.duration, "a run of no time"));
@@ -46,6 +51,7 @@ impl<'a> Builder<'a> {
             file,
             network: Network::new(file.seed),
             end: Time(duration),
+            limit,
             nodes: BTreeMap::new(),
             links: Vec::new(),
             addresses: BTreeMap::new(),
@@ -276,11 +282,8 @@ impl<'a> Builder<'a> {
     /// A time within the run.
     pub fn within(&self, at: &Spanned<crate::config::Duration>) -> Result<Time, Mistake> {
         let Span(ns) = at.get_ref().0;
-        if ns > self.end.0 {
-            return Err(Mistake::of(
-                at,
-                format!("the run has ended by then, at {}", Span(self.end.0)),
-            ));
+        if ns > self.limit.0 {
+            return Err(Mistake::of(at, format!("the run has ended by then, at {}", self.limit)));
         }
         Ok(Time(ns))
     }

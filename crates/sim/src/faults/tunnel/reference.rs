@@ -1,0 +1,106 @@
+//! What a simple account of the events says should be: who was told which addresses, with which epoch, and
+//! since when signalling stands.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use segue_clock::Time;
+use segue_tunnel::{ConnId, Known};
+use segue_wire::signal::FromAnchor;
+
+use super::access::Node;
+use crate::faults::Violation;
+
+/// The account.
+pub(super) struct Reference {
+    hosts: Vec<Account>,
+    /// Connections over which an old copy of a host registers.
+    old_copies: BTreeSet<ConnId>,
+    pub anchor_began: Time,
+}
+
+/// What is known of one host.
+#[derive(Clone, Debug)]
+struct Account {
+    /// The addresses that are its own, from its first registration to the end of its enrolment.
+    inner: Vec<IpAddr>,
+    /// The epoch of its last registration that was confirmed.
+    epoch: Option<u64>,
+    /// Since when both ends hold the registration for standing.
+    registered_since: Option<Time>,
+}
+
+impl Reference {
+    pub fn new(hosts: &[Node], start: Time) -> Reference {
+        let account = Account { inner: Vec::new(), epoch: None, registered_since: None };
+        let hosts = hosts.iter().map(|_| account.clone()).collect();
+        Reference { hosts, old_copies: BTreeSet::new(), anchor_began: start }
+    }
+
+    pub fn anchor_began(&mut self, now: Time) {
+        self.anchor_began = now;
+    }
+
+    pub fn epoch(&self, host: usize) -> Option<u64> {
+        self.hosts[host].epoch
+    }
+
+    pub fn inner(&self, host: usize) -> &[IpAddr] {
+        &self.hosts[host].inner
+    }
+
+    pub fn registered_since(&self, host: usize) -> Option<Time> {
+        self.hosts[host].registered_since
+    }
+
+    pub fn note_registered(&mut self, now: Time, host: usize, registered: bool) {
+        let since = &mut self.hosts[host].registered_since;
+        *since = if registered { since.or(Some(now)) } else { None };
+    }
+
+    pub fn on_old_copy(&mut self, conn: ConnId) {
+        self.old_copies.insert(conn);
+    }
+
+    /// Its addresses are free, and its epochs forgotten.
+    pub fn unenrolled(&mut self, host: usize) {
+        self.hosts[host].inner.clear();
+        self.hosts[host].epoch = None;
+    }
+
+    /// The anchor says something to a host: `known` is what it has written down of the host, `running` the
+    /// host's epoch, if it is that host's present connection.
+    pub fn on_signal(
+        &mut self,
+        conn: ConnId,
+        host: usize,
+        message: &FromAnchor,
+        (known, running): (Option<&Known>, Option<u64>),
+    ) -> Result<(), Violation> {
+        let FromAnchor::Registered { inner, .. } = message else { return Ok(()) };
+        Violation::unless(!self.old_copies.contains(&conn), "epochs grow", || {
+            format!("an old copy of host {host} is registered")
+        })?;
+        let twice = (0..self.hosts.len()).find(|other| {
+            *other != host && self.hosts[*other].inner.iter().any(|a| inner.contains(a))
+        });
+        Violation::unless(twice.is_none(), "no address is given twice", || {
+            format!("host {host} is given {inner:?}, which is host {twice:?}'s")
+        })?;
+        let own = &self.hosts[host].inner;
+        Violation::unless(own.is_empty() || own == inner, "a host has its address again", || {
+            format!("host {host} is given {inner:?}, and had {own:?}")
+        })?;
+        let epoch = |known: &Known| running.is_none_or(|epoch| epoch == known.epoch);
+        let written = known.is_some_and(|known| known.inner == *inner && epoch(known));
+        Violation::unless(written, "written down before told", || {
+            format!("host {host} of epoch {running:?} is told {inner:?}, written down is {known:?}")
+        })?;
+        let account = &mut self.hosts[host];
+        account.inner.clone_from(inner);
+        account.epoch = account.epoch.max(known.map(|known| known.epoch));
+        Ok(())
+    }
+}
