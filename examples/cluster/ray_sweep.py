@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A sweep over the machines of a Ray cluster: a shard in each task, then the merge.
 
-    python3 examples/cluster/ray_sweep.py examples/sweep.toml /shared/results --shards 16
+    python3 examples/cluster/ray_sweep.py examples/sweep.toml /data/results --shards 16
 
 Every machine has the binary segue, and the directory is on a file system that all of them see. The same
 command goes on with what is there.

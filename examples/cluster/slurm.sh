@@ -2,7 +2,7 @@
 # A sweep over the machines of a Slurm cluster: an array job with a shard in each task, and a job that
 # merges when all of them have ended; it says which runs are missing if one was ended. On the login node:
 #
-#   examples/cluster/slurm.sh examples/sweep.toml /shared/results 16
+#   examples/cluster/slurm.sh examples/sweep.toml /data/results 16
 #
 # The directory is on a file system that all machines see. The same command goes on with what is there.
 set -euo pipefail
