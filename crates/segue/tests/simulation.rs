@@ -45,7 +45,8 @@ fn wireshark_finds_nothing_wrong_in_a_trace_and_the_retransmissions_that_were() 
     let prefix = directory.path().join("t").display().to_string();
     let trace = format!("--trace={prefix}");
     let options = ["--duration", "14s", "--json", "--snaplen", "65535", "--trace-at", "server"];
-    let arguments = [&[example("handover").as_str(), trace.as_str()], &options[..]].concat();
+    let scenario = example("handover");
+    let arguments = [&[scenario.as_str(), trace.as_str()], &options[..]].concat();
     let results: serde_json::Value = serde_json::from_slice(&run(&arguments).stdout).unwrap();
     let capture = format!("{prefix}.pcapng");
     expect_clean(&capture);

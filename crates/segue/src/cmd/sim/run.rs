@@ -8,11 +8,9 @@ use std::time::Instant;
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
 use segue_sim::Results;
-use segue_sim::population::{Spec, Verdict};
 
-use super::file::{Built, Scenario};
-use super::population;
-use super::show::{self, Json, table};
+use super::file::{self, Built, Scenario};
+use super::show::{Json, table};
 use super::sweep;
 use super::trace::{self, Trace};
 use crate::units;
@@ -31,6 +29,9 @@ pub struct Args {
     /// In place of a value of the scenario, for example link.wifi.loss=1%; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+    /// Threads for the shards of a population; as many as there are processors, if it is not given.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -61,11 +62,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut sets = args.set.clone();
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
+    if let Some(spec) = file::population::read(&args.file, &sets)? {
+        if args.trace.is_some() || args.links {
+            anyhow::bail!("a population has no nodes and links: leave --trace and --links away");
+        }
+        return super::population::run(&spec, args.threads, args.json);
+    }
     let scenario = Scenario::read_with(&args.file, &sets)?;
     sweep::check(&scenario)?;
-    if let Some(spec) = scenario.population() {
-        return run_population(&args, &spec);
-    }
     let mut built = scenario.build();
     let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;
     if let Some(trace) = &trace {
@@ -89,51 +93,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     progress.clear();
     eprintln!("segue: {events} events in {seconds:.2} s of processor time");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs a population: what it found, beside it what the paper's equations say, and on standard error what it
-/// cost. Exit status 1 if something does not hold.
-fn run_population(args: &Args, spec: &Spec) -> anyhow::Result<ExitCode> {
-    if args.trace.is_some() || args.links {
-        anyhow::bail!("a population has neither packets to trace nor links");
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut progress = Progress::new();
-    let begun = Instant::now();
-    let found = population::run(spec, threads, |share, events| {
-        let at = Span((spec.duration.0 as f64 * share) as u64);
-        progress.tell(share, at, events);
-    });
-    let results = segue_sim::population::results(spec, &found.stats);
-    let verdicts = segue_sim::population::verdicts(spec, &found.stats);
-    if args.json {
-        println!("{}", serde_json::to_string(&Json(&results))?);
-    } else {
-        print!("{}", table(&results));
-        for verdict in &verdicts {
-            let Verdict { what, found, expected, .. } = verdict;
-            println!("{:<8} {what}: {}, {expected}", verdict.word(), show::number(*found));
-        }
-    }
-    progress.clear();
-    let (wall, cpu) = (begun.elapsed().as_secs_f64(), found.cpu.as_secs_f64());
-    eprintln!(
-        "segue: {} events in {wall:.1} s, {cpu:.1} s of processor time: {:.0} events per second, {:.2} s simulated per second; memory {}",
-        found.events,
-        found.events as f64 / wall,
-        spec.duration.as_secs_f64() / wall,
-        peak_memory().map_or("unknown".into(), |mib| format!("{mib} MiB at most")),
-    );
-    let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// The most memory that this process had.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib / 1024)
 }
 
 fn begin_trace(args: &Args, prefix: &Path, built: &Built) -> anyhow::Result<Trace> {

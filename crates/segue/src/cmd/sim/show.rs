@@ -50,8 +50,7 @@ pub fn table(results: &Results) -> String {
 }
 
 /// Six digits that count.
-#[must_use]
-pub fn number(x: f64) -> String {
+fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }

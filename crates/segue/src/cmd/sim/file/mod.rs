@@ -11,7 +11,7 @@ mod air;
 mod common;
 mod events;
 mod network;
-mod population;
+pub mod population;
 mod reach;
 mod source;
 mod tables;
@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
-use segue_sim::population::Spec;
 use segue_sim::{ChannelId, Network, Observer, Results};
 
 pub use source::{Mistake, Source, hint};
@@ -113,11 +112,7 @@ impl Scenario {
         let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
         let scenario = Scenario { name, text, directory, source, file, limit };
-        let population = population::spec(&scenario.file);
-        let population = population.map_err(|mistake| scenario.source.tell(&mistake))?;
-        if population.is_none() {
-            scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
-        }
+        scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
@@ -129,12 +124,6 @@ impl Scenario {
     #[must_use]
     pub fn build(&self) -> Built {
         self.checked_build().expect("it was built once when it was read")
-    }
-
-    /// Its population, if it is one.
-    #[must_use]
-    pub fn population(&self) -> Option<Spec> {
-        population::spec(&self.file).expect("it was checked when it was read")
     }
 
     /// How long the run lasts.
@@ -170,10 +159,6 @@ impl Scenario {
     /// Runs it to its end.
     #[must_use]
     pub fn run(&self, observer: Option<Box<dyn Observer>>) -> Results {
-        if let Some(spec) = self.population() {
-            let found = super::population::run(&spec, 1, |_, _| ());
-            return segue_sim::population::results(&spec, &found.stats);
-        }
         let mut built = self.build();
         if let Some(observer) = observer {
             built.network.observe(observer);

@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::air::{Cell, Nat, Walk};
-use super::population::Population;
 use super::tcp::{Ftp, Tcp, Web};
 use super::tunnels::{Anchor, Host};
 use super::udp::{Conference, Video, Voip};
@@ -56,8 +55,6 @@ pub struct File {
     /// Mobile hosts with Segue's tunnels.
     #[serde(default)]
     pub host: Vec<Host>,
-    /// Hosts without a network of their own.
-    pub population: Option<Population>,
     /// Streams over TCP.
     #[serde(default)]
     pub tcp: Vec<Tcp>,
@@ -76,17 +73,6 @@ pub struct File {
     /// Videoconferences.
     #[serde(default)]
     pub conference: Vec<Conference>,
-}
-
-impl File {
-    /// Names of what belongs to a network, the first of each kind.
-    pub fn parts(&self) -> Vec<&Name> {
-        let Self { node, link, route, cell, anchor, host, voip, .. } = self;
-        let names = node.iter().map(|x| &x.name).chain(link.iter().map(|x| &x.name));
-        let names = names.chain(route.iter().map(|x| &x.node)).chain(cell.iter().map(|x| &x.name));
-        let names = names.chain(anchor.iter().map(|x| &x.name)).chain(host.iter().map(|x| &x.name));
-        names.chain(voip.iter().map(|x| &x.name)).collect()
-    }
 }
 
 fn first_seed() -> u64 {

@@ -224,7 +224,7 @@ const APPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same of tunnels, radio and populations.
+/// The same of tunnels and radio.
 const MOBILE: &[(&str, &str)] = &[
     (
         "[[anchor]]\nname = \"h\"\nnode = \"c\"",
@@ -349,8 +349,12 @@ fn the_documentation_has_every_key() {
         "[[population.class]]",
     ] {
         let text = format!("{table}\nno_such_key = 1\n");
-        let error = Scenario::parse(&text, "x").err().map(|error| error.to_string());
-        let error = error.unwrap_or_default();
+        let population = table.contains("population");
+        let error = match population {
+            true => super::population::parse(&format!("duration = \"1s\"\n{text}"), "x", &[]).err(),
+            false => Scenario::parse(&text, "x").err(),
+        };
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
         // The reader names the keys that it would have taken.
         let keys = error.split_once("(known: ").and_then(|(_, keys)| keys.strip_suffix(')'));
         let keys: Vec<&str> =
