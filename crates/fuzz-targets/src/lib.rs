@@ -13,7 +13,8 @@ pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
 pub use stamp::stamp;
 pub use text::{
-    anchor_config, control, host_config, join, lab_file, prefix, probe_key, units, video_trace,
+    anchor_config, control, host_config, join, lab_file, prefix, probe_key, scenario, units,
+    video_trace,
 };
 pub use tunnel::{from_anchor, from_host, header, inner, probe, ride, upmt};
 pub use values::{link, plan};
