@@ -5,16 +5,18 @@
 //! grows by half a segment in a round trip sqrt(3/4). RFC 9438, equation 5: the same for CUBIC. Both take
 //! recovery to be instant; it takes about a round trip of the sqrt(2/(3p)) that a cycle has.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 
-use segue_clock::Span;
+use segue_clock::{Span, Time};
 use segue_netem::{LinkSpec, Loss};
-use segue_sim::net::{Hop, Prefix};
+use segue_sim::net::{Hop, Lost, Prefix};
 use segue_sim::tcp::cubic::{BETA, C, Parameters, average_window};
 use segue_sim::tcp::{
     Config, Congestion, Endpoint, GREEDY, Growth, Sink, SinkAgent, Source, SourceAgent, Variant,
 };
-use segue_sim::{AgentId, Network};
+use segue_sim::{AgentId, Body, ChannelId, Network, NodeId, Observer, Packet};
 
 /// Recoveries that the model takes to be instant, so that it is at home.
 const WITHOUT_TIMEOUT: [Variant; 4] =
@@ -75,6 +77,60 @@ fn cubic_has_the_average_window_of_its_rfc() {
             expect_near(found, window / rtt_s, &format!("{variant:?}, 1/{every}, {rtt_ms} ms"));
         }
     }
+}
+
+#[test]
+fn vegas_holds_its_queue_between_alpha_and_beta() {
+    for profile in [Config::ns2_35 as fn(Variant) -> Config, Config::ns2_2001, Config::modern] {
+        for (mbit, delay_ms) in [(10, 16), (2, 50), (50, 5)] {
+            let config = Config { window: 200, delayed_ack: None, ..profile(Variant::Vegas) };
+            let (alpha, beta, _) = config.vegas;
+            let link = LinkSpec {
+                rate_bps: Some(mbit * 1_000_000),
+                delay: Span::from_millis(delay_ms),
+                ..LinkSpec::default()
+            };
+            let spacing = Span(u64::from(config.mss + config.header) * 8_000 / mbit);
+            let (mut network, source, _) = network(config, link.clone(), Loss::None);
+            let waits = Rc::new(RefCell::new(Vec::new()));
+            let quiet = link.delay + spacing;
+            network.observe(Box::new(Waits { quiet, spacing, waits: Rc::clone(&waits) }));
+            network.run_until(Time::ZERO + Span::from_secs(30));
+            waits.borrow_mut().clear();
+            network.run_until(Time::ZERO + Span::from_secs(60));
+            let agent = network.agent::<SourceAgent>(source).expect("it was added");
+            assert_eq!(agent.source.sent().retransmissions, 0);
+            let waits = waits.borrow();
+            let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+            println!("vegas, {mbit} Mbit/s, {delay_ms} ms: {mean:.2} packets wait");
+            // It compares whole packets, the nearest number of them.
+            let range = f64::from(alpha)..=f64::from(beta);
+            let what = format!("{mbit} Mbit/s, {delay_ms} ms, {:?}", config.counting);
+            assert!(range.contains(&mean.round()), "{what}: {mean} packets wait");
+        }
+    }
+}
+
+/// For how many packets' time each data packet waited in the queue.
+struct Waits {
+    quiet: Span,
+    spacing: Span,
+    waits: Rc<RefCell<Vec<f64>>>,
+}
+
+impl Observer for Waits {
+    fn sent(&mut self, _: Time, _: ChannelId, _: &Packet, _: Result<Time, Lost>) {}
+
+    fn arrived(&mut self, now: Time, _: ChannelId, packet: &Packet) {
+        if matches!(&packet.body, Body::Tcp(segment) if segment.len > 0) {
+            let waited = now.since(packet.sent).0 as f64 - self.quiet.0 as f64;
+            self.waits.borrow_mut().push(waited / self.spacing.0 as f64);
+        }
+    }
+
+    fn dropped(&mut self, _: Time, _: NodeId, _: &Packet, _: Lost) {}
+
+    fn said(&mut self, _: Time, _: NodeId, _: &str) {}
 }
 
 fn expect_mathis(config: Config, c2: f64, every: u32, rtt_ms: u32) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_sim::dumbbell::{Dumbbell, Outcome};
-use segue_sim::tcp::{Config, Counting, TracePoint, Variant};
+use segue_sim::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 use segue_sim::{Results, Value};
 
 use crate::units;
@@ -28,10 +28,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "ns-2.35")]
     profile: Profile,
     /// Rate of the link, both ways.
-    #[arg(long, value_name = "RATE", value_parser = units::rate, default_value = "10mbit")]
+    #[arg(long, value_name = "RATE", value_parser = units::rate, allow_hyphen_values = true, default_value = "10mbit")]
     rate: u64,
     /// Propagation delay, each way.
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "16ms")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, allow_hyphen_values = true, default_value = "16ms")]
     delay: Span,
     /// Limit of the queue as ns-2 counts it: N - 1 packets wait while one is sent.
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "PACKETS", default_value_t = 30)]
     window: u32,
     /// How long the sender sends.
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "100s")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, allow_hyphen_values = true, default_value = "100s")]
     duration: Span,
     /// Losses, as TIME:COUNT,…: at TIME a counter is set to COUNT (whatever it was); while it is positive,
     /// every data packet that starts serialisation is lost and takes one from it.
@@ -66,6 +66,9 @@ struct Settings {
     /// What windows count.
     #[arg(long, value_enum)]
     count: Option<Count>,
+    /// What makes the window of sack (modern profile), cubic and rack.
+    #[arg(long, value_enum)]
+    congestion: Option<Window>,
     /// First congestion window, in packets.
     #[arg(long, value_name = "PACKETS")]
     initial_window: Option<u32>,
@@ -116,6 +119,14 @@ enum Profile {
 enum Count {
     Packets,
     Bytes,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Window {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
@@ -200,6 +211,12 @@ impl Args {
             config.counting = match count {
                 Count::Packets => Counting::Packets,
                 Count::Bytes => Counting::Bytes,
+            };
+        }
+        if let Some(window) = set.congestion {
+            config.congestion = match window {
+                Window::Reno => Congestion::Reno,
+                Window::Cubic => Congestion::Cubic,
             };
         }
         if set.tick == Some(Span::ZERO) {
