@@ -98,3 +98,57 @@ impl Estimator {
         (self.srtt8 != 0).then(|| Span(self.srtt8 as u64 * self.unit() / 8))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::tcp::{Config, Variant};
+
+    #[test]
+    fn whole_ticks_round_as_ns_2_does() {
+        let mut rtt = Estimator::new(Config::ns2_2001(Variant::Reno).rto);
+        assert_eq!(rtt.timeout(), Span::from_secs(6));
+        // Sent at 90 ms, answered at 130 ms: one tick of 100 ms went by.
+        rtt.sample(Time(130_000_000), Time(90_000_000), false);
+        assert_eq!(rtt.srtt(), Some(Span::from_millis(100)));
+        // srtt 1, 4 rttvar 2 ticks.
+        assert_eq!(rtt.timeout(), Span::from_millis(300));
+        for _ in 0..50 {
+            rtt.sample(Time(130_000_000), Time(90_000_000), false);
+        }
+        assert_eq!(rtt.timeout(), Span::from_millis(300), "a quarter of 2 is 0: it stays");
+    }
+
+    #[test]
+    fn rfc_6298_in_its_own_order_with_bounds_and_backoff() {
+        let rto = Config::modern(Variant::Reno).rto;
+        let mut rtt = Estimator::new(rto);
+        assert_eq!(rtt.timeout(), Span::from_secs(1));
+        rtt.sample(Time(100_000_000), Time(0), true);
+        // Section 2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+        assert_eq!(rtt.timeout(), Span::from_millis(300));
+        // Section 2.3: RTTVAR = 3/4 · 50 + 1/4 · 80, SRTT = 7/8 · 100 + 1/8 · 180.
+        rtt.sample(Time(180_000_000), Time(0), true);
+        assert_eq!(rtt.srtt(), Some(Span::from_millis(110)));
+        assert_eq!(rtt.timeout(), Span::from_millis(340));
+        let mut doubled = Vec::new();
+        for _ in 0..3 {
+            rtt.back_off();
+            doubled.push(rtt.timeout());
+        }
+        assert_eq!(doubled, [680, 1_360, 2_720].map(Span::from_millis));
+        rtt.forget_backoff();
+        assert_eq!(rtt.timeout(), Span::from_millis(340));
+        for _ in 0..20 {
+            rtt.back_off();
+        }
+        assert!(rtt.timeout() <= rto.max);
+        let mut floor = Estimator::new(rto);
+        for _ in 0..100 {
+            floor.sample(Time(1_000_000), Time(0), true);
+        }
+        assert_eq!(floor.timeout(), rto.min);
+    }
+}

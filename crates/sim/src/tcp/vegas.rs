@@ -33,8 +33,11 @@ pub struct Vegas {
     worried: u32,
     /// The window was last cut.
     cut_at: Time,
-    /// The window without the inflation by duplicates.
-    deflated: f64,
+    /// The window without the inflation by duplicates, while there is one.
+    deflated: Option<f64>,
+    /// The last cut was a timeout: until what was outstanding then is acknowledged, duplicates are answers to
+    /// what was sent again.
+    collapsed: bool,
 }
 
 impl Default for Vegas {
@@ -53,7 +56,8 @@ impl Default for Vegas {
             timeout: f64::MAX,
             worried: 0,
             cut_at: Time::ZERO,
-            deflated: 0.0,
+            deflated: None,
+            collapsed: false,
         }
     }
 }
@@ -75,7 +79,8 @@ impl Recovery for Vegas {
         core.cwnd = 2.0 * core.smss_f64();
         self.worried = 0;
         self.cut_at = now;
-        self.deflated = core.cwnd;
+        self.deflated = None;
+        self.collapsed = true;
         core.fill(now, core.window(), None);
     }
 
@@ -92,8 +97,8 @@ impl Recovery for Vegas {
 
 impl Vegas {
     fn on_new(&mut self, core: &mut Core, now: Time, ack: &Ack) {
-        if core.dupacks >= core.config.dupack_threshold && core.cwnd > self.deflated {
-            core.cwnd = self.deflated;
+        if let Some(window) = self.deflated.take() {
+            core.cwnd = core.cwnd.min(window);
             core.ssthresh = 2.0 * core.smss_f64();
         }
         core.advance(now, ack, true);
@@ -172,7 +177,8 @@ impl Vegas {
             self.srtt = rtt;
             self.deviation = rtt / 2.0;
         }
-        self.timeout = self.srtt + 4.0 * self.deviation;
+        // A sixteenth more, so that the next packet behind a loss is not yet too late.
+        self.timeout = (self.srtt + 4.0 * self.deviation) * 17.0 / 16.0;
     }
 
     fn expired(&self, now: Time) -> bool {
@@ -183,16 +189,21 @@ impl Vegas {
         core.dupacks += 1;
         let threshold = core.config.dupack_threshold;
         let expired = core.dupacks <= threshold && self.expired(now);
-        if (expired || core.dupacks == threshold) && core.may_retransmit_fast() {
+        if (expired || core.dupacks == threshold) && self.may_retransmit(core) {
             self.retransmit(core, now);
         } else if core.dupacks > threshold {
             core.cwnd += core.smss_f64();
         }
     }
 
+    fn may_retransmit(&self, core: &Core) -> bool {
+        !core.config.careful || !self.collapsed || core.una > core.recover
+    }
+
     fn retransmit(&mut self, core: &mut Core, now: Time) {
         let smss = core.smss_f64();
         core.recover = core.max;
+        self.collapsed = false;
         core.sent.fast_retransmits += 1;
         self.worried = 2.min((core.next - core.una) / core.smss) as u32;
         let (sent, times) = self.log.front().map_or((now, 1), |entry| (entry.1, entry.2));
@@ -204,8 +215,9 @@ impl Vegas {
                 _ if times > 1 => window / 2,
                 _ => window - window / 4,
             };
-            self.deflated = cut as f64 * smss;
-            core.cwnd = self.deflated + f64::from(core.dupacks) * smss;
+            let cut = cut as f64 * smss;
+            self.deflated = Some(cut);
+            core.cwnd = cut + f64::from(core.dupacks) * smss;
             self.cut_at = now;
         }
         core.stop_timing();

@@ -28,10 +28,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "ns-2.35")]
     profile: Profile,
     /// Rate of the link, both ways.
-    #[arg(long, value_name = "RATE", value_parser = units::rate, default_value = "10mbit")]
+    #[arg(long, value_name = "RATE", value_parser = units::rate, allow_hyphen_values = true, default_value = "10mbit")]
     rate: u64,
     /// Propagation delay, each way.
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "16ms")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, allow_hyphen_values = true, default_value = "16ms")]
     delay: Span,
     /// Limit of the queue as ns-2 counts it: N - 1 packets wait while one is sent.
     #[arg(long, value_name = "N", default_value_t = 50)]
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "PACKETS", default_value_t = 30)]
     window: u32,
     /// How long the sender sends.
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "100s")]
+    #[arg(long, value_name = "TIME", value_parser = units::duration, allow_hyphen_values = true, default_value = "100s")]
     duration: Span,
     /// Losses, as TIME:COUNT,…: at TIME a counter is set to COUNT (whatever it was); while it is positive,
     /// every data packet that starts serialisation is lost and takes one from it.
