@@ -3,6 +3,7 @@
 pub mod dumbbell;
 pub mod faults;
 pub mod file;
+pub mod population;
 pub mod run;
 mod show;
 pub mod sweep;

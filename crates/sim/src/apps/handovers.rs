@@ -44,8 +44,9 @@ pub struct Handovers {
     lead: Span,
     span: Option<Span>,
     merge: Span,
-    last_notice: Option<Time>,
+    /// Notices of handovers that no packet has been told of, ascending.
     waiting: VecDeque<Time>,
+    last_opened: Option<Time>,
     open: Option<Handover>,
     records: Vec<Handover>,
     closed: u64,
@@ -53,7 +54,24 @@ pub struct Handovers {
     by_lost: Vec<u64>,
     lost: u64,
     most_lost: u64,
+    worst_delay: Mean,
+    worst_jitter: Mean,
     outside: Handover,
+}
+
+/// Sum and count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean(i128, u64);
+
+impl Mean {
+    fn add(&mut self, value: Option<i64>) {
+        self.0 += i128::from(value.unwrap_or(0));
+        self.1 += u64::from(value.is_some());
+    }
+
+    fn get(self) -> Option<f64> {
+        (self.1 > 0).then(|| self.0 as f64 / self.1 as f64)
+    }
 }
 
 impl Handovers {
@@ -63,8 +81,8 @@ impl Handovers {
             lead: Span(config.handover_lead.0.min(config.loss_after.0)),
             span: config.handover_span,
             merge: config.handover_merge,
-            last_notice: None,
             waiting: VecDeque::new(),
+            last_opened: None,
             open: None,
             records: Vec::new(),
             closed: 0,
@@ -72,19 +90,25 @@ impl Handovers {
             by_lost: vec![0; MOST_LOST + 1],
             lost: 0,
             most_lost: 0,
+            worst_delay: Mean::default(),
+            worst_jitter: Mean::default(),
             outside: Handover::default(),
         }
     }
 
-    /// A handover happens at `at`, not before those known. Another notice within `merge` of one is the same
-    /// handover, of which several parties told.
+    /// A handover happens at `at`, not before the last whose packets have been told of. Another notice within
+    /// `merge` of one is the same handover, of which several parties told.
     pub(super) fn notice(&mut self, at: Time) {
-        let same = self.last_notice.is_some_and(|last| at < last || at.since(last) < self.merge);
-        if same || self.waiting.len() >= MAX_WAITING {
+        let place = self.waiting.partition_point(|known| *known <= at);
+        let before = place.checked_sub(1).map(|last| self.waiting[last]).or(self.last_opened);
+        let near = |known: &Time| at.since(*known).max(known.since(at)) < self.merge;
+        let passed = before.is_some_and(|before| at <= before);
+        if passed || before.iter().chain(self.waiting.get(place)).any(near) {
             return;
         }
-        self.last_notice = Some(at);
-        self.waiting.push_back(at);
+        if self.waiting.len() < MAX_WAITING {
+            self.waiting.insert(place, at);
+        }
     }
 
     /// The fate of a packet is known. Packets are told of in the order in which they were sent.
@@ -92,6 +116,7 @@ impl Handovers {
         while let Some(next) = self.waiting.front().copied().filter(|at| *at - self.lead <= sent) {
             self.waiting.pop_front();
             self.close();
+            self.last_opened = Some(next);
             self.open = Some(Handover { at: next, ..Handover::default() });
         }
         let within = |at: Time| self.span.is_none_or(|span| sent < at - self.lead + span);
@@ -111,15 +136,17 @@ impl Handovers {
         }
         self.lost += closed.lost;
         self.most_lost = self.most_lost.max(closed.lost);
+        self.worst_delay.add(closed.delay_max_ns);
+        self.worst_jitter.add(closed.jitter_max_ns);
         if self.records.len() < MAX_RECORDS {
             self.records.push(closed);
         }
     }
 
-    /// Nothing more will be told.
-    pub(super) fn finish(&mut self) {
+    /// Nothing more will be told. What was to come after `now` did not.
+    pub(super) fn finish(&mut self, now: Time) {
         self.close();
-        while let Some(at) = self.waiting.pop_front() {
+        while let Some(at) = self.waiting.pop_front().filter(|at| *at <= now) {
             self.open = Some(Handover { at, ..Handover::default() });
             self.close();
         }
@@ -153,6 +180,18 @@ impl Handovers {
     #[must_use]
     pub fn most_lost(&self) -> u64 {
         self.most_lost
+    }
+
+    /// The mean over all of them of [`Handover::delay_max_ns`].
+    #[must_use]
+    pub fn mean_worst_delay_ns(&self) -> Option<f64> {
+        self.worst_delay.get()
+    }
+
+    /// The mean over all of them of [`Handover::jitter_max_ns`].
+    #[must_use]
+    pub fn mean_worst_jitter_ns(&self) -> Option<f64> {
+        self.worst_jitter.get()
     }
 
     /// Packets sent in the interval of no handover.

@@ -269,8 +269,8 @@ impl Meter {
         }
     }
 
-    /// A host at one end of the stream changes its point of attachment at `at`. It must be told of in order,
-    /// and before the packets sent then are decided; a notice before the first datagram means nothing.
+    /// A host at one end of the stream changes its point of attachment at `at`. It must be told of before the
+    /// packets sent then are decided; a notice before the first datagram means nothing.
     pub fn handover(&mut self, at: Time) {
         if self.began.is_some() {
             self.handovers.notice(at);
@@ -346,7 +346,7 @@ impl Meter {
             meter.add_to_frame(oldest.tag, None);
         }
         meter.end_frame();
-        meter.handovers.finish();
+        meter.handovers.finish(now);
         Measured {
             counts: meter.counts,
             undecided,

@@ -5,7 +5,7 @@ use alloc::format;
 use segue_clock::Time;
 use segue_steering::{Class, PathId, PathView, score};
 
-use super::handovers::MOST_LOST;
+use super::handovers::{Handovers, MOST_LOST};
 use super::histogram::Histogram;
 use super::meter::Measured;
 use super::stream::Kind;
@@ -24,7 +24,7 @@ const MS: f64 = 1e6;
 
 /// What every stream has.
 pub(super) fn stream(prefix: &str, kind: Kind, measured: &Measured, results: &mut Results) {
-    let counts = &measured.counts;
+    let (counts, handovers) = (&measured.counts, &measured.handovers);
     for (name, value) in [
         ("sent", counts.sent),
         ("received", counts.received),
@@ -35,6 +35,11 @@ pub(super) fn stream(prefix: &str, kind: Kind, measured: &Measured, results: &mu
         ("reordered", counts.reordered),
         ("sent_bytes", counts.sent_bytes),
         ("received_bytes", counts.received_bytes),
+        ("hurried", counts.hurried),
+        ("handovers", handovers.count()),
+        ("handovers_without_packets", handovers.without_packets()),
+        ("handover_lost", handovers.lost()),
+        ("handover_lost_max", handovers.most_lost()),
     ] {
         results.int(format!("{prefix}{name}"), value);
     }
@@ -59,7 +64,12 @@ pub(super) fn stream(prefix: &str, kind: Kind, measured: &Measured, results: &mu
             float("frame_loss_ratio", ratio(counts.frames_broken, frames));
         }
     }
-    handovers(measured, &mut float);
+    let base = measured.variance_base_ns() as f64;
+    let worst_delay = handovers.mean_worst_delay_ns().map(|ns| (ns - base) / MS);
+    float("handover_worst_delay_variance_ms_mean", worst_delay);
+    let worst_jitter = handovers.mean_worst_jitter_ns().map(|ns| ns / MS);
+    float("handover_worst_jitter_ms_mean", worst_jitter);
+    handover_losses(handovers, &mut float);
 }
 
 fn delays(measured: &Measured, float: &mut impl FnMut(&str, Option<f64>)) {
@@ -103,12 +113,7 @@ fn exceedance(
     }
 }
 
-fn handovers(measured: &Measured, float: &mut impl FnMut(&str, Option<f64>)) {
-    let handovers = &measured.handovers;
-    float("handovers", Some(handovers.count() as f64));
-    float("handovers_without_packets", Some(handovers.without_packets() as f64));
-    float("handover_lost", Some(handovers.lost() as f64));
-    float("handover_lost_max", Some(handovers.most_lost() as f64));
+fn handover_losses(handovers: &Handovers, float: &mut impl FnMut(&str, Option<f64>)) {
     let judged = handovers.count() - handovers.without_packets();
     float("handover_lost_mean", ratio(handovers.lost(), judged));
     for lost in 0..LOST {

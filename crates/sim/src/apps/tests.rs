@@ -105,6 +105,19 @@ fn several_notices_of_one_handover_are_one_and_those_before_the_first_packet_are
 }
 
 #[test]
+fn notices_of_what_is_to_come_leave_room_for_others_before_them() {
+    let handovers = [1_000, 9_000].map(|ms| Time(ms * MS)).to_vec();
+    let mut meter = Meter::new(&MeterConfig { handovers, ..MeterConfig::default() }, Way::Up);
+    meter.sent(Time(0), 100, 0);
+    for ms in [500, 960, 2_000] {
+        meter.handover(Time(ms * MS));
+    }
+    let handovers = meter.finished(Time(5_000 * MS)).handovers;
+    let found: Vec<_> = handovers.records().iter().map(|h| h.at.0 / MS).collect();
+    assert_eq!(found, [500, 1_000, 2_000], "9 s is beyond the end");
+}
+
+#[test]
 fn a_handover_of_a_given_length_leaves_what_comes_later_outside() {
     let config = MeterConfig {
         handovers: vec![Time(1_000 * MS)],
@@ -245,13 +258,13 @@ fn an_outage_at_a_handover_is_found_at_that_handover() {
     let results = run.until(10_000);
     let lost: Vec<_> = run.measured("down").handovers.records().iter().map(|h| h.lost).collect();
     assert_eq!(lost, [2, 0, 5]);
-    assert_eq!(float(&results, "a.down.handovers"), 3.0);
-    assert_eq!(float(&results, "a.down.handover_lost_max"), 5.0);
+    assert_eq!(int(&results, "a.down.handovers"), 3);
+    assert_eq!(int(&results, "a.down.handover_lost_max"), 5);
     for (k, share) in [("0", 1.0), ("1", 0.0), ("2", 1.0), ("5", 1.0), ("20_or_more", 0.0)] {
         let name = alloc::format!("a.down.handover_lost_{k}_ratio");
         assert_eq!(float(&results, &name), share / 3.0, "{k}");
     }
-    assert_eq!(float(&results, "a.up.handover_lost"), 0.0);
+    assert_eq!(int(&results, "a.up.handover_lost"), 0);
 }
 
 #[test]
@@ -291,6 +304,27 @@ fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap
         let expected = [1_000, 2_000, 3_000, 4_000].map(|at| (at, lost));
         assert_eq!(found, expected, "gap {gap}, overlap {overlap}");
     }
+}
+
+#[test]
+fn the_worst_delay_and_jitter_of_each_handover_are_found_by_either_reading() {
+    // A datagram every 20 ms takes 5 ms; at 1 s one takes 25 ms, at 2 s one takes 45 ms.
+    let worst = |forwarding| {
+        let handovers = [1_000, 2_000].map(|ms| Time(ms * MS)).to_vec();
+        let config = MeterConfig { forwarding, handovers, ..MeterConfig::default() };
+        let delay_ms = |i| match i {
+            50 => Some(25),
+            100 => Some(45),
+            _ => Some(5),
+        };
+        let meter = played(config, 150, delay_ms);
+        let mut results = Results::new();
+        report::stream("", Kind::Voice, &meter.finished(Time(20_000 * MS)), &mut results);
+        ["handover_worst_delay_variance_ms_mean", "handover_worst_jitter_ms_mean"]
+            .map(|name| float(&results, name))
+    };
+    assert_eq!(worst(Forwarding::Minimum), [30.0, 30.0]);
+    assert_eq!(worst(Forwarding::Links(vec![(None, Span(4 * MS))])), [31.0, 30.0]);
 }
 
 #[test]
@@ -447,6 +481,29 @@ fn files_follow_one_another_and_a_file_takes_its_time() {
         assert_eq!(float(&results, "f.file_s_min"), 0.005_832);
         assert_eq!(float(&results, "f.file_s_max"), 0.005_832);
         assert_eq!(int(&results, "f.sent"), 3);
+    }
+}
+
+#[test]
+fn pages_and_files_arrive_whole_over_links_that_lose() {
+    let lossy = LinkSpec { loss: Loss::Bernoulli(0.03), ..link(2_000_000, 20) };
+    for variant in Variant::ALL {
+        let tcp = Config::modern(variant);
+        let mut run = Run::new(lossy.clone(), lossy.clone());
+        let reading_s = Dist::Constant(0.1);
+        let web = WebConfig { pages: Some(20), reading_s, tcp, ..WebConfig::default() };
+        run.add("w", web.pair(&ends(0), 1).unwrap());
+        let ftp =
+            FtpConfig { file_bytes: Some(50_000), files: Some(10), tcp, ..FtpConfig::default() };
+        run.add("f", ftp.pair(&ends(40)).unwrap());
+        let results = run.until(3_000_000);
+        let browser: &Browser = run.network.agent(run.agent).unwrap();
+        let sizes = browser.object_sizes();
+        let bytes = libm::round(sizes.mean_ns().unwrap() * sizes.count() as f64) as u64;
+        assert_eq!(int(&results, "w.pages"), 20, "{variant:?}");
+        assert_eq!(int(&results, "w.delivered_bytes"), bytes, "{variant:?}");
+        assert_eq!((int(&results, "f.files"), int(&results, "f.delivered_bytes")), (10, 500_000));
+        assert!(int(&results, "f.retransmissions") > 0 && int(&results, "w.retransmissions") > 0);
     }
 }
 

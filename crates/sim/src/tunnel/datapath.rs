@@ -11,10 +11,10 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Reading, Source};
 use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Ticket};
-use segue_wire::{FlowKey, Probe};
+use segue_wire::FlowKey;
 
 use super::message::{Body, Inner, Message};
-use super::meter::Meter;
+use super::slot::Slot;
 
 /// Where a packet leaves and where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,20 +75,7 @@ pub enum Wrong {
     Endless,
 }
 
-struct Slot {
-    setup: PathSetup,
-    via: Option<Redirect>,
-    heard: u16,
-    tx: u32,
-    rx: u32,
-    /// The source that has proved itself, and the own address that it writes to (anchor).
-    learned: Option<(SocketAddr, SocketAddr)>,
-    /// The last source that had not, and what it has to echo.
-    asked: Option<(SocketAddr, u32)>,
-    last_seq: Option<u32>,
-    meter: Meter,
-}
-
+/// Packets of a flow without a binding.
 struct Held<P> {
     ticket: Ticket,
     key: FlowKey,
@@ -498,93 +485,5 @@ impl<P> Datapath<P> {
             bound.seen = now;
         }
         Received::Data(inner, slot)
-    }
-}
-
-impl Slot {
-    fn new(setup: PathSetup, via: Option<Redirect>) -> Slot {
-        Slot {
-            setup,
-            via,
-            heard: 0,
-            tx: 0,
-            rx: 0,
-            learned: None,
-            asked: None,
-            last_seq: None,
-            meter: Meter::default(),
-        }
-    }
-
-    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the
-    /// machine, looks at its number.
-    fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
-        if is_anchor != (kind == ProbeKind::Request) {
-            return false;
-        }
-        if kind == ProbeKind::Response {
-            return true;
-        }
-        let newer = |last| (probe.seq.wrapping_sub(last) as i32) > 0;
-        if !self.last_seq.is_none_or(newer) {
-            return false;
-        }
-        self.last_seq = Some(probe.seq);
-        true
-    }
-
-    /// The answer to a request, which goes to where that came from.
-    fn answer<P>(
-        &mut self,
-        now: Time,
-        (from, to): (SocketAddr, SocketAddr),
-        request: Probe,
-        k: u8,
-    ) -> (Outer, Message<P>) {
-        let challenge = self.learn(now, from, to, request.t_ss);
-        self.tx = self.tx.wrapping_add(1);
-        let probe = Probe {
-            t_ss: challenge.unwrap_or(now.micros32()),
-            dt: 0,
-            ss: self.tx,
-            r: self.rx,
-            heard: self.heard,
-            ..request
-        };
-        let (kind, key) = (ProbeKind::Response, self.setup.key);
-        let answer = self.message(Body::Probe { kind, k, report: false, probe, key });
-        (Outer { ifindex: 0, local: to, remote: from }, answer)
-    }
-
-    /// Takes the source of a request as where packets go if it has echoed what an answer to it said;
-    /// otherwise what it has to echo, which is ahead of the clock.
-    fn learn(&mut self, now: Time, from: SocketAddr, to: SocketAddr, echo: u32) -> Option<u32> {
-        if self.learned == Some((from, to)) {
-            return None;
-        }
-        match self.asked {
-            Some((asked, challenge)) if (asked, challenge) == (from, echo) => {
-                self.learned = Some((from, to));
-                None
-            }
-            Some((asked, challenge)) if asked == from => Some(challenge),
-            _ => {
-                let challenge = now.micros32().wrapping_add(1 << 30);
-                self.asked = Some((from, challenge));
-                Some(challenge)
-            }
-        }
-    }
-
-    fn message<P>(&self, body: Body<P>) -> Message<P> {
-        Message { index: self.setup.tx_index, cookie: self.setup.tx_cookie, body }
-    }
-
-    fn outer(&self, is_anchor: bool) -> Option<Outer> {
-        if is_anchor {
-            return self.learned.map(|(remote, local)| Outer { ifindex: 0, local, remote });
-        }
-        let (local, remote) = (self.setup.local?, self.setup.remote?);
-        Some(Outer { ifindex: self.setup.ifindex, local, remote })
     }
 }

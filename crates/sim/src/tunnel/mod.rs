@@ -16,6 +16,7 @@ mod host;
 mod message;
 mod meter;
 pub mod signal;
+mod slot;
 
 pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
 pub use anchor::{AnchorEffect, AnchorEnd};

@@ -9,7 +9,7 @@ use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
 use segue_sim::{Network, Results};
 
-use super::file::{Built, Scenario};
+use super::file::{self, Built, Scenario};
 use super::show::{Json, table};
 use super::trace::{self, Trace};
 use crate::units;
@@ -28,6 +28,9 @@ pub struct Args {
     /// In place of a value of the scenario, for example link.wifi.loss=1%; may be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+    /// Threads for the shards of a population; as many as there are processors, if it is not given.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -58,6 +61,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut sets = args.set.clone();
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
+    if let Some(spec) = file::population::read(&args.file, &sets)? {
+        if args.trace.is_some() || args.links {
+            anyhow::bail!("a population has no nodes and links: leave --trace and --links away");
+        }
+        return super::population::run(&spec, args.threads, args.json);
+    }
     let scenario = Scenario::read_with(&args.file, &sets)?;
     let mut built = scenario.build();
     let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;

@@ -9,6 +9,7 @@
 
 mod common;
 mod network;
+pub mod population;
 mod reach;
 mod source;
 mod tables;

@@ -1,0 +1,194 @@
+//! `segue sim run` of a population: its shards over the processors, and what came of them.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use segue_clock::{Span, Time};
+use segue_linux::clock::thread_cpu;
+use segue_sim::Value;
+use segue_sim::population::{Shard, Spec, Stats, results, verdicts};
+use serde_json::{Map, Value as Json, json};
+
+/// Virtual time between two looks at how far a shard is.
+const STEP: Span = Span::from_millis(500);
+
+/// How far a shard is, or that it has ended.
+enum News {
+    At(u32, Time, u64),
+    End(u32, Box<Stats>, Cost),
+}
+
+/// What a shard took.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Processor time of the part that counts.
+    cpu: Duration,
+    /// Its events.
+    events: u64,
+    /// Processor time of all of it.
+    whole: Duration,
+}
+
+/// Runs the population on as many threads as there are processors, or as said.
+///
+/// # Errors
+/// A machine did what it must not, or results cannot be printed. What a machine finds otherwise than the
+/// equations say is no error: it is printed, and the exit status says it.
+pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<ExitCode> {
+    let begun = Instant::now();
+    let (mut all, costs) = run_shards(spec, threads);
+    let wall = begun.elapsed();
+    let mut stats = Stats::default();
+    for shard in all.drain(..) {
+        stats.merge(shard);
+    }
+    tell_cost(spec, &costs, wall);
+    if stats.events == 0 {
+        bail!("nothing happened");
+    }
+    let verdicts = verdicts(spec, &stats);
+    let found = results(spec, &stats);
+    if json {
+        let mut object = Map::new();
+        for (name, value) in found.iter() {
+            let value = match value {
+                Value::Int(n) => json!(n),
+                Value::Float(x) => json!(x),
+                Value::Text(text) => json!(text),
+            };
+            object.insert(name.to_owned(), value);
+        }
+        let list = verdicts.iter().map(|v| {
+            json!({ "what": v.what, "found": v.found, "expected": v.expected, "verdict": v.word() })
+        });
+        object.insert("verdicts".into(), Json::Array(list.collect()));
+        println!("{}", Json::Object(object));
+    } else {
+        print!("{}", super::show::table(&found));
+        println!("verdicts");
+        for verdict in &verdicts {
+            let found = format!("{:.6e}", verdict.found);
+            println!("  {:<8} {}: {found}; {}", verdict.word(), verdict.what, verdict.expected);
+        }
+    }
+    let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// All shards, each on one thread; their findings in the order of their numbers.
+fn run_shards(spec: &Spec, threads: Option<usize>) -> (Vec<Stats>, Vec<Cost>) {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.unwrap_or_else(processors).clamp(1, spec.shards as usize);
+    let next = AtomicU32::new(0);
+    let (sender, receiver) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= spec.shards {
+                        return;
+                    }
+                    run_shard(spec, number, &sender);
+                }
+            });
+        }
+        drop(sender);
+        follow(spec, &receiver)
+    })
+}
+
+fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
+    let begun = thread_cpu();
+    let mut shard = Shard::new(spec, number);
+    let (end, from) = (Time::ZERO + spec.duration, spec.measured_from());
+    let mut measured = (begun, 0);
+    while shard.now() < end {
+        let counts = shard.now() >= from;
+        let stop = if counts { end } else { from };
+        shard.run_until((shard.now() + STEP).min(stop));
+        if !counts && shard.now() >= from {
+            measured = (thread_cpu(), shard.events());
+        }
+        // Nobody listens any more only if the program ends.
+        let _ = news.send(News::At(number, shard.now(), shard.events()));
+    }
+    let cost = Cost {
+        cpu: thread_cpu() - measured.0,
+        events: shard.events() - measured.1,
+        whole: thread_cpu() - begun,
+    };
+    let _ = news.send(News::End(number, Box::new(shard.finish()), cost));
+}
+
+/// Tells how far the shards are until all have ended.
+fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
+    let terminal = std::io::stderr().is_terminal();
+    let (begun, mut last) = (Instant::now(), Instant::now());
+    let mut places = vec![(Time::ZERO, 0); spec.shards as usize];
+    let mut ends: Vec<Option<(Stats, Cost)>> = places.iter().map(|_| None).collect();
+    for news in news {
+        match news {
+            News::At(number, at, events) => places[number as usize] = (at, events),
+            News::End(number, stats, cost) => ends[number as usize] = Some((*stats, cost)),
+        }
+        let pause = if terminal { 1 } else { 60 };
+        if last.elapsed().as_secs() < pause {
+            continue;
+        }
+        last = Instant::now();
+        let sum: f64 = places.iter().map(|(at, _)| at.as_secs_f64()).sum();
+        let (events, seconds) = (places.iter().map(|(_, n)| n).sum::<u64>(), begun.elapsed());
+        let virtual_s = sum / places.len() as f64;
+        let line = format!(
+            "segue: {virtual_s:.1} of {:.0} virtual s, {:.2} million events/s, {} MiB",
+            spec.duration.as_secs_f64(),
+            events as f64 / seconds.as_secs_f64() / 1e6,
+            peak_mib()
+        );
+        if terminal {
+            eprint!("\r{line:<78}");
+        } else {
+            eprintln!("{line}");
+        }
+    }
+    if terminal {
+        eprint!("\r{:<78}\r", "");
+    }
+    ends.into_iter().map(|end| end.expect("every shard has ended")).unzip()
+}
+
+/// What the run took, on standard error since it differs from run to run.
+fn tell_cost(spec: &Spec, costs: &[Cost], wall: Duration) {
+    let measured = (Time::ZERO + spec.duration).since(spec.measured_from()).as_secs_f64();
+    for (number, cost) in costs.iter().enumerate() {
+        let cpu = cost.cpu.as_secs_f64();
+        eprintln!(
+            "segue: shard {number}: {:.3} s of processor time a virtual second, {:.2} million events \
+             a second of it, {:.1} s in all",
+            cpu / measured,
+            cost.events as f64 / cpu.max(1e-9) / 1e6,
+            cost.whole.as_secs_f64()
+        );
+    }
+    let seconds = spec.duration.as_secs_f64();
+    eprintln!(
+        "segue: {seconds:.0} virtual s in {:.1} s, {:.2} times real time, at most {} MiB",
+        wall.as_secs_f64(),
+        seconds / wall.as_secs_f64(),
+        peak_mib()
+    );
+}
+
+/// The most memory that this process has had.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1_024
+}
