@@ -55,6 +55,8 @@ soak:
 	$(CARGO) test -p segue --test many_paths -- --ignored --nocapture
 	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
+	$(CARGO) build --release -p segue
+	target/release/segue sim run examples/million.toml
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 
