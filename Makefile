@@ -60,6 +60,8 @@ soak:
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
 	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \
 		$(CARGO) test -p segue-sim --test faults -- --ignored --nocapture soak
+	$(CARGO) build --release -p segue
+	target/release/segue sim run examples/million.toml
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 

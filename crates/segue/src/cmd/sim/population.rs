@@ -26,11 +26,11 @@ enum News {
 #[derive(Clone, Copy)]
 struct Cost {
     /// Processor time of the part that counts.
-    cpu: Duration,
+    cpu: Span,
     /// Its events.
     events: u64,
     /// Processor time of all of it.
-    whole: Duration,
+    whole: Span,
 }
 
 /// Runs the population on as many threads as there are processors, or as said.
