@@ -22,7 +22,7 @@ pub use values::{link, plan};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 23] = [
+pub const ALL: [(&str, Target); 24] = [
     ("header", header),
     ("probe", probe),
     ("ride", ride),
@@ -38,6 +38,7 @@ pub const ALL: [(&str, Target); 23] = [
     ("anchor_config", anchor_config),
     ("control", control),
     ("lab_file", lab_file),
+    ("scenario", scenario),
     ("probe_key", probe_key),
     ("units", units),
     ("video_trace", video_trace),

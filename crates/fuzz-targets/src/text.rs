@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use segue::cmd::lab::file;
 use segue::cmd::probe::parse_key;
+use segue::cmd::sim::file::Scenario;
 use segue::config::{AnchorFile, HostFile, parse};
 use segue::control::{Request, Response};
 use segue::identity::{Credentials, Join};
@@ -126,6 +127,25 @@ pub fn lab_file(data: &[u8]) {
             expect_line(&file::parse(&more).expect_err("an unknown key"), &more);
         }
         Err(error) => expect_line(&error, text),
+    }
+}
+
+/// A scenario: an error is one line with file and line. What is accepted is accepted again with a comment
+/// behind it, and no longer with a key that nobody knows; setting its seed to what it is changes nothing.
+pub fn scenario(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    match Scenario::parse_alone(text, "f") {
+        Ok(scenario) => {
+            let again = Scenario::parse_alone(&format!("{text}\n# The end.\n"), "f");
+            assert_eq!(again.expect("a comment is allowed").duration(), scenario.duration());
+            let more = format!("{text}\n[[event]]\nno_such_key = 1\n");
+            let error = Scenario::parse_alone(&more, "f").err().expect("an unknown key");
+            expect_file_error(&error.to_string(), &more);
+            let seed = scenario.seed();
+            let set = scenario.with(&[("seed".into(), seed.to_string())]);
+            assert_eq!(set.expect("its own seed").seed(), seed);
+        }
+        Err(error) => expect_file_error(&error.to_string(), text),
     }
 }
 

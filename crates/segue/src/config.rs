@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, address, default_state};
-pub use host::HostFile;
+pub use host::{HostFile, PathKeys, Paths, SteeringKeys};
+pub use keepalive::KeepaliveKeys;
 
 use crate::units;
 

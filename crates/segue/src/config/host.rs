@@ -92,41 +92,9 @@ impl HostFile {
             .iter()
             .map(|text| text.parse().with_context(|| format!("routes: {text:?}")))
             .collect::<anyhow::Result<_>>()?;
-        let path_config = |keys: &PathKeys, what: &str| {
-            let probed = keys.keepalive.over(&self.keepalive).and_then(|keys| keys.validate());
-            let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
-            if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
-                bail!("{what:?}: price must be zero or more, and preference a number");
-            }
-            let upmt = keys.encapsulation == Some(EncapsulationKey::Upmt);
-            if upmt && self.datapath != Some(Choice::User) {
-                bail!("{what:?}: encapsulation \"upmt\" needs datapath = \"user\"");
-            }
-            let probed = probed.with_context(|| format!("{what:?}"))?;
-            Ok(PathConfig {
-                keepalive: probed.keepalive,
-                enabled: probed.enabled,
-                // Their probes do not say K and T_KA, so that an anchor could not follow.
-                adaptive: probed.adaptive.filter(|_| !upmt),
-                price,
-                preference,
-                encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
-            })
-        };
-        let path = path_config(&PathKeys::default(), "keepalive")?;
-        let paths = self
-            .path
-            .iter()
-            .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
-            .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        let mut steering = segue_steering::Config::default();
-        let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
-        let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
-        steering.hold = self.steering.hold.map_or(hold, |Duration(span)| span);
-        steering.margin = self.steering.margin.unwrap_or(steering.margin);
-        if !(steering.margin.is_finite() && steering.margin >= 0.0) {
-            bail!("[steering] margin must be zero or more");
-        }
+        let user = self.datapath == Some(Choice::User);
+        let Paths { path, paths, steering } =
+            Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
         Ok(Settings {
             join,
             device,
@@ -141,5 +109,65 @@ impl HostFile {
             realtime: self.realtime.unwrap_or(true),
             control: self.control.unwrap_or_else(|| control::default_path("host")),
         })
+    }
+}
+
+/// How paths are probed and flows move, validated.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// Paths without settings of their own.
+    pub path: PathConfig,
+    /// The others, by the name of their interface.
+    pub paths: BTreeMap<String, PathConfig>,
+    /// How flows move.
+    pub steering: segue_steering::Config,
+}
+
+impl Paths {
+    /// Checks the keys; `user` says whether packets go by the user-space datapath.
+    ///
+    /// # Errors
+    /// The first that makes no sense.
+    pub fn validate(
+        keepalive: &KeepaliveKeys,
+        path_keys: &BTreeMap<String, PathKeys>,
+        steering_keys: &SteeringKeys,
+        user: bool,
+    ) -> anyhow::Result<Paths> {
+        let path_config = |keys: &PathKeys, what: &str| {
+            let probed = keys.keepalive.over(keepalive).and_then(|keys| keys.validate());
+            let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
+            if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
+                bail!("{what:?}: price must be zero or more, and preference a number");
+            }
+            let upmt = keys.encapsulation == Some(EncapsulationKey::Upmt);
+            if upmt && !user {
+                bail!("{what:?}: encapsulation \"upmt\" needs datapath = \"user\"");
+            }
+            let probed = probed.with_context(|| format!("{what:?}"))?;
+            Ok(PathConfig {
+                keepalive: probed.keepalive,
+                enabled: probed.enabled,
+                // Their probes do not say K and T_KA, so that an anchor could not follow.
+                adaptive: probed.adaptive.filter(|_| !upmt),
+                price,
+                preference,
+                encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
+            })
+        };
+        let path = path_config(&PathKeys::default(), "keepalive")?;
+        let paths = path_keys
+            .iter()
+            .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
+            .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let mut steering = segue_steering::Config::default();
+        let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
+        let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
+        steering.hold = steering_keys.hold.map_or(hold, |Duration(span)| span);
+        steering.margin = steering_keys.margin.unwrap_or(steering.margin);
+        if !(steering.margin.is_finite() && steering.margin >= 0.0) {
+            bail!("[steering] margin must be zero or more");
+        }
+        Ok(Paths { path, paths, steering })
     }
 }

@@ -158,6 +158,14 @@ impl Way {
     }
 }
 
+impl LossText {
+    /// The loss process.
+    #[must_use]
+    pub fn loss(self) -> Loss {
+        self.0
+    }
+}
+
 impl Step {
     fn change(self) -> Change {
         Change {

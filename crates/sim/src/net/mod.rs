@@ -293,6 +293,11 @@ impl Network {
         self.agents[id.0 as usize].agent.as_any().downcast_ref()
     }
 
+    /// An agent, to change it before the run.
+    pub fn agent_mut<A: Agent>(&mut self, id: AgentId) -> Option<&mut A> {
+        self.agents[id.0 as usize].agent.as_any_mut().downcast_mut()
+    }
+
     /// Packets that nodes dropped.
     #[must_use]
     pub fn refused(&self) -> Refused {

@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
-use segue_sim::{Network, Results};
+use segue_sim::Results;
 
 use super::file::{self, Built, Scenario};
 use super::show::{Json, table};
+use super::sweep;
 use super::trace::{self, Trace};
 use crate::units;
 
@@ -68,6 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return super::population::run(&spec, args.threads, args.json);
     }
     let scenario = Scenario::read_with(&args.file, &sets)?;
+    sweep::check(&scenario)?;
     let mut built = scenario.build();
     let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;
     if let Some(trace) = &trace {
@@ -75,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let begun = thread_cpu();
     let mut progress = Progress::new();
-    built.run(|network, share| progress.tell(network, share));
+    built.run(|network, share| progress.tell(share, Span(network.now().0), network.events()));
     trace.as_ref().map_or(Ok(()), Trace::end)?;
     let mut results = built.network.results();
     if args.links {
@@ -123,6 +125,9 @@ fn add_links(built: &Built, results: &mut Results) {
         ("no_listener", refused.no_listener),
         ("ttl", refused.ttl),
         ("detached", refused.detached),
+        ("not_forwarded", refused.not_forwarded),
+        ("loops", refused.loops),
+        ("nat", refused.nat),
     ] {
         results.int(format!("nodes.{key}"), value);
     }
@@ -140,15 +145,14 @@ impl Progress {
         Progress { terminal: std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
     }
 
-    fn tell(&mut self, network: &Network, share: f64) {
+    fn tell(&mut self, share: f64, at: Span, events: u64) {
         let pause = if self.terminal { 1 } else { 60 };
         if self.last.elapsed().as_secs() < pause {
             return;
         }
         self.last = Instant::now();
         self.shown = true;
-        let (percent, at) = (share * 100.0, Span(network.now().0));
-        let line = format!("segue: {percent:.0} %, {at}, {} events", network.events());
+        let line = format!("segue: {:.0} %, {at}, {events} events", share * 100.0);
         if self.terminal {
             eprint!("\r{line:<60}");
         } else {

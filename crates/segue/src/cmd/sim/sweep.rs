@@ -79,6 +79,17 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
     finish(&plan, &kept, out, args.json)
 }
 
+/// Checks the table `[sweep]` of a scenario, if it has one, without running it.
+///
+/// # Errors
+/// One line with file, line and key.
+pub fn check(scenario: &Scenario) -> anyhow::Result<()> {
+    if !scenario.is_swept() {
+        return Ok(());
+    }
+    Plan::of(scenario, &[], None)?.check(scenario)
+}
+
 /// Merges shards.
 ///
 /// # Errors

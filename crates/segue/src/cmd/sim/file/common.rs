@@ -99,13 +99,13 @@ impl Placed {
 }
 
 impl Builder<'_> {
-    /// Finds the ends of an application, gives them `ports` ports each of a protocol, and asks whether
+    /// Finds the ends of an application, gives them so many ports of a protocol, and asks whether
     /// they reach each other.
     pub fn place(
         &mut self,
         common: Common<'_>,
         protocol: u8,
-        ports: u16,
+        (own, other): (u16, u16),
         dscp: u8,
     ) -> Result<Placed, Mistake> {
         self.take_name(common.name)?;
@@ -125,17 +125,20 @@ impl Builder<'_> {
             return Err(Mistake::of(common.to, message));
         };
         let owner = common.name.get_ref();
-        let own = self.free_ports(first, protocol, FIRST_PORTS[0], ports, owner);
+        let own = self.free_ports(first, protocol, FIRST_PORTS[0], own, owner);
         let other = match common.port {
-            Some(port) => self.take_ports(second, protocol, port, ports, owner)?,
-            None => self.free_ports(second, protocol, FIRST_PORTS[1], ports, owner),
+            Some(port) => self.take_ports(second, protocol, port, other, owner)?,
+            None => self.free_ports(second, protocol, FIRST_PORTS[1], other, owner),
         };
         let ends = Ends { first: (from, own), second: (to, other) };
         let placed = Placed { nodes: (first, second), ends };
         for back in [false, true] {
             let (node, probe) = placed.probe(protocol, dscp, back);
-            reach::follow(&self.network, node, &probe)
+            let translated = reach::follow(&self.network, node, &probe)
                 .map_err(|message| Mistake::of(common.to, message))?;
+            if translated {
+                break;
+            }
         }
         Ok(placed)
     }
@@ -168,13 +171,15 @@ impl Builder<'_> {
         self.node_named(&end.get_ref().node).map_err(|message| Mistake::of(end, message))
     }
 
-    /// The addresses of an end: those of its interface if it names one; else the node's, and behind them
-    /// those of its interfaces.
-    pub fn addresses(&self, end: &Spanned<End>, node: NodeId) -> Result<Vec<IpAddr>, Mistake> {
-        let node = self.network.node(node);
+    /// The addresses of an end: those of its interface if it names one; else the inner ones of a
+    /// tunnel, then the node's, then those of its interfaces.
+    pub fn addresses(&self, end: &Spanned<End>, id: NodeId) -> Result<Vec<IpAddr>, Mistake> {
+        let node = self.network.node(id);
         let of_interfaces = node.interfaces.iter().flat_map(|i| i.addresses.iter().copied());
         let Some(name) = &end.get_ref().interface else {
-            return Ok(node.addresses.iter().copied().chain(of_interfaces).collect());
+            let inner = self.inner.get(&id).into_iter().flatten();
+            let own = inner.chain(&node.addresses).copied();
+            return Ok(own.chain(of_interfaces).collect());
         };
         let Some(interface) = node.interfaces.iter().find(|i| i.name == *name) else {
             let known: Vec<&str> = node.interfaces.iter().map(|i| i.name.as_str()).collect();
@@ -189,7 +194,8 @@ impl Builder<'_> {
         Ok(interface.addresses.clone())
     }
 
-    fn take_ports(
+    /// Takes ports for `owner`, unless somebody has one of them.
+    pub fn take_ports(
         &mut self,
         node: NodeId,
         protocol: u8,

@@ -7,13 +7,16 @@
 //!
 //! Everything that can be wrong is found by building the network once; a run builds it again.
 
+mod air;
 mod common;
+mod events;
 mod network;
 pub mod population;
 mod reach;
 mod source;
 mod tables;
 mod tcp;
+mod tunnels;
 mod udp;
 
 use std::path::{Path, PathBuf};
@@ -133,6 +136,12 @@ impl Scenario {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.file.seed
+    }
+
+    /// Whether it has a table `[sweep]`.
+    #[must_use]
+    pub fn is_swept(&self) -> bool {
+        self.file.sweep.is_some()
     }
 
     /// The text of the file, without what was set.

@@ -5,15 +5,17 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use segue_clock::{Span, Time};
-use segue_sim::net::{Change, Hop, Rule};
-use segue_sim::{ChannelId, Network, NodeId};
+use segue_sim::net::{CellId, Hop, RadioId, Rule};
+use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use toml::Spanned;
 
-use super::tables::{Address, Direction, End, Event, File, Link, Name, Route};
-use super::{Built, Mistake, hint, tcp, udp};
+use super::tables::{Address, End, File, Link, Name, Route};
+use super::{Built, Mistake, air, events, hint, tcp, tunnels, udp};
 
 /// Addresses of nodes that have none of their own: this network, and the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
+/// Addresses of interfaces of mobile hosts that have none: this network, and a number.
+const PATHS: [u8; 2] = [10, 254];
 
 /// A network in the making.
 pub struct Builder<'a> {
@@ -23,8 +25,19 @@ pub struct Builder<'a> {
     end: Time,
     limit: Span,
     nodes: BTreeMap<&'a str, NodeId>,
-    links: Vec<(String, [ChannelId; 2])>,
+    /// Links by name.
+    pub links: Vec<(String, [ChannelId; 2])>,
     addresses: BTreeMap<IpAddr, NodeId>,
+    /// Inner addresses of hosts' nodes.
+    pub inner: BTreeMap<NodeId, Vec<IpAddr>>,
+    /// Hosts by name.
+    pub hosts: BTreeMap<String, AgentId>,
+    /// Anchors by name.
+    pub anchors: BTreeMap<String, AgentId>,
+    /// Cells by name.
+    pub cells: BTreeMap<String, CellId>,
+    /// Radios by node and interface.
+    pub radios: BTreeMap<String, RadioId>,
     /// Of applications.
     pub names: BTreeSet<String>,
     /// Node, protocol and port, and who has it.
@@ -55,6 +68,11 @@ impl<'a> Builder<'a> {
             nodes: BTreeMap::new(),
             links: Vec::new(),
             addresses: BTreeMap::new(),
+            inner: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            anchors: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            radios: BTreeMap::new(),
             names: BTreeSet::new(),
             ports: BTreeMap::new(),
             directory,
@@ -64,15 +82,18 @@ impl<'a> Builder<'a> {
         for link in &file.link {
             builder.add_link(link)?;
         }
+        file.cell.iter().try_for_each(|cell| air::add_cell(&mut builder, cell))?;
+        file.walk.iter().try_for_each(|walk| air::add_radio(&mut builder, walk))?;
         builder.give_addresses()?;
+        file.nat.iter().try_for_each(|nat| air::add_nat(&mut builder, nat))?;
         builder.find_routes();
+        file.walk.iter().try_for_each(|walk| air::add_walk(&mut builder, walk))?;
         for route in &file.route {
             builder.add_route(route)?;
         }
-        for event in &file.event {
-            builder.add_event(event)?;
-        }
+        tunnels::add(&mut builder, &file.anchor, &file.host)?;
         builder.add_applications()?;
+        file.event.iter().try_for_each(|event| events::add(&mut builder, event))?;
         let Builder { network, end, links, .. } = builder;
         Ok(Built { network, end, links })
     }
@@ -80,6 +101,8 @@ impl<'a> Builder<'a> {
     fn add_applications(&mut self) -> Result<(), Mistake> {
         let file = self.file;
         file.tcp.iter().try_for_each(|table| tcp::add(self, table))?;
+        file.ftp.iter().try_for_each(|table| tcp::add_ftp(self, table))?;
+        file.web.iter().try_for_each(|table| tcp::add_web(self, table))?;
         file.voip.iter().try_for_each(|table| udp::add_voip(self, table))?;
         file.video.iter().try_for_each(|table| udp::add_video(self, table))?;
         file.conference.iter().try_for_each(|table| udp::add_conference(self, table))
@@ -118,7 +141,7 @@ impl<'a> Builder<'a> {
     }
 
     /// An address is one node's and no other's.
-    fn own(&mut self, id: NodeId, address: &Spanned<Address>) -> Result<(), Mistake> {
+    pub fn own(&mut self, id: NodeId, address: &Spanned<Address>) -> Result<(), Mistake> {
         let ip = address.get_ref().0;
         if ip.is_unspecified() || ip.is_multicast() {
             return Err(Mistake::of(address, format!("{ip} is no address of a node")));
@@ -178,6 +201,19 @@ impl<'a> Builder<'a> {
         let End { node, interface } = end.get_ref();
         let id = self.node_named(node).map_err(|message| Mistake::of(end, message))?;
         let interface = interface.as_deref().unwrap_or(link);
+        let index = self.add_end_named(id, interface, addresses, end)?;
+        Ok((id, index))
+    }
+
+    /// Adds an interface with these addresses to a node.
+    pub fn add_end_named(
+        &mut self,
+        id: NodeId,
+        interface: &str,
+        addresses: &[Spanned<Address>],
+        end: &Spanned<End>,
+    ) -> Result<u32, Mistake> {
+        let node = &end.get_ref().node;
         if self.network.node(id).interfaces.iter().any(|known| known.name == interface) {
             let message = format!("{node} has another interface {interface}");
             return Err(Mistake::of(end, message));
@@ -188,11 +224,41 @@ impl<'a> Builder<'a> {
             let interfaces = &mut self.network.node_mut(id).interfaces;
             interfaces[index as usize - 1].addresses.push(address.get_ref().0);
         }
-        Ok((id, index))
+        Ok(index)
     }
 
-    /// A node that has no address gets one.
+    /// Whether a node has this address.
+    pub fn owned(&self, address: IpAddr) -> bool {
+        self.addresses.contains_key(&address)
+    }
+
+    /// Which nodes carry packets for others.
+    pub fn transit(&self) -> Vec<bool> {
+        self.file.node.iter().map(|node| node.transit).collect()
+    }
+
+    /// Times of the file lie before.
+    pub fn limit(&self) -> Span {
+        self.limit
+    }
+
+    /// A node that has no address gets one, and each wired interface of a mobile host.
     fn give_addresses(&mut self) -> Result<(), Mistake> {
+        let mut given = 0u32;
+        for host in &self.file.host {
+            let id = self.node(&host.node)?;
+            for place in 0..self.network.node(id).interfaces.len() {
+                let interface = &self.network.node(id).interfaces[place];
+                if interface.air || !interface.addresses.is_empty() {
+                    continue;
+                }
+                given += 1;
+                let [_, _, high, low] = given.to_be_bytes();
+                let address = IpAddr::from([PATHS[0], PATHS[1], high, low]);
+                self.own(id, &Spanned::new(host.node.span(), Address(address)))?;
+                self.network.node_mut(id).interfaces[place].addresses.push(address);
+            }
+        }
         for (number, written) in self.file.node.iter().enumerate() {
             let id = self.nodes[written.name.get_ref().as_str()];
             let node = self.network.node(id);
@@ -210,8 +276,12 @@ impl<'a> Builder<'a> {
     }
 
     fn find_routes(&mut self) {
-        let transit: Vec<bool> = self.file.node.iter().map(|node| node.transit).collect();
+        let transit = self.transit();
+        for (node, transit) in (0..).map(NodeId).zip(&transit) {
+            self.network.node_mut(node).forwards = *transit;
+        }
         self.network.route_all(|node| transit[node.0 as usize]);
+        self.network.route_cells(|node| transit[node.0 as usize]);
     }
 
     fn add_route(&mut self, route: &Route) -> Result<(), Mistake> {
@@ -235,7 +305,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The interface of a node with this name, or the one to the neighbour with this name.
-    fn way_out(&self, node: NodeId, via: &str) -> Result<u32, String> {
+    pub fn way_out(&self, node: NodeId, via: &str) -> Result<u32, String> {
         let interfaces = &self.network.node(node).interfaces;
         let named = |(_, interface): &(u32, &segue_sim::net::Interface)| {
             let neighbour = interface.out.map(|out| self.network.channel(out).to.0);
@@ -251,32 +321,6 @@ impl<'a> Builder<'a> {
             }
             _ => Err(format!("{via} is reached over several interfaces: name one of them")),
         }
-    }
-
-    fn add_event(&mut self, event: &Event) -> Result<(), Mistake> {
-        let at = self.within(&event.at)?;
-        let (name, cut) = match (&event.cut, &event.mend) {
-            (Some(name), None) => (name, true),
-            (None, Some(name)) => (name, false),
-            _ => return Err(Mistake::of(&event.at, "an event has either cut or mend")),
-        };
-        let Some((_, both)) = self.links.iter().find(|(known, _)| known == name.get_ref()) else {
-            let known: Vec<&str> = self.links.iter().map(|(name, _)| name.as_str()).collect();
-            let hint = hint(name.get_ref(), &known);
-            return Err(Mistake::of(name, format!("there is no link {}{hint}", name.get_ref())));
-        };
-        let channels = match event.way {
-            Direction::Up => &both[..1],
-            Direction::Down => &both[1..],
-            Direction::Both => &both[..],
-        };
-        for channel in channels {
-            self.network.schedule(at, Change::Cut(*channel, cut));
-            if let Some(lasting) = event.lasting.filter(|_| cut) {
-                self.network.schedule(at + lasting.0, Change::Cut(*channel, false));
-            }
-        }
-        Ok(())
     }
 
     /// A time within the run.

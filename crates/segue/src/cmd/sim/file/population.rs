@@ -112,7 +112,11 @@ pub fn read(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Option<Spe
     parse(&text, &name, sets)
 }
 
-fn parse(text: &str, name: &str, sets: &[(String, String)]) -> anyhow::Result<Option<Spec>> {
+pub(super) fn parse(
+    text: &str,
+    name: &str,
+    sets: &[(String, String)],
+) -> anyhow::Result<Option<Spec>> {
     // What is no TOML at all is refused where scenarios are read.
     let is_one = |table: toml::Table| table.contains_key("population");
     if !text.parse().is_ok_and(is_one) {

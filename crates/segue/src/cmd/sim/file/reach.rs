@@ -24,20 +24,51 @@ pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> 
 }
 
 /// Follows a packet to the node that has its destination, or to a tunnel: where that leads is decided in the
-/// run.
+/// run. Whether a translator lies on its way, so that answers go elsewhere.
 ///
 /// # Errors
 /// Where it ends.
-pub fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<(), String> {
-    let mut at = from;
-    let (from, dst) = (&network.node(from).name, packet.dst);
+pub fn follow(network: &Network, from: NodeId, packet: &Packet) -> Result<bool, String> {
+    follow_from(network, from, from, packet)
+}
+
+/// The same for a packet that leaves over this interface, whatever the routes say.
+///
+/// # Errors
+/// Where it ends.
+pub fn follow_over(
+    network: &Network,
+    from: NodeId,
+    index: u32,
+    packet: &Packet,
+) -> Result<bool, String> {
+    let node = network.node(from);
+    match node.interface(index).and_then(|interface| interface.out) {
+        Some(out) => follow_from(network, from, network.channel(out).to.0, packet),
+        None => Err(format!("{} is not attached", node.name)),
+    }
+}
+
+fn follow_from(
+    network: &Network,
+    from: NodeId,
+    mut at: NodeId,
+    packet: &Packet,
+) -> Result<bool, String> {
+    let (first, from, dst) = (from, &network.node(from).name, packet.dst);
+    let mut translated = false;
     for _ in 0..MAX_HOPS {
         let node = network.node(at);
         if node.owns(dst) {
-            return Ok(());
+            return Ok(translated);
+        }
+        translated |= node.nat().is_some();
+        if at != first && !node.forwards {
+            let name = &node.name;
+            return Err(format!("{from} does not reach {dst}: {name} is no transit"));
         }
         let out = match node.routes.look_up(packet) {
-            Some(Hop::Agent(_)) => return Ok(()),
+            Some(Hop::Agent(_)) => return Ok(translated),
             Some(Hop::Interface(index)) => node.interface(index).and_then(|i| i.out),
             Some(Hop::Reject) => {
                 return Err(format!("{from} does not reach {dst}: {} rejects it", node.name));

@@ -6,7 +6,9 @@ use segue_sim::net::Prefix;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
-use super::tcp::Tcp;
+use super::air::{Cell, Nat, Walk};
+use super::tcp::{Ftp, Tcp, Web};
+use super::tunnels::{Anchor, Host};
 use super::udp::{Conference, Video, Voip};
 use crate::config::Duration;
 use crate::config::link::{Way, link_table};
@@ -24,8 +26,8 @@ pub struct File {
     /// When the run ends.
     pub duration: Spanned<Duration>,
     /// The axes of a sweep, which it reads itself and a single run does without.
-    #[serde(default, rename = "sweep")]
-    pub _sweep: Option<de::IgnoredAny>,
+    #[serde(default)]
+    pub sweep: Option<de::IgnoredAny>,
     /// Hosts and routers.
     #[serde(default)]
     pub node: Vec<Node>,
@@ -38,9 +40,30 @@ pub struct File {
     /// What happens at times known before.
     #[serde(default)]
     pub event: Vec<Event>,
+    /// Cells of access routers.
+    #[serde(default)]
+    pub cell: Vec<Cell>,
+    /// Radios, and where they go.
+    #[serde(default)]
+    pub walk: Vec<Walk>,
+    /// Address translators.
+    #[serde(default)]
+    pub nat: Vec<Nat>,
+    /// Anchors of Segue's tunnels.
+    #[serde(default)]
+    pub anchor: Vec<Anchor>,
+    /// Mobile hosts with Segue's tunnels.
+    #[serde(default)]
+    pub host: Vec<Host>,
     /// Streams over TCP.
     #[serde(default)]
     pub tcp: Vec<Tcp>,
+    /// Files over TCP.
+    #[serde(default)]
+    pub ftp: Vec<Ftp>,
+    /// Pages over TCP.
+    #[serde(default)]
+    pub web: Vec<Web>,
     /// Telephone calls.
     #[serde(default)]
     pub voip: Vec<Voip>,
@@ -117,7 +140,7 @@ pub struct Route {
     pub via: Name,
 }
 
-/// A link is cut, or mended.
+/// Something happens: one of `cut`, `mend`, `attach`, `detach`, `rebind`, `restart`, `handover`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
@@ -127,10 +150,25 @@ pub struct Event {
     pub cut: Option<Name>,
     /// This link is mended.
     pub mend: Option<Name>,
-    /// Which direction; both if it is not said.
-    #[serde(default)]
-    pub way: Direction,
-    /// After which the cut is mended.
+    /// This radio attaches to `cell`.
+    pub attach: Option<Name>,
+    /// This radio leaves `cell`.
+    pub detach: Option<Name>,
+    /// Where to.
+    pub cell: Option<Name>,
+    /// The translator of this node forgets its mappings.
+    pub rebind: Option<Name>,
+    /// And has this outside address from then on.
+    pub address: Option<Spanned<Address>>,
+    /// This anchor or host crashes and begins again.
+    pub restart: Option<Name>,
+    /// This host is told to move all flows to the interface `to`.
+    pub handover: Option<Name>,
+    /// Which interface; without it an earlier order ends.
+    pub to: Option<Name>,
+    /// Which direction of the link; both if it is not said.
+    pub way: Option<Direction>,
+    /// After which the cut is mended; how long an anchor is down.
     #[serde(rename = "for")]
     pub lasting: Option<Duration>,
 }

@@ -1,9 +1,11 @@
 //! `[[tcp]]`, and the keys of a TCP connection.
 
+use segue_clock::Span;
+use segue_sim::apps::{Dist, FtpConfig, WebConfig};
 use segue_sim::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
 use serde::{Deserialize, Deserializer, de};
 
-use super::common::{Placed, TCP};
+use super::common::{Placed, TCP, refused};
 use super::network::Builder;
 use super::{Mistake, hint};
 use crate::config::Duration;
@@ -71,6 +73,96 @@ tcp_table! {
     }
 }
 
+tcp_table! {
+    /// Files, to the end that asks.
+    pub struct Ftp {
+        /// Bytes of a file; one without end if it is not said.
+        pub file_bytes: Option<u64>,
+        /// How many files one after the other.
+        pub files: Option<u64>,
+        /// From the end of a file to the start of the next.
+        pub pause: Option<Duration>,
+        /// The end that asks sends.
+        pub upload: Option<bool>,
+    }
+}
+
+tcp_table! {
+    /// Pages, read one after the other.
+    pub struct Web {
+        /// Where sizes and times come from.
+        #[serde(default)]
+        pub model: WebModel,
+        /// How many pages.
+        pub pages: Option<u64>,
+        /// Connections at a time.
+        pub connections: Option<u16>,
+        /// Bytes of a request.
+        pub request_bytes: Option<u32>,
+        /// Mean time to read a page.
+        pub reading: Option<Duration>,
+    }
+}
+
+/// Where sizes and times of pages come from.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WebModel {
+    /// 3GPP2's C.R1002.
+    #[default]
+    #[serde(rename = "3gpp2")]
+    Gpp2,
+    /// ns-2's example of PagePool/WebTraf.
+    #[serde(rename = "ns-2")]
+    Ns2,
+}
+
+/// Adds `[[ftp]]`.
+pub fn add_ftp(builder: &mut Builder<'_>, ftp: &Ftp) -> Result<(), Mistake> {
+    let common = ftp.common();
+    let placed = builder.place(common, TCP, (1, 1), 0)?;
+    let config = FtpConfig {
+        file_bytes: ftp.file_bytes,
+        files: ftp.files,
+        pause: ftp.pause.map_or(Span::ZERO, |d| d.0),
+        upload: ftp.upload.unwrap_or(false),
+        period: builder.period(common)?,
+        tcp: ftp.config(placed.ends.first.0.is_ipv6())?,
+    };
+    let pair = config.pair(&placed.ends).map_err(|e| refused(common.name, &e))?;
+    pair.add(&mut builder.network, placed.nodes, common.name.get_ref());
+    Ok(())
+}
+
+/// Adds `[[web]]`.
+pub fn add_web(builder: &mut Builder<'_>, web: &Web) -> Result<(), Mistake> {
+    let common = web.common();
+    let default = match web.model {
+        WebModel::Gpp2 => WebConfig::default(),
+        WebModel::Ns2 => WebConfig::ns2(),
+    };
+    let connections = web.connections.unwrap_or(default.connections);
+    if !(1..=1_000).contains(&connections) {
+        let message = format!("{connections} does not lie between 1 and 1000");
+        return Err(Mistake::beside(common.name, "connections", message));
+    }
+    let placed = builder.place(common, TCP, (connections, 1), 0)?;
+    let reading = web.reading.map(|d| Dist::Exponential { mean: d.0.as_secs_f64() });
+    let config = WebConfig {
+        connections,
+        pages: web.pages.or(default.pages),
+        request_bytes: web.request_bytes.unwrap_or(default.request_bytes),
+        reading_s: reading.unwrap_or(default.reading_s),
+        period: builder.period(common)?,
+        tcp: web.config(placed.ends.first.0.is_ipv6())?,
+        ..default
+    };
+    let seed = builder.app_seed();
+    let pair = config.pair(&placed.ends, seed).map_err(|e| refused(common.name, &e))?;
+    pair.add(&mut builder.network, placed.nodes, common.name.get_ref());
+    Ok(())
+}
+
 /// The keys of a connection.
 pub struct Keys<'a> {
     pub variant: Option<VariantName>,
@@ -89,7 +181,7 @@ pub struct Keys<'a> {
 impl Keys<'_> {
     /// The parameters: the profile's, and over them what is said.
     pub fn config(&self, v6: bool) -> Result<Config, Mistake> {
-        let variant = self.variant.map_or(Variant::NewReno, |v| v.0);
+        let variant = self.variant.map_or(Variant::Sack, |v| v.0);
         let mut config = match self.profile.unwrap_or(Profile::Modern) {
             Profile::Ns235 => Config::ns2_35(variant),
             Profile::Ns2001 => Config::ns2_2001(variant),
@@ -138,7 +230,7 @@ fn positive(value: Option<&toml::Spanned<u32>>, most: u32) -> Result<Option<u32>
 /// Adds `[[tcp]]`.
 pub fn add(builder: &mut Builder<'_>, tcp: &Tcp) -> Result<(), Mistake> {
     let common = tcp.common();
-    let Placed { nodes, ends } = builder.place(common, TCP, 1, 0)?;
+    let Placed { nodes, ends } = builder.place(common, TCP, (1, 1), 0)?;
     if let Some(start) = common.start.or(common.stop) {
         return Err(Mistake::of(start, "a stream of [[tcp]] begins with the run: see [[ftp]]"));
     }

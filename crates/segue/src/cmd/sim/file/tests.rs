@@ -36,12 +36,14 @@ fn sets(sets: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_mistake_is_told_in_one_line_with_file_line_and_key() {
-    for (rest, expected) in NETWORK.iter().chain(APPS) {
-        assert_eq!(refusal(rest), format!("s.toml:{expected}"), "{rest}");
-    }
-    for (old, new, expected) in FORM {
-        assert_eq!(refusal_with(old, new), format!("s.toml:{expected}"), "{new}");
-    }
+    let behind = NETWORK.iter().chain(APPS).chain(MOBILE);
+    let behind = behind.map(|(rest, expected)| (refusal(rest), *expected));
+    let within = FORM.iter().map(|(old, new, expected)| (refusal_with(old, new), *expected));
+    let wrong: Vec<_> = behind
+        .chain(within)
+        .filter(|(error, expected)| *error != format!("s.toml:{expected}"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// What stands behind the base, and what is said of it.
@@ -107,7 +109,10 @@ const NETWORK: &[(&str, &str)] = &[
         "[[event]]\nat = \"1s\"\ncut = \"wif\"",
         "17: event.1.cut: there is no link wif (did you mean wifi?)",
     ),
-    ("[[event]]\nat = \"1s\"", "16: event.1.at: an event has either cut or mend"),
+    (
+        "[[event]]\nat = \"1s\"",
+        "16: event.1.at: an event is one of cut, mend, attach, detach, rebind, restart, handover",
+    ),
     (
         "[[event]]\nat = \"1s\"\ncut = \"wifi\"\nway = \"left\"",
         "18: event.1.way: unknown variant `left`, expected one of `up`, `down`, `both`",
@@ -199,7 +204,7 @@ const APPS: &[(&str, &str)] = &[
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\nvariant = \"tahiti\"",
-        "19: tcp.t.variant: there is no variant tahiti (did you mean tahoe?)",
+        "19: tcp.t.variant: there is no variant tahiti (known: tahoe, reno, newreno, sack, fack, vegas, cubic, rack)",
     ),
     (
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\nwindow = 0",
@@ -217,6 +222,56 @@ const APPS: &[(&str, &str)] = &[
         "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\ndelayed_ack = true",
         "19: tcp.t.delayed_ack: how long may it wait? Write for example \"40ms\"",
     ),
+];
+
+/// The same of tunnels and radio.
+const MOBILE: &[(&str, &str)] = &[
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"c\"",
+        "17: anchor.h.node: there is no node c (known: a, b, r)",
+    ),
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"b\"\npool = [\"10.7.0.0/31\"]",
+        "18: anchor.h.pool: a pool needs room for the anchor and a host",
+    ),
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"b\"\n[[host]]\nname = \"m\"\nnode = \"a\"\nanchor = \"g\"",
+        "21: host.m.anchor: there is no anchor g (known: h)",
+    ),
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"b\"\n[[host]]\nname = \"m\"\nnode = \"a\"\nanchor = \"h\"\ninner = [\"10.8.0.2\"]",
+        "22: host.m.inner: 10.8.0.2 is not in a pool of h",
+    ),
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"b\"\n[[host]]\nname = \"m\"\nnode = \"a\"\nanchor = \"h\"\nkeepalive = { k = 3 }",
+        "19: host.m.name: \"keepalive\": k and period go together; or give targets and let them be planned",
+    ),
+    (
+        "[[anchor]]\nname = \"h\"\nnode = \"b\"\n[[host]]\nname = \"m\"\nnode = \"a\"\nanchor = \"h\"\npath.lte = { price = 1.0 }",
+        "22: host.m.path: a has no interface lte (known: wifi)",
+    ),
+    (
+        "[[node]]\nname = \"c\"\n[[node]]\nname = \"d\"\n[[link]]\nname = \"x\"\nends = [\"c\", \"d\"]\n[[anchor]]\nname = \"h\"\nnode = \"b\"\n[[host]]\nname = \"m\"\nnode = \"c\"\nanchor = \"h\"",
+        "28: host.m.anchor: h is out of reach: c does not reach 10.255.0.3: d is no transit",
+    ),
+    (
+        "[[cell]]\nname = \"c\"\nrouter = \"x\"",
+        "17: cell.c.router: there is no node x (known: a, b, r)",
+    ),
+    (
+        "[[cell]]\nname = \"c\"\nrouter = \"r\"\n[[walk]]\nnode = \"a:air\"\ncells = [\"d\"]",
+        "20: walk.1.cells: there is no cell d (known: c)",
+    ),
+    (
+        "[[cell]]\nname = \"c\"\nrouter = \"r\"\n[[walk]]\nnode = \"a:air\"\ncells = [\"c\", \"c\"]",
+        "20: walk.1.cells: a way through cells needs a period",
+    ),
+    (
+        "[[nat]]\nnode = \"r\"\ninside = [\"c\"]",
+        "17: nat.1.inside: r has no interface or neighbour c (known: wifi, lan)",
+    ),
+    ("[[event]]\nat = \"1s\"\nrebind = \"r\"", "17: event.1.rebind: r has no NAT"),
+    ("[[event]]\nat = \"1s\"\nrestart = \"x\"", "17: event.1.restart: there is no host x"),
 ];
 
 /// What stands in the base in place of something, and what is said of it.
@@ -267,4 +322,46 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     // What is not there is made, within what is.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
     assert!(matches!(lossy.file.link[1].specs()[1].loss, segue_netem::Loss::Exact(_)));
+}
+
+#[test]
+fn the_documentation_has_every_key() {
+    let documentation = include_str!("../../../../../../docs/simulator/scenarios.md");
+    for table in [
+        "",
+        "[[node]]",
+        "[[link]]",
+        "[[link]]\n[link.up]",
+        "[[route]]",
+        "[[event]]",
+        "[[cell]]",
+        "[[walk]]",
+        "[[nat]]",
+        "[[anchor]]",
+        "[[host]]",
+        "[[tcp]]",
+        "[[ftp]]",
+        "[[web]]",
+        "[[voip]]",
+        "[[video]]",
+        "[[conference]]",
+        "[population]",
+        "[[population.class]]",
+    ] {
+        let text = format!("{table}\nno_such_key = 1\n");
+        let population = table.contains("population");
+        let error = match population {
+            true => super::population::parse(&format!("duration = \"1s\"\n{text}"), "x", &[]).err(),
+            false => Scenario::parse(&text, "x").err(),
+        };
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        // The reader names the keys that it would have taken.
+        let keys = error.split_once("(known: ").and_then(|(_, keys)| keys.strip_suffix(')'));
+        let keys: Vec<&str> =
+            keys.unwrap_or_else(|| panic!("{table}: {error}")).split(", ").collect();
+        assert!(keys.len() > 2, "{table}: {error}");
+        for key in keys {
+            assert!(documentation.contains(&format!("`{key}`")), "{table} {key}");
+        }
+    }
 }

@@ -186,7 +186,7 @@ pub fn add_voip(builder: &mut Builder<'_>, voip: &Voip) -> Result<(), Mistake> {
     let (measured, codec) = (voip.measured(), voip.codec.config());
     let common = measured.common;
     let dscp = measured.dscp(codec.dscp)?;
-    let placed = builder.place(common, UDP, 1, dscp)?;
+    let placed = builder.place(common, UDP, (1, 1), dscp)?;
     let config = VoipConfig {
         packet_interval: voip.packet_interval.map_or(codec.packet_interval, |d| d.0),
         payload_bytes: voip.payload_bytes.unwrap_or(codec.payload_bytes),
@@ -207,7 +207,7 @@ pub fn add_video(builder: &mut Builder<'_>, video: &Video) -> Result<(), Mistake
     let common = measured.common;
     let default = VideoConfig::default();
     let dscp = measured.dscp(default.dscp)?;
-    let placed = builder.place(common, UDP, 1, dscp)?;
+    let placed = builder.place(common, UDP, (1, 1), dscp)?;
     let units = units(video.trace_time, video.trace_size);
     let trace = video.trace.as_ref().map(|name| read_trace(builder, name, units)).transpose()?;
     let config = VideoConfig {
@@ -229,7 +229,7 @@ pub fn add_conference(builder: &mut Builder<'_>, conference: &Conference) -> Res
     let common = measured.common;
     let default = ConferenceConfig::default();
     let dscp = measured.dscp(default.dscp)?;
-    let placed = builder.place(common, UDP, 2, dscp)?;
+    let placed = builder.place(common, UDP, (2, 2), dscp)?;
     let units = units(conference.trace_time, conference.trace_size);
     let trace = conference.trace.as_ref().map(|name| read_trace(builder, name, units));
     let mut pictures = default.pictures;
