@@ -26,6 +26,7 @@ unit:
 	scripts/deps.sh test
 	@[ $$(id -u) -eq 0 ] || echo 'NOTE: without root the tests of namespaces and eBPF say "skipped" and test nothing.'
 	$(CARGO) test --workspace --no-fail-fast
+	scripts/planted-faults
 
 ## Side-by-side figures; quiet machine, as root.
 bench:
@@ -47,7 +48,9 @@ fuzz:
 		$(CARGO) fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 || exit 1; \
 	done
 
-## The long ones: every test three times over, ten minutes of each fuzzer.
+## The long ones: every test three times over, ten minutes of each fuzzer, FAULT_SEEDS schedules of faults.
+FAULT_FIRST ?= 300
+FAULT_SEEDS ?= 5000
 soak:
 	$(CARGO) test -p segue --test reproduce -- --ignored
 	$(CARGO) test -p segue-datapath --lib -- --ignored --nocapture averages
@@ -55,6 +58,10 @@ soak:
 	$(CARGO) test -p segue --test many_paths -- --ignored --nocapture
 	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
+	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \
+		$(CARGO) test -p segue-sim --test faults -- --ignored --nocapture soak
+	$(CARGO) build --release -p segue
+	target/release/segue sim run examples/million.toml
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 

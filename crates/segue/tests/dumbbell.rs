@@ -45,6 +45,18 @@ fn options_take_the_place_of_the_profiles_values() {
 }
 
 #[test]
+fn cubic_and_rack_are_there_and_the_window_of_rack_is_chosen_apart_from_its_recovery() {
+    let run = |options: &str| {
+        let drops = "--duration 10s --drop-at 1s:1,2s:3,3s:5";
+        let found = json(&format!("{options} --profile modern {drops}"));
+        assert_eq!((found["loss_drops"].as_u64(), found["timeouts"].as_u64()), (Some(9), Some(0)));
+        found["delivered"].as_u64().expect("a number")
+    };
+    assert!(run("--variant cubic") > run("--variant sack"));
+    assert!(run("--variant rack") > run("--variant rack --congestion reno"));
+}
+
+#[test]
 fn the_trace_has_a_line_for_every_segment_and_two_runs_are_byte_identical() {
     let directory = std::env::temp_dir().join(format!("segue-dumbbell-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -79,6 +91,8 @@ fn bad_input_is_refused_in_one_line_with_status_2() {
         ("--variant reno --tick 0ms", "--tick"),
         ("--variant reno --min-rto 100s", "--max-rto"),
         ("--variant reno --drop-at 2s:1,1s:1", "--drop-at"),
+        ("--variant reno --congestion cubic", "--congestion"),
+        ("--variant sack --congestion cubic", "--congestion"),
         ("--variant reno --drop-at 2s", "TIME:COUNT"),
         ("--variant reno --drop-at 2s:many", "number of packets"),
         ("--variant reno --duration 1s --cwnd-trace /nowhere/x", "/nowhere/x"),

@@ -150,7 +150,7 @@ fn spec(hosts: u32, source: Source) -> Spec {
         flows: None,
         planned_every: None,
     };
-    spec.check().unwrap();
+    spec.check().expect("it makes a population");
     spec
 }
 
@@ -167,7 +167,7 @@ fn eventful(hosts: u32, source: Source) -> Spec {
     }
     spec.flows = Some(Flows { share: 0.5, interval: Span::from_millis(100), bytes: 200 });
     spec.planned_every = Some(Span::from_secs(30));
-    spec.check().unwrap();
+    spec.check().expect("it makes a population");
     spec
 }
 

@@ -289,12 +289,12 @@ fn repaired_ms(run: &Run, losses: u64) -> f64 {
 
 fn expect_snapshot(name: &str, text: &str) {
     let file = format!("{}/tests/tcp/snapshots/modern-{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("SEGUE_WRITE_SNAPSHOTS").is_some() {
+    if std::env::var_os("SEGUE_REWRITE_SNAPSHOTS").is_some() {
         std::fs::write(&file, text).expect("the snapshot can be written");
     }
     let known = std::fs::read_to_string(&file).unwrap_or_default();
     for (number, (found, known)) in (1..).zip(text.lines().zip(known.lines())) {
-        assert_eq!(found, known, "{file}:{number} (SEGUE_WRITE_SNAPSHOTS=1 records anew)");
+        assert_eq!(found, known, "{file}:{number} (SEGUE_REWRITE_SNAPSHOTS=1 records anew)");
     }
     assert_eq!(text.lines().count(), known.lines().count(), "{file}: its length");
 }

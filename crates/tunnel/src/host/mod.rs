@@ -257,6 +257,10 @@ impl Host {
             let report = Report::Registered { host: String::new(), inner };
             self.out.push_back(HostOutput::Report(report));
         }
+        // The anchor may not know of paths that went while no connection stood, or just before one broke.
+        let gone = self.numbers.values().filter(|number| !self.paths.contains_key(number));
+        let gone = gone.map(|path| HostOutput::Signal(FromHost::RemovePath { path: *path }));
+        self.out.extend(gone);
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
             self.offer(number);

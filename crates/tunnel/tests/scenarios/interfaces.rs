@@ -31,6 +31,19 @@ fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
     assert_eq!(net.anchor.machine.paths().count(), 2);
 }
 
+/// Found by the harness of faults, seed 1271: the anchor kept the path for as long as the host lived.
+#[test]
+fn an_interface_that_goes_while_signalling_is_broken_goes_at_the_anchor_too() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    net.break_signal(host);
+    net.link(host, "lte").present = false;
+    net.announce(host);
+    net.run_for(secs(5));
+    assert!(net.hosts[host].end.machine.registered());
+    let paths: Vec<_> = net.anchor.machine.paths().map(|(_, path)| path.name.clone()).collect();
+    assert_eq!(paths, ["wifi"]);
+}
+
 #[test]
 fn a_new_address_or_gateway_is_followed_at_once() {
     let (mut net, host) = Net::two_paths(2, host_config(3, 60));

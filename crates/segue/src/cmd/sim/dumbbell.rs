@@ -214,6 +214,17 @@ impl Args {
             };
         }
         if let Some(window) = set.congestion {
+            let separate = match self.variant {
+                Variant::Cubic | Variant::Rack => true,
+                Variant::Sack => config.scoreboard,
+                _ => false,
+            };
+            if !separate {
+                let name = self.variant.name();
+                bail!(
+                    "--congestion: {name} has a window of its own here; it is for sack with --profile modern, cubic and rack"
+                );
+            }
             config.congestion = match window {
                 Window::Reno => Congestion::Reno,
                 Window::Cubic => Congestion::Cubic,

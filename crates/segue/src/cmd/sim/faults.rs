@@ -1,15 +1,322 @@
-//! `segue sim faults`.
+//! `segue sim faults`: machines under seeded schedules of faults.
 
+use std::io::IsTerminal;
+use std::num::NonZeroU64;
+use std::panic;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
+use segue_sim::faults::{
+    Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
+};
+use serde::Serialize;
+
+/// How often progress is told, on a terminal and elsewhere.
+const LIVE: Duration = Duration::from_millis(500);
+const TOLD: Duration = Duration::from_secs(10);
+/// Failures that are listed; the first of them is shrunk and explained.
+const LISTED: usize = 20;
+/// The longest schedule file that is read.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Host and anchor under seeded faults, with invariants checked after every event
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(
+    after_help = "Example: segue sim faults --seeds 1000. docs/simulator/faults.md says what is injected \
+                        and what must hold."
+)]
+pub struct Args {
+    /// How many seeds to run.
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with_all = ["seed", "schedule"])]
+    seeds: NonZeroU64,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with_all = ["seed", "schedule"])]
+    first: u64,
+    /// Run this seed alone.
+    #[arg(long, value_name = "SEED", conflicts_with = "schedule")]
+    seed: Option<u64>,
+    /// Run the schedule in this file.
+    #[arg(long, value_name = "FILE")]
+    schedule: Option<PathBuf>,
+    /// Machines to run: tunnel (hosts and anchor) or keepalive (the estimators) [default: both].
+    #[arg(long, value_name = "NAME", value_parser = machines, conflicts_with = "schedule")]
+    machines: Option<Machines>,
+    /// Do not look for a smaller schedule that fails alike.
+    #[arg(long)]
+    no_shrink: bool,
+    /// Print the schedules of the seeds and run nothing.
+    #[arg(long, conflicts_with = "schedule")]
+    print: bool,
+    /// Runs at the same time [default: one for each processor].
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroU64>,
+    /// Print the results as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn machines(name: &str) -> Result<Machines, String> {
+    let names = Machines::ALL.map(Machines::name).join(" or ");
+    Machines::from_name(name).ok_or_else(|| format!("the machines are {names}"))
+}
+
+/// What all runs gave, as JSON.
+#[derive(Serialize)]
+struct Summary {
+    runs: u64,
+    events: u64,
+    failures: Vec<Found>,
+}
+
+/// A run that failed, as JSON.
+#[derive(Serialize)]
+struct Found {
+    machines: &'static str,
+    seed: u64,
+    invariant: &'static str,
+    detail: String,
+    at_s: f64,
+    events: Vec<String>,
+    state: String,
+    replay: String,
+    schedule: String,
+    shrunk: Option<String>,
+}
 
 /// Runs the verb.
 ///
 /// # Errors
 /// Bad input.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let work = match &args.schedule {
+        Some(path) => Work::File(read(path)?),
+        None => Work::Seeds {
+            machines: args.machines.map_or(Machines::ALL.to_vec(), |machines| vec![machines]),
+            first: args.seed.unwrap_or(args.first),
+            seeds: if args.seed.is_some() { 1 } else { args.seeds.get() },
+        },
+    };
+    if args.print {
+        for number in 0..work.len()? {
+            println!("{}", work.schedule(number));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (events, mut failures) = run_all(&work, args.jobs)?;
+    failures.sort_by_key(|(number, _)| *number);
+    let replay = |schedule: &Schedule| match &args.schedule {
+        Some(path) => format!("segue sim faults --schedule {}", path.display()),
+        None => replay_seed(schedule),
+    };
+    let runs = work.len()?;
+    let first = failures.first().map(|(number, failure)| {
+        let schedule = work.schedule(*number);
+        let again = attempt(&schedule, true).failure.unwrap_or_else(|| failure.clone());
+        let shrunk = if args.no_shrink { None } else { smaller(&schedule, &again) };
+        (schedule, again, shrunk)
+    });
+    if args.json {
+        print_json(&work, runs, events, &failures, first.as_ref(), &replay)?;
+    } else {
+        print_text(&work, runs, events, &failures, first.as_ref(), &replay);
+    }
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// A failure in full: its schedule, what broke, and the same made small.
+type First = (Schedule, Failure, Option<(Shrunk, Failure)>);
+
+fn print_text(
+    work: &Work,
+    runs: u64,
+    events: u64,
+    failures: &[(u64, Failure)],
+    first: Option<&First>,
+    replay: &dyn Fn(&Schedule) -> String,
+) {
+    let Some((schedule, failure, shrunk)) = first else {
+        println!("{runs} runs, {events} events, every invariant held");
+        return;
+    };
+    let shrunk = shrunk.as_ref().map(|(shrunk, failure)| (shrunk, failure));
+    println!("{}", report(schedule, failure, shrunk, &replay(schedule)));
+    println!("{} of {runs} runs failed:", failures.len());
+    for (number, failure) in failures.iter().take(LISTED) {
+        let schedule = work.schedule(*number);
+        println!("  {}: {}", replay(&schedule), failure.violation.invariant);
+    }
+    if failures.len() > LISTED {
+        println!("  and {} more", failures.len() - LISTED);
+    }
+}
+
+fn print_json(
+    work: &Work,
+    runs: u64,
+    events: u64,
+    failures: &[(u64, Failure)],
+    first: Option<&First>,
+    replay: &dyn Fn(&Schedule) -> String,
+) -> anyhow::Result<()> {
+    let found = |(index, (number, failure)): (usize, &(u64, Failure))| {
+        let schedule = work.schedule(*number);
+        let full = first.filter(|_| index == 0);
+        let failure = full.map_or(failure, |(_, failure, _)| failure);
+        Found {
+            machines: schedule.machines.name(),
+            seed: schedule.seed,
+            invariant: failure.violation.invariant,
+            detail: failure.violation.detail.clone(),
+            at_s: failure.at.as_secs_f64(),
+            events: failure.last.clone(),
+            state: failure.state.clone(),
+            replay: replay(&schedule),
+            schedule: schedule.to_string(),
+            shrunk: full
+                .and_then(|(_, _, shrunk)| shrunk.as_ref())
+                .map(|(shrunk, _)| shrunk.schedule.to_string()),
+        }
+    };
+    let failures = failures.iter().enumerate().map(found).collect();
+    println!("{}", serde_json::to_string_pretty(&Summary { runs, events, failures })?);
+    Ok(())
+}
+
+/// What is to be run.
+enum Work {
+    File(Schedule),
+    Seeds { machines: Vec<Machines>, first: u64, seeds: u64 },
+}
+
+impl Work {
+    fn len(&self) -> anyhow::Result<u64> {
+        match self {
+            Work::File(_) => Ok(1),
+            Work::Seeds { machines, first, seeds } => {
+                let runs = seeds.checked_mul(machines.len() as u64);
+                let last = first.checked_add(*seeds);
+                runs.filter(|_| last.is_some()).context("--first and --seeds: too many seeds")
+            }
+        }
+    }
+
+    /// The schedule of a run: all machines of a seed come one after the other.
+    fn schedule(&self, number: u64) -> Schedule {
+        match self {
+            Work::File(schedule) => schedule.clone(),
+            Work::Seeds { machines, first, .. } => {
+                let sets = machines.len() as u64;
+                Schedule::generate(machines[(number % sets) as usize], first + number / sets)
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Schedule> {
+    let name = path.display();
+    let length = std::fs::metadata(path).with_context(|| format!("--schedule {name}"))?.len();
+    if length > MAX_FILE {
+        bail!("--schedule {name}: {length} bytes are no schedule; {MAX_FILE} at most");
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("--schedule {name}"))?;
+    text.parse().with_context(|| format!("--schedule {name}"))
+}
+
+/// All runs over `jobs` threads: how many events there were, and the failures with the runs' numbers.
+fn run_all(work: &Work, jobs: Option<NonZeroU64>) -> anyhow::Result<(u64, Vec<(u64, Failure)>)> {
+    let runs = work.len()?;
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let jobs = jobs.map_or(processors, NonZeroU64::get).min(runs).min(1_000);
+    let state = Mutex::new(Progress::new(runs));
+    // A guard in the loop's head would be held while the run goes.
+    let take = || lock(&state).next();
+    let one_job = || {
+        while let Some(number) = take() {
+            let outcome = attempt(&work.schedule(number), false);
+            lock(&state).done(number, outcome);
+        }
+    };
+    // What panics is reported as a failure, in one place.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(one_job);
+        }
+    });
+    panic::set_hook(hook);
+    let progress = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Ok((progress.events, progress.failures))
+}
+
+fn lock(state: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
+    state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What has been run.
+struct Progress {
+    runs: u64,
+    begun: u64,
+    done: u64,
+    events: u64,
+    failures: Vec<(u64, Failure)>,
+    live: bool,
+    told: Instant,
+}
+
+impl Progress {
+    fn new(runs: u64) -> Progress {
+        let live = std::io::stderr().is_terminal();
+        let (failures, told) = (Vec::new(), Instant::now());
+        Progress { runs, begun: 0, done: 0, events: 0, failures, live, told }
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let number = self.begun;
+        self.begun += 1;
+        (number < self.runs).then_some(number)
+    }
+
+    fn done(&mut self, number: u64, outcome: Outcome) {
+        self.done += 1;
+        self.events += outcome.events;
+        self.failures.extend(outcome.failure.map(|failure| (number, failure)));
+        let last = self.done == self.runs;
+        if self.told.elapsed() >= if self.live { LIVE } else { TOLD } && !last {
+            self.told = Instant::now();
+            let text =
+                format!("{} of {} runs, {} failed", self.done, self.runs, self.failures.len());
+            if self.live { eprint!("\r\x1b[K{text}") } else { eprintln!("{text}") }
+        } else if last && self.live {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// A run in which a panic counts as a failure.
+fn attempt(schedule: &Schedule, keeps_text: bool) -> Outcome {
+    panic::catch_unwind(|| simulate(schedule, keeps_text)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()));
+        let violation = Violation::new("no panic", said.unwrap_or_default());
+        let (at, last, state) = Default::default();
+        Outcome { hash: 0, events: 0, failure: Some(Failure { at, violation, last, state }) }
+    })
+}
+
+/// A smaller schedule that breaks the same invariant.
+fn smaller(schedule: &Schedule, failure: &Failure) -> Option<(Shrunk, Failure)> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let same = |other: &Failure| other.violation.invariant == failure.violation.invariant;
+    let shrunk = shrink(schedule, SHRINK_RUNS, |candidate| {
+        attempt(candidate, false).failure.as_ref().is_some_and(same)
+    });
+    let again = attempt(&shrunk.schedule, true).failure;
+    panic::set_hook(hook);
+    again.map(|failure| (shrunk, failure))
 }

@@ -1,4 +1,4 @@
-//! The ends of the tunnels as agents of a [`Network`](crate::Network).
+//! The ends of the tunnels as agents of a [`Network`].
 //!
 //! ```text
 //!   applications ── inner address ─► HostAgent ══ Body::Tunnel, Body::Signal ══► AnchorAgent ─► networks
