@@ -23,9 +23,9 @@ const MAX_OUTPUTS_PER_PATH: usize = 16;
 const SIGNALS: u32 = 25;
 /// More of them for each fault in this second or the one before.
 const SIGNALS_PER_FAULT: u32 = 15;
-/// Requests in a second on each path more than 1/T_KA: the second's edge, a start, and two to show a new
-/// address.
-const SPARE_PROBES: u32 = 4;
+/// Requests in a second on each path more than 1/T_KA: the second's edge, a start, two to show a new address,
+/// and two on the way to the instants of another path.
+const SPARE_PROBES: u32 = 6;
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
 
@@ -196,6 +196,10 @@ impl Watch {
             format!("a flow of host {host} is bound to a path that is gone")
         })?;
         let seen = &mut self.host_paths[host];
+        // An interface that is back may be given, for a moment, the grant that its former path was sent.
+        for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
+            self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
+        }
         seen.retain(|number, _| there(*number));
         for (number, path) in end.machine.paths() {
             let Some(client) = path.client() else { continue };
