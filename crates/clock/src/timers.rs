@@ -27,8 +27,13 @@ impl<K: Ord + Clone> Timers<K> {
 
     /// Arms the timer of `key` for `at`, replacing what it had.
     pub fn set(&mut self, key: K, at: Time) {
-        self.cancel(&key);
-        self.by_key.insert(key.clone(), at);
+        let before = self.by_key.insert(key.clone(), at);
+        if before == Some(at) {
+            return;
+        }
+        if let Some(before) = before {
+            self.by_time.remove(&(before, key.clone()));
+        }
         self.by_time.insert((at, key));
     }
 

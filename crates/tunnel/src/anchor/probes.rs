@@ -70,13 +70,10 @@ impl Anchor {
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.server.handle(now, input);
-        let mut outputs = Vec::new();
-        while let Some(output) = path.server.poll() {
-            outputs.push(output);
-        }
         self.follow_settings(slot);
         self.arm(now, slot);
-        for output in outputs {
+        let next = |this: &mut Anchor| this.slots.get_mut(&slot)?.server.poll();
+        while let Some(output) = next(self) {
             match output {
                 ServerOutput::SendUnsolicited(request) => self.send_unsolicited(slot, request),
                 ServerOutput::State(state) => self.on_state(now, slot, state),

@@ -154,7 +154,7 @@ impl Host {
                     Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
                 };
                 self.causes.insert(class, cause);
-                self.decisions.insert(class, decision);
+                self.decisions[class as usize] = Some(decision);
             }
         }
     }
@@ -162,7 +162,7 @@ impl Host {
     /// Why a class of flows uses the path it does: the reason of its last move and the scores then.
     #[must_use]
     pub fn why(&self, class: Class) -> String {
-        let Some(decision) = self.decisions.get(&class) else { return String::new() };
+        let Some(decision) = &self.decisions[class as usize] else { return String::new() };
         let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
         let scores: Vec<String> =
             decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();

@@ -38,6 +38,8 @@ use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
 const RETRY_MIN: Span = Span::from_millis(500);
 /// Longest pause before signalling is tried again.
 const RETRY_MAX: Span = Span::from_secs(8);
+/// Room for so many outputs is kept while there are none.
+const MAX_IDLE_OUTPUTS: usize = 8;
 /// How long one round of connection attempts may take.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
@@ -61,7 +63,8 @@ pub struct Host {
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
     causes: BTreeMap<Class, Cause>,
-    decisions: BTreeMap<Class, Decision>,
+    /// By class.
+    decisions: [Option<Decision>; Class::ALL.len()],
     evaluated: Time,
     out: VecDeque<HostOutput>,
 }
@@ -98,7 +101,7 @@ impl Host {
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
             causes: BTreeMap::new(),
-            decisions: BTreeMap::new(),
+            decisions: Default::default(),
             evaluated: Time::ZERO,
             out: VecDeque::new(),
         }
@@ -386,7 +389,12 @@ impl Machine for Host {
     }
 
     fn poll(&mut self) -> Option<HostOutput> {
-        self.out.pop_front()
+        let output = self.out.pop_front();
+        if output.is_none() && self.out.capacity() > MAX_IDLE_OUTPUTS {
+            // A registration says much at once; of very many hosts each would keep the room.
+            self.out = VecDeque::new();
+        }
+        output
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {

@@ -1,5 +1,6 @@
 //! The host's paths: offer, grant, probes and state.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -36,7 +37,7 @@ pub struct Path {
     pub(super) grant: Option<PathGrant>,
     pub(super) client: Option<Client>,
     pub(super) quiet: bool,
-    pub(super) following: Option<Following>,
+    pub(super) following: Option<Box<Following>>,
     /// The operator wants requests on it.
     pub(super) enabled: bool,
     /// There are none, and the anchor has been told.

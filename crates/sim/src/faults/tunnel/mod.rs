@@ -6,7 +6,7 @@
 //!               └────── signalling connection over one of them ──────┘
 //! ```
 //!
-//! [`reference`] knows what was really registered, given and broken; [`invariants`] and [`agreement`] hold
+//! [`mod@reference`] knows what was really registered, given and broken; [`invariants`] and [`agreement`] hold
 //! the machines against it.
 
 mod access;
