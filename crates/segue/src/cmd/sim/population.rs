@@ -10,7 +10,7 @@ use anyhow::bail;
 use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
 use segue_sim::Value;
-use segue_sim::population::{Shard, Spec, Stats, results, verdicts};
+use segue_sim::population::{Shard, Spec, Stats, Verdict, results, verdicts};
 use serde_json::{Map, Value as Json, json};
 
 /// Virtual time between two looks at how far a shard is.
@@ -71,8 +71,8 @@ pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<Ex
         print!("{}", super::show::table(&found));
         println!("verdicts");
         for verdict in &verdicts {
-            let found = format!("{:.6e}", verdict.found);
-            println!("  {:<8} {}: {found}; {}", verdict.word(), verdict.what, verdict.expected);
+            let Verdict { what, found, expected, .. } = verdict;
+            println!("  {:<8} {what}: {}; {expected}", verdict.word(), super::show::number(*found));
         }
     }
     let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));

@@ -50,7 +50,8 @@ pub fn table(results: &Results) -> String {
 }
 
 /// Six digits that count.
-fn number(x: f64) -> String {
+#[must_use]
+pub fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }
