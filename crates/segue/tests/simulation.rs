@@ -36,6 +36,18 @@ fn a_trace_changes_nothing_and_has_what_was_lost() {
 }
 
 #[test]
+fn a_trace_without_a_prefix_has_the_name_of_its_scenario() {
+    let directory = TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    command.args(["sim", "run", &example("handover"), "--duration", "1s", "--trace"]);
+    let output = command.current_dir(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in ["handover.pcapng", "handover.log"] {
+        assert!(directory.path().join(name).metadata().unwrap().len() > 0, "{name}");
+    }
+}
+
+#[test]
 fn wireshark_finds_nothing_wrong_in_a_trace_and_the_retransmissions_that_were() {
     if Command::new("tshark").arg("--version").output().is_err() {
         eprintln!("skipped: no tshark");

@@ -88,8 +88,8 @@ pub fn results(spec: &Spec, stats: &Stats) -> Results {
     for (cause, count) in CAUSES.iter().zip(stats.handovers) {
         results.int(format!("handovers.{}", cause.name()), count);
     }
-    results.int("redirections", stats.redirected);
-    results.int("flows", stats.flows.flows);
+    results.int("handovers.redirections", stats.redirected);
+    results.int("flows.count", stats.flows.flows);
     results.int("flows.sent", stats.flows.sent);
     results.int("flows.delivered", stats.flows.delivered);
     distribution("flows.interruption", &stats.flows.interruptions, &mut results);

@@ -139,7 +139,8 @@ fn print_text(
     replay: &dyn Fn(&Schedule) -> String,
 ) {
     let Some((schedule, failure, shrunk)) = first else {
-        println!("{runs} runs, {events} events, every invariant held");
+        let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+        println!("{runs}, {events} events, every invariant held");
         return;
     };
     let shrunk = shrunk.as_ref().map(|(shrunk, failure)| (shrunk, failure));

@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(long)]
     links: bool,
     /// Write PREFIX.pcapng and PREFIX.log; the prefix is the scenario's name in this directory if none is given.
-    #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    trace: Option<PathBuf>,
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true)]
+    trace: Option<Option<PathBuf>>,
     /// Write packets of this node or interface only; may be given several times.
     #[arg(long, value_name = "NODE[:INTERFACE]", requires = "trace")]
     trace_at: Vec<String>,
@@ -71,7 +71,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let scenario = Scenario::read_with(&args.file, &sets)?;
     sweep::check(&scenario)?;
     let mut built = scenario.build();
-    let trace = args.trace.as_ref().map(|prefix| begin_trace(&args, prefix, &built)).transpose()?;
+    let trace = args
+        .trace
+        .as_ref()
+        .map(|prefix| begin_trace(&args, prefix.as_deref(), &built))
+        .transpose()?;
     if let Some(trace) = &trace {
         built.network.observe(trace.observer());
     }
@@ -95,9 +99,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn begin_trace(args: &Args, prefix: &Path, built: &Built) -> anyhow::Result<Trace> {
+fn begin_trace(args: &Args, prefix: Option<&Path>, built: &Built) -> anyhow::Result<Trace> {
     let name = args.file.file_stem().unwrap_or_default();
-    let prefix = if prefix.as_os_str().is_empty() { name.into() } else { prefix.to_owned() };
+    let prefix = prefix.map_or_else(|| name.into(), Path::to_owned);
     let (only, snaplen) = (args.trace_at.clone(), args.snaplen);
     Trace::begin(built, &trace::Options { prefix, snaplen, only })
 }
