@@ -77,6 +77,14 @@ fn the_trace_has_a_line_for_every_segment_and_two_runs_are_byte_identical() {
 }
 
 #[test]
+fn a_clock_that_never_ticks_and_one_that_always_does_send_as_others_do() {
+    for tick in ["213503d", "1ns"] {
+        let found = json(&format!("--variant reno --duration 2s --tick {tick}"));
+        assert!(found["delivered"].as_u64().expect("a number") > 500, "{found}");
+    }
+}
+
+#[test]
 fn bad_input_is_refused_in_one_line_with_status_2() {
     for (options, says) in [
         ("", "--variant"),
@@ -88,6 +96,9 @@ fn bad_input_is_refused_in_one_line_with_status_2() {
         ("--variant reno --queue 0", "--queue"),
         ("--variant reno --packet 40", "41 to 65535"),
         ("--variant reno --window 0", "--window"),
+        ("--variant reno --window 4294967295", "at most 1048576"),
+        ("--variant reno --initial-window 4294967295", "at most 1048576"),
+        ("--variant reno --ack-size 65536", "at most 65535"),
         ("--variant reno --tick 0ms", "--tick"),
         ("--variant reno --min-rto 100s", "--max-rto"),
         ("--variant reno --drop-at 2s:1,1s:1", "--drop-at"),

@@ -9,14 +9,258 @@ use tempfile::TempDir;
 
 #[test]
 fn every_example_runs_twice_to_the_same_bytes() {
-    for name in ["dumbbell", "handover"] {
-        let run = || run(&[&example(name), "--duration", "15s", "--json", "--links"]);
-        let (first, second) = (run(), run());
+    let mut found = 0;
+    for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let Some(name) = name.strip_suffix(".toml") else { continue };
+        // The others configure daemons and a test network.
+        let options: &[&str] = match name {
+            "host" | "anchor" | "lab" => continue,
+            "million" => &["--set", "population.hosts=2000", "--duration", "25s"],
+            "paper4-tree" => &["--duration", "3s", "--links"],
+            "sweep" => &["--duration", "15s", "--links", "--set", "link.radio.down.loss=1%"],
+            _ => &["--duration", "15s", "--links"],
+        };
+        found += 1;
+        let run = |seed| {
+            let example = example(name);
+            self::run(&[&[&example, "--json", "--seed", seed], options].concat())
+        };
+        let (first, second) = (run("1"), run("1"));
         assert!(first.status.success(), "{name}: {}", text(&first.stderr));
         assert!(first.stdout.len() > 500 && first.stdout == second.stdout, "{name}");
-        let other = self::run(&[&example(name), "--duration", "15s", "--json", "--seed", "2"]);
-        assert!(other.stdout != first.stdout, "{name}: the seed does nothing");
+        assert!(run("2").stdout != first.stdout, "{name}: the seed does nothing");
     }
+    assert!(found >= 5, "{found}");
+}
+
+#[test]
+fn a_radio_walks_through_cells_and_a_gap_between_them_costs_what_lies_in_it() {
+    let lost = |walk: &str| {
+        let results = results(&format!("{CELLS}{walk}"));
+        assert_eq!(results["phone.registered"], 1, "{results}");
+        assert_eq!(results["call.down.sent"], 300, "{results}");
+        300 - results["call.down.received"].as_u64().unwrap()
+    };
+    // The call has three of the handovers, at 4, 6 and 8 s, and 50 packets a second.
+    let (overlap, short, long) =
+        (lost("overlap = \"300ms\""), lost("gap = \"200ms\""), lost("gap = \"500ms\""));
+    assert!(overlap <= 6, "{overlap}");
+    assert!((30..=60).contains(&short), "{short}");
+    assert!((40..=50).contains(&(long - short)), "{short} {long}");
+}
+
+#[test]
+fn a_rebound_translator_gives_the_host_another_address_and_its_tunnel_goes_on() {
+    let still = results(BEHIND_A_NAT);
+    let event = "[[event]]\nat = \"4s\"\nrebind = \"box\"\naddress = \"192.0.2.2\"\n";
+    let rebound = results(&format!("{BEHIND_A_NAT}{event}"));
+    for results in [&still, &rebound] {
+        assert_eq!(results["phone.registered"], 1, "{results}");
+    }
+    let lost = |results: &serde_json::Value| {
+        let got = results["call.down.received"].as_u64().unwrap();
+        results["call.down.sent"].as_u64().unwrap() - got
+    };
+    assert!(lost(&rebound) >= lost(&still), "{rebound}");
+    // The anchor learns the new address from the next packet of the host, 20 ms later.
+    assert!(lost(&rebound) - lost(&still) <= 5, "{} {}", lost(&rebound), lost(&still));
+}
+
+#[test]
+fn recorded_losses_are_those_of_the_file() {
+    let directory = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("losses", "# every fourth\n0 0 0 lost\n");
+    write("s.toml", &format!("{TWO}loss = {{ trace = \"losses\" }}\n{CALL}"));
+    let file = directory.path().join("s.toml").display().to_string();
+    let output = run(&[&file, "--json", "--links"]);
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |key: &str| results[key].as_u64().unwrap();
+    for way in ["up", "down"] {
+        let offered = count(&format!("link.wire.{way}.offered"));
+        assert_eq!(count(&format!("link.wire.{way}.lost")), offered / 4, "{way}");
+        assert!(offered > 200, "{offered}");
+    }
+    write("losses", "0\n1 2");
+    refused(&[&file], ":10: link.wire.loss: losses:2: \"2\" is none of 0, 1, kept, lost");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_one_line() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).unwrap();
+    write("good.toml", format!("{TWO}{CALL}").as_bytes());
+    write("binary.toml", &[0xff, 0, 1, 2]);
+    write("deep.toml", format!("x = {}", "[".repeat(100_000)).as_bytes());
+    write("long.toml", &b"# a\n".repeat(3 << 20));
+    for (name, words) in [
+        ("binary.toml", "it is no UTF-8 text"),
+        ("deep.toml", ":1: x: cannot recurse further"),
+        ("long.toml", "it has more than 8 MiB"),
+        ("", "Is a directory"),
+        ("no\nsuch.toml", "No such file"),
+    ] {
+        refused(&[&path(name)], words);
+    }
+    let good = path("good.toml");
+    for (set, words) in [
+        ("link.wire.rate=1e300bit", "is too much"),
+        ("link.wire.delay=3650000d", "is too long"),
+        ("link.wire.queue=99999999999", "up to 4294967295"),
+        ("link.wire.loss=nan", "is not a number"),
+        ("voip.call.packet_interval=0s", "must be above 0"),
+        ("voip.call.name=\"../x,y\"", "a name has letters, digits, - and _"),
+        ("duration=0s", "a run of no time"),
+        ("seed=-1", "expected u64"),
+    ] {
+        refused(&[&good, "--set", set], words);
+    }
+    let trace = format!("--trace={}", path("no/such/t"));
+    refused(&[&good, &trace], "No such file");
+}
+
+#[test]
+fn a_run_in_which_time_stands_still_ends_with_a_line() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("s.toml");
+    let greedy = "[[tcp]]\nname = \"t\"\nfrom = \"a\"\nto = \"b\"\n";
+    std::fs::write(&path, format!("{TWO}{greedy}")).unwrap();
+    refused(
+        &[&path.display().to_string()],
+        "the run gets no further than 0 ns, with 10000000 events at that instant",
+    );
+}
+
+/// Two nodes and a perfect link, whose table is open.
+const TWO: &str = "duration = \"5s\"
+[[node]]
+name = \"a\"
+[[node]]
+name = \"b\"
+[[link]]
+name = \"wire\"
+ends = [\"a\", \"b\"]
+";
+
+const CALL: &str = "[[voip]]\nname = \"call\"\nfrom = \"a\"\nto = \"b\"\n";
+
+/// A Segue host in two cells by turns, with a call from 3 s to 9 s; the walk's table is open.
+const CELLS: &str = r#"duration = "10s"
+[[node]]
+name = "mobile"
+[[node]]
+name = "west"
+transit = true
+[[node]]
+name = "east"
+transit = true
+[[node]]
+name = "core"
+transit = true
+[[node]]
+name = "desk"
+[[link]]
+name = "w"
+ends = ["core", "west"]
+delay = "5ms"
+[[link]]
+name = "e"
+ends = ["core", "east"]
+delay = "5ms"
+[[link]]
+name = "lan"
+ends = ["core", "desk"]
+[[cell]]
+name = "cw"
+router = "west"
+prefix = "10.20.0.0/24"
+delay = "1ms"
+[[cell]]
+name = "ce"
+router = "east"
+prefix = "10.21.0.0/24"
+delay = "1ms"
+[[anchor]]
+name = "anchor"
+node = "core"
+[[host]]
+name = "phone"
+node = "mobile"
+anchor = "anchor"
+[[voip]]
+name = "call"
+from = "mobile"
+to = "desk"
+start = "3s"
+stop = "9s"
+[[walk]]
+node = "mobile:air"
+cells = ["cw", "ce"]
+period = "2s"
+"#;
+
+/// A Segue host behind a translator calls the anchor's neighbour from 2 s to 8 s.
+const BEHIND_A_NAT: &str = r#"duration = "9s"
+[[node]]
+name = "mobile"
+[[node]]
+name = "box"
+transit = true
+[[node]]
+name = "core"
+transit = true
+[[node]]
+name = "desk"
+[[link]]
+name = "wifi"
+ends = ["mobile", "box"]
+addresses = [["10.1.0.2"], []]
+delay = "5ms"
+[[link]]
+name = "dsl"
+ends = ["box", "core"]
+addresses = [["192.0.2.1"], []]
+delay = "10ms"
+[[link]]
+name = "lan"
+ends = ["core", "desk"]
+[[nat]]
+node = "box"
+inside = ["wifi"]
+[[anchor]]
+name = "anchor"
+node = "core"
+[[host]]
+name = "phone"
+node = "mobile"
+anchor = "anchor"
+[[voip]]
+name = "call"
+from = "mobile"
+to = "desk"
+start = "2s"
+stop = "8s"
+"#;
+
+/// What a scenario gives.
+fn results(scenario: &str) -> serde_json::Value {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("s.toml");
+    std::fs::write(&path, scenario).unwrap();
+    let output = run(&[&path.display().to_string(), "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// One line with these words, exit status 2, and nothing on standard output.
+fn refused(arguments: &[&str], words: &str) {
+    let output = run(arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(error.trim_end().lines().count() == 1 && error.contains(words), "{words}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
 }
 
 #[test]

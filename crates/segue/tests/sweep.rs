@@ -215,6 +215,16 @@ fn the_example_is_a_sweep_and_a_scenario() {
 }
 
 #[test]
+fn a_population_is_not_swept() {
+    let example = fs::read_to_string(repository("examples/million.toml")).unwrap();
+    let place = Place::new(&example);
+    let output = ended(place.sweep("o", "--seeds 2"), 2);
+    let error = String::from_utf8(output.stderr).unwrap();
+    let words = "s.toml: a population is not swept: segue sim run it with --seed and --set\n";
+    assert!(error.ends_with(words) && !place.path("o").exists(), "{error}");
+}
+
+#[test]
 fn the_examples_for_clusters_are_what_their_readers_take() {
     let python = "import ast, sys; ast.parse(open(sys.argv[1]).read())";
     let yaml = "import sys

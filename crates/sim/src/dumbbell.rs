@@ -44,6 +44,8 @@ pub struct Outcome {
     pub results: Results,
     /// A point for each segment, if it was asked for.
     pub trace: Vec<TracePoint>,
+    /// Time stood still before the end ([`Network::stuck`]): nothing that was found counts.
+    pub stuck: bool,
 }
 
 impl Dumbbell {
@@ -98,6 +100,7 @@ impl Dumbbell {
         results.int("timeouts", sent.timeouts);
         results.int("queue_drops", queue_drops);
         results.int("loss_drops", link.lost);
-        Ok(Outcome { results, trace: source.source.traced().to_vec() })
+        let (trace, stuck) = (source.source.traced().to_vec(), network.stuck());
+        Ok(Outcome { results, trace, stuck })
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use segue_clock::Span;
-use segue_netem::{Change, Jitter, LinkSpec, Loss, Profile, Queue};
+use segue_netem::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -100,7 +100,12 @@ pub struct QueueText(Queue);
 
 /// A loss process, as written.
 #[derive(Clone, Debug)]
-pub struct LossText(Loss);
+pub enum LossText {
+    /// That is all of it.
+    Process(Loss),
+    /// Recorded in this file, which is yet to be read.
+    File(String),
+}
 
 /// A rate, as in `"50mbit"`; `None` is `"unlimited"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +143,22 @@ impl Way {
         }
     }
 
-    /// The direction of a link; 100 packets wait at most where nothing is said of a queue.
+    /// Puts recorded losses in the place of the files that have them.
+    ///
+    /// # Errors
+    /// What `read` says of a file.
+    pub fn load<E>(mut self, mut read: impl FnMut(&str) -> Result<LossTrace, E>) -> Result<Way, E> {
+        let steps = self.profile.iter_mut().flatten().filter_map(|step| step.loss.as_mut());
+        for loss in self.loss.iter_mut().chain(steps) {
+            if let LossText::File(name) = loss {
+                *loss = LossText::Process(Loss::Trace(read(name)?));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The direction of a link; 100 packets wait at most where nothing is said of a queue. A file of losses
+    /// that was not [loaded](Self::load) is a trace without an entry, which no link takes.
     #[must_use]
     pub fn spec(self) -> LinkSpec {
         let steps = self.profile.unwrap_or_default().into_iter();
@@ -148,7 +168,7 @@ impl Way {
             jitter: self.jitter.map_or(Jitter::None, |j| j.0),
             reordering: self.reordering.unwrap_or(false),
             queue: self.queue.map_or(Queue::Packets(100), |q| q.0),
-            loss: self.loss.map_or(Loss::None, |l| l.0),
+            loss: self.loss.map_or(Loss::None, LossText::loss),
             silent: self.silent.unwrap_or(false),
             profile: Profile {
                 steps: steps.map(|s| (s.at.0, s.change())).collect(),
@@ -159,10 +179,11 @@ impl Way {
 }
 
 impl LossText {
-    /// The loss process.
-    #[must_use]
-    pub fn loss(self) -> Loss {
-        self.0
+    fn loss(self) -> Loss {
+        match self {
+            LossText::Process(loss) => loss,
+            LossText::File(_) => Loss::Trace(LossTrace::default()),
+        }
     }
 }
 
@@ -170,7 +191,7 @@ impl Step {
     fn change(self) -> Change {
         Change {
             delay: self.delay.map(|d| d.0),
-            loss: self.loss.map(|l| l.0),
+            loss: self.loss.map(LossText::loss),
             rate_bps: self.rate.map(|r| r.0),
             silent: self.silent,
         }
@@ -243,29 +264,39 @@ struct LossVisitor;
 impl<'de> Visitor<'de> for LossVisitor {
     type Value = LossText;
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a share, a list of packet numbers, or { p, r, good, bad }")
+        f.write_str("a share, a list of packet numbers, { p, r, good, bad }, or { trace }")
     }
     fn visit_str<E: Error>(self, text: &str) -> Result<LossText, E> {
-        units::ratio(text).map(|p| LossText(Loss::Bernoulli(p))).map_err(E::custom)
+        units::ratio(text).map(|p| LossText::Process(Loss::Bernoulli(p))).map_err(E::custom)
     }
     fn visit_f64<E: Error>(self, share: f64) -> Result<LossText, E> {
         self.visit_str(&share.to_string())
     }
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<LossText, A::Error> {
         let list = Vec::<u64>::deserialize(SeqAccessDeserializer::new(list))?;
-        Ok(LossText(Loss::Exact(list)))
+        Ok(LossText::Process(Loss::Exact(list)))
     }
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LossText, A::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Burst {
-            p: Ratio,
-            r: Ratio,
+            p: Option<Ratio>,
+            r: Option<Ratio>,
             good: Option<Ratio>,
             bad: Option<Ratio>,
+            trace: Option<String>,
         }
-        let Burst { p, r, good, bad } = Burst::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(LossText(Loss::GilbertElliott {
+        let burst = Burst::deserialize(MapAccessDeserializer::new(map))?;
+        let Burst { p, r, good, bad, trace } = burst;
+        if let Some(trace) = trace {
+            return match (p, r, good, bad) {
+                (None, None, None, None) => Ok(LossText::File(trace)),
+                _ => Err(A::Error::custom("a trace stands alone")),
+            };
+        }
+        let p = p.ok_or_else(|| A::Error::missing_field("p"))?;
+        let r = r.ok_or_else(|| A::Error::missing_field("r"))?;
+        Ok(LossText::Process(Loss::GilbertElliott {
             p: p.0,
             r: r.0,
             loss_good: good.map_or(0.0, |g| g.0),

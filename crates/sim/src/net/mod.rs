@@ -24,7 +24,7 @@ pub use channel::{Channel, ChannelId};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub use node::{Interface, Node, NodeId};
 pub use routes::{Hop, Prefix, Routes, Rule};
-pub use run::encapsulate;
+pub use run::{AT_ONCE, encapsulate};
 pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
 
 use crate::agent::{Action, Agent};
@@ -144,6 +144,8 @@ pub struct Network {
     refused: Refused,
     seed: u64,
     events: u64,
+    /// How many of them came before the instant that it is.
+    before_now: u64,
     started: bool,
 }
 
@@ -167,6 +169,7 @@ impl Network {
             refused: Refused::default(),
             seed,
             events: 0,
+            before_now: 0,
             started: false,
         }
     }

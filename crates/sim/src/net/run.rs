@@ -15,6 +15,9 @@ use crate::packet::{Body, Packet};
 /// outer packets lead into itself would go on for ever.
 const LOCAL_STEPS: u32 = 1_000;
 
+/// Events at one instant after which a network is [stuck](Network::stuck).
+pub const AT_ONCE: u64 = 10_000_000;
+
 pub(super) enum Event {
     /// A packet in flight comes out of a channel.
     Arrive(ChannelId, u32),
@@ -39,7 +42,12 @@ pub(super) enum Step {
 
 impl Network {
     /// Lets everything happen up to and at `end`.
+    ///
+    /// A network whose time stands still, see [`stuck`](Self::stuck), goes no further.
     pub fn run_until(&mut self, end: Time) {
+        if self.stuck() {
+            return;
+        }
         if !self.started {
             self.started = true;
             for agent in 0..self.agents.len() {
@@ -48,8 +56,13 @@ impl Network {
             }
         }
         while let Some((at, event)) = self.queue.pop_until(end) {
-            self.now = at;
+            if at > self.now {
+                (self.now, self.before_now) = (at, self.events);
+            }
             self.events += 1;
+            if self.stuck() {
+                return;
+            }
             match event {
                 Event::Arrive(channel, packet) => self.on_arrival(channel, packet),
                 Event::Wake(agent) => self.on_wake(agent),
@@ -57,7 +70,16 @@ impl Network {
             }
             self.settle();
         }
-        self.now = self.now.max(end);
+        if end > self.now {
+            (self.now, self.before_now) = (end, self.events);
+        }
+    }
+
+    /// Whether more than [`AT_ONCE`] events came at one instant: packets that go round over links without
+    /// delay and of unlimited rate never let time pass.
+    #[must_use]
+    pub fn stuck(&self) -> bool {
+        self.events - self.before_now > AT_ONCE
     }
 
     fn settle(&mut self) {

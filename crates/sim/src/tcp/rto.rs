@@ -30,7 +30,7 @@ impl Estimator {
         let m = if !self.config.whole_ticks {
             now.since(sent).0
         } else if echoed {
-            (now.since(sent).0 + unit / 2) / unit
+            now.since(sent).0.saturating_add(unit / 2) / unit
         } else {
             // Ticks of the clock that went by.
             now.0 / unit - sent.0 / unit
@@ -50,10 +50,10 @@ impl Estimator {
     /// srtt + 4 rttvar; in whole ticks 4 rttvar is what is kept, and the sum is cut to ticks.
     fn combined(&self, unit: u64) -> Span {
         if self.config.whole_ticks {
-            return Span((self.rttvar4 * 8 + self.srtt8) as u64 / 8 * unit);
+            return Span(((self.rttvar4 * 8 + self.srtt8) as u64 / 8).saturating_mul(unit));
         }
         // RFC 6298, equation 2.3: RTO = SRTT + max(G, 4 RTTVAR).
-        Span(self.srtt8 as u64 / 8 + (self.rttvar4 as u64).max(self.config.tick.0))
+        Span((self.srtt8 as u64 / 8).saturating_add((self.rttvar4 as u64).max(self.config.tick.0)))
     }
 
     fn unit(&self) -> u64 {

@@ -139,7 +139,7 @@ fn run(variant: Variant, window: u32, drop_at: &[(Span, u32)], duration: Span) -
         duration,
         trace: true,
     };
-    let Outcome { results, trace } = dumbbell.run().expect("a link");
+    let Outcome { results, trace, .. } = dumbbell.run().expect("a link");
     let count = |name: &str| match results.get(name) {
         Some(Value::Int(n)) => *n,
         other => panic!("{name}: {other:?}"),

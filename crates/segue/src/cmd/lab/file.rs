@@ -127,6 +127,10 @@ pub fn parse(text: &str) -> Result<Plan, String> {
                 return Err(at(text, end.span().start, &format!("there is no node {node}")));
             }
         }
+        for way in [Some(link.both()), link.up.clone(), link.down.clone()].into_iter().flatten() {
+            let refused = way.load(|_| Err("a trace of losses is for segue sim: write a list"));
+            refused.map_err(|e| at(text, link.name.span().start, e))?;
+        }
         let spec = link.emulator();
         for (way, spec) in spec.iter().flat_map(|s| [("up", &s.up), ("down", &s.down)]) {
             spec.check().map_err(|e| at(text, link.name.span().start, &format!("{way}: {e}")))?;

@@ -7,10 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_sim::dumbbell::{Dumbbell, Outcome};
+use segue_sim::net::AT_ONCE;
 use segue_sim::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 use segue_sim::{Results, Value};
 
 use crate::units;
+
+/// Most packets of a window.
+const MAX_WINDOW: u32 = 1 << 20;
 
 /// One greedy TCP sender over one link, for comparison with other simulators.
 ///
@@ -146,6 +150,11 @@ struct Delay(Option<Span>);
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dumbbell = args.dumbbell()?;
     let outcome = dumbbell.run().context("the link")?;
+    if outcome.stuck {
+        bail!(
+            "the run gets no further, with {AT_ONCE} events at one instant: a delay or a lower rate helps"
+        );
+    }
     if let Some(path) = &args.cwnd_trace {
         write_trace(path, &outcome.trace)?;
     }
@@ -193,19 +202,19 @@ impl Args {
             bail!("--packet: {} bytes, but a packet has {} to 65535", self.packet, header + 1);
         }
         config.mss = self.packet - header;
-        config.window = at_least_one("--window", self.window)?;
+        config.window = within("--window", self.window, MAX_WINDOW)?;
         let set = &self.tcp;
         if let Some(n) = set.initial_window {
-            config.initial_window = at_least_one("--initial-window", n)?;
+            config.initial_window = within("--initial-window", n, MAX_WINDOW)?;
         }
         if let Some(n) = set.initial_ssthresh {
-            config.initial_ssthresh = Some(at_least_one("--initial-ssthresh", n)?);
+            config.initial_ssthresh = Some(within("--initial-ssthresh", n, MAX_WINDOW)?);
         }
         if let Some(n) = set.dupack_threshold {
-            config.dupack_threshold = at_least_one("--dupack-threshold", n)?;
+            config.dupack_threshold = within("--dupack-threshold", n, 1_000)?;
         }
         if let Some(bytes) = set.ack_size {
-            config.ack_bytes = at_least_one("--ack-size", bytes)?;
+            config.ack_bytes = within("--ack-size", bytes, 65_535)?;
         }
         if let Some(count) = set.count {
             config.counting = match count {
@@ -248,9 +257,12 @@ impl Args {
     }
 }
 
-fn at_least_one(option: &str, n: u32) -> anyhow::Result<u32> {
+fn within(option: &str, n: u32, most: u32) -> anyhow::Result<u32> {
     if n == 0 {
         bail!("{option}: 0 is too little, it is at least 1");
+    }
+    if n > most {
+        bail!("{option}: {n} is too much, it is at most {most}");
     }
     Ok(n)
 }

@@ -1,6 +1,7 @@
 //! `segue sim faults`: machines under seeded schedules of faults.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 use std::num::NonZeroU64;
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -219,11 +220,13 @@ impl Work {
 
 fn read(path: &Path) -> anyhow::Result<Schedule> {
     let name = path.display();
-    let length = std::fs::metadata(path).with_context(|| format!("--schedule {name}"))?.len();
-    if length > MAX_FILE {
-        bail!("--schedule {name}: {length} bytes are no schedule; {MAX_FILE} at most");
+    let mut text = String::new();
+    // What has no length, such as a pipe, has an end of its own or none.
+    let file = File::open(path).with_context(|| format!("--schedule {name}"))?;
+    let read = file.take(MAX_FILE + 1).read_to_string(&mut text);
+    if read.with_context(|| format!("--schedule {name}"))? as u64 > MAX_FILE {
+        bail!("--schedule {name}: a schedule has at most {MAX_FILE} bytes");
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("--schedule {name}"))?;
     text.parse().with_context(|| format!("--schedule {name}"))
 }
 

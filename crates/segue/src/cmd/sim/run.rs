@@ -62,13 +62,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut sets = args.set.clone();
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
-    if let Some(spec) = file::population::read(&args.file, &sets)? {
+    // Once: it may be a pipe.
+    let text = file::text(&args.file)?;
+    let name = args.file.display().to_string();
+    if let Some(spec) = file::population::parse(&text, &name, &sets)? {
         if args.trace.is_some() || args.links {
             anyhow::bail!("a population has no nodes and links: leave --trace and --links away");
         }
         return super::population::run(&spec, args.threads, args.json);
     }
-    let scenario = Scenario::read_with(&args.file, &sets)?;
+    let scenario = Scenario::of_text(&args.file, &text, &sets)?;
     sweep::check(&scenario)?;
     let mut built = scenario.build();
     let trace = args
@@ -81,8 +84,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let begun = thread_cpu();
     let mut progress = Progress::new();
-    built.run(|network, share| progress.tell(share, Span(network.now().0), network.events()));
+    let ran =
+        built.run(|network, share| progress.tell(share, Span(network.now().0), network.events()));
+    progress.clear();
     trace.as_ref().map_or(Ok(()), Trace::end)?;
+    ran?;
     let mut results = built.network.results();
     if args.links {
         add_links(&built, &mut results);
@@ -94,7 +100,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let cpu = thread_cpu() - begun;
     let (events, seconds) = (built.network.events(), cpu.as_secs_f64());
-    progress.clear();
     eprintln!("segue: {events} events in {seconds:.2} s of processor time");
     Ok(ExitCode::SUCCESS)
 }

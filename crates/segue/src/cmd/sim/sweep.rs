@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::json;
 
-use super::file::Scenario;
+use super::file::{self, Scenario};
 use plan::{Plan, Point, Shard};
 use store::{Kept, Store};
 
@@ -60,7 +60,12 @@ pub struct MergeArgs {
 /// # Errors
 /// Bad input, or a file that cannot be read or written.
 pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
-    let scenario = Scenario::read(&args.file)?;
+    let text = file::text(&args.file)?;
+    if file::population::is_one(&text) {
+        let name = args.file.display();
+        bail!("{name}: a population is not swept: segue sim run it with --seed and --set");
+    }
+    let scenario = Scenario::of_text(&args.file, &text, &[])?;
     let plan = Plan::of(&scenario, &args.set, args.seeds)?;
     plan.check(&scenario)?;
     let store = Store::open(&args.out, &plan)?;
@@ -70,7 +75,7 @@ pub fn sweep(args: SweepArgs) -> anyhow::Result<ExitCode> {
     };
     let run = |point: &Point<'_>| {
         let scenario = scenario.with(&point.sets()).map_err(|error| error.to_string())?;
-        Ok(scenario.run(None))
+        scenario.run(None).map_err(|error| error.to_string())
     };
     let runs = plan.share(args.shard);
     work::execute(&plan, &store, &runs, jobs, &run)?;

@@ -126,13 +126,15 @@ pub fn add_cell(builder: &mut Builder<'_>, cell: &Cell) -> Result<(), Mistake> {
         builder.own(router, gateway)?;
     }
     let both = cell.both();
-    let spec = |own: &Option<Parameters>| own.clone().unwrap_or_default().over(&both).spec();
+    let spec = |own: &Option<Parameters>| {
+        builder.loaded(own.clone().unwrap_or_default().over(&both), &cell.name)
+    };
     let config = CellConfig {
         router,
         gateway: cell.gateway.as_ref().map(|a| a.get_ref().0),
         prefix: cell.prefix.as_ref().map(|p| p.get_ref().0),
-        down: spec(&cell.down),
-        up: spec(&cell.up),
+        down: spec(&cell.down)?,
+        up: spec(&cell.up)?,
     };
     let id = builder.network.add_cell(config);
     let id = id.map_err(|error| Mistake::of(&cell.name, error.to_string()))?;

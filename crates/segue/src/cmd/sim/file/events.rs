@@ -19,6 +19,7 @@ pub fn add(builder: &mut Builder<'_>, event: &Event) -> Result<(), Mistake> {
         let message = "an event is one of cut, mend, attach, detach, rebind, restart, handover";
         return Err(Mistake::of(&event.at, message));
     }
+    check_keys(builder, event)?;
     if let Some(name) = cut.as_ref().or(mend.as_ref()) {
         return add_cut(builder, event, at, name, cut.is_some());
     }
@@ -49,6 +50,29 @@ pub fn add(builder: &mut Builder<'_>, event: &Event) -> Result<(), Mistake> {
         (None, Some(name)) => add_handover(builder, event, at, name),
         (None, None) => Ok(()),
     }
+}
+
+/// A key that says nothing of the kind of event that it is beside would be passed over in silence.
+fn check_keys(builder: &Builder<'_>, event: &Event) -> Result<(), Mistake> {
+    let Event { cut, mend, attach, detach, rebind, restart, handover, .. } = event;
+    let of_anchor = restart.as_ref().filter(|name| builder.anchors.contains_key(name.get_ref()));
+    for (key, written, fits, kinds) in [
+        ("cell", event.cell.is_some(), attach.is_some() || detach.is_some(), "attach and detach"),
+        ("address", event.address.is_some(), rebind.is_some(), "rebind"),
+        ("to", event.to.is_some(), handover.is_some(), "handover"),
+        ("way", event.way.is_some(), cut.is_some() || mend.is_some(), "cut and mend"),
+        (
+            "for",
+            event.lasting.is_some(),
+            cut.is_some() || of_anchor.is_some(),
+            "cut, and the restart of an anchor",
+        ),
+    ] {
+        if written && !fits {
+            return Err(Mistake::beside(&event.at, key, format!("this key is for {kinds}")));
+        }
+    }
+    Ok(())
 }
 
 fn add_cut(
@@ -102,6 +126,15 @@ fn add_handover(
     name: &Name,
 ) -> Result<(), Mistake> {
     let host = host(builder, name)?;
+    if let (Some(to), Some(node)) = (&event.to, builder.host_node(name.get_ref())) {
+        let node = builder.network.node(node);
+        let known: Vec<&str> = node.interfaces.iter().map(|i| i.name.as_str()).collect();
+        if !known.contains(&to.get_ref().as_str()) {
+            let hint = hint(to.get_ref(), &known);
+            let message = format!("{} has no interface {}{hint}", node.name, to.get_ref());
+            return Err(Mistake::of(to, message));
+        }
+    }
     let to = event.to.as_ref().map(|to| to.get_ref().clone());
     let input = HostInput::Handover { flow: None, class: None, to };
     let agent = builder.network.agent_mut::<HostAgent>(host);
@@ -111,6 +144,9 @@ fn add_handover(
 
 fn host(builder: &Builder<'_>, name: &Name) -> Result<AgentId, Mistake> {
     builder.hosts.get(name.get_ref()).copied().ok_or_else(|| {
+        if builder.anchors.contains_key(name.get_ref()) {
+            return Mistake::of(name, format!("{} is an anchor", name.get_ref()));
+        }
         let known = builder.hosts.keys().chain(builder.anchors.keys());
         let known: Vec<&str> = known.map(String::as_str).collect();
         let hint = hint(name.get_ref(), &known);

@@ -8,6 +8,7 @@
 //! Everything that can be wrong is found by building the network once; a run builds it again.
 
 mod air;
+mod beside;
 mod common;
 mod events;
 mod network;
@@ -19,14 +20,17 @@ mod tcp;
 mod tunnels;
 mod udp;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context;
+use anyhow::bail;
 use segue_clock::{Span, Time};
+use segue_sim::net::AT_ONCE;
 use segue_sim::{ChannelId, Network, Observer, Results};
 
+pub use beside::text;
 pub use source::{Mistake, Source, hint};
 
+use beside::Beside;
 use network::Builder;
 use tables::File;
 
@@ -34,8 +38,7 @@ use tables::File;
 pub struct Scenario {
     name: String,
     text: String,
-    /// Where other files are; `None` if it may name none.
-    directory: Option<PathBuf>,
+    beside: Beside,
     source: Source,
     file: File,
     /// Times in the file lie before.
@@ -66,9 +69,16 @@ impl Scenario {
     /// # Errors
     /// One line with file, line and key.
     pub fn read_with(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
+        Scenario::of_text(path, &text(path)?, sets)
+    }
+
+    /// Reads the text of a file that was read before, with some values in place of its own.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn of_text(path: &Path, text: &str, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        Scenario::make(&name, &text, sets, directory(&name))
+        Scenario::make(&name, text, sets, directory(&name))
     }
 
     /// Reads the text of the file `name`, in whose directory other files are looked for.
@@ -84,7 +94,7 @@ impl Scenario {
     /// # Errors
     /// One line with file, line and key.
     pub fn parse_alone(text: &str, name: &str) -> anyhow::Result<Scenario> {
-        Scenario::make(name, text, &[], None)
+        Scenario::make(name, text, &[], Beside::new(None))
     }
 
     /// The same scenario with some values in place of its own. Keys are dotted, and the element of a list
@@ -93,14 +103,14 @@ impl Scenario {
     /// # Errors
     /// One line with file and key.
     pub fn with(&self, sets: &[(String, String)]) -> anyhow::Result<Scenario> {
-        Scenario::make(&self.name, &self.text, sets, self.directory.clone())
+        Scenario::make(&self.name, &self.text, sets, self.beside.clone())
     }
 
     fn make(
         name: &str,
         text: &str,
         sets: &[(String, String)],
-        directory: Option<PathBuf>,
+        beside: Beside,
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
@@ -111,13 +121,13 @@ impl Scenario {
         let ends = [Some(&file), whole.as_ref()].into_iter().flatten();
         let limit = ends.map(|file| file.duration.get_ref().0).max().unwrap_or(Span::ZERO);
         let (name, text) = (name.to_owned(), text.to_owned());
-        let scenario = Scenario { name, text, directory, source, file, limit };
+        let scenario = Scenario { name, text, beside, source, file, limit };
         scenario.checked_build().map_err(|mistake| scenario.source.tell(&mistake))?;
         Ok(scenario)
     }
 
     fn checked_build(&self) -> Result<Built, Mistake> {
-        Builder::build(&self.file, self.limit, self.directory.as_deref())
+        Builder::build(&self.file, self.limit, &self.beside)
     }
 
     /// Makes the network.
@@ -157,20 +167,22 @@ impl Scenario {
     }
 
     /// Runs it to its end.
-    #[must_use]
-    pub fn run(&self, observer: Option<Box<dyn Observer>>) -> Results {
+    ///
+    /// # Errors
+    /// See [`Built::run`].
+    pub fn run(&self, observer: Option<Box<dyn Observer>>) -> anyhow::Result<Results> {
         let mut built = self.build();
         if let Some(observer) = observer {
             built.network.observe(observer);
         }
-        built.run(|_, _| ());
-        built.network.results()
+        built.run(|_, _| ())?;
+        Ok(built.network.results())
     }
 }
 
 /// The directory of a file.
-fn directory(name: &str) -> Option<PathBuf> {
-    Path::new(name).parent().map(Path::to_owned)
+fn directory(name: &str) -> Beside {
+    Beside::new(Path::new(name).parent().map(Path::to_owned))
 }
 
 /// A run is told of this often.
@@ -191,12 +203,23 @@ impl Built {
     }
 
     /// Runs to the end; `tell` hears now and then which share of the time has passed.
-    pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) {
+    ///
+    /// # Errors
+    /// Time stands still.
+    pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) -> anyhow::Result<()> {
         for slice in 1..=SLICES {
             let at = u128::from(self.end.0) * u128::from(slice) / u128::from(SLICES);
             self.network.run_until(Time(at as u64));
+            if self.network.stuck() {
+                let at = Span(self.network.now().0);
+                bail!(
+                    "the run gets no further than {at}, with {AT_ONCE} events at that instant: \
+                     give links a delay or a rate"
+                );
+            }
             tell(&self.network, slice as f64 / SLICES as f64);
         }
+        Ok(())
     }
 }
 

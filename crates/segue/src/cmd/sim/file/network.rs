@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::Path;
+use std::sync::Arc;
 
 use segue_clock::{Span, Time};
+use segue_netem::LinkSpec;
 use segue_sim::net::{CellId, Hop, RadioId, Rule};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use toml::Spanned;
 
+use super::beside::Beside;
 use super::tables::{Address, End, File, Link, Name, Route};
 use super::{Built, Mistake, air, events, hint, tcp, tunnels, udp};
+use crate::config::link::Way;
 
 /// Addresses of nodes that have none of their own: this network, and the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
@@ -42,7 +45,7 @@ pub struct Builder<'a> {
     pub names: BTreeSet<String>,
     /// Node, protocol and port, and who has it.
     pub ports: BTreeMap<(NodeId, u8, u16), String>,
-    directory: Option<&'a Path>,
+    beside: &'a Beside,
     apps: u32,
 }
 
@@ -51,11 +54,7 @@ const APP: u64 = 0x61_7070;
 
 impl<'a> Builder<'a> {
     /// Makes the network of a scenario.
-    pub fn build(
-        file: &'a File,
-        limit: Span,
-        directory: Option<&'a Path>,
-    ) -> Result<Built, Mistake> {
+    pub fn build(file: &'a File, limit: Span, beside: &'a Beside) -> Result<Built, Mistake> {
         let Span(duration) = file.duration.get_ref().0;
         if duration == 0 {
             return Err(Mistake::of(&file.duration, "a run of no time"));
@@ -75,7 +74,7 @@ impl<'a> Builder<'a> {
             radios: BTreeMap::new(),
             names: BTreeSet::new(),
             ports: BTreeMap::new(),
-            directory,
+            beside,
             apps: 0,
         };
         builder.add_nodes()?;
@@ -115,13 +114,20 @@ impl<'a> Builder<'a> {
     }
 
     /// The text of a file beside the scenario.
-    pub fn read_beside(&self, name: &Name) -> Result<String, Mistake> {
-        let Some(directory) = self.directory else {
-            return Err(Mistake::of(name, "this scenario may name no files"));
-        };
-        let path = directory.join(name.get_ref());
-        std::fs::read_to_string(&path)
-            .map_err(|error| Mistake::of(name, format!("cannot read {}: {error}", path.display())))
+    pub fn read_beside(&self, name: &Name) -> Result<Arc<str>, Mistake> {
+        self.beside.read(name.get_ref()).map_err(|message| Mistake::of(name, message))
+    }
+
+    /// A direction of the link or cell with this name, with its recorded losses.
+    pub fn loaded(&self, way: Way, name: &Name) -> Result<LinkSpec, Mistake> {
+        let way = way.load(|file| self.beside.losses(file));
+        way.map(Way::spec).map_err(|message| Mistake::beside(name, "loss", message))
+    }
+
+    /// The node that a host stands on.
+    pub fn host_node(&self, host: &str) -> Option<NodeId> {
+        let table = self.file.host.iter().find(|table| table.name.get_ref() == host)?;
+        self.node(&table.node).ok()
     }
 
     fn add_nodes(&mut self) -> Result<(), Mistake> {
@@ -182,7 +188,9 @@ impl<'a> Builder<'a> {
                 return Err(Mistake::of(end, message));
             }
         }
-        let [there, back] = link.specs();
+        let [there, back] = link.ways();
+        let there = self.loaded(there, &link.name)?;
+        let back = self.loaded(back, &link.name)?;
         for (way, spec) in [("up", &there), ("down", &back)] {
             spec.check().map_err(|e| Mistake::of(&link.name, format!("{way}: {e}")))?;
         }

@@ -1,8 +1,5 @@
 //! Scenarios of very many hosts: `[population]` in place of nodes and links.
 
-use std::path::Path;
-
-use anyhow::Context;
 use segue_clock::Span;
 use segue_keepalive::Source as Measuring;
 use segue_netem::Jitter;
@@ -102,24 +99,18 @@ enum Direction {
     Down,
 }
 
-/// Reads a file if it is a population's; with some values in place of its own.
+/// Whether a text is a population's. What is no TOML at all is refused where scenarios are read.
+#[must_use]
+pub fn is_one(text: &str) -> bool {
+    text.parse().is_ok_and(|table: toml::Table| table.contains_key("population"))
+}
+
+/// Reads the text of the file `name` if it is a population's; with some values in place of its own.
 ///
 /// # Errors
 /// One line with file, line and key.
-pub fn read(path: &Path, sets: &[(String, String)]) -> anyhow::Result<Option<Spec>> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    parse(&text, &name, sets)
-}
-
-pub(super) fn parse(
-    text: &str,
-    name: &str,
-    sets: &[(String, String)],
-) -> anyhow::Result<Option<Spec>> {
-    // What is no TOML at all is refused where scenarios are read.
-    let is_one = |table: toml::Table| table.contains_key("population");
-    if !text.parse().is_ok_and(is_one) {
+pub fn parse(text: &str, name: &str, sets: &[(String, String)]) -> anyhow::Result<Option<Spec>> {
+    if !is_one(text) {
         return Ok(None);
     }
     let source = Source::new(name, text, sets)?;
@@ -183,6 +174,8 @@ fn spec(file: &File) -> Result<Spec, Mistake> {
 fn class(table: &ClassTable) -> Result<Class, Mistake> {
     let jitter = table.jitter.as_ref().map(|jitter| *jitter.get_ref());
     let way = Way { jitter, loss: table.loss.clone(), ..Way::default() };
+    let refused = |_: &str| Err("a population has no traces of losses");
+    let way = way.load(refused).map_err(|message| Mistake::of(&table.name, message))?;
     let link = way.spec();
     let jitter = match (link.jitter, &table.jitter) {
         (Jitter::None, _) => Span::ZERO,

@@ -114,9 +114,9 @@ link_table! {
 
 impl Link {
     /// The two directions.
-    pub fn specs(&self) -> [segue_netem::LinkSpec; 2] {
+    pub fn ways(&self) -> [Way; 2] {
         let both = self.both();
-        [&self.up, &self.down].map(|own| own.clone().unwrap_or_default().over(&both).spec())
+        [&self.up, &self.down].map(|own| own.clone().unwrap_or_default().over(&both))
     }
 }
 

@@ -65,6 +65,11 @@ const NETWORK: &[(&str, &str)] = &[
         "loss = [3, 2]",
         "13: link.wire.name: up: entry 2 of the loss list is not above the one before it",
     ),
+    (
+        "loss = { trace = \"no.txt\" }",
+        "15: link.wire.loss: cannot read no.txt: No such file or directory (os error 2)",
+    ),
+    ("loss = { trace = \"no.txt\", p = 0.5 }", "15: link.wire.loss: a trace stands alone"),
     ("queue = -1", "15: link.wire.queue: a queue holds 0 packets or more, up to 4294967295"),
     ("queue = { byte = 5 }", "15: link.wire.queue.byte: unknown key (did you mean bytes?)"),
     (
@@ -272,6 +277,34 @@ const MOBILE: &[(&str, &str)] = &[
     ),
     ("[[event]]\nat = \"1s\"\nrebind = \"r\"", "17: event.1.rebind: r has no NAT"),
     ("[[event]]\nat = \"1s\"\nrestart = \"x\"", "17: event.1.restart: there is no host x"),
+    (
+        "[[event]]\nat = \"1s\"\ncut = \"wifi\"\naddress = \"10.0.0.1\"",
+        "18: event.1.address: this key is for rebind",
+    ),
+    (
+        "[[event]]\nat = \"1s\"\ncut = \"wifi\"\nto = \"wifi\"",
+        "18: event.1.to: this key is for handover",
+    ),
+    (
+        "[[event]]\nat = \"1s\"\ncut = \"wifi\"\ncell = \"c\"",
+        "18: event.1.cell: this key is for attach and detach",
+    ),
+    (
+        "[[event]]\nat = \"1s\"\nrebind = \"r\"\nway = \"up\"",
+        "18: event.1.way: this key is for cut and mend",
+    ),
+    (
+        "[[event]]\nat = \"1s\"\nmend = \"wifi\"\nfor = \"1s\"",
+        "18: event.1.for: this key is for cut, and the restart of an anchor",
+    ),
+    (
+        "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nhandover = \"h\"\nto = \"lan\"",
+        "25: event.1.to: a has no interface lan (known: wifi)",
+    ),
+    (
+        "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nrestart = \"h\"\nfor = \"1s\"",
+        "25: event.1.for: this key is for cut, and the restart of an anchor",
+    ),
 ];
 
 /// What stands in the base in place of something, and what is said of it.
@@ -321,7 +354,10 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     }
     // What is not there is made, within what is.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
-    assert!(matches!(lossy.file.link[1].specs()[1].loss, segue_netem::Loss::Exact(_)));
+    assert!(matches!(
+        { lossy.file.link[1].ways() }[1].clone().spec().loss,
+        segue_netem::Loss::Exact(_)
+    ));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_clock::Time;
 use segue_sim::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
-    path_of,
+    links_of,
 };
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
@@ -157,15 +157,14 @@ impl Measured<'_> {
         let forwarding = match self.forwarding {
             ForwardingName::Minimum => Forwarding::Minimum,
             ForwardingName::Links => {
-                let (node, probe) = placed.probe(UDP, dscp, true);
-                path_of(&builder.network, node, &probe).ok_or_else(|| {
-                    let name = self.common.name;
-                    Mistake::beside(
-                        name,
-                        "forwarding",
-                        "its way leads into a tunnel: minimum is for that",
-                    )
-                })?
+                let links = |back| {
+                    let (node, probe) = placed.probe(UDP, dscp, back);
+                    links_of(&builder.network, node, &probe).ok_or_else(|| {
+                        let message = "its way leads into a tunnel: minimum is for that";
+                        Mistake::beside(self.common.name, "forwarding", message)
+                    })
+                };
+                Forwarding::EachWay { up: links(false)?, down: links(true)? }
             }
         };
         let handover_lead = self.lead.map_or(default.handover_lead, |d| d.0);

@@ -122,7 +122,8 @@ impl Plan {
 
     /// How many runs.
     pub fn runs(&self) -> u64 {
-        self.axes.iter().fold(self.seeds.len() as u64, |n, axis| n * axis.values.len() as u64)
+        let counts = self.axes.iter().map(|axis| axis.values.len() as u64);
+        counts.fold(self.seeds.len() as u64, u64::saturating_mul)
     }
 
     /// The parameters of a run: the seed changes from one run to the next, then the last axis, at last the
@@ -143,6 +144,11 @@ impl Plan {
     /// The runs of a shard.
     pub fn share(&self, shard: Shard) -> Vec<u64> {
         (0..self.runs()).filter(|run| run % shard.of == shard.index).collect()
+    }
+
+    /// Whether it has as many runs as a sweep may have: it may come from a file.
+    pub fn is_one(&self) -> bool {
+        (1..=MAX_RUNS).contains(&self.runs())
     }
 
     /// What of another plan differs, for people.
@@ -243,6 +249,9 @@ fn read(scenario: &Scenario) -> Result<(Vec<Axis>, Option<Seeds>), Mistake> {
 fn distinct(axis: &Axis) -> Result<(), String> {
     if axis.key == "seed" {
         return Err("seeds go by seeds or --seeds".into());
+    }
+    if axis.key == "sweep" || axis.key.starts_with("sweep.") {
+        return Err("the sweep is no part of what is swept".into());
     }
     if axis.values.is_empty() {
         return Err("an axis has one value at least".into());

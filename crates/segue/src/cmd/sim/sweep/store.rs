@@ -106,6 +106,13 @@ impl Store {
         if kept.run != run {
             bail!("{}: this is run {}", path.display(), kept.run);
         }
+        for (name, figure) in &kept.results {
+            if let Figure::Float(text) = figure
+                && text.parse::<f64>().is_err()
+            {
+                bail!("{}: {name:?} is {text:?}, which is no number", path.display());
+            }
+        }
         Ok(kept)
     }
 }
@@ -127,8 +134,12 @@ fn read_plan(dir: &Path) -> anyhow::Result<Option<Plan>> {
     let path = dir.join("sweep.json");
     match fs::read(&path) {
         Ok(bytes) => {
-            let plan = serde_json::from_slice(&bytes);
-            Ok(Some(plan.with_context(|| format!("{} is no sweep's", path.display()))?))
+            let plan = serde_json::from_slice::<Plan>(&bytes);
+            let plan = plan.with_context(|| format!("{} is no sweep's", path.display()))?;
+            if !plan.is_one() {
+                bail!("{} is no sweep's: it has no runs, or too many", path.display());
+            }
+            Ok(Some(plan))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(anyhow!("{}: {error}", path.display())),

@@ -52,6 +52,34 @@ seeds = [5, 3]
 ";
 
 #[test]
+fn a_directory_that_no_sweep_has_written_is_refused() {
+    let place = TempDir::new().unwrap();
+    let dir = place.path().to_owned();
+    let said = || gather(std::slice::from_ref(&dir)).unwrap_err().to_string();
+    assert!(said().ends_with("holds no sweep"), "{}", said());
+    let plan = |axes: &str, seeds: &str| {
+        let text = format!(
+            "{{\"version\":\"1\",\"scenario\":\"\",\"axes\":[{axes}],\"seeds\":[{seeds}]}}"
+        );
+        fs::write(dir.join("sweep.json"), text).unwrap();
+    };
+    let axis = format!("{{\"key\":\"k\",\"values\":[{}\"\"]}}", "\"\",".repeat(255));
+    for (axes, seeds) in
+        [("", ""), ("{\"key\":\"k\",\"values\":[]}", "1"), (&[&*axis; 9].join(","), "1")]
+    {
+        plan(axes, seeds);
+        assert!(said().ends_with("is no sweep's: it has no runs, or too many"), "{}", said());
+    }
+    plan("", "1");
+    fs::create_dir(dir.join("runs")).unwrap();
+    let run = |text: &str| fs::write(dir.join("runs/000000.json"), text).unwrap();
+    run("garbage");
+    assert!(said().contains("000000.json"), "{}", said());
+    run("{\"run\":0,\"error\":null,\"results\":[[\"x\",{\"float\":\"zz\"}]]}");
+    assert!(said().ends_with("000000.json: \"x\" is \"zz\", which is no number"), "{}", said());
+}
+
+#[test]
 fn seeds_change_first_and_then_the_last_axis_of_the_file() {
     let points = points(&plan(GRID));
     assert_eq!(points.len(), 12);
