@@ -70,10 +70,7 @@ impl Anchor {
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.server.handle(now, input);
-        let mut outputs = Vec::new();
-        while let Some(output) = path.server.poll() {
-            outputs.push(output);
-        }
+        let outputs = path.server.take_outputs();
         self.follow_settings(slot);
         self.arm(now, slot);
         for output in outputs {

@@ -72,6 +72,7 @@ impl Host {
         let mut config = config.clone();
         config.keepalive.source = self.config.source;
         let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
+        let following = following.map(Box::new);
         let ordered = self.switched.get(&interface.name).copied();
         let enabled = ordered.unwrap_or(config.enabled);
         let path = Path {

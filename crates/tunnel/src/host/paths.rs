@@ -1,5 +1,6 @@
 //! The host's paths: offer, grant, probes and state.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -36,7 +37,7 @@ pub struct Path {
     pub(super) grant: Option<PathGrant>,
     pub(super) client: Option<Client>,
     pub(super) quiet: bool,
-    pub(super) following: Option<Following>,
+    pub(super) following: Option<Box<Following>>,
     /// The operator wants requests on it.
     pub(super) enabled: bool,
     /// There are none, and the anchor has been told.
@@ -309,13 +310,13 @@ impl Host {
         let was_up = client.state() == State::Up;
         let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
         client.handle(now, input);
-        let mut outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
+        let mut outputs = Vec::from(client.take_outputs());
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
             // One that was due already says the same.
             if !outputs.iter().any(asks) {
                 client.handle(now, ClientInput::Ask);
-                outputs.extend(core::iter::from_fn(|| client.poll()));
+                outputs.extend(client.take_outputs());
             }
             // First, so that the anchor has it before the data that follows.
             outputs.sort_by_key(|output| !asks(output));
