@@ -241,6 +241,13 @@ impl Client {
         self.round_trips
     }
 
+    /// All that [`poll`](Machine::poll) would give, at once. No room is kept for it here: a caller with very
+    /// many paths has a few of them at work at a time.
+    #[must_use]
+    pub fn take_outputs(&mut self) -> VecDeque<ClientOutput> {
+        core::mem::take(&mut self.outputs)
+    }
+
     /// The settings in force.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -560,7 +567,7 @@ impl Machine for Client {
             ClientInput::Tick => self.on_tick(now),
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
-            ClientInput::Reading(reading) => self.on_reading(now, &reading),
+            ClientInput::Reading(reading) => self.on_reading(now, reading),
             ClientInput::Ask => self.on_ask(now),
             ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),

@@ -7,7 +7,7 @@ use segue_clock::{Span, Time};
 use segue_wire::Report;
 
 use crate::Tau;
-use crate::ewma::Ewma;
+use crate::ewma;
 use crate::loss::{OneWayLoss, RoundTripLoss};
 use crate::rtt::MAX_RTT;
 use crate::seq::Order;
@@ -77,10 +77,11 @@ pub(crate) struct Scale<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measure {
     pub(crate) estimates: Estimates,
-    rtt: Ewma,
-    owl_up: Ewma,
-    owl_down: Ewma,
-    rtl: Ewma,
+    /// When each average had its last sample. The averages are those of the estimates.
+    rtt: Option<Time>,
+    owl_up: Option<Time>,
+    owl_down: Option<Time>,
+    rtl: Option<Time>,
     up: OneWayLoss,
     down: OneWayLoss,
     round_trip: RoundTripLoss,
@@ -111,14 +112,14 @@ impl Measure {
 
     /// What a datapath measured, with `sent` and `received` probes more than before, in place of
     /// everything but what only a machine knows.
-    pub(crate) fn take_over(&mut self, measured: &Estimates, sent: u64, received: u64) {
+    pub(crate) fn take_over(&mut self, measured: Estimates, sent: u64, received: u64) {
         let own = core::mem::take(&mut self.estimates);
         self.estimates = Estimates {
             sent: own.sent + sent,
             received: own.received + received,
             transitions: own.transitions,
             client_silent: own.client_silent,
-            ..measured.clone()
+            ..measured
         };
     }
 
@@ -185,10 +186,8 @@ impl Measure {
     }
 }
 
-fn average(ewma: &mut Ewma, shown: &mut Vec<f64>, scale: Scale<'_>, at: Time, x: f64) {
-    ewma.push(scale.taus, at, x);
-    shown.clear();
-    shown.extend_from_slice(ewma.values());
+fn average(last: &mut Option<Time>, values: &mut Vec<f64>, scale: Scale<'_>, at: Time, x: f64) {
+    ewma::push(values, last, scale.taus, at, x);
 }
 
 #[cfg(test)]

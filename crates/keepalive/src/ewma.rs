@@ -27,18 +27,7 @@ impl Ewma {
     /// grew) begins at the main one. A sample out of order has Δ = 0 and therefore no weight; one
     /// that is not a number is ignored.
     pub fn push(&mut self, taus: &[Tau], at: Time, x: f64) {
-        if !x.is_finite() {
-            return;
-        }
-        let start = self.values.first().copied().unwrap_or(x);
-        self.values.resize(taus.len(), start);
-        if let Some(last) = self.last {
-            let elapsed = at.since(last);
-            for (value, tau) in self.values.iter_mut().zip(taus) {
-                *value = step(*value, x, elapsed, *tau);
-            }
-        }
-        self.last = Some(self.last.map_or(at, |last| last.max(at)));
+        push(&mut self.values, &mut self.last, taus, at, x);
     }
 
     /// The averages in the order of the time constants; empty before the first sample.
@@ -46,6 +35,25 @@ impl Ewma {
     pub fn values(&self) -> &[f64] {
         &self.values
     }
+}
+
+/// As [`Ewma::push`] for averages that are kept elsewhere.
+pub(crate) fn push(values: &mut Vec<f64>, last: &mut Option<Time>, taus: &[Tau], at: Time, x: f64) {
+    if !x.is_finite() {
+        return;
+    }
+    if values.len() != taus.len() {
+        let start = values.first().copied().unwrap_or(x);
+        values.reserve_exact(taus.len().saturating_sub(values.len()));
+        values.resize(taus.len(), start);
+    }
+    if let Some(last) = *last {
+        let elapsed = at.since(last);
+        for (value, tau) in values.iter_mut().zip(taus) {
+            *value = step(*value, x, elapsed, *tau);
+        }
+    }
+    *last = Some(last.map_or(at, |last| last.max(at)));
 }
 
 /// One step of eq. 13 from the average `s` with the sample `x`, `elapsed` after the previous one.

@@ -127,6 +127,13 @@ impl Server {
         &self.measure.estimates
     }
 
+    /// All that [`poll`](Machine::poll) would give, at once. No room is kept for it here: a caller with very
+    /// many paths has a few of them at work at a time.
+    #[must_use]
+    pub fn take_outputs(&mut self) -> VecDeque<ServerOutput> {
+        core::mem::take(&mut self.outputs)
+    }
+
     /// The settings of this end. K and T_KA in force are the client's: [`in_force`](Server::in_force).
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -340,7 +347,7 @@ impl Machine for Server {
             ServerInput::Request { arrival, k, report } => {
                 self.on_request(now, &arrival, k, report);
             }
-            ServerInput::Reading(reading) => self.on_reading(now, &reading),
+            ServerInput::Reading(reading) => self.on_reading(now, reading),
             ServerInput::Switch(on) => self.on_switch(now, on),
             ServerInput::Reconfigure(config) => self.on_reconfigure(config),
         }

@@ -1,6 +1,6 @@
 //! The memory of failures, which makes a path that keeps failing wait longer for its return.
 
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 
@@ -12,10 +12,11 @@ const MAX_FAILURES: u64 = 16;
 /// What is remembered of each path seen. A path that vanishes is remembered until it is forgiven, so
 /// that an interface that comes and goes counts as one that fails.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flaps(BTreeMap<PathId, Flap>);
+pub(crate) struct Flaps(Vec<Flap>);
 
 #[derive(Clone, Copy, Debug)]
 struct Flap {
+    id: PathId,
     usable: bool,
     failures: u64,
     last: Time,
@@ -25,10 +26,11 @@ impl Flaps {
     /// Counts the paths that were usable and are not any more. Calling it again with the same paths
     /// changes nothing.
     pub(crate) fn observe(&mut self, now: Time, paths: &[PathView], config: &Config) {
-        for (id, flap) in &mut self.0 {
-            let usable = paths.iter().any(|path| path.id == *id && path.usable);
+        for flap in &mut self.0 {
+            let usable = paths.iter().any(|path| path.id == flap.id && path.usable);
             if flap.usable && !usable {
                 *flap = Flap {
+                    id: flap.id,
                     usable,
                     failures: (flap.unforgiven(now, config) + 1).min(MAX_FAILURES),
                     last: now,
@@ -37,14 +39,20 @@ impl Flaps {
             flap.usable = usable;
         }
         for path in paths.iter().filter(|path| path.usable) {
-            self.0.entry(path.id).or_insert(Flap { usable: true, failures: 0, last: now });
+            if self.get(path.id).is_none() {
+                self.0.push(Flap { id: path.id, usable: true, failures: 0, last: now });
+            }
         }
-        self.0.retain(|_, flap| flap.usable || flap.unforgiven(now, config) > 0);
+        self.0.retain(|flap| flap.usable || flap.unforgiven(now, config) > 0);
+    }
+
+    fn get(&self, id: PathId) -> Option<&Flap> {
+        self.0.iter().find(|flap| flap.id == id)
     }
 
     /// How long this path must be better before flows move to it.
     pub(crate) fn hold(&self, now: Time, id: PathId, config: &Config) -> Span {
-        let failures = self.0.get(&id).map_or(0, |flap| flap.unforgiven(now, config));
+        let failures = self.get(id).map_or(0, |flap| flap.unforgiven(now, config));
         let factor = 1 << failures.saturating_sub(1).min(MAX_FAILURES);
         let longest = config.max_hold.max(config.hold);
         Span(config.hold.0.saturating_mul(factor)).min(longest)
@@ -52,13 +60,13 @@ impl Flaps {
 
     /// Whether this path fails again and again and has not been usable for its hold.
     pub(crate) fn is_suspect(&self, now: Time, path: &PathView, config: &Config) -> bool {
-        let repeated = self.0.get(&path.id).is_some_and(|flap| flap.unforgiven(now, config) > 1);
+        let repeated = self.get(path.id).is_some_and(|flap| flap.unforgiven(now, config) > 1);
         repeated && now.since(path.since) < self.hold(now, path.id, config)
     }
 
     /// Whether this path has failed lately.
     pub(crate) fn has_failed(&self, now: Time, id: PathId, config: &Config) -> bool {
-        self.0.get(&id).is_some_and(|flap| flap.unforgiven(now, config) > 0)
+        self.get(id).is_some_and(|flap| flap.unforgiven(now, config) > 0)
     }
 }
 

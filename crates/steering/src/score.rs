@@ -1,6 +1,5 @@
 //! How well a path serves a class.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -64,9 +63,9 @@ const MATHIS_BITS: f64 = 1_460.0 * 8.0 * 1.224_744_871_391_589;
 /// Probes cannot tell lower loss from none within minutes.
 const MIN_LOSS: f64 = 1e-4;
 const MIN_RTT_S: f64 = 1e-3;
-/// Bulk score 0 and 100: 10 kbit/s and 1 Gbit/s.
+/// Bulk score 0 and 100: 10 kbit/s and 1 Gbit/s, five decades.
 const RATE_0_BPS: f64 = 1e4;
-const RATE_100_BPS: f64 = 1e9;
+const DECADES: f64 = 5.0;
 
 /// Scores a usable path for a class; higher is better.
 ///
@@ -84,25 +83,78 @@ const RATE_100_BPS: f64 = 1e9;
 /// interactive, 30 for bulk, 20 for default. Senseless measurements (negative, NaN) count as zero.
 #[must_use]
 pub fn score(class: Class, path: &PathView) -> Score {
-    let (mut terms, per_price) = match class {
-        Class::Voice => (voice(path), 10.0),
-        Class::Interactive => (vec![("response time", interactive(path))], 10.0),
-        Class::Bulk => (vec![("TCP rate", bulk(path))], 30.0),
-        Class::Default => {
-            (vec![("response time", 0.5 * interactive(path)), ("TCP rate", 0.5 * bulk(path))], 20.0)
-        }
-    };
-    let price = not_negative(path.price);
-    if price > 0.0 {
-        terms.push(("price", -per_price * price));
-    }
-    if path.preference.is_finite() && path.preference != 0.0 {
-        terms.push(("preference", path.preference));
-    }
-    Score { value: terms.iter().map(|(_, points)| points).sum(), terms }
+    let terms = Terms::new(class, path, Quality::of(path));
+    Score { value: terms.sum(), terms: terms.list[..terms.len].to_vec() }
 }
 
-fn voice(path: &PathView) -> Vec<(&'static str, f64)> {
+/// What the scores of several classes share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quality {
+    interactive: f64,
+    bulk: f64,
+}
+
+impl Quality {
+    pub(crate) fn of(path: &PathView) -> Quality {
+        Quality { interactive: interactive(path), bulk: bulk(path) }
+    }
+
+    /// The value of [`score`].
+    pub(crate) fn value(self, class: Class, path: &PathView) -> f64 {
+        Terms::new(class, path, self).sum()
+    }
+}
+
+/// The summands of a score, without memory of their own: scores are computed with every sample.
+struct Terms {
+    list: [(&'static str, f64); 5],
+    len: usize,
+}
+
+impl Terms {
+    fn new(class: Class, path: &PathView, quality: Quality) -> Terms {
+        let mut terms = Terms { list: [("", 0.0); 5], len: 0 };
+        let Quality { interactive, bulk } = quality;
+        let per_price = match class {
+            Class::Voice => {
+                voice(path).into_iter().for_each(|term| terms.push(term));
+                10.0
+            }
+            Class::Interactive => {
+                terms.push(("response time", interactive));
+                10.0
+            }
+            Class::Bulk => {
+                terms.push(("TCP rate", bulk));
+                30.0
+            }
+            Class::Default => {
+                terms.push(("response time", 0.5 * interactive));
+                terms.push(("TCP rate", 0.5 * bulk));
+                20.0
+            }
+        };
+        let price = not_negative(path.price);
+        if price > 0.0 {
+            terms.push(("price", -per_price * price));
+        }
+        if path.preference.is_finite() && path.preference != 0.0 {
+            terms.push(("preference", path.preference));
+        }
+        terms
+    }
+
+    fn push(&mut self, term: (&'static str, f64)) {
+        self.list[self.len] = term;
+        self.len += 1;
+    }
+
+    fn sum(&self) -> f64 {
+        self.list[..self.len].iter().map(|(_, points)| points).sum()
+    }
+}
+
+fn voice(path: &PathView) -> [(&'static str, f64); 3] {
     let delay_ms =
         1e3 * (0.5 * rtt_s(path) + BUFFER_DEVIATIONS * not_negative(path.jitter_s)).min(1e6);
     let mut delay = delay_impairment(delay_ms).min(R_MAX);
@@ -113,7 +165,7 @@ fn voice(path: &PathView) -> Vec<(&'static str, f64)> {
         delay /= excess;
         loss /= excess;
     }
-    vec![("best R", R_MAX), ("delay", -delay), ("loss", -loss)]
+    [("best R", R_MAX), ("delay", -delay), ("loss", -loss)]
 }
 
 /// Id of the E-model for a one-way delay in milliseconds.
@@ -139,7 +191,7 @@ fn interactive(path: &PathView) -> f64 {
 fn bulk(path: &PathView) -> f64 {
     let loss = worse_loss(path).max(MIN_LOSS);
     let rate_bps = MATHIS_BITS / (rtt_s(path).max(MIN_RTT_S) * libm::sqrt(loss));
-    let share = libm::log10(rate_bps / RATE_0_BPS) / libm::log10(RATE_100_BPS / RATE_0_BPS);
+    let share = libm::log10(rate_bps / RATE_0_BPS) / DECADES;
     100.0 * share.clamp(0.0, 1.0)
 }
 

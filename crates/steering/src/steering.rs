@@ -1,12 +1,12 @@
 //! Decisions that do not flap.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
 
 use crate::flap::Flaps;
-use crate::{Class, Config, Decision, PathId, PathView, Reason, Score, score};
+use crate::score::Quality;
+use crate::{Class, Config, Decision, PathId, PathView, Reason, score};
 
 /// Chooses a path for each class, one [`Steering`] per direction of traffic, and remembers what it
 /// needs for hysteresis.
@@ -17,7 +17,8 @@ use crate::{Class, Config, Decision, PathId, PathView, Reason, Score, score};
 #[derive(Clone, Debug)]
 pub struct Steering {
     config: Config,
-    classes: BTreeMap<Class, State>,
+    /// In the order of [`Class::ALL`].
+    classes: [State; Class::ALL.len()],
     flaps: Flaps,
 }
 
@@ -27,7 +28,7 @@ struct State {
     /// The last move by choice.
     moved: Option<Time>,
     /// Paths better by the margin, without a break.
-    better: BTreeMap<PathId, Lead>,
+    better: Vec<Lead>,
     pin: Option<Pin>,
     /// When a pinned path that had failed may be used again.
     pin_due: Option<Time>,
@@ -35,6 +36,7 @@ struct State {
 
 #[derive(Clone, Copy, Debug)]
 struct Lead {
+    id: PathId,
     since: Time,
     due: Time,
 }
@@ -50,36 +52,68 @@ impl Steering {
     /// No path chosen for any class yet.
     #[must_use]
     pub fn new(config: Config) -> Steering {
-        Steering { config, classes: BTreeMap::new(), flaps: Flaps::default() }
+        Steering { config, classes: Default::default(), flaps: Flaps::default() }
     }
 
     /// The path that `class` should use; `None` if none is usable, and then the path in use is
     /// remembered for [`current`](Steering::current).
     pub fn choose(&mut self, now: Time, class: Class, paths: &[PathView]) -> Option<Decision> {
+        self.flaps.observe(now, paths, &self.config);
+        let mut ranking = Ranking::new(now, paths, &self.flaps, &self.config);
+        let (path, previous, reason) = self.choose_one(now, class, paths, &mut ranking)?;
+        Some(Decision { path, previous, reason, scores: ranking.scores(class, paths) })
+    }
+
+    /// As [`choose`](Steering::choose) for every class in order; gives `moved` the decisions that move flows.
+    /// What the classes share is computed once, and nothing is explained that does not happen.
+    pub fn choose_all(
+        &mut self,
+        now: Time,
+        paths: &[PathView],
+        mut moved: impl FnMut(Class, Decision),
+    ) {
+        self.flaps.observe(now, paths, &self.config);
+        let mut ranking = Ranking::new(now, paths, &self.flaps, &self.config);
+        for class in Class::ALL {
+            let chosen = self.choose_one(now, class, paths, &mut ranking);
+            let Some((path, previous, reason)) = chosen else { continue };
+            if previous != Some(path) {
+                let scores = ranking.scores(class, paths);
+                moved(class, Decision { path, previous, reason, scores });
+            }
+        }
+    }
+
+    fn choose_one(
+        &mut self,
+        now: Time,
+        class: Class,
+        paths: &[PathView],
+        ranking: &mut Ranking,
+    ) -> Option<(PathId, Option<PathId>, Reason)> {
         let Steering { config, classes, flaps } = self;
-        flaps.observe(now, paths, config);
-        let ranking = Ranking::new(now, class, paths, flaps, config);
-        let state = classes.entry(class).or_default();
-        state.update_leads(now, paths, &ranking, flaps, config);
-        let (path, reason) = state.pick(now, paths, &ranking, flaps, config)?;
+        ranking.rank(class, paths);
+        let state = &mut classes[class as usize];
+        state.update_leads(now, paths, ranking, flaps, config);
+        let (path, reason) = state.pick(now, paths, ranking, flaps, config)?;
         let previous = state.current.replace(path);
         if previous != Some(path) {
             state.better.clear();
             state.moved = matches!(reason, Reason::Better { .. }).then_some(now);
         }
-        Some(Decision { path, previous, reason, scores: ranking.scores })
+        Some((path, previous, reason))
     }
 
     /// The path chosen last for `class`.
     #[must_use]
     pub fn current(&self, class: Class) -> Option<PathId> {
-        self.classes.get(&class)?.current
+        self.classes[class as usize].current
     }
 
     /// When a path that is better by now will have been so for long enough.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.classes.values().filter_map(|state| state.deadline(&self.config)).min()
+        self.classes.iter().filter_map(|state| state.deadline(&self.config)).min()
     }
 
     /// Binds a class, or all of them, to a path; `None` as path ends that. A pinned path is used
@@ -87,7 +121,7 @@ impl Steering {
     /// effect with the next [`choose`](Steering::choose).
     pub fn pin(&mut self, class: Option<Class>, path: Option<PathId>) {
         for each in Class::ALL.into_iter().filter(|each| class.is_none_or(|class| class == *each)) {
-            let state = self.classes.entry(each).or_default();
+            let state = &mut self.classes[each as usize];
             state.pin = path.map(|path| Pin { path, fresh: true });
             state.pin_due = None;
         }
@@ -96,32 +130,59 @@ impl Steering {
     /// The path to which `class` is pinned.
     #[must_use]
     pub fn pinned(&self, class: Class) -> Option<PathId> {
-        Some(self.classes.get(&class)?.pin?.path)
+        Some(self.classes[class as usize].pin?.path)
     }
 }
 
-/// The usable paths, the best first.
+/// The usable paths, the best for a class first.
 struct Ranking {
-    scores: Vec<(PathId, Score)>,
+    ranked: Vec<Ranked>,
     /// The best one that is not in doubt; the best one if all are.
     best: Option<PathId>,
 }
 
+struct Ranked {
+    /// Where it stands in the list of paths.
+    place: usize,
+    id: PathId,
+    quality: Quality,
+    in_doubt: bool,
+    value: f64,
+}
+
 impl Ranking {
-    fn new(now: Time, class: Class, paths: &[PathView], flaps: &Flaps, config: &Config) -> Ranking {
-        let usable = || paths.iter().filter(|path| path.usable);
-        let mut scores: Vec<_> = usable().map(|path| (path.id, score(class, path))).collect();
+    /// Still without an order.
+    fn new(now: Time, paths: &[PathView], flaps: &Flaps, config: &Config) -> Ranking {
+        let mut ranked = Vec::with_capacity(paths.len());
+        for (place, path) in paths.iter().enumerate().filter(|(_, path)| path.usable) {
+            ranked.push(Ranked {
+                place,
+                id: path.id,
+                quality: Quality::of(path),
+                in_doubt: flaps.is_suspect(now, path, config),
+                value: 0.0,
+            });
+        }
+        Ranking { ranked, best: None }
+    }
+
+    fn rank(&mut self, class: Class, paths: &[PathView]) {
+        for each in &mut self.ranked {
+            each.value = each.quality.value(class, &paths[each.place]);
+        }
         // Among equals the lowest number, so that the order of the input does not matter.
-        scores.sort_by(|(a, x), (b, y)| y.value.total_cmp(&x.value).then(a.cmp(b)));
-        let in_doubt =
-            |id: PathId| usable().any(|path| path.id == id && flaps.is_suspect(now, path, config));
-        let mut ids = scores.iter().map(|(id, _)| *id);
-        let best = ids.clone().find(|id| !in_doubt(*id)).or_else(|| ids.next());
-        Ranking { scores, best }
+        self.ranked.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.id.cmp(&b.id)));
+        let certain = self.ranked.iter().find(|each| !each.in_doubt);
+        self.best = certain.or(self.ranked.first()).map(|each| each.id);
     }
 
     fn value(&self, id: PathId) -> Option<f64> {
-        self.scores.iter().find(|(each, _)| *each == id).map(|(_, score)| score.value)
+        self.ranked.iter().find(|each| each.id == id).map(|each| each.value)
+    }
+
+    /// The scores in the order of the class for which they were ranked last.
+    fn scores(&self, class: Class, paths: &[PathView]) -> Vec<(PathId, crate::Score)> {
+        self.ranked.iter().map(|each| (each.id, score(class, &paths[each.place]))).collect()
     }
 }
 
@@ -148,11 +209,16 @@ impl State {
             })
         };
         let leads = |id: PathId| ranking.value(id).is_some_and(|x| x > bar + config.margin);
-        self.better.retain(|id, _| leads(*id));
-        for (id, _) in ranking.scores.iter().filter(|(id, _)| leads(*id)) {
-            let lead = self.better.entry(*id).or_insert(Lead { since: now, due: now });
-            let hold = flaps.hold(now, *id, config);
-            lead.due = lead.since + if is_newcomer(*id) { hold } else { hold.max(config.settle) };
+        self.better.retain(|lead| leads(lead.id));
+        for id in ranking.ranked.iter().map(|each| each.id).filter(|id| leads(*id)) {
+            let known = self.better.iter().position(|lead| lead.id == id);
+            let place = known.unwrap_or_else(|| {
+                self.better.push(Lead { id, since: now, due: now });
+                self.better.len() - 1
+            });
+            let hold = flaps.hold(now, id, config);
+            let lead = &mut self.better[place];
+            lead.due = lead.since + if is_newcomer(id) { hold } else { hold.max(config.settle) };
         }
     }
 
@@ -177,10 +243,11 @@ impl State {
             return Some((best, if known { Reason::Down } else { Reason::Removed }));
         };
         let may_move = self.may_move(config).is_none_or(|from| now >= from);
-        let held = |id: &PathId| self.better.get(id).filter(|lead| may_move && now >= lead.due);
-        let better = ranking.scores.iter().find_map(|(id, score)| {
-            let held = now.since(held(id)?.since);
-            Some((*id, Reason::Better { by: score.value - bar, held }))
+        let lead_of = |id: PathId| self.better.iter().find(|lead| lead.id == id);
+        let held = |id: PathId| lead_of(id).filter(|lead| may_move && now >= lead.due);
+        let better = ranking.ranked.iter().find_map(|each| {
+            let held = now.since(held(each.id)?.since);
+            Some((each.id, Reason::Better { by: each.value - bar, held }))
         });
         Some(better.unwrap_or((current, Reason::Unchanged)))
     }
@@ -215,7 +282,7 @@ impl State {
 
     fn deadline(&self, config: &Config) -> Option<Time> {
         let earliest = self.may_move(config).unwrap_or(Time::ZERO);
-        let better = self.better.values().map(|lead| lead.due.max(earliest)).min();
+        let better = self.better.iter().map(|lead| lead.due.max(earliest)).min();
         self.pin_due.into_iter().chain(better).min()
     }
 }

@@ -25,16 +25,16 @@ impl Taken {
 }
 
 impl Client {
-    pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+    pub(super) fn on_reading(&mut self, now: Time, mut reading: Reading) {
         let carried = self.carried.take().is_some();
-        self.take(now, reading);
-        self.carry(now, reading);
+        self.take(now, &mut reading);
+        self.carry(now, &reading);
         if carried && !self.is_carried() {
             self.wake(now, reading.watched);
         }
     }
 
-    fn take(&mut self, now: Time, reading: &Reading) {
+    fn take(&mut self, now: Time, reading: &mut Reading) {
         let rode = reading.rode.wrapping_sub(self.taken.rode);
         self.taken.rode = reading.rode;
         if let Some(last_sent) = reading.last_sent {
@@ -50,7 +50,8 @@ impl Client {
         self.seq = reading.sent;
         self.bursts.on_counts(sent, received, self.longest_burst(), self.config.t_ka);
         let rtl = core::mem::take(&mut self.measure.estimates.rtl);
-        self.measure.take_over(&reading.estimates, sent, received);
+        let estimates = core::mem::take(&mut reading.estimates);
+        self.measure.take_over(estimates, sent, received);
         if !self.is_told_rtl() {
             self.measure.estimates.rtl = rtl;
         }
@@ -88,11 +89,11 @@ impl Client {
         let sample = Sample {
             at,
             seq: reading.received,
-            rtt: reading.estimates.rtt_last,
+            rtt: self.measure.estimates.rtt_last,
             owl_up: None,
             owl_down: None,
             rtl: if self.is_told_rtl() { None } else { self.measure.rtl(scale, at) },
-            uncertainty: reading.estimates.uncertainty,
+            uncertainty: self.measure.estimates.uncertainty,
         };
         if !sample.is_empty() {
             self.outputs.push_back(ClientOutput::Sample(sample));

@@ -24,14 +24,15 @@ impl Taken {
 }
 
 impl Server {
-    pub(super) fn on_reading(&mut self, now: Time, reading: &Reading) {
+    pub(super) fn on_reading(&mut self, now: Time, mut reading: Reading) {
         if self.config.source == Source::Probes {
             return;
         }
         let sent = grown(&mut self.taken.sent, reading.sent);
         let received = grown(&mut self.taken.received, reading.received);
         if self.config.mode != Mode::Client {
-            self.measure.take_over(&reading.estimates, sent, received);
+            let estimates = core::mem::take(&mut reading.estimates);
+            self.measure.take_over(estimates, sent, received);
         }
         let Some(at) = reading.last_received.filter(|_| received > 0) else { return };
         let at = at.min(now);
@@ -45,18 +46,18 @@ impl Server {
         }
         let since = self.taken.received.wrapping_sub(self.taken.marked);
         self.on_sign_of_life(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)), first);
-        self.sample_reading(at, reading);
+        self.sample_reading(at, reading.received);
     }
 
-    fn sample_reading(&mut self, at: Time, reading: &Reading) {
+    fn sample_reading(&mut self, at: Time, received: u32) {
         let sample = Sample {
             at,
-            seq: reading.received,
-            rtt: reading.estimates.rtt_last,
+            seq: received,
+            rtt: self.measure.estimates.rtt_last,
             owl_up: None,
             owl_down: None,
             rtl: None,
-            uncertainty: reading.estimates.uncertainty,
+            uncertainty: self.measure.estimates.uncertainty,
         };
         if !sample.is_empty() && self.config.mode != Mode::Client {
             self.outputs.push_back(ServerOutput::Sample(sample));

@@ -1,5 +1,6 @@
 //! Registration: who a host is, which addresses it has, when it is forgotten.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -168,7 +169,7 @@ impl Anchor {
             heard_word: 0,
             word: None,
         };
-        self.hosts.insert(owner, host);
+        self.hosts.insert(owner, Box::new(host));
         owner
     }
 

@@ -15,6 +15,7 @@ mod hosts;
 mod paths;
 mod probes;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,7 +38,8 @@ pub struct Anchor {
     secrets: Secrets,
     known: BTreeMap<String, Known>,
     taken: BTreeSet<IpAddr>,
-    hosts: BTreeMap<u32, RegisteredHost>,
+    /// By number. Boxes, since a look at one passes several nodes of the map.
+    hosts: BTreeMap<u32, Box<RegisteredHost>>,
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
@@ -93,7 +95,7 @@ impl Anchor {
 
     /// The hosts that are registered.
     pub fn hosts(&self) -> impl Iterator<Item = &RegisteredHost> {
-        self.hosts.values()
+        self.hosts.values().map(Box::as_ref)
     }
 
     /// The paths by slot.

@@ -70,10 +70,10 @@ impl Anchor {
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.server.handle(now, input);
+        let outputs = path.server.take_outputs();
         self.follow_settings(slot);
         self.arm(now, slot);
-        let next = |this: &mut Anchor| this.slots.get_mut(&slot)?.server.poll();
-        while let Some(output) = next(self) {
+        for output in outputs {
             match output {
                 ServerOutput::SendUnsolicited(request) => self.send_unsolicited(slot, request),
                 ServerOutput::State(state) => self.on_state(now, slot, state),

@@ -40,7 +40,7 @@ impl Path {
     /// chosen yet.
     #[must_use]
     pub fn why(&self) -> Option<(&Why, Time)> {
-        let following = self.following.as_ref()?;
+        let following = self.following.as_deref()?;
         Some((following.planner.why()?, following.changed))
     }
 }
@@ -92,7 +92,7 @@ impl Host {
     pub(super) fn adapt(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let is_up = path.is_up() && !path.off;
-        let (Some(following), Some(client)) = (path.following.as_mut(), path.client.as_ref())
+        let (Some(following), Some(client)) = (path.following.as_deref_mut(), path.client.as_ref())
         else {
             return;
         };

@@ -129,7 +129,7 @@ impl Host {
         self.decide(now);
         for class in Class::ALL {
             for ((from, to), flows) in self.rebind(now, class, false) {
-                let cause = self.causes.get(&class).copied().unwrap_or(Cause::Better);
+                let cause = self.cause(class);
                 self.report_handover(Some(class), from, to, cause, flows);
             }
         }
@@ -140,29 +140,31 @@ impl Host {
     fn decide(&mut self, now: Time) {
         self.evaluated = now;
         let views = self.views();
-        for class in Class::ALL {
-            let Some(decision) = self.steering.choose(now, class, &views) else { continue };
-            if decision.is_move() {
-                let heard = |PathId(n): PathId| {
-                    self.paths.get(&n).and_then(|path| path.client()).is_some_and(Client::heard)
-                };
-                let cause = match decision.reason {
-                    Reason::Requested => Cause::Requested,
-                    Reason::Down if decision.previous.is_some_and(heard) => Cause::UplinkDown,
-                    Reason::Down => Cause::Down,
-                    Reason::Removed => Cause::InterfaceGone,
-                    Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
-                };
-                self.causes.insert(class, cause);
-                self.decisions[class as usize] = Some(decision);
-            }
-        }
+        let Host { steering, decisions, paths, .. } = self;
+        let heard = |PathId(n): PathId| {
+            paths.get(&n).and_then(|path| path.client()).is_some_and(Client::heard)
+        };
+        steering.choose_all(now, &views, |class, decision| {
+            let cause = match decision.reason {
+                Reason::Requested => Cause::Requested,
+                Reason::Down if decision.previous.is_some_and(heard) => Cause::UplinkDown,
+                Reason::Down => Cause::Down,
+                Reason::Removed => Cause::InterfaceGone,
+                Reason::First | Reason::Better { .. } | Reason::Unchanged => Cause::Better,
+            };
+            decisions.insert(class, (cause, decision));
+        });
+    }
+
+    /// Why a class moved last.
+    fn cause(&self, class: Class) -> Cause {
+        self.decisions.get(&class).map_or(Cause::Better, |(cause, _)| *cause)
     }
 
     /// Why a class of flows uses the path it does: the reason of its last move and the scores then.
     #[must_use]
     pub fn why(&self, class: Class) -> String {
-        let Some(decision) = &self.decisions[class as usize] else { return String::new() };
+        let Some((_, decision)) = self.decisions.get(&class) else { return String::new() };
         let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
         let scores: Vec<String> =
             decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();
@@ -173,6 +175,9 @@ impl Host {
     /// a path whose uplink alone is dead stay bound to it: its redirection carries them, marked
     /// one-way; unless `whole` says that they move in both directions.
     fn rebind(&mut self, now: Time, class: Class, whole: bool) -> BTreeMap<(u8, u8), usize> {
+        if self.flows.is_empty() {
+            return BTreeMap::new();
+        }
         let one_way = |n: &u8| {
             self.paths.get(n).and_then(|path| path.via).is_some_and(|redirect| redirect.one_way)
         };
@@ -212,7 +217,7 @@ impl Host {
                 if from == number {
                     *left.entry(to).or_insert(0) += flows;
                 } else {
-                    let why = self.causes.get(&class).copied().unwrap_or(Cause::Better);
+                    let why = self.cause(class);
                     self.report_handover(Some(class), from, to, why, flows);
                 }
             }

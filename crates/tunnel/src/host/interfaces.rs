@@ -71,7 +71,8 @@ impl Host {
         let config = self.config.paths.get(&interface.name).unwrap_or(&self.config.path);
         let mut config = config.clone();
         config.keepalive.source = self.config.source;
-        let following = config.adaptive.map(|aims| Box::new(Following::new(Adaptive::new(aims))));
+        let following = config.adaptive.map(|aims| Following::new(Adaptive::new(aims)));
+        let following = following.map(Box::new);
         let ordered = self.switched.get(&interface.name).copied();
         let enabled = ordered.unwrap_or(config.enabled);
         let path = Path {

@@ -32,14 +32,13 @@ use flows::Waiting;
 pub use paths::Path;
 
 use crate::secrets::Secrets;
+use crate::table::Few;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
 
 /// First pause before signalling is tried again.
 const RETRY_MIN: Span = Span::from_millis(500);
 /// Longest pause before signalling is tried again.
 const RETRY_MAX: Span = Span::from_secs(8);
-/// Room for so many outputs is kept while there are none.
-const MAX_IDLE_OUTPUTS: usize = 8;
 /// How long one round of connection attempts may take.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
@@ -52,8 +51,8 @@ pub struct Host {
     retry: Span,
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
-    /// By number. Boxes, since a node of the map has room for eleven and most hosts have two.
-    paths: BTreeMap<u8, Box<Path>>,
+    /// By number.
+    paths: Few<u8, Box<Path>>,
     /// The number of each interface seen, so that one that comes back has its number again, and what
     /// the operator ordered and the steering remembers of it still holds.
     numbers: BTreeMap<String, u8>,
@@ -62,9 +61,8 @@ pub struct Host {
     steering: Steering,
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
-    causes: BTreeMap<Class, Cause>,
-    /// By class.
-    decisions: [Option<Decision>; Class::ALL.len()],
+    /// Why each class moved last.
+    decisions: Few<Class, (Cause, Decision)>,
     evaluated: Time,
     out: VecDeque<HostOutput>,
 }
@@ -95,13 +93,12 @@ impl Host {
             retry: RETRY_MIN,
             anchor: None,
             inner: Vec::new(),
-            paths: BTreeMap::new(),
+            paths: Few::new(),
             numbers: BTreeMap::new(),
             switched: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
-            causes: BTreeMap::new(),
-            decisions: Default::default(),
+            decisions: Few::new(),
             evaluated: Time::ZERO,
             out: VecDeque::new(),
         }
@@ -181,7 +178,10 @@ impl Host {
             self.signal = Signal::Idle(now + self.retry);
             return;
         }
-        let alive = |name: &str| self.path_named(name).is_some_and(|n| self.paths[&n].is_up());
+        let alive = |name: &str| {
+            let path = self.paths.values().find(|path| path.name() == name);
+            path.is_some_and(|path| path.is_up())
+        };
         names.sort_by_key(|name| !alive(name));
         self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
         self.out.push_back(HostOutput::Connect { interfaces: names });
@@ -303,7 +303,8 @@ impl Host {
     /// Moves signalling off an interface whose path is dead or gone, if another path lives.
     fn rescue_signal(&mut self) {
         let Signal::Up { interface, .. } = &self.signal else { return };
-        let alive = self.path_named(interface).is_some_and(|n| !self.paths[&n].is_down());
+        let path = self.paths.values().find(|path| path.name() == interface);
+        let alive = path.is_some_and(|path| !path.is_down());
         if alive {
             return;
         }
@@ -390,8 +391,8 @@ impl Machine for Host {
 
     fn poll(&mut self) -> Option<HostOutput> {
         let output = self.out.pop_front();
-        if output.is_none() && self.out.capacity() > MAX_IDLE_OUTPUTS {
-            // A registration says much at once; of very many hosts each would keep the room.
+        if self.out.is_empty() {
+            // Outputs are large, and whoever has very many hosts would keep room for the most of each.
             self.out = VecDeque::new();
         }
         output

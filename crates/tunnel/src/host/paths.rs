@@ -310,13 +310,13 @@ impl Host {
         let was_up = client.state() == State::Up;
         let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
         client.handle(now, input);
-        let mut outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
+        let mut outputs = Vec::from(client.take_outputs());
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
             // One that was due already says the same.
             if !outputs.iter().any(asks) {
                 client.handle(now, ClientInput::Ask);
-                outputs.extend(core::iter::from_fn(|| client.poll()));
+                outputs.extend(client.take_outputs());
             }
             // First, so that the anchor has it before the data that follows.
             outputs.sort_by_key(|output| !asks(output));
