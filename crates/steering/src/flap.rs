@@ -46,6 +46,13 @@ impl Flaps {
         self.0.retain(|flap| flap.usable || flap.unforgiven(now, config) > 0);
     }
 
+    /// Whether all of these paths are usable and were when they were last observed, and no others were.
+    pub(crate) fn are_usable(&self, paths: &[PathView]) -> bool {
+        let known = |path: &PathView| self.get(path.id).is_some_and(|flap| flap.usable);
+        paths.iter().all(|path| path.usable && known(path))
+            && self.0.iter().filter(|flap| flap.usable).count() == paths.len()
+    }
+
     fn get(&self, id: PathId) -> Option<&Flap> {
         self.0.iter().find(|flap| flap.id == id)
     }

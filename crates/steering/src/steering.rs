@@ -20,6 +20,8 @@ pub struct Steering {
     /// In the order of [`Class::ALL`].
     classes: [State; Class::ALL.len()],
     flaps: Flaps,
+    /// See [`deadline`](Steering::deadline).
+    due: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,7 +54,7 @@ impl Steering {
     /// No path chosen for any class yet.
     #[must_use]
     pub fn new(config: Config) -> Steering {
-        Steering { config, classes: Default::default(), flaps: Flaps::default() }
+        Steering { config, classes: Default::default(), flaps: Flaps::default(), due: None }
     }
 
     /// The path that `class` should use; `None` if none is usable, and then the path in use is
@@ -60,7 +62,9 @@ impl Steering {
     pub fn choose(&mut self, now: Time, class: Class, paths: &[PathView]) -> Option<Decision> {
         self.flaps.observe(now, paths, &self.config);
         let mut ranking = Ranking::new(now, paths, &self.flaps, &self.config);
-        let (path, previous, reason) = self.choose_one(now, class, paths, &mut ranking)?;
+        let chosen = self.choose_one(now, class, paths, &mut ranking);
+        self.review();
+        let (path, previous, reason) = chosen?;
         Some(Decision { path, previous, reason, scores: ranking.scores(class, paths) })
     }
 
@@ -72,6 +76,9 @@ impl Steering {
         paths: &[PathView],
         mut moved: impl FnMut(Class, Decision),
     ) {
+        if self.is_settled(paths) {
+            return;
+        }
         self.flaps.observe(now, paths, &self.config);
         let mut ranking = Ranking::new(now, paths, &self.flaps, &self.config);
         for class in Class::ALL {
@@ -82,6 +89,23 @@ impl Steering {
                 moved(class, Decision { path, previous, reason, scores });
             }
         }
+        self.review();
+    }
+
+    /// Whether every class uses one and the same path, and nothing that is measured of the others could move
+    /// any: each is as bad in every respect, or worse. Scores fall with each of them.
+    fn is_settled(&self, paths: &[PathView]) -> bool {
+        let first = self.classes[0].current;
+        let rests = |state: &State| {
+            state.current == first && state.pin.is_none() && state.better.is_empty()
+        };
+        let Some(used) = paths.iter().find(|path| Some(path.id) == first && path.usable) else {
+            return false;
+        };
+        self.config.margin >= LEAST_MARGIN
+            && self.classes.iter().all(rests)
+            && self.flaps.are_usable(paths)
+            && paths.iter().all(|path| path.id == used.id || !better_anywhere(path, used))
     }
 
     fn choose_one(
@@ -91,7 +115,7 @@ impl Steering {
         paths: &[PathView],
         ranking: &mut Ranking,
     ) -> Option<(PathId, Option<PathId>, Reason)> {
-        let Steering { config, classes, flaps } = self;
+        let Steering { config, classes, flaps, .. } = self;
         ranking.rank(class, paths);
         let state = &mut classes[class as usize];
         state.update_leads(now, paths, ranking, flaps, config);
@@ -113,7 +137,7 @@ impl Steering {
     /// When a path that is better by now will have been so for long enough.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.classes.iter().filter_map(|state| state.deadline(&self.config)).min()
+        self.due
     }
 
     /// Binds a class, or all of them, to a path; `None` as path ends that. A pinned path is used
@@ -125,6 +149,12 @@ impl Steering {
             state.pin = path.map(|path| Pin { path, fresh: true });
             state.pin_due = None;
         }
+        self.review();
+    }
+
+    fn review(&mut self) {
+        let config = &self.config;
+        self.due = self.classes.iter().filter_map(|state| state.deadline(config)).min();
     }
 
     /// The path to which `class` is pinned.
@@ -132,6 +162,24 @@ impl Steering {
     pub fn pinned(&self, class: Class) -> Option<PathId> {
         Some(self.classes[class as usize].pin?.path)
     }
+}
+
+/// Scores of equals may differ by this because numbers are rounded.
+const LEAST_MARGIN: f64 = 1e-3;
+
+/// Whether a path may have a higher score than another for any class.
+fn better_anywhere(path: &PathView, other: &PathView) -> bool {
+    let (Some(rtt), Some(other_rtt)) = (path.rtt_s, other.rtt_s) else { return true };
+    let worse = [
+        (rtt, other_rtt),
+        (path.loss_up, other.loss_up),
+        (path.loss_down, other.loss_down),
+        (path.jitter_s, other.jitter_s),
+        (path.price, other.price),
+        (other.preference, path.preference),
+    ];
+    // What is not a number is no more than anything.
+    !worse.iter().all(|(more, less)| more.is_finite() && more >= less && less.is_finite())
 }
 
 /// The usable paths, the best for a class first.

@@ -358,3 +358,61 @@ proptest! {
         }
     }
 }
+
+/// Two or three paths of few kinds, mostly usable, so that one often is as bad as another in every respect.
+fn similar_paths() -> impl Strategy<Value = Vec<PathView>> {
+    let one = (
+        prop_oneof![9 => Just(true), 1 => Just(false)],
+        prop_oneof![1 => Just(None), 12 => (1..4_u8).prop_map(|n| Some(f64::from(n) * 0.04))],
+        prop_oneof![4 => Just(0.0), 1 => Just(0.1), 1 => Just(f64::NAN)],
+        prop_oneof![4 => Just(0.0), 1 => Just(1.0)],
+        prop_oneof![4 => Just(0.0), 1 => Just(8.0)],
+    );
+    proptest::collection::vec(one, 2..4).prop_map(|paths| {
+        let view = |(id, (usable, rtt_s, loss_down, price, preference))| PathView {
+            usable,
+            rtt_s,
+            loss_down,
+            preference,
+            ..path(PathId(id), 0.0, price)
+        };
+        (0..).zip(paths).map(view).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn all_classes_at_once_move_as_each_does_alone(
+        steps in proptest::collection::vec((0u64..3_000, similar_paths(), 0usize..60), 1..60),
+    ) {
+        let mut steering = Steering::new(Config::default());
+        let mut alone = Steering::new(Config::default());
+        let mut now = Time::ZERO;
+        let mut up = [None; 3];
+        for (ms, mut paths, pin) in steps {
+            now += Span::from_millis(ms);
+            for (since, path) in up.iter_mut().zip(&mut paths) {
+                *since = path.usable.then_some(since.unwrap_or(now));
+                path.since = since.unwrap_or(now);
+            }
+            if pin < 4 {
+                let path = (pin < 3).then_some(PathId(pin as u8));
+                steering.pin(Some(Class::Bulk), path);
+                alone.pin(Some(Class::Bulk), path);
+            }
+            let mut moves = Vec::new();
+            steering.choose_all(now, &paths, |class, decision| moves.push((class, decision)));
+            let each = Class::ALL.map(|class| (class, alone.choose(now, class, &paths)));
+            let each: Vec<_> =
+                each.into_iter().filter_map(|(class, decision)| Some((class, decision?))).collect();
+            let moved: Vec<_> = each.into_iter().filter(|(_, d)| d.is_move()).collect();
+            prop_assert_eq!(moves, moved);
+            prop_assert_eq!(steering.deadline(), alone.deadline());
+            for class in Class::ALL {
+                prop_assert_eq!(steering.current(class), alone.current(class));
+            }
+        }
+    }
+}

@@ -67,6 +67,19 @@ impl Anchor {
         for (slot, via) in changes {
             self.redirect(owner, slot, via);
         }
+        let calm = self.is_calm(owner);
+        if let Some(host) = self.hosts.get_mut(&owner) {
+            host.calm = calm;
+        }
+    }
+
+    fn is_calm(&self, owner: u32) -> bool {
+        let Some(host) = self.hosts.get(&owner) else { return false };
+        let Some(word) = host.word else { return false };
+        host.paths.values().filter_map(|slot| self.slots.get(slot)).all(|path| {
+            let hears = word.bits >> path.number & 1 == 1 && path.heard_once;
+            hears && path.via.is_none() && path.down_at.is_none()
+        })
     }
 
     fn serves(&self, host: &RegisteredHost, slot: u32) -> bool {

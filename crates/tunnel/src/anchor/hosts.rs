@@ -33,6 +33,9 @@ pub struct RegisteredHost {
     pub(super) heard_word: u16,
     /// What the host said last about what it hears.
     pub(super) word: Option<Word>,
+    /// When the downlinks were looked at last, all were on their own paths, which the host heard and from which
+    /// requests came: while it says the same again, there is nothing to move.
+    pub(super) calm: bool,
 }
 
 /// The `heard` word of a host's request.
@@ -168,6 +171,7 @@ impl Anchor {
             expires: None,
             heard_word: 0,
             word: None,
+            calm: false,
         };
         self.hosts.insert(owner, Box::new(host));
         owner
@@ -209,11 +213,11 @@ impl Anchor {
         let lives = host.conn.is_some()
             || host.paths.values().any(|slot| self.slots.get(slot).is_some_and(AnchorPath::is_up));
         if let Some(host) = self.hosts.get_mut(&owner) {
-            host.expires =
-                if lives && !fault(8) { None } else { host.expires.or(Some(now + expiry)) };
-            match host.expires {
-                Some(at) => self.timers.set(Timer::Expiry(owner), at),
-                None => self.timers.cancel(&Timer::Expiry(owner)),
+            let before = host.expires;
+            host.expires = if lives && !fault(8) { None } else { before.or(Some(now + expiry)) };
+            if host.expires != before {
+                before.map(|at| self.timers.remove(&(at, Timer::Expiry(owner))));
+                self.timers.extend(host.expires.map(|at| (at, Timer::Expiry(owner))));
             }
         }
     }
@@ -228,7 +232,9 @@ impl Anchor {
     /// Ends a registration. The addresses stay reserved for the host.
     fn forget(&mut self, owner: u32) {
         let Some(host) = self.hosts.remove(&owner) else { return };
-        self.timers.cancel(&Timer::Expiry(owner));
+        if let Some(at) = host.expires {
+            self.timers.remove(&(at, Timer::Expiry(owner)));
+        }
         let mut paths: Vec<(u32, bool)> = host
             .paths
             .values()

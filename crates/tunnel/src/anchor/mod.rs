@@ -21,7 +21,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_clock::{Machine, Time, Timers};
+use segue_clock::{Machine, Time};
 use segue_keepalive::ServerInput;
 use segue_wire::FlowKey;
 
@@ -44,9 +44,9 @@ pub struct Anchor {
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
     slots: Table<AnchorPath>,
-    /// What is due when: each event changes the timer of one path, so that it costs the same however
-    /// many paths there are.
-    timers: Timers<Timer>,
+    /// What is due when, as the paths and hosts have it too: each event changes the timer of one path, so that
+    /// it costs the same however many paths there are.
+    timers: BTreeSet<(Time, Timer)>,
     next_owner: u32,
     /// Slots below this have been in use.
     fresh_slot: u32,
@@ -84,7 +84,7 @@ impl Anchor {
             owner_of_address: BTreeMap::new(),
             conns: BTreeMap::new(),
             slots: Table::new(),
-            timers: Timers::new(),
+            timers: BTreeSet::new(),
             next_owner: 1,
             fresh_slot: 1,
             free_slots: VecDeque::new(),
@@ -106,11 +106,11 @@ impl Anchor {
     /// The paths on which something is due at `now`, of which a reading should be given first.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
-        let path = |timer: &Timer| match timer {
+        let path = |(_, timer): &(Time, Timer)| match timer {
             Timer::Path(slot) => Some(*slot),
             Timer::Expiry(_) => None,
         };
-        self.timers.due(now).filter_map(path).collect()
+        self.timers.iter().take_while(|(at, _)| *at <= now).filter_map(path).collect()
     }
 
     /// The path in a slot.
@@ -140,11 +140,14 @@ impl Anchor {
     }
 
     fn on_tick(&mut self, now: Time) {
-        let due: Vec<Timer> = self.timers.due(now).copied().collect();
+        let due: Vec<_> =
+            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, timer)| *timer).collect();
         for timer in due {
-            self.timers.cancel(&timer);
             match timer {
-                Timer::Path(slot) => self.feed(now, slot, ServerInput::Tick),
+                Timer::Path(slot) => {
+                    self.disarm(slot);
+                    self.feed(now, slot, ServerInput::Tick);
+                }
                 Timer::Expiry(owner) => self.expire(now, owner),
             }
         }
@@ -175,9 +178,9 @@ impl Machine for Anchor {
     }
 
     fn deadline(&self) -> Option<(Time, &'static str)> {
-        self.timers.next().map(|(at, timer)| match timer {
-            Timer::Path(_) => (at, "a path's server is due"),
-            Timer::Expiry(_) => (at, "a host expires"),
+        self.timers.first().map(|(at, timer)| match timer {
+            Timer::Path(_) => (*at, "a path's server is due"),
+            Timer::Expiry(_) => (*at, "a host expires"),
         })
     }
 }

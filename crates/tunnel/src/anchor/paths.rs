@@ -40,6 +40,8 @@ pub struct AnchorPath {
     pub(super) heard_once: bool,
     pub(super) via: Option<Redirect>,
     pub(super) quiet: bool,
+    /// For when its timer is set.
+    armed: Option<Time>,
 }
 
 impl AnchorPath {
@@ -233,8 +235,8 @@ impl Anchor {
     }
 
     pub(super) fn release_slot(&mut self, slot: u32) -> Option<AnchorPath> {
+        self.disarm(slot);
         let path = self.slots.remove(&slot)?;
-        self.timers.cancel(&Timer::Path(slot));
         self.free_slots.push_back(slot);
         Some(path)
     }
@@ -266,6 +268,7 @@ impl Anchor {
             heard_once: false,
             via: None,
             quiet: false,
+            armed: None,
         };
         let report = Report::PathAdded { host: self.name_of(owner), path: path.name.clone() };
         self.slots.insert(slot, path);
@@ -300,17 +303,24 @@ impl Anchor {
 
     /// Sets the path's timer to what its server waits for; where the datapath measures, to a look before.
     pub(super) fn arm(&mut self, now: Time, slot: u32) {
-        let timer = Timer::Path(slot);
-        let due = self.slots.get(&slot).and_then(|path| match self.config.source {
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        let due = match self.config.source {
             Source::Readings => path.look_at(now),
             Source::Probes => path.deadline(),
-        });
-        if due == self.timers.get(&timer) {
+        };
+        if due == path.armed {
             return;
         }
-        match due {
-            Some(at) => self.timers.set(timer, at),
-            None => self.timers.cancel(&timer),
+        let before = core::mem::replace(&mut path.armed, due);
+        before.map(|at| self.timers.remove(&(at, Timer::Path(slot))));
+        self.timers.extend(due.map(|at| (at, Timer::Path(slot))));
+    }
+
+    /// Ends the path's timer.
+    pub(super) fn disarm(&mut self, slot: u32) {
+        let armed = self.slots.get_mut(&slot).and_then(|path| path.armed.take());
+        if let Some(at) = armed {
+            self.timers.remove(&(at, Timer::Path(slot)));
         }
     }
 

@@ -29,13 +29,15 @@ impl Anchor {
             sent_after: now - path.rtt_max(),
             bits: arrival.probe.heard,
         };
-        self.note_word(owner, word);
+        let news = self.note_word(owner, word);
         if arrival.probe.t_ka_ms != 0 {
             arrival.probe.t_ka_ms = arrival.probe.t_ka_ms.max(MIN_T_KA_MS);
         }
         let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
         self.feed(now, probe.slot, request);
-        self.reroute(owner);
+        if news {
+            self.reroute(owner);
+        }
         self.review_quiet(owner);
     }
 
@@ -46,17 +48,22 @@ impl Anchor {
         self.feed(now, slot, ServerInput::Reading(reading));
     }
 
-    /// Takes what the host says that it hears, unless a newer word has overtaken it.
-    fn note_word(&mut self, owner: u32, word: Word) {
-        let Some(host) = self.hosts.get_mut(&owner) else { return };
+    /// Takes what the host says that it hears, unless a newer word has overtaken it. Whether it may concern a
+    /// downlink.
+    fn note_word(&mut self, owner: u32, word: Word) -> bool {
+        let Some(host) = self.hosts.get_mut(&owner) else { return false };
         let overtaken = host.word.is_some_and(|last| {
             let older = (word.stamp.wrapping_sub(last.stamp) >= 1 << 31) != fault(9);
             older && word.at.since(last.at) < WORD_LIFE
         });
         if overtaken {
-            return;
+            return !host.calm;
         }
+        let same = host.word.is_some_and(|last| last.bits == word.bits);
         host.word = Some(word);
+        if host.calm && same {
+            return false;
+        }
         for (number, slot) in &host.paths {
             if word.bits >> number & 1 == 1
                 && let Some(path) = self.slots.get_mut(slot)
@@ -64,6 +71,7 @@ impl Anchor {
                 path.heard_once = true;
             }
         }
+        true
     }
 
     /// Gives a path's server an input and does what it says.
@@ -138,10 +146,10 @@ impl Anchor {
     /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is open
     /// whether a host still hears a path of which no request comes, each of its words says something.
     pub(super) fn review_quiet(&mut self, owner: u32) {
-        let Some(host) = self.hosts.get(&owner).filter(|_| self.config.source == Source::Readings)
-        else {
+        if self.config.source != Source::Readings {
             return;
-        };
+        }
+        let Some(host) = self.hosts.get(&owner) else { return };
         let in_doubt = host.paths.values().filter_map(|slot| self.slots.get(slot)).any(|path| {
             let hears = host.word.is_some_and(|word| word.bits >> path.number & 1 == 1);
             path.down_at.is_some() && hears && !self.downlink_lives(host, path)
