@@ -16,7 +16,7 @@ fn every_example_runs_twice_to_the_same_bytes() {
         // The others configure daemons and a test network.
         let options: &[&str] = match name {
             "host" | "anchor" | "lab" => continue,
-            "million" => &["--set", "population.hosts=2000", "--duration", "25s"],
+            "million" => &["--set", "population.hosts=2000", "--duration", "40s"],
             "paper4-tree" => &["--duration", "3s", "--links"],
             "sweep" => &["--duration", "15s", "--links", "--set", "link.radio.down.loss=1%"],
             _ => &["--duration", "15s", "--links"],
@@ -83,7 +83,7 @@ fn recorded_losses_are_those_of_the_file() {
         assert!(offered > 200, "{offered}");
     }
     write("losses", "0\n1 2");
-    refused(&[&file], ":10: link.wire.loss: losses:2: \"2\" is none of 0, 1, kept, lost");
+    refused(&[&file], ":9: link.wire.loss: losses:2: \"2\" is none of 0, 1, kept, lost");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_run_in_which_time_stands_still_ends_with_a_line() {
     std::fs::write(&path, format!("{TWO}{greedy}")).unwrap();
     refused(
         &[&path.display().to_string()],
-        "the run gets no further than 0 ns, with 10000000 events at that instant",
+        "the run gets no further than 0.000 ms, with 10000000 events at that instant",
     );
 }
 
