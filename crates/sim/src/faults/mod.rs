@@ -28,6 +28,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
+use segue_keepalive::Estimates;
 
 pub use record::Record;
 pub use report::report;
@@ -62,6 +63,21 @@ impl Violation {
     ) -> Result<(), Violation> {
         if holds { Ok(()) } else { Err(Violation::new(invariant, detail())) }
     }
+}
+
+/// What estimates count, which never goes back.
+fn counters_of(e: &Estimates) -> [u64; 9] {
+    [
+        e.sent,
+        e.received,
+        e.duplicates,
+        e.reordered,
+        e.transitions,
+        e.up.sent,
+        e.up.received,
+        e.down.sent,
+        e.down.received,
+    ]
 }
 
 /// A set of machines on virtual time, with what is between them and what must hold of them.

@@ -40,12 +40,6 @@ impl Channel {
         self.model.spec()
     }
 
-    /// Since when it is cut; `None` while it is whole.
-    #[must_use]
-    pub fn cut_since(&self) -> Option<Time> {
-        self.cut
-    }
-
     pub(super) fn offer(&mut self, now: Time, bytes: u32) -> Verdict {
         match self.model.offer(now, bytes) {
             // One that waits may start when the channel is whole again.

@@ -181,8 +181,12 @@ pub struct Config {
     pub exit_burst_guard: bool,
     /// Vegas: least and most segments of its own in the queue, and the bound that ends slow start.
     pub vegas: (u32, u32, u32),
-    /// Vegas: a fast retransmit also doubles the retransmission timeout, as in ns-2.
-    pub vegas_backoff: bool,
+    /// Vegas with what ns-2 adds to the paper: a fine-grained timeout that is a sixteenth longer, and longer
+    /// still after a fast retransmit, which doubles the retransmission timeout too; half the window, not
+    /// three quarters, where the segment had been sent again before; a base round trip that starts afresh
+    /// in a round trip with a single segment; after a retransmission no second look once the first
+    /// acknowledgement found nothing.
+    pub vegas_of_ns2: bool,
 }
 
 impl Config {
@@ -228,7 +232,7 @@ impl Config {
             recovery_burst: Some(2),
             exit_burst_guard: false,
             vegas: (1, 3, 1),
-            vegas_backoff: true,
+            vegas_of_ns2: true,
         }
     }
 
@@ -278,7 +282,7 @@ impl Config {
             clamp: true,
             recovery_burst: None,
             exit_burst_guard: true,
-            vegas_backoff: false,
+            vegas_of_ns2: false,
             ..old
         }
     }

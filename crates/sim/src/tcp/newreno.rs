@@ -61,6 +61,8 @@ impl NewReno {
         } else if core.inflation > acked {
             core.inflation - acked + smss
         } else {
+            // More was acknowledged than duplicates had come: the rest leaves the window itself.
+            core.cwnd = (core.cwnd - (acked - core.inflation)).max(smss);
             smss
         };
         core.transmit(now, core.una);

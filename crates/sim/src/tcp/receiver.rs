@@ -18,8 +18,6 @@ pub struct Receiver {
     /// What arrived beyond it, the run with the newest arrival first (RFC 2018, section 4). Bounded by the
     /// sender's window: no two runs touch.
     runs: Vec<(u64, u64)>,
-    /// The stream ends here.
-    end: Option<u64>,
     /// An acknowledgement is owed by then.
     owed: Option<Time>,
     /// Timestamp to echo (RFC 7323, section 4.3).
@@ -50,7 +48,6 @@ impl Receiver {
             dsack: config.dsack,
             next: 0,
             runs: Vec::new(),
-            end: None,
             owed: None,
             echo: 0,
             acknowledged: 0,
@@ -63,9 +60,6 @@ impl Receiver {
     pub fn on_segment(&mut self, now: Time, segment: &Segment) -> Option<Acknowledgement> {
         let (start, end) = (segment.seq, segment.seq + u64::from(segment.len));
         self.segments += 1;
-        if segment.fin {
-            self.end = Some(end);
-        }
         let duplicate = end <= self.next || self.runs.iter().any(|r| r.0 <= start && end <= r.1);
         self.duplicates += u64::from(duplicate);
         // The echo of a delayed acknowledgement is that of the earliest segment it answers; a segment
@@ -138,12 +132,6 @@ impl Receiver {
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.next
-    }
-
-    /// Everything up to the end of the stream is handed over.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.end.is_some_and(|end| self.next >= end)
     }
 
     /// Segments that arrived.

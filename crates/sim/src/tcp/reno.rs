@@ -3,6 +3,7 @@
 
 use segue_clock::Time;
 
+use super::config::Halving;
 use super::sender::{Ack, Core, Recovery};
 
 /// Fast recovery by inflating the window.
@@ -62,7 +63,11 @@ pub(super) fn enter(core: &mut Core, now: Time) {
     core.arm(now);
     let half = core.half();
     core.cut_ssthresh();
-    core.cwnd = half.max(core.smss_f64());
+    core.cwnd = match core.config.halving {
+        // RFC 5681, section 3.2, step 3.
+        Halving::Flight => core.ssthresh,
+        Halving::Window | Halving::WholeWindow => half.max(core.smss_f64()),
+    };
     core.transmit(now, core.una);
     core.inflation = f64::from(core.config.dupack_threshold) * core.smss_f64();
 }

@@ -106,6 +106,9 @@ pub struct Core {
     pub inflation: f64,
     /// Duplicate acknowledgements in a row.
     pub dupacks: u32,
+    /// What Limited Transmit sent on them, which does not count as outstanding where a loss halves the window
+    /// (RFC 5681, section 3.2, step 2).
+    limited: u64,
     /// `max` when a loss was last seen, by duplicates or by the timer.
     pub recover: u64,
     /// Round-trip estimator.
@@ -139,6 +142,7 @@ impl Core {
             ssthresh: (u64::from(ssthresh) * smss) as f64,
             inflation: 0.0,
             dupacks: 0,
+            limited: 0,
             recover: 0,
             rtt: Estimator::new(config.rto),
             rto_at: None,
@@ -188,7 +192,7 @@ impl Core {
         match self.config.halving {
             Halving::Window => (self.cwnd + self.inflation).min(self.max_window() as f64) / 2.0,
             Halving::WholeWindow => (self.window() / self.smss / 2 * self.smss) as f64,
-            Halving::Flight => self.flight() as f64 / 2.0,
+            Halving::Flight => (self.flight() - self.limited) as f64 / 2.0,
         }
     }
 
@@ -205,7 +209,7 @@ impl Core {
 
     /// Takes an acknowledgement of something new: round trip, timer, numbers. `restart` restarts the timer.
     pub fn advance(&mut self, now: Time, ack: &Ack, restart: bool) {
-        self.dupacks = 0;
+        (self.dupacks, self.limited) = (0, 0);
         self.una = ack.next;
         self.next = self.next.max(ack.next);
         self.max = self.max.max(ack.next);
@@ -272,7 +276,9 @@ impl Core {
     /// exceeded by the duplicates so far, the receiver's not.
     pub fn limited_transmit(&mut self, now: Time) {
         let beyond = self.cwnd as u64 + u64::from(self.dupacks) * self.smss;
+        let before = self.max;
         self.fill(now, beyond.min(self.max_window()), Some(1));
+        self.limited += self.max - before;
     }
 
     /// Sends the segment that starts at `start`, as long as it may be, and moves `next` behind it if it
@@ -318,7 +324,7 @@ impl Core {
         self.inflation = 0.0;
         self.cut_ssthresh();
         self.cwnd = self.smss_f64();
-        self.dupacks = 0;
+        (self.dupacks, self.limited) = (0, 0);
         self.rtt.back_off();
         self.step_back(now);
     }

@@ -112,7 +112,7 @@ impl Vegas {
             if self.expired(now) {
                 core.dupacks = core.config.dupack_threshold;
                 core.transmit(now, core.una);
-            } else {
+            } else if core.config.vegas_of_ns2 {
                 self.worried = 0;
             }
         }
@@ -128,7 +128,8 @@ impl Vegas {
         (self.sum, self.samples) = (Span::ZERO, 0);
         let through = (core.next - self.mark) as f64 / smss;
         if rtt > Span::ZERO {
-            if self.base.is_none_or(|base| rtt < base) || through <= 1.0 {
+            let afresh = core.config.vegas_of_ns2 && through <= 1.0;
+            if afresh || self.base.is_none_or(|base| rtt < base) {
                 self.base = Some(rtt);
             }
             let base = self.base.unwrap_or(rtt).as_secs_f64();
@@ -177,8 +178,11 @@ impl Vegas {
             self.srtt = rtt;
             self.deviation = rtt / 2.0;
         }
-        // A sixteenth more, so that the next packet behind a loss is not yet too late.
-        self.timeout = (self.srtt + 4.0 * self.deviation) * 17.0 / 16.0;
+        self.timeout = self.srtt + 4.0 * self.deviation;
+        if core.config.vegas_of_ns2 {
+            // So that the next packet behind a loss is not yet too late.
+            self.timeout *= 17.0 / 16.0;
+        }
     }
 
     fn expired(&self, now: Time) -> bool {
@@ -207,12 +211,11 @@ impl Vegas {
         core.sent.fast_retransmits += 1;
         self.worried = 2.min((core.next - core.una) / core.smss) as u32;
         let (sent, times) = self.log.front().map_or((now, 1), |entry| (entry.1, entry.2));
-        self.timeout *= if times > 1 { 2.0 } else { 1.125 };
         if self.cut_at < sent || self.cut_at == Time::ZERO {
             let window = core.window() / core.smss;
             let cut = match window {
                 0..=3 => 2,
-                _ if times > 1 => window / 2,
+                _ if times > 1 && core.config.vegas_of_ns2 => window / 2,
                 _ => window - window / 4,
             };
             let cut = cut as f64 * smss;
@@ -221,11 +224,55 @@ impl Vegas {
             self.cut_at = now;
         }
         core.stop_timing();
-        if core.config.vegas_backoff {
+        if core.config.vegas_of_ns2 {
+            self.timeout *= if times > 1 { 2.0 } else { 1.125 };
             core.rtt.back_off();
         }
         core.arm(now);
         core.transmit(now, core.una);
         core.dupacks = core.dupacks.max(core.config.dupack_threshold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::sender::{Input, Sender};
+    use crate::tcp::{Config, Variant};
+    use segue_clock::Machine;
+
+    #[test]
+    fn a_fast_retransmit_doubles_the_timeout_in_ns_2_alone() {
+        for (config, expected) in [
+            (Config::modern(Variant::Vegas), Span::from_millis(200)),
+            (Config::ns2_35(Variant::Vegas), Span::from_millis(400)),
+        ] {
+            let mut sender = Sender::new(Config { initial_window: 10, ..config });
+            let unit = sender.core().smss;
+            sender.handle(Time(0), Input::Start);
+            sender.handle(Time(0), Input::Offer(100 * unit));
+            while sender.poll().is_some() {}
+            let mut now = Time(0);
+            for next in [1; 4] {
+                now += Span::from_millis(20);
+                sender.handle(now, Input::Ack(Ack { next: next * unit, ..Ack::default() }));
+            }
+            assert_eq!(sender.core().sent.fast_retransmits, 1);
+            assert_eq!(sender.core().rto_at, Some(now + expected));
+        }
+    }
+
+    #[test]
+    fn the_fine_grained_timeout_is_the_papers_and_a_sixteenth_more_in_ns_2() {
+        for (config, more) in
+            [(Config::modern(Variant::Vegas), 1.0), (Config::ns2_35(Variant::Vegas), 17.0 / 16.0)]
+        {
+            let mut core = Sender::new(config).core().clone();
+            core.una = core.smss;
+            let mut vegas = Vegas { log: [(0, Time(0), 1)].into(), ..Vegas::default() };
+            vegas.measure(&core, Time(80_000_000));
+            // The first sample: mean 80 ms, deviation half of it, 80 + 4 · 40.
+            assert_eq!(vegas.timeout, 240e6 * more);
+        }
     }
 }

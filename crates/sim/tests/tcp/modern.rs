@@ -227,6 +227,21 @@ fn rack_takes_the_window_of_reno_if_asked() {
     assert!((run(Congestion::Cubic) - 0.7).abs() < 0.02);
 }
 
+#[test]
+fn what_limited_transmit_sent_is_not_halved() {
+    // Two segments leave on the first two duplicates, beyond the window (RFC 5681, section 3.2, steps 1 and 2).
+    for variant in [Variant::Reno, Variant::NewReno, Variant::Sack, Variant::Rack] {
+        let run = after_losses(Config { congestion: Congestion::Reno, ..modern(variant) }, 1);
+        let cut = changes(&run).next().expect("a loss was seen");
+        let (before, after) = (run.sent[cut - 1], run.sent[cut]);
+        assert!(after.again, "{variant:?}");
+        assert!(
+            (after.ssthresh - before.cwnd / 2.0).abs() < 0.5,
+            "{variant:?}: {before:?} {after:?}"
+        );
+    }
+}
+
 fn modern(variant: Variant) -> Config {
     Config { mss: MSS as u32, window: 40, initial_ssthresh: Some(20), ..Config::modern(variant) }
 }

@@ -55,14 +55,17 @@ pub fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }
-    let digits = 5 - x.abs().log10().floor() as i32;
+    // Not by log10, whose last bit is the machine's.
+    let scientific = format!("{x:.5e}");
+    let exponent = scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok());
+    let digits = 5 - exponent.unwrap_or(0_i32);
     match usize::try_from(digits) {
         Ok(digits) if digits <= 12 => {
             let text = format!("{x:.digits$}");
             let text = if text.contains('.') { text.trim_end_matches('0') } else { &text };
             text.trim_end_matches('.').to_owned()
         }
-        Ok(_) => format!("{x:.5e}"),
+        Ok(_) => scientific,
         Err(_) => format!("{x:.0}"),
     }
 }

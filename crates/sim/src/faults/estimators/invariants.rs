@@ -5,8 +5,8 @@ use alloc::format;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
 
-use super::super::Violation;
 use super::super::link::Link;
+use super::super::{Violation, counters_of};
 
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
@@ -66,18 +66,7 @@ impl End {
     }
 
     fn expect_counters(&mut self, estimates: &Estimates, who: &str) -> Result<(), Violation> {
-        let e = estimates;
-        let counters = [
-            e.sent,
-            e.received,
-            e.duplicates,
-            e.reordered,
-            e.transitions,
-            e.up.sent,
-            e.up.received,
-            e.down.sent,
-            e.down.received,
-        ];
+        let counters = counters_of(estimates);
         let grow = counters.iter().zip(&self.counters).all(|(now, before)| now >= before);
         Violation::unless(grow, "counters grow", || {
             format!("the {who} had {:?} and has {counters:?}", self.counters)

@@ -11,7 +11,7 @@ use segue_wire::ProbeKey;
 
 use super::access::{Access, Node};
 use super::{Tag, Tunnels, Who, all_flows};
-use crate::faults::Violation;
+use crate::faults::{Violation, counters_of};
 use crate::tunnel::{AnchorEnd, Body, HostEffect, Message};
 
 /// A machine that wants more ticks than this at one instant never comes to rest.
@@ -278,17 +278,7 @@ fn note(
     e: &Estimates,
     what: &dyn core::fmt::Display,
 ) -> Result<(), Violation> {
-    let counters = [
-        e.sent,
-        e.received,
-        e.duplicates,
-        e.reordered,
-        e.transitions,
-        e.up.sent,
-        e.up.received,
-        e.down.sent,
-        e.down.received,
-    ];
+    let counters = counters_of(e);
     if seen.tx != tx {
         *seen = Seen { tx, began: now, counters };
         return Ok(());
