@@ -4,6 +4,7 @@
 
 use segue_clock::Time;
 
+use super::config::Halving;
 use super::scoreboard::Scoreboard;
 use super::sender::{Ack, Core, Recovery};
 
@@ -42,6 +43,10 @@ impl Recovery for Fack {
         if self.recovering {
             // From one segment by slow start to the threshold, which is half of what was.
             core.open(acked.max(core.smss));
+            if core.config.halving == Halving::Flight {
+                // ns-2 lets the window grow on beyond it; congestion avoidance begins after the recovery.
+                core.cwnd = core.cwnd.min(core.ssthresh);
+            }
             if core.una >= core.recover {
                 self.recovering = false;
                 self.resent.clear();
@@ -98,7 +103,12 @@ impl Fack {
     fn enter(&mut self, core: &mut Core, now: Time) {
         core.recover = core.max;
         core.sent.fast_retransmits += 1;
+        let half = core.window() / 2;
         core.cut_ssthresh();
+        if core.config.halving == Halving::Flight {
+            // What the receiver holds beyond the hole is not outstanding here: no more than the window is.
+            core.ssthresh = core.ssthresh.min(half.max(2 * core.smss) as f64);
+        }
         core.cwnd = core.smss_f64();
         core.stop_timing();
         core.arm(now);
