@@ -42,6 +42,15 @@ fn rack_with_the_window_of_reno_runs_at_it_too() {
     }
 }
 
+/// With a loss in each small window it counts whether what the receiver holds beyond the hole is halved too.
+#[test]
+fn forward_acknowledgement_is_no_more_aggressive_than_selective_acknowledgement() {
+    let rate = |variant| segments_per_s(Config::modern(variant), 100, 100, 34);
+    let (fack, sack) = (rate(Variant::Fack), rate(Variant::Sack));
+    println!("Fack {fack:.0}, Sack {sack:.0} segments/s");
+    assert!((fack / sack - 1.0).abs() < 0.05, "Fack {fack:.0}, Sack {sack:.0} segments/s");
+}
+
 #[test]
 fn with_delayed_acknowledgements_that_each_count_once_the_window_grows_half_as_fast() {
     for variant in WITHOUT_TIMEOUT {
