@@ -36,6 +36,7 @@ bench:
 	target/release/examples/user_bench
 	$(CARGO) build --release -p segue
 	target/release/segue bench probes
+	scripts/compare-ns2
 	$(CARGO) test -p segue-bench -- --ignored --nocapture raw_frames_and_sending
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture errors_of_round_trip_times
 

@@ -277,9 +277,9 @@ fn eq_4(spec: &Spec, class: &Class, found: &ClassStats, verdicts: &mut Vec<Verdi
     let Some(lost) = independent(class) else { return };
     let q = 1.0 - (1.0 - lost) * (1.0 - lost);
     let sample = false_positives::expected(q, spec.k, SAMPLE);
-    let scale = found.exchanges as f64 / SAMPLE as f64;
-    let expected = libm::pow(q, spec.k.into()) * found.exchanges as f64;
-    let path_seconds = found.exchanges as f64 * spec.t_ka.as_secs_f64();
+    let scale = found.possible as f64 / SAMPLE as f64;
+    let expected = libm::pow(q, spec.k.into()) * found.possible as f64;
+    let path_seconds = found.possible as f64 * spec.t_ka.as_secs_f64();
     let t_fp = spec.t_ka.as_secs_f64() / libm::pow(q, spec.k.into());
     verdicts.push(Verdict {
         what: format!("{}: periods with K unanswered, a path-second", class.name),

@@ -319,8 +319,10 @@ impl Shard {
         let path = self.path(host, place);
         self.pass_outages(path);
         let class = self.class_of(path);
+        let end_of_run = Time::ZERO + self.spec.duration;
+        let last = end_of_run - bound(&self.spec, class);
         let place = &mut self.paths[path as usize];
-        let world = (&place.outage, &self.spec.classes[class], self.from);
+        let world = (&place.outage, &self.spec.classes[class], (self.from, last));
         place.truth.on_state(self.now, end, state, world, &mut self.stats.classes[class]);
     }
 

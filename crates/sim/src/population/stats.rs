@@ -53,7 +53,9 @@ pub const CAUSES: [Cause; 6] = [
 pub struct ClassStats {
     /// Exchanges that no outage touched, in the time that counts.
     pub exchanges: u64,
-    /// Of these, the ones that ended K unanswered in a row, which is what eq. 4 counts.
+    /// Of these, the ones with K − 1 such before them, which can end K unanswered in a row.
+    pub possible: u64,
+    /// Of these, the ones that did, which is what eq. 4 counts.
     pub windows: u64,
     /// Outages that were over by the end.
     pub outages: u64,
@@ -146,6 +148,7 @@ impl Stats {
 impl ClassStats {
     fn merge(&mut self, other: ClassStats) {
         self.exchanges += other.exchanges;
+        self.possible += other.possible;
         self.windows += other.windows;
         self.outages += other.outages;
         for (sum, more) in self.ends.iter_mut().zip(other.ends) {

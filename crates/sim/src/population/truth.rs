@@ -19,6 +19,8 @@ pub(super) enum End {
 pub(super) struct Truth {
     /// Exchanges lost in a row.
     unanswered: u8,
+    /// Exchanges in a row that no outage touched, at most K: before there are K none can end K unanswered.
+    seen: u8,
     /// An outage is over, and the host has not said yet that the path is up.
     recovering: bool,
     ends: [Belief; 2],
@@ -44,13 +46,15 @@ impl Truth {
             return;
         }
         self.unanswered = if answered { 0 } else { self.unanswered.saturating_add(1) };
+        self.seen = (self.seen + 1).min(k);
         stats.exchanges += 1;
+        stats.possible += u64::from(self.seen == k);
         stats.windows += u64::from(self.unanswered >= k);
     }
 
     /// An outage touched an exchange, which says nothing about chance then.
     pub(super) fn on_silence(&mut self) {
-        self.unanswered = 0;
+        (self.unanswered, self.seen) = (0, 0);
     }
 
     /// The path's outage from `start` to `end` is over, or the run; outages shorter than `bound` (eq. 1) need
@@ -64,7 +68,7 @@ impl Truth {
     ) {
         stats.outages += 1;
         self.recovering = true;
-        self.unanswered = 0;
+        self.on_silence();
         for at in [End::Host, End::Anchor] {
             let belief = &mut self.ends[at as usize];
             let held_up = belief.is_up && belief.since <= start;
@@ -76,13 +80,14 @@ impl Truth {
     }
 
     /// An end says what it holds the path for; `silent` is the time since the last sign of life. The outages
-    /// have been passed up to `now`.
+    /// have been passed up to `now`. What counts are the states from `from` on, and the detections of outages
+    /// that start by `last`: of later ones only those found quickly would be seen before the run ends.
     pub(super) fn on_state(
         &mut self,
         now: Time,
         end: End,
         (state, silent): (State, Option<Span>),
-        (outage, class, from): (&Outage, &Class, Time),
+        (outage, class, (from, last)): (&Outage, &Class, (Time, Time)),
         stats: &mut ClassStats,
     ) {
         let belief = &mut self.ends[end as usize];
@@ -97,6 +102,9 @@ impl Truth {
         let stats = &mut stats.ends[end as usize];
         if outage.covers(now) && concerns(end, class) {
             belief.found = true;
+            if outage.start > last {
+                return;
+            }
             let us = now.since(outage.start).0 / 1_000;
             stats.detections.push(u32::try_from(us).unwrap_or(u32::MAX));
         } else if outage.before > now - silent.unwrap_or(Span::ZERO) {
