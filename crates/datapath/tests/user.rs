@@ -401,6 +401,13 @@ fn everything_works_in_an_unprivileged_user_namespace() {
     if skipped() {
         return;
     }
+    let tun = std::fs::metadata("/dev/net/tun").unwrap().permissions().mode();
+    if tun & 0o006 != 0o006 {
+        eprintln!(
+            "skipped: /dev/net/tun is for its owner only here ({tun:o}); distributions give 666"
+        );
+        return;
+    }
     // The nobody user may not be able to read the build directory.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("tests");
