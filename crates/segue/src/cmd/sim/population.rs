@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
-use segue_sim::Value;
 use segue_sim::population::{Shard, Spec, Stats, Verdict, results, verdicts};
-use serde_json::{Map, Value as Json, json};
+use serde_json::json;
 
 /// Virtual time between two looks at how far a shard is.
 const STEP: Span = Span::from_millis(500);
@@ -53,20 +52,12 @@ pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<Ex
     let verdicts = verdicts(spec, &stats);
     let found = results(spec, &stats);
     if json {
-        let mut object = Map::new();
-        for (name, value) in found.iter() {
-            let value = match value {
-                Value::Int(n) => json!(n),
-                Value::Float(x) => json!(x),
-                Value::Text(text) => json!(text),
-            };
-            object.insert(name.to_owned(), value);
-        }
+        let mut object = serde_json::to_value(super::show::Json(&found))?;
         let list = verdicts.iter().map(|v| {
             json!({ "what": v.what, "found": v.found, "expected": v.expected, "verdict": v.word() })
         });
-        object.insert("verdicts".into(), Json::Array(list.collect()));
-        println!("{}", Json::Object(object));
+        object["verdicts"] = list.collect();
+        println!("{object}");
     } else {
         print!("{}", super::show::table(&found));
         println!("verdicts");
