@@ -1,17 +1,13 @@
-//! K and T_KA while the path is in use: the planner on the live loss, burst length and RTT.
+//! How a path is probed while it is in use and while it is not, on what is measured of it.
 //!
-//! [`Adaptive`] is asked now and then, for a path that is up, and says when other settings are due, and
-//! why. Two targets hold, one while latency-sensitive flows are active and one while none is.
+//! [`Adaptive`] is asked now and then, for a path that is up, and says when other settings are due, and why.
+//! Three things are set.
 //!
-//! **What is promised, in this order.** The probe budget and the shortest period are never broken. Then
-//! T_fp: where the targets cannot all be met, responsiveness is given up first, and detection takes longer.
-//! Only if no K allowed makes false positives rare enough within the budget T_fp is given up too, and
-//! [`Why`] says so.
-//!
-//! **Smoothness.** Faster settings are taken at once: when flows become active, or when the settings in
-//! force would break the promised T_fp or the target by more than a tenth. Slower ones are taken only
-//! [`Aims::dwell`] after the last change, in steps of at most half as much again, and only if they would
-//! still be slower by a tenth on a path that loses a fifth more.
+//! * **T_KA while the path is idle**: as long as the idle aim allows. A fault is found T_KA/2 later on average,
+//!   and the time for an answer and for the questions that follow.
+//! * **T_KA while it is used**: measurement, not detection, which follows the data ([`crate::Client`], "Doubt").
+//!   Probes cost at most [`Aims::share`] of what the path carries.
+//! * **The questions** that a client in doubt asks ([`crate::questions`]): as few and as close as T_fp allows.
 //!
 //! **Loss** of each direction is estimated from the counts of all its packets over two windows, of about
 //! 500 packets and of about 50. The long one is taken with a standard deviation on top, the short one less
@@ -26,68 +22,76 @@
 
 use core::fmt;
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 
-use crate::planner::{Responsiveness, Targets, evaluate, false_positive, plan};
-use crate::{Counted, Estimates, Plan};
+use crate::planner::BITS_PER_EXCHANGE;
+use crate::questions::{Questions, Silence, questions};
+use crate::{Counted, Estimates, Lapses};
 
 /// What the user asks for. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aims {
-    /// How soon a fault must be found while latency-sensitive flows are active.
-    pub active: Responsiveness,
-    /// And while none is.
-    pub idle: Responsiveness,
-    /// T_fp^min: the least mean time between two false positives, by eq. 4.
+    /// How soon a fault of a path without data must be found, on average.
+    pub idle: f64,
+    /// T_fp^min: the least mean time between two false positives.
     pub fp_interval: f64,
-    /// The most probes per second on this path.
+    /// The most probes per second on this path, questions in doubt aside.
     pub probes_per_s: f64,
-    /// The largest K.
+    /// What probes may cost of the bytes that a path carries.
+    pub share: f64,
+    /// The most questions.
     pub k_max: u8,
-    /// The shortest T_KA.
-    pub t_ka_min: f64,
-    /// The least loss planned for, in each direction: some minutes without loss must not lead to K = 1.
+    /// The least loss planned for, in each direction: some minutes without loss say little.
     pub least_loss: f64,
-    /// How long settings stay before slower ones follow.
-    pub dwell: Span,
 }
 
 impl Default for Aims {
-    /// 150 ms and 2 s on average (eq. 2), T_fp of 10⁵ s, 50 probes per second, K up to 20, T_KA from 10 ms,
-    /// a loss of 0.1 %, ten seconds.
+    /// 2.5 s on average, T_fp of 10⁵ s, 50 probes per second, a tenth of the bytes, up to 20 questions, a loss of
+    /// 0.1 %.
     fn default() -> Aims {
         Aims {
-            active: Responsiveness::Avg(0.150),
-            idle: Responsiveness::Avg(2.0),
+            idle: 2.5,
             fp_interval: 1e5,
             probes_per_s: 50.0,
+            share: 0.1,
             k_max: 20,
-            t_ka_min: 0.010,
             least_loss: 0.001,
-            dwell: Span::from_secs(10),
         }
     }
 }
 
+/// The shortest T_KA of a path in use, in seconds: four round-trip times in a second are enough to steer by.
+const MEASURING: f64 = 0.25;
+/// The longest T_KA, in seconds: what a probe can state, rounded down.
+const LONGEST: f64 = 60.0;
+/// Streams that are taken to pause in a second, on a path that is used.
+const PAUSES: f64 = 1.0;
+/// Bytes of a request and its response.
+const EXCHANGE: f64 = BITS_PER_EXCHANGE / 8.0;
+
 /// What was known when settings were chosen. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// Latency-sensitive flows are active.
-    pub active: bool,
+    /// Data run.
+    pub used: bool,
+    /// Bytes of data in a second, both directions.
+    pub rate: f64,
     /// RTT_avg, the main average.
     pub rtt_avg: f64,
     /// The largest RTT seen.
     pub rtt_max: f64,
+    /// How long an answer may take.
+    pub answer: f64,
     /// Loss from client to server, as planned for.
     pub loss_up: f64,
     /// Loss from server to client.
     pub loss_down: f64,
     /// Share of probes whose request or response is lost, as planned for.
     pub loss: f64,
-    /// Probes may ride on data.
-    pub rides: bool,
-    /// Mean burst length in probes of the period chosen; `None`: as with independent losses.
+    /// Mean length of bursts; `None` where none was seen.
     pub burst: Option<f64>,
+    /// The longest of late.
+    pub longest: f64,
 }
 
 /// A path as it is when [`Adaptive::update`] is asked.
@@ -97,80 +101,41 @@ pub struct Look<'a> {
     pub estimates: &'a Estimates,
     /// Requests up to the last one answered, and answers ([`Client::round_trips`](crate::Client::round_trips)).
     pub round_trips: Counted,
-    /// Mean burst length in probes of the period in force ([`crate::bursts`]).
-    pub burst: Option<f64>,
-    /// Latency-sensitive flows are active.
-    pub active: bool,
+    /// Silences that ended ([`Client::lapses`](crate::Client::lapses)).
+    pub lapses: Lapses,
+    /// How long an answer may take ([`Client::answer_within`](crate::Client::answer_within)).
+    pub answer: Span,
+    /// Data run.
+    pub used: bool,
+    /// Bytes of data in a second, both directions.
+    pub rate: f64,
     /// Answers come. Nothing is learned or changed while they do not.
     pub is_up: bool,
-    /// Probes may ride on data.
-    pub rides: bool,
 }
 
-/// What sets the period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// The target for detection.
-    Responsiveness,
-    /// The probe budget.
-    Budget,
-    /// The shortest period allowed.
-    Period,
-    /// T_fp: bursts last so long that a shorter one would not keep it.
-    FalsePositives,
-}
-
-/// What cannot be met, and what it is instead, in seconds.
+/// Why settings are as they are, and what they give. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum GivenUp {
-    /// Nothing.
-    Nothing,
-    /// Detection takes longer.
-    Responsiveness {
-        /// What was asked.
-        asked: f64,
-        /// What it is.
-        got: f64,
-    },
-    /// Detection takes longer, and false positives are more frequent.
-    FalsePositives {
-        /// What was asked.
-        asked: f64,
-        /// What it is.
-        got: f64,
-    },
-}
-
-/// What made the settings change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The first choice.
-    Start,
-    /// Flows became active.
-    Flows,
-    /// The settings before would have broken the promised T_fp.
-    Loss,
-    /// The settings before would have missed the target for detection.
-    Late,
-    /// Fewer probes will do.
-    Spare,
-}
-
-/// Why settings are as they are.
-#[derive(Clone, Debug, PartialEq)]
 pub struct Why {
-    /// What made them change.
-    pub cause: Cause,
     /// What was known.
     pub known: Known,
-    /// The target that holds.
-    pub target: Responsiveness,
-    /// What sets the period.
-    pub binding: Binding,
-    /// What cannot be met.
-    pub given_up: GivenUp,
-    /// The settings, and what they give.
-    pub plan: Plan,
+    /// K that probes state to the other end, which judges by them as long as nothing else tells it.
+    pub k: u8,
+    /// T_KA.
+    pub t_ka: f64,
+    /// The questions in doubt.
+    pub questions: Questions,
+    /// How soon a fault is found on average: from the first packet lost where data run, from the fault elsewhere.
+    pub detection: f64,
+    /// What was asked of T_fp.
+    pub fp_interval: f64,
+}
+
+impl Why {
+    /// False positives will be more frequent than asked: no number of questions allowed keeps them rare.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.questions.t_fp < self.fp_interval
+    }
 }
 
 /// The settings of one path over time.
@@ -181,15 +146,7 @@ pub struct Adaptive {
     down: Losses,
     round_trips: Losses,
     was_up: bool,
-    was_active: bool,
-    changed: Time,
     in_force: Option<Why>,
-}
-
-struct Choice {
-    plan: Plan,
-    binding: Binding,
-    given_up: GivenUp,
 }
 
 impl Adaptive {
@@ -202,8 +159,6 @@ impl Adaptive {
             down: Losses::default(),
             round_trips: Losses::default(),
             was_up: false,
-            was_active: false,
-            changed: Time(0),
             in_force: None,
         }
     }
@@ -220,9 +175,8 @@ impl Adaptive {
         &self.aims
     }
 
-    /// To be called now and then, once a second or so. Returns the reason for new settings if they change;
-    /// they stand in [`Why::plan`].
-    pub fn update(&mut self, now: Time, look: Look<'_>) -> Option<&Why> {
+    /// To be called now and then. Returns the reason for new settings if they change.
+    pub fn update(&mut self, look: Look<'_>) -> Option<&Why> {
         // What was lost while it was down is an outage.
         let learns = look.is_up && self.was_up;
         self.was_up = look.is_up;
@@ -233,23 +187,32 @@ impl Adaptive {
         if !look.is_up {
             return None;
         }
-        let known = self.known(look);
-        let became_active = look.active && !self.was_active;
-        self.was_active = look.active;
-        let why = self.decide(now, known, became_active)?;
-        self.changed = now;
+        let why = self.choose(self.known(look));
+        let changes = self.in_force.is_none_or(|before| differs(&before, &why));
+        if !changes {
+            return None;
+        }
         self.in_force = Some(why);
         self.in_force.as_ref()
     }
 
     fn known(&self, look: Look<'_>) -> Known {
-        let Look { estimates, burst, active, rides, .. } = look;
-        let rtt_avg = estimates.rtt_ewma.first().copied().unwrap_or(0.0).max(0.0);
-        let rtt_max = estimates.rtt_max.map_or(rtt_avg, Span::as_secs_f64).max(rtt_avg);
+        let rtt_avg = look.estimates.rtt_ewma.first().copied().unwrap_or(0.0).max(0.0);
+        let rtt_max = look.estimates.rtt_max.map_or(rtt_avg, Span::as_secs_f64).max(rtt_avg);
         let least = self.aims.least_loss;
         let (loss_up, loss_down) = (self.up.loss(least), self.down.loss(least));
-        let loss = self.round_trip_loss(loss_up, loss_down);
-        Known { active, rtt_avg, rtt_max, loss_up, loss_down, loss, rides, burst }
+        Known {
+            used: look.used,
+            rate: look.rate,
+            rtt_avg,
+            rtt_max,
+            answer: look.answer.as_secs_f64(),
+            loss_up,
+            loss_down,
+            loss: self.round_trip_loss(loss_up, loss_down),
+            burst: look.lapses.mean(),
+            longest: look.lapses.longest,
+        }
     }
 
     /// See "Round trips" in the module's description.
@@ -259,174 +222,50 @@ impl Adaptive {
         independent.min(most).max(least).max(up).max(down)
     }
 
-    fn decide(&self, now: Time, known: Known, became_active: bool) -> Option<Why> {
-        let Some(before) = &self.in_force else {
-            return Some(self.why_of(Cause::Start, known, self.choose(&known, None)));
-        };
-        let (k, t_ka) = (before.plan.k, before.plan.t_ka);
-        let choice = self.choose(&known, Some(t_ka));
-        let stays = evaluate(k, t_ka, &self.targets(&known, t_ka, t_ka));
-        let late = detection(&stays, self.target(&known))
-            > 1.1 * detection(&choice.plan, self.target(&known)).max(asked(self.target(&known)));
-        let breaks = stays.t_fp < 0.9 * choice.plan.t_fp.min(self.aims.fp_interval);
-        let faster = choice.plan.t_ka < t_ka;
-        if late && faster {
-            let cause = if became_active { Cause::Flows } else { Cause::Late };
-            return Some(self.why_of(cause, known, choice));
-        }
-        // What is given up must be said, even if the settings stay nearly as they are.
-        let hopeless = |given_up: GivenUp| matches!(given_up, GivenUp::FalsePositives { .. });
-        if breaks || (hopeless(choice.given_up) && !hopeless(before.given_up)) {
-            let choice = self.at_once(&known, t_ka, choice);
-            return Some(self.why_of(Cause::Loss, known, choice));
-        }
-        if now.since(self.changed) < self.aims.dwell {
-            return None;
-        }
-        self.slower(known, t_ka).map(|choice| self.why_of(Cause::Spare, known, choice))
-    }
-
-    /// A larger K at the period `t_ka` in force in place of a longer period, if that detects as soon.
-    fn at_once(&self, known: &Known, t_ka: f64, choice: Choice) -> Choice {
-        let target = self.target(known);
-        let targets = self.targets(known, t_ka, t_ka);
-        let k = self.smallest_k(t_ka, &targets).filter(|_| choice.plan.t_ka > t_ka);
-        let plan = k.map(|k| evaluate(k, t_ka, &targets));
-        let most = asked(target).max(detection(&choice.plan, target));
-        match plan.filter(|plan| detection(plan, target) <= most) {
-            Some(plan) => Choice { given_up: missed(&plan, target), plan, ..choice },
-            None => choice,
-        }
-    }
-
-    /// The next step towards fewer probes, if it is worth one.
-    fn slower(&self, known: Known, t_ka: f64) -> Option<Choice> {
-        let worse = |loss: f64| (loss * 1.2).min(MOST_LOSS).max(loss);
-        let careful = Known {
-            loss_up: worse(known.loss_up),
-            loss_down: worse(known.loss_down),
-            loss: worse(known.loss),
-            ..known
-        };
-        let mut choice = self.choose(&careful, Some(t_ka));
-        if choice.plan.t_ka <= 1.1 * t_ka {
-            return None;
-        }
-        let step = choice.plan.t_ka.min(1.5 * t_ka);
-        let targets = self.targets(&careful, t_ka, step);
-        let target = self.target(&known);
-        let k = self.smallest_k(step, &targets).unwrap_or(choice.plan.k);
-        // On the way there is time for one loss more, so that a little more loss does not break T_fp.
-        let spare = evaluate(k.saturating_add(1).min(self.aims.k_max), step, &targets);
-        let fits = step < choice.plan.t_ka && detection(&spare, target) <= asked(target);
-        choice.plan = if fits { spare } else { evaluate(k, step, &targets) };
-        // A larger K at a shorter period than the choice must not be slower to detect than asked.
-        (detection(&choice.plan, target) <= asked(target) || choice.given_up != GivenUp::Nothing)
-            .then_some(choice)
-    }
-
-    fn why_of(&self, cause: Cause, known: Known, choice: Choice) -> Why {
-        let Choice { plan, binding, given_up } = choice;
-        let burst = self
-            .in_force
-            .as_ref()
-            .and_then(|why| self.targets(&known, why.plan.t_ka, plan.t_ka).burst);
-        let known = Known { burst, ..known };
-        Why { cause, known, target: self.target(&known), binding, given_up, plan }
-    }
-
-    fn target(&self, known: &Known) -> Responsiveness {
-        if known.active { self.aims.active } else { self.aims.idle }
-    }
-
-    /// The planner's input for the period `t_ka`. Bursts last as long at any period: where a loss makes a loss
-    /// one period later more likely by x·(1 − q), it does after y periods by x^y·(1 − q). They count only if
-    /// they are longer than chance makes them.
-    fn targets(&self, known: &Known, measured_at: f64, t_ka: f64) -> Targets {
-        let q = known.loss;
-        let by_chance = 1.0 / (1.0 - q);
-        let burst = known.burst.filter(|burst| *burst > 1.3 * by_chance);
-        let more = burst.map(|burst| (1.0 - 1.0 / burst - q) / (1.0 - q));
-        let there = more.map(|x| by_chance / (1.0 - libm::pow(x, t_ka / measured_at)));
-        Targets {
-            rtt_avg: known.rtt_avg,
-            rtt_max: Some(known.rtt_max),
-            loss_up: known.loss_up,
-            loss_down: known.loss_down,
-            loss: Some(q),
-            burst: there.map(|burst| burst.max(q / (1.0 - q))),
-            rides: known.rides,
-            responsiveness: self.target(known),
+    fn choose(&self, known: Known) -> Why {
+        let silence = Silence {
+            answer: known.answer,
+            loss: known.loss,
+            burst: known.burst,
+            longest: known.longest,
+            requests: 1.0 / MEASURING,
+            pauses: PAUSES,
             fp_interval: self.aims.fp_interval,
-            t_ka_min: self.aims.t_ka_min.max(1.0 / self.aims.probes_per_s),
             k_max: self.aims.k_max,
-        }
-    }
-
-    /// The planner's choice, with the length that bursts have at the period that results; where there is
-    /// none the best that can be had.
-    fn choose(&self, known: &Known, in_force: Option<f64>) -> Choice {
-        let measured_at = in_force.unwrap_or(1.0);
-        let at = |t_ka: f64| self.targets(known, measured_at, t_ka);
-        let planned = plan(&at(measured_at)).and_then(|first| plan(&at(first.t_ka)));
-        if let Ok(found) = planned {
-            let found = evaluate(found.k, found.t_ka, &at(found.t_ka));
-            if found.t_fp > self.aims.fp_interval {
-                let (binding, given_up) = (Binding::Responsiveness, GivenUp::Nothing);
-                return Choice { plan: found, binding, given_up };
-            }
-        }
-        self.make_do(known, at)
-    }
-
-    /// The soonest detection that keeps T_fp within the budget, at any period; failing that the rarest
-    /// false positives at the shortest.
-    fn make_do(&self, known: &Known, at: impl Fn(f64) -> Targets) -> Choice {
-        let target = self.target(known);
-        let shortest = at(1.0).t_ka_min;
-        let periods = (0..).map(|n| shortest * libm::pow(1.25, f64::from(n)));
-        let soonest = periods
-            .take_while(|t_ka| *t_ka < LONGEST)
-            .filter_map(|t_ka| {
-                let targets = at(t_ka);
-                self.smallest_k(t_ka, &targets).map(|k| evaluate(k, t_ka, &targets))
-            })
-            .min_by(|a, b| detection(a, target).total_cmp(&detection(b, target)));
-        let by_budget = 1.0 / self.aims.probes_per_s > self.aims.t_ka_min;
-        let binding = match &soonest {
-            Some(plan) if plan.t_ka > shortest => Binding::FalsePositives,
-            _ if by_budget => Binding::Budget,
-            _ => Binding::Period,
         };
-        let Some(plan) = soonest else {
-            let plan = evaluate(self.aims.k_max, shortest, &at(shortest));
-            let (asked, got) = (self.aims.fp_interval, plan.t_fp);
-            return Choice { plan, binding, given_up: GivenUp::FalsePositives { asked, got } };
+        let questions = questions(&silence);
+        let found_in = known.answer + questions.t_d;
+        let shortest = 1.0 / self.aims.probes_per_s;
+        let idle = (2.0 * (self.aims.idle - found_in)).clamp(MEASURING.max(shortest), LONGEST);
+        let t_ka = if known.used {
+            // Powers of two, so that a rate that varies does not change the period all the time.
+            let costs = EXCHANGE / (self.aims.share * known.rate.max(1e-3)) / MEASURING;
+            let doublings = libm::ceil(libm::log2(costs.max(1.0)));
+            (MEASURING * libm::exp2(doublings)).max(shortest).min(idle)
+        } else {
+            idle
         };
-        Choice { given_up: missed(&plan, target), plan, binding }
-    }
-
-    fn smallest_k(&self, t_ka: f64, targets: &Targets) -> Option<u8> {
-        (1..=self.aims.k_max).find(|k| t_ka > targets.fp_interval * false_positive(*k, targets))
+        let detection = if known.used { found_in } else { t_ka / 2.0 + found_in };
+        let fp_interval = self.aims.fp_interval;
+        Why { known, k: stated_k(&known, t_ka, fp_interval), t_ka, questions, detection, fp_interval }
     }
 }
 
-fn asked(target: Responsiveness) -> f64 {
-    let (Responsiveness::Avg(asked) | Responsiveness::Max(asked)) = target;
-    asked
+/// How many requests in a row the other end may miss before it takes the uplink for dead by itself: as many as
+/// make that as rare as asked.
+fn stated_k(known: &Known, t_ka: f64, fp_interval: f64) -> u8 {
+    let rare = |k: &u8| libm::pow(known.loss_up, f64::from(*k)) * fp_interval < t_ka;
+    (4..20).find(rare).unwrap_or(20)
 }
 
-/// What of the target is given up.
-fn missed(plan: &Plan, target: Responsiveness) -> GivenUp {
-    let (asked, got) = (asked(target), detection(plan, target));
-    if got > asked { GivenUp::Responsiveness { asked, got } } else { GivenUp::Nothing }
-}
-
-fn detection(plan: &Plan, target: Responsiveness) -> f64 {
-    match target {
-        Responsiveness::Avg(_) => plan.t_r_avg,
-        Responsiveness::Max(_) => plan.t_r_max,
-    }
+/// Whether new settings are worth the change.
+fn differs(before: &Why, after: &Why) -> bool {
+    let far = |a: f64, b: f64| libm::fabs(a - b) > 0.1 * a.max(b);
+    before.k != after.k
+        || far(before.t_ka, after.t_ka)
+        || before.questions.k != after.questions.k
+        || far(before.questions.spacing, after.questions.spacing)
+        || before.is_given_up() != after.is_given_up()
 }
 
 /// Counts of each direction; where only the round trip is known, its own in place of the uplink's.
@@ -437,9 +276,6 @@ fn counts(e: &Estimates) -> (Counted, Counted) {
     }
     (e.up, e.down)
 }
-
-/// The longest period that is tried where bursts are long, in seconds.
-const LONGEST: f64 = 2.0;
 
 /// No loss beyond it is planned for: a path that loses more is of no use.
 const MOST_LOSS: f64 = 0.9;
@@ -505,42 +341,28 @@ impl Window {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cause = match self.cause {
-            Cause::Start => "first choice",
-            Cause::Flows => "latency-sensitive flows became active",
-            Cause::Loss => "false positives would have come too often",
-            Cause::Late => "detection would have taken too long",
-            Cause::Spare => "fewer probes will do",
-        };
-        let binding = match self.binding {
-            Binding::Responsiveness => "detection",
-            Binding::Budget => "the probe budget",
-            Binding::Period => "the shortest period",
-            Binding::FalsePositives => "T_fp",
-        };
         let known = &self.known;
         write!(
             f,
-            "{cause}: K {}, T_KA {:.0} ms for {:.0} ms ({}); RTT {:.1} ms, loss {:.2} % up {:.2} % down \
-             {:.2} % round trip; T_fp {:.3e} s; {binding} sets the period",
-            self.plan.k,
-            self.plan.t_ka * 1e3,
-            asked(self.target) * 1e3,
-            if known.active { "flows active" } else { "idle" },
+            "{}: T_KA {:.0} ms; in doubt {} questions {:.0} ms apart, down after {:.0} ms; RTT {:.1} ms, loss \
+             {:.2} % up {:.2} % down {:.2} % round trip; T_fp {:.3e} s",
+            if known.used { "in use" } else { "idle" },
+            self.t_ka * 1e3,
+            self.questions.k,
+            self.questions.spacing * 1e3,
+            self.questions.t_d * 1e3,
             known.rtt_avg * 1e3,
             known.loss_up * 1e2,
             known.loss_down * 1e2,
             known.loss * 1e2,
-            self.plan.t_fp,
+            self.questions.t_fp,
         )?;
-        match self.given_up {
-            GivenUp::Nothing => Ok(()),
-            GivenUp::Responsiveness { got, .. } => {
-                write!(f, "; detection given up for T_fp: {:.0} ms", got * 1e3)
-            }
-            GivenUp::FalsePositives { asked, got } => {
-                write!(f, "; T_fp given up: {got:.3e} s, {asked:.3e} s asked")
-            }
+        if let Some(burst) = known.burst {
+            write!(f, "; bursts of {:.0} ms, {:.0} at most", burst * 1e3, known.longest * 1e3)?;
         }
+        if self.is_given_up() {
+            write!(f, "; T_fp given up: {:.3e} s asked", self.fp_interval)?;
+        }
+        Ok(())
     }
 }

@@ -6,10 +6,13 @@ use segue_clock::{Machine, Span, Time};
 use segue_wire::{Mode, Probe, Report};
 
 mod carried;
+mod doubt;
 mod reading;
 mod schedule;
 
 pub use self::carried::LOOK;
+use self::doubt::Doubt;
+pub use self::doubt::{Lapses, SILENCE};
 use self::reading::Taken;
 pub(crate) use self::reading::grown;
 use self::schedule::Schedule;
@@ -37,6 +40,10 @@ use crate::{
 /// on average K·T_KA + RTT/2, inside eq. 2. Before the first response the time-out is (K + 1)·T_KA
 /// from the start. While the path is down requests go on, and `up_after` answers to consecutive
 /// requests bring it back.
+///
+/// **Doubt** ([`Config::doubt`]). K and T_KA do not decide then, but what was due and did not come: an answer
+/// to what was sent, or the next packet of a stream. Requests follow one another until one is answered, or
+/// enough of them are not. T_KA is how long a path without data goes unwatched.
 ///
 /// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A request goes alone at the end of a period only
 /// if none rode on data in it, as the [`Reading`](crate::Reading) that the driver gives before the tick
@@ -103,6 +110,7 @@ pub struct Client {
     /// What the last reading said.
     taken: Taken,
     excuse: Excuse,
+    doubt: Doubt,
     on: bool,
     /// A response has come, ever.
     answered: bool,
@@ -198,6 +206,7 @@ impl Client {
             round_trips: Counted::default(),
             taken: Taken::default(),
             excuse: Excuse::default(),
+            doubt: Doubt::default(),
             on: true,
             answered: false,
             unreported: None,
@@ -295,7 +304,7 @@ impl Client {
         self.on_heard(now, arrival.at);
         self.on_alive(arrival.at.min(now));
         let run = if order == Order::Late { 0 } else { self.run.push(probe.seq) };
-        self.on_answer(run);
+        self.on_answer(now, run);
         if !readings {
             self.sample(arrival, order);
         }
@@ -390,10 +399,16 @@ impl Client {
     }
 
     /// The last `run` requests were answered without a gap.
-    fn on_answer(&mut self, run: u8) {
+    fn on_answer(&mut self, now: Time, run: u8) {
+        if self.state == State::Down {
+            self.on_sign_of_life(now);
+        }
         match self.state {
             State::Starting => self.enter(State::Up),
-            State::Down if run >= self.config.up_after => self.enter(State::Up),
+            State::Down if run >= self.config.up_after => {
+                self.forget_doubt();
+                self.enter(State::Up);
+            }
             State::Down | State::Up => {}
         }
     }
@@ -444,7 +459,9 @@ impl Client {
     }
 
     fn down_at(&self) -> Option<Time> {
-        let runs = self.runs() && self.state != State::Down;
+        // Where silence is looked into, that decides.
+        let judged = self.config.doubt.is_none() || self.state == State::Starting;
+        let runs = self.runs() && self.state != State::Down && judged;
         let put_off = self.excuse.put_off.unwrap_or_default();
         let alive = if fault(12) { self.last_heard } else { self.alive };
         runs.then(|| (alive + self.excuse.span() + self.time_out()).max(put_off))
@@ -483,6 +500,7 @@ impl Client {
         } else {
             self.send(now);
         }
+        self.run_doubt(now);
     }
 
     /// See "Late ticks" at [`Client`].
@@ -553,6 +571,7 @@ impl Client {
             self.run = Run::default();
             self.taken.mark();
         }
+        self.forget_doubt();
         self.on = on;
     }
 }
@@ -586,6 +605,6 @@ impl Machine for Client {
         let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));
-        [request, down, unheard].into_iter().flatten().min_by_key(|(at, _)| *at)
+        [request, down, unheard, self.doubt_deadline()].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 }

@@ -29,6 +29,17 @@ pub struct Config {
     pub rides: bool,
     /// Where estimates come from.
     pub source: Source,
+    /// How silence is looked into; `None`: K and T_KA alone decide.
+    pub doubt: Option<Asking>,
+}
+
+/// The questions that a client in doubt asks ([`crate::Client`], "Doubt").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// How many without an answer make the path down; at least 1.
+    pub k: u8,
+    /// From one to the next.
+    pub spacing: Span,
 }
 
 /// Where a machine's estimates come from.
@@ -57,6 +68,8 @@ pub struct Probing {
     pub taus: [Tau; 2],
     /// Probes may ride on data.
     pub rides: bool,
+    /// The datapath of a host calls its driver when data follow a silence ([`crate::SILENCE`]).
+    pub calls: bool,
     /// Form of the packets.
     pub encapsulation: Encapsulation,
 }
@@ -101,6 +114,7 @@ impl Default for Config {
             mode: Mode::Both,
             rides: false,
             source: Source::Probes,
+            doubt: None,
         }
     }
 }
@@ -127,6 +141,7 @@ impl Config {
             n: self.n,
             taus: [main, self.taus.get(1).copied().unwrap_or(main)],
             rides: self.rides,
+            calls: self.doubt.is_some(),
             encapsulation,
         }
     }
@@ -178,6 +193,10 @@ impl Config {
         self.n = self.n.max(1);
         self.up_after = self.up_after.max(1);
         self.t_ka = self.t_ka.max(Span::from_millis(1));
+        if let Some(asking) = &mut self.doubt {
+            asking.k = asking.k.max(1);
+            asking.spacing = asking.spacing.max(Span::from_millis(1));
+        }
         if self.taus.is_empty() {
             self.taus = Config::default().taus;
         }

@@ -31,7 +31,7 @@ pub struct Arrival {
 /// **Periods of rides.** The last request that the machine ordered is a point of its grid. A request rides
 /// on the first packet that fits in each period of T_KA from there; the ordered one itself belongs to the
 /// period before.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// When it was taken.
     pub at: Time,
@@ -58,8 +58,26 @@ pub struct Reading {
     pub k: u8,
     /// T_KA that the last probe stated.
     pub t_ka: Option<Span>,
+    /// What data went over the path, where the datapath says so.
+    pub traffic: Traffic,
     /// Averages and counts; `sent`, `received` and `transitions` in it are not used.
     pub estimates: Estimates,
+}
+
+/// The data of a path as one end sees it, packets that carry a probe included and probes alone left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// When data left last.
+    pub sent_at: Option<Time>,
+    /// When data arrived last.
+    pub received_at: Option<Time>,
+    /// Until when the other end heard this one, by what its data say: the latest instant of an arrival less the
+    /// age that it stated ([`segue_wire::age`]). `None` where none has said so.
+    pub heard_back: Option<Time>,
+    /// Packets that arrived, modulo 2³².
+    pub received: u32,
+    /// Bytes of both directions.
+    pub bytes: u64,
 }
 
 /// What happens to a [`crate::Client`].
@@ -142,6 +160,8 @@ pub enum ClientOutput {
     /// The downlink alone: something, an unsolicited response included, has arrived (`true`) or
     /// nothing has within the time-out (`false`). `false` before the first.
     Heard(bool),
+    /// Silence where something was due (`true`), or an answer after it (`false`). Down ends doubt too.
+    Doubt(bool),
     /// New raw values.
     Sample(Sample),
 }

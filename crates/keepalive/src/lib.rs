@@ -31,6 +31,7 @@
 //! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
 //! | [`adapt`], [`bursts`] | K and T_KA while the path is in use |
 //! | [`planner`] | K and T_KA from targets, eq. 1–8 |
+//! | [`questions`] | how a client in doubt asks |
 //! | [`false_positives`] | how often a living path is called down: counted and exact |
 
 #![no_std]
@@ -48,6 +49,7 @@ pub mod ewma;
 pub mod false_positives;
 pub mod loss;
 pub mod planner;
+pub mod questions;
 #[doc(hidden)]
 pub mod planted;
 pub mod rtt;
@@ -55,11 +57,12 @@ pub mod seq;
 pub mod server;
 
 pub use adapt::{Adaptive, Aims, Why};
-pub use client::{Client, LOOK};
-pub use config::{Config, Probing, Source, Tau};
+pub use client::{Client, LOOK, Lapses, SILENCE};
+pub use config::{Asking, Config, Probing, Source, Tau};
 pub use estimates::{Counted, Estimates};
 pub use event::{
     Arrival, ClientInput, ClientOutput, Reading, Request, Sample, ServerInput, ServerOutput, State,
+    Traffic,
 };
 pub use planner::{Infeasible, Plan, Responsiveness, Targets, evaluate, plan};
 pub use server::Server;

@@ -141,6 +141,7 @@ fn reading() -> impl Strategy<Value = Reading> {
                     last_received,
                     last_heard,
                     watched: last_heard.map(|at| Time(at.0 ^ 1 << 27)),
+                    traffic: Default::default(),
                     run,
                     k,
                     t_ka,

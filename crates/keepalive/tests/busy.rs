@@ -96,6 +96,7 @@ impl Host {
             last_received: self.last,
             last_heard: self.last,
             watched: None,
+            traffic: Default::default(),
             run: self.received.min(255) as u8,
             k: 0,
             t_ka: None,

@@ -92,6 +92,7 @@ fn reading(at: Time, received: u32) -> Reading {
         last_received: Some(at),
         last_heard: Some(at),
         watched: None,
+        traffic: Default::default(),
         run: 9,
         k: 5,
         t_ka: Some(ms(300)),

@@ -378,6 +378,13 @@ pub enum Report {
         /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
         bound: Span,
     },
+    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is told.
+    PathDoubt {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
     /// Flows moved.
     Handover {
         /// The host's name; empty at the host itself.

@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+pub mod age;
 pub mod drop_reason;
 pub mod error;
 pub mod flow;
@@ -32,3 +33,7 @@ pub const TUNNEL_PORT: u16 = 5005;
 pub const SIGNAL_PORT: u16 = 5006;
 /// Paths that one host can have at a time: each has a bit in the `heard` field of a probe.
 pub const MAX_PATHS: usize = 16;
+
+/// How long a response may wait for a packet to ride on, in milliseconds: as long as packets of a call are apart,
+/// and a little more. Where T_KA is shorter, that is the longest.
+pub const HELD_AT_MOST_MS: u64 = 24;

@@ -21,7 +21,7 @@ impl Client {
     /// rode, it may not.
     pub(super) fn carry(&mut self, now: Time, reading: &Reading) {
         let t_ka = self.config.t_ka;
-        let steady = self.state == State::Up && self.config.rides && self.on;
+        let steady = self.state == State::Up && self.config.rides && self.on && self.config.doubt.is_none();
         let calls = reading.watched.filter(|at| steady && *at > now);
         let (Some(at), Some(last_sent)) = (calls, reading.last_sent) else { return };
         let in_time = at <= last_sent + t_ka * 2
@@ -43,6 +43,7 @@ impl Client {
 
     /// A tick with no reading before it.
     pub(super) fn on_tick(&mut self, now: Time) {
+        self.have_looked(now);
         if self.carried.take_if(|look_at| *look_at <= now).is_some() {
             self.schedule.catch_up(now, self.config.t_ka);
         }

@@ -35,6 +35,7 @@ impl Client {
     }
 
     fn take(&mut self, now: Time, reading: &mut Reading) {
+        self.on_traffic(reading.at, reading.traffic);
         let rode = reading.rode.wrapping_sub(self.taken.rode);
         self.taken.rode = reading.rode;
         if let Some(last_sent) = reading.last_sent {
@@ -63,7 +64,7 @@ impl Client {
         self.settle(reading);
         self.on_alive(at.min(now));
         let since = self.taken.received.wrapping_sub(self.taken.marked);
-        self.on_answer(reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)));
+        self.on_answer(now, reading.run.min(u8::try_from(since).unwrap_or(u8::MAX)));
         self.sample_reading(at.min(now), reading);
     }
 

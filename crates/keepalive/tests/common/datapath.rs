@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, SILENCE, Sample, Server,
     ServerInput, ServerOutput, Source, State,
 };
 use segue_wire::Probe;
@@ -26,7 +26,10 @@ enum Happening {
     Sweep(u32),
     /// The host's datapath calls its driver, if it is still to.
     Watch(Time),
+    /// Data arrive, with what the anchor said of when it heard the host.
+    Arrives(Dir, Option<Time>),
 }
+
 
 /// What one end's datapath counts.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +45,8 @@ struct Counts {
     last_seq: u32,
     t_ka: Option<Span>,
     k: u8,
+    /// The last round trip.
+    rtt: Option<Span>,
 }
 
 impl Counts {
@@ -66,7 +71,14 @@ impl Counts {
             run: self.run,
             k: self.k,
             t_ka: self.t_ka,
-            estimates: Estimates::default(),
+            traffic: segue_keepalive::Traffic::default(),
+            estimates: self.rtt.map_or_else(Estimates::default, |rtt| Estimates {
+                rtt_last: Some(rtt),
+                rtt_min: Some(rtt),
+                rtt_max: Some(rtt),
+                rtt_ewma: vec![rtt.as_secs_f64()],
+                ..Estimates::default()
+            }),
         }
     }
 }
@@ -81,6 +93,7 @@ pub struct Plane {
     pub states: Vec<(Time, State)>,
     pub server_states: Vec<(Time, State)>,
     pub heard: Vec<(Time, bool)>,
+    pub doubts: Vec<(Time, bool)>,
     pub samples: Vec<Sample>,
     /// When requests left, and whether they rode.
     pub requests: Vec<(Time, bool)>,
@@ -89,6 +102,12 @@ pub struct Plane {
     pub wakes: Vec<Time>,
     /// How many calls of the datapath are lost on the way to the driver, one in so many.
     pub lost_calls: Option<u64>,
+    /// When data of each direction arrived.
+    pub arrived: [Vec<Time>; 2],
+    /// What the host's datapath knows of its data, and when the anchor heard anything.
+    data: segue_keepalive::Traffic,
+    used: Option<Time>,
+    anchor_heard: Option<Time>,
     link: Link,
     host: Counts,
     anchor: Counts,
@@ -123,11 +142,16 @@ impl Plane {
             states: Vec::new(),
             server_states: Vec::new(),
             heard: Vec::new(),
+            doubts: Vec::new(),
             samples: Vec::new(),
             requests: Vec::new(),
             unsolicited: Vec::new(),
             wakes: Vec::new(),
             lost_calls: None,
+            arrived: [Vec::new(), Vec::new()],
+            data: segue_keepalive::Traffic::default(),
+            used: None,
+            anchor_heard: None,
             link,
             host: Counts::default(),
             anchor: Counts::default(),
@@ -185,8 +209,8 @@ impl Plane {
     /// As a driver: a reading where the datapath has any, then the tick.
     fn tick_client(&mut self) {
         self.wakes.push(self.now);
-        if self.config.rides || self.config.source == Source::Readings {
-            self.client.handle(self.now, ClientInput::Reading(self.host.reading(self.now)));
+        if self.config.rides || self.config.source == Source::Readings || self.config.doubt.is_some() {
+            self.client.handle(self.now, ClientInput::Reading(self.reading()));
             self.drain_client();
         }
         self.client.handle(self.now, ClientInput::Tick);
@@ -208,6 +232,7 @@ impl Plane {
             Happening::Response(probe, unsolicited) => self.on_response(probe, unsolicited),
             Happening::Data(dir) => self.on_data(dir),
             Happening::Watch(at) => self.on_watch(at),
+            Happening::Arrives(dir, heard) => self.arrives(dir, heard),
             Happening::Sweep(seq) => {
                 if let Some((probe, at)) = self.held.take_if(|(probe, _)| probe.seq == seq) {
                     self.respond(probe, at);
@@ -219,6 +244,9 @@ impl Plane {
     fn on_data(&mut self, dir: Dir) {
         if let Some(at) = (self.traffic)(dir, self.now) {
             self.schedule(at, Happening::Data(dir));
+        }
+        if self.config.doubt.is_some() {
+            self.leaves(dir);
         }
         if dir == Dir::Down {
             self.last_down_data = Some(self.now);
@@ -234,6 +262,47 @@ impl Plane {
                 self.watch(origin + self.config.t_ka * (period + 2));
             }
         }
+    }
+
+    /// Data cross the link; those of the anchor say when it heard the host last.
+    fn leaves(&mut self, dir: Dir) {
+        if let Some(delay) = (self.link)(dir, self.now) {
+            self.schedule(self.now + delay, Happening::Arrives(dir, self.anchor_heard));
+        }
+        if dir == Dir::Up {
+            self.data.sent_at = Some(self.now);
+            self.uses();
+        }
+    }
+
+    fn arrives(&mut self, dir: Dir, heard: Option<Time>) {
+        self.arrived[dir as usize].push(self.now);
+        if dir == Dir::Up {
+            self.anchor_heard = Some(self.now);
+            return;
+        }
+        self.host.last_heard = Some(self.now);
+        self.data.received_at = Some(self.now);
+        self.data.received += 1;
+        let delay = self.host.rtt.unwrap_or_default().half();
+        // What it said is older by its way here.
+        self.data.heard_back = self.data.heard_back.max(heard.map(|at| at + delay));
+        self.uses();
+    }
+
+    fn uses(&mut self) {
+        self.data.bytes += 200;
+        let silent = self.used.is_none_or(|at| self.now.since(at) > SILENCE);
+        self.used = Some(self.now);
+        if silent {
+            self.wakes.push(self.now);
+            self.client.handle(self.now, ClientInput::Reading(self.reading()));
+            self.drain_client();
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        Reading { traffic: self.data, ..self.host.reading(self.now) }
     }
 
     /// A datapath that measures watches that another request rides, and that responses come.
@@ -253,7 +322,7 @@ impl Plane {
             return;
         }
         self.wakes.push(self.now);
-        self.client.handle(self.now, ClientInput::Reading(self.host.reading(self.now)));
+        self.client.handle(self.now, ClientInput::Reading(self.reading()));
         self.drain_client();
     }
 
@@ -277,10 +346,11 @@ impl Plane {
     }
 
     fn on_request(&mut self, probe: Probe) {
+        self.anchor_heard = Some(self.now);
         self.anchor.on_probe(self.now, probe.seq);
         self.anchor.k = self.config.k;
         self.anchor.t_ka = Some(self.config.t_ka);
-        let t_ka = self.config.t_ka;
+        let t_ka = self.config.t_ka.min(Span::from_millis(segue_wire::HELD_AT_MOST_MS));
         if let Some((older, at)) = self.held.take() {
             self.respond(older, at);
         }
@@ -318,6 +388,8 @@ impl Plane {
         self.host.last_heard = Some(self.now);
         if !unsolicited {
             self.host.on_probe(self.now, probe.seq);
+            let us = self.now.micros32().wrapping_sub(probe.t_sc).wrapping_sub(probe.dt);
+            self.host.rtt = Some(Span::from_micros(us.into()));
         }
         if self.config.source == Source::Readings && self.quiet[0] {
             return;
@@ -342,6 +414,7 @@ impl Plane {
                 }
                 ClientOutput::State(state) => self.states.push((self.now, state)),
                 ClientOutput::Heard(heard) => self.heard.push((self.now, heard)),
+                ClientOutput::Doubt(doubt) => self.doubts.push((self.now, doubt)),
                 ClientOutput::Sample(sample) => self.samples.push(sample),
             }
         }

@@ -35,6 +35,7 @@ enum Packet {
 pub enum Log {
     Client(State),
     Heard(bool),
+    Doubt(bool),
     Server(State),
     Request(u32),
     RequestArrived(u32),
@@ -219,6 +220,7 @@ impl World {
                 }
                 ClientOutput::State(state) => self.log.push((self.now, Log::Client(state))),
                 ClientOutput::Heard(heard) => self.log.push((self.now, Log::Heard(heard))),
+                ClientOutput::Doubt(doubt) => self.log.push((self.now, Log::Doubt(doubt))),
                 ClientOutput::Sample(sample) if self.keep_samples => {
                     self.client_samples.push(sample);
                 }

@@ -108,6 +108,8 @@ pub struct Datapath<P> {
     next_ticket: u64,
     refused: u64,
     wrong: Option<Wrong>,
+    /// A path whose driver is to be called.
+    call: Option<u32>,
 }
 
 impl<P> Datapath<P> {
@@ -130,6 +132,7 @@ impl<P> Datapath<P> {
             next_ticket: 0,
             refused: 0,
             wrong: None,
+            call: None,
         }
     }
 
@@ -204,10 +207,21 @@ impl<P> Datapath<P> {
         }
     }
 
-    /// What was measured on a path, if this end measures.
+    /// What was measured on a path, if this end measures, and what data it carries.
     #[must_use]
     pub fn reading(&self, now: Time, slot: u32) -> Option<Reading> {
-        self.path(slot).filter(|_| self.measures).map(|path| path.meter.reading(now))
+        let path = self.path(slot)?;
+        let traffic = path.traffic.as_deref().copied().unwrap_or_default();
+        if !self.measures {
+            let calls = path.setup.probing.calls;
+            return calls.then(|| Reading { at: now, traffic, ..Reading::default() });
+        }
+        Some(Reading { traffic, ..path.meter.reading(now) })
+    }
+
+    /// The path of which the driver is to take a reading at once: data follow a silence.
+    pub fn take_call(&mut self) -> Option<u32> {
+        self.call.take()
     }
 
     /// An inner address belongs to this owner.
@@ -342,7 +356,10 @@ impl<P> Datapath<P> {
     /// Takes a packet of an application.
     pub fn send(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
         match self.hop_of(now, &inner.key) {
-            Some(hop) => self.send_over(hop, inner).map_or(Sent::Nothing, |(o, m)| Sent::Out(o, m)),
+            Some(hop) => {
+                let sent = self.send_over(now, hop, inner);
+                sent.map_or(Sent::Nothing, |(outer, message)| Sent::Out(outer, message))
+            }
             None => self.hold(now, inner),
         }
     }
@@ -350,7 +367,7 @@ impl<P> Datapath<P> {
     /// Sends a packet that was held; `None` if its flow has no binding yet.
     pub fn send_bound(&mut self, now: Time, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
         let hop = self.hop_of(now, &inner.key)?;
-        self.send_over(hop, inner)
+        self.send_over(now, hop, inner)
     }
 
     /// Where a packet of a flow goes that is sent now.
@@ -361,13 +378,22 @@ impl<P> Datapath<P> {
         self.next_hop(slot)
     }
 
-    fn send_over(&mut self, hop: (u32, bool), inner: Inner<P>) -> Option<(Outer, Message<P>)> {
+    fn send_over(
+        &mut self,
+        now: Time,
+        hop: (u32, bool),
+        inner: Inner<P>,
+    ) -> Option<(Outer, Message<P>)> {
         let (slot, one_way) = hop;
         let is_anchor = self.is_anchor;
         let path = self.path_mut(slot)?;
         let outer = path.outer(is_anchor)?;
         path.tx = path.tx.wrapping_add(1);
-        Some((outer, path.message(Body::Data { inner, one_way })))
+        let calls = !is_anchor && path.carries(now, inner.bytes, None);
+        let age = path.age(now);
+        let message = path.message(Body::Data { inner, one_way, age });
+        self.call = calls.then_some(slot).or(self.call);
+        Some((outer, message))
     }
 
     fn hold(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
@@ -436,9 +462,12 @@ impl<P> Datapath<P> {
             return Received::Nothing;
         };
         match message.body {
-            Body::Data { inner, one_way } => {
+            Body::Data { inner, one_way, age } => {
                 path.rx = path.rx.wrapping_add(1);
+                path.heard_at = Some(now);
                 let owner = path.setup.owner;
+                let calls = !self.is_anchor && path.carries(now, inner.bytes, Some(age));
+                self.call = calls.then_some(message.index).or(self.call);
                 self.receive_data(now, message.index, owner, inner, one_way)
             }
             Body::Probe { kind, k, report, probe, key } => {
@@ -449,6 +478,7 @@ impl<P> Datapath<P> {
                     return Received::Nothing;
                 }
                 path.rx = path.rx.wrapping_add(1);
+                path.heard_at = Some(now);
                 let arrival = Arrival {
                     probe,
                     at: now,

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::Source;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 use segue_wire::signal::FromHost;
 
@@ -53,8 +52,6 @@ pub struct HostEnd<P> {
     pub machine: Host,
     /// The packet path.
     pub datapath: Datapath<P>,
-    /// The datapath measures by itself.
-    reads: bool,
 }
 
 impl<P> HostEnd<P> {
@@ -65,7 +62,6 @@ impl<P> HostEnd<P> {
         HostEnd {
             machine: Host::new(config, seed),
             datapath: Datapath::of_host(source),
-            reads: source == Source::Readings,
         }
     }
 
@@ -93,14 +89,24 @@ impl<P> HostEnd<P> {
 
     /// The deadline has come: what was measured on the paths that are due, then the tick.
     pub fn tick(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
-        if self.reads {
-            for slot in self.machine.due(now) {
-                if let Some(reading) = self.datapath.reading(now, slot) {
-                    self.handle(now, HostInput::Reading(slot, reading), effects);
-                }
-            }
+        for slot in self.machine.due(now) {
+            self.read(now, slot, effects);
         }
         self.handle(now, HostInput::Tick, effects);
+    }
+
+    /// Gives the machine what its packet path knows of a path.
+    fn read(&mut self, now: Time, slot: u32, effects: &mut Vec<HostEffect<P>>) {
+        if let Some(reading) = self.datapath.reading(now, slot) {
+            self.handle(now, HostInput::Reading(slot, reading), effects);
+        }
+    }
+
+    /// The same where the packet path calls for it.
+    fn look(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
+        if let Some(slot) = self.datapath.take_call() {
+            self.read(now, slot, effects);
+        }
     }
 
     /// Tells the machine which flows were in use when, so that it forgets those that ended. A daemon does it
@@ -114,7 +120,10 @@ impl<P> HostEnd<P> {
     pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Vec<HostEffect<P>>) {
         let (key, dscp) = (inner.key, inner.dscp);
         match self.datapath.send(now, inner) {
-            Sent::Out(outer, message) => effects.push(HostEffect::Transmit(outer, message)),
+            Sent::Out(outer, message) => {
+                effects.push(HostEffect::Transmit(outer, message));
+                self.look(now, effects);
+            }
             Sent::Miss(ticket) => self.handle(now, HostInput::Miss { key, dscp, ticket }, effects),
             Sent::Nothing => {}
         }
@@ -132,6 +141,7 @@ impl<P> HostEnd<P> {
         match self.datapath.receive(now, from, to, message) {
             Received::Data(inner, slot) => {
                 effects.push(HostEffect::Deliver(inner, slot));
+                self.look(now, effects);
                 Arrived::Data
             }
             Received::Probe(probe, _) => {
@@ -177,6 +187,7 @@ impl<P> HostEnd<P> {
                     effects
                         .extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
                 }
+                self.look(now, effects);
             }
             HostOutput::Discard(ticket) => drop(datapath.take_held(ticket)),
             HostOutput::Report(report) => effects.push(HostEffect::Report(report)),

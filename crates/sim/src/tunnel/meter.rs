@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Estimates, Reading};
+use segue_keepalive::{Arrival, Estimates, Reading, Traffic};
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
@@ -131,6 +131,7 @@ impl Meter {
             last_received: self.last_received,
             last_heard: self.last_heard,
             watched: None,
+            traffic: Traffic::default(),
             run: self.run,
             k: self.k,
             t_ka: t_ka.map(Span::from_millis),

@@ -2,7 +2,10 @@
 
 use core::net::SocketAddr;
 
+use alloc::boxed::Box;
+
 use segue_clock::Time;
+use segue_keepalive::{SILENCE, Traffic};
 use segue_tunnel::{PathSetup, ProbeKind, Redirect};
 use segue_wire::Probe;
 
@@ -23,6 +26,10 @@ pub(super) struct Slot {
     pub(super) asked: Option<(SocketAddr, u32)>,
     pub(super) last_seq: Option<u32>,
     pub(super) meter: Meter,
+    /// When anything valid arrived.
+    pub(super) heard_at: Option<Time>,
+    /// The data of a host's path, once there are any.
+    pub(super) traffic: Option<Box<Traffic>>,
 }
 
 impl Slot {
@@ -37,7 +44,31 @@ impl Slot {
             asked: None,
             last_seq: None,
             meter: Meter::default(),
+            heard_at: None,
+            traffic: None,
         }
+    }
+
+    /// The age that data state.
+    pub(super) fn age(&self, now: Time) -> u8 {
+        self.heard_at.map_or(0, |at| segue_wire::age::encode(now.since(at).0))
+    }
+
+    /// Data left (no age) or arrived. Whether the driver is to be called.
+    pub(super) fn carries(&mut self, now: Time, bytes: u32, arrived: Option<u8>) -> bool {
+        let traffic = self.traffic.get_or_insert_default();
+        let last = traffic.sent_at.max(traffic.received_at);
+        traffic.bytes += u64::from(bytes);
+        match arrived {
+            None => traffic.sent_at = Some(now),
+            Some(age) => {
+                traffic.received_at = Some(now);
+                traffic.received = traffic.received.wrapping_add(1);
+                let heard = segue_wire::age::decode(age).map(|age| Time(now.0.saturating_sub(age)));
+                traffic.heard_back = traffic.heard_back.max(heard);
+            }
+        }
+        self.setup.probing.calls && last.is_none_or(|last| now.since(last) > SILENCE)
     }
 
     /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the world of the tests may panic")]
 
 mod applications;
+mod defaults;
 mod networks;
 mod outages;
 mod talk;

@@ -18,6 +18,8 @@ pub struct Talker {
     pub dscp: u8,
     pub interval: Span,
     pub until: Time,
+    /// Nothing is sent before.
+    pub from: Time,
     next: Option<Time>,
     pub source: Option<IpAddr>,
     pub sent: u64,
@@ -27,8 +29,8 @@ pub struct Talker {
 impl Talker {
     pub fn new(own: Prefix, port: u16, peer: Option<(IpAddr, u16)>, interval: Span) -> Talker {
         let (next, source, until) = (None, None, Time(u64::MAX));
-        let (dscp, sent, got) = (46, 0, Vec::new());
-        Talker { own, port, peer, dscp, interval, until, next, source, sent, got }
+        let (dscp, from, sent, got) = (46, Time::ZERO, 0, Vec::new());
+        Talker { own, port, peer, dscp, interval, until, from, next, source, sent, got }
     }
 
     /// Numbers that are missing of all that were sent by `other`.
@@ -50,7 +52,7 @@ impl Talker {
         let own = io.node.interfaces.iter().flat_map(|i| &i.addresses).chain(&io.node.addresses);
         self.source = own.copied().find(|address| self.own.contains(*address));
         if self.source.is_some() && self.peer.is_some() && self.sent == 0 {
-            self.next = Some(io.now);
+            self.next = Some(io.now.max(self.from));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, Source};
-use segue_netem::{Jitter, LinkSpec};
+use segue_keepalive::{Aims, Config as Keepalive, Source};
+use segue_netem::{Jitter, LinkSpec, Loss};
 use segue_sim::net::{CellConfig, Change, NatConfig, Prefix, RadioConfig, Walk};
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
@@ -38,6 +38,10 @@ pub struct Setup {
     pub known: Vec<Known>,
     pub enrolled: bool,
     pub wifi: Wifi,
+    /// As a host without a configuration has it: settings follow what is measured and the use of a path.
+    pub adaptive: bool,
+    /// Share of packets that each direction of an access loses.
+    pub loss: f64,
 }
 
 /// What the Wi-Fi is like.
@@ -63,6 +67,8 @@ impl Default for Setup {
             known: Vec::new(),
             enrolled: true,
             wifi: Wifi::Fixed,
+            adaptive: false,
+            loss: 0.0,
         }
     }
 }
@@ -112,7 +118,8 @@ impl World {
                 continue;
             }
             let there = network.add_interface(router, "access");
-            let spec = link(ms, setup.jitter);
+            let loss = if setup.loss > 0.0 { Loss::Bernoulli(setup.loss) } else { Loss::None };
+            let spec = LinkSpec { loss, ..link(ms, setup.jitter) };
             let (up, down) =
                 network.connect((mobile, own), (router, there), spec.clone(), spec).unwrap();
             network.node_mut(mobile).interfaces[own as usize - 1].addresses.push(ip(address));
@@ -153,9 +160,27 @@ impl World {
 
     /// The same marked with this code point.
     pub fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
-        let mut first = Talker::new(pool(), port, Some((ip(SERVER), port)), MS(20));
-        let mut second = Talker::new(Prefix::host(ip(SERVER)), port, None, MS(20));
-        (first.until, second.until) = (until, until);
+        self.add_talkers(MS(20), dscp, port, [until, until])
+    }
+
+    /// The same so often, without a mark; each end until its own time.
+    pub fn talk_every(&mut self, interval: Span, port: u16, until: [Time; 2]) -> [AgentId; 2] {
+        self.add_talkers(interval, 0, port, until)
+    }
+
+    /// Telephony that begins at `from`.
+    pub fn talk_from(&mut self, from: Time, port: u16) -> [AgentId; 2] {
+        let ends = self.talk(port, Time(u64::MAX));
+        for end in ends {
+            self.network.agent_mut::<Talker>(end).unwrap().from = from;
+        }
+        ends
+    }
+
+    fn add_talkers(&mut self, every: Span, dscp: u8, port: u16, until: [Time; 2]) -> [AgentId; 2] {
+        let mut first = Talker::new(pool(), port, Some((ip(SERVER), port)), every);
+        let mut second = Talker::new(Prefix::host(ip(SERVER)), port, None, every);
+        [first.until, second.until] = until;
         (first.dscp, second.dscp) = (dscp, dscp);
         [(self.mobile, first), (self.server, second)].map(|(node, talker)| {
             self.network.add_agent(node, format!("talk{port}"), &[(17, port)], Box::new(talker))
@@ -183,7 +208,13 @@ impl World {
 
     /// Cuts an access link from `from` on, and mends it.
     pub fn cut(&mut self, name: &str, from: Time, until: Option<Time>) {
-        for channel in self.access[name] {
+        self.cut_ways(name, [true, true], from, until);
+    }
+
+    /// The same for the uplink, the downlink or both.
+    pub fn cut_ways(&mut self, name: &str, ways: [bool; 2], from: Time, until: Option<Time>) {
+        let cut = self.access[name].into_iter().zip(ways).filter(|(_, way)| *way);
+        for (channel, _) in cut {
             self.network.schedule(from, Change::Cut(channel, true));
             if let Some(until) = until {
                 self.network.schedule(until, Change::Cut(channel, false));
@@ -233,7 +264,7 @@ pub fn host_config(setup: &Setup) -> HostConfig {
         path: PathConfig {
             keepalive: Keepalive { k: setup.k, t_ka: setup.t_ka, ..Keepalive::default() },
             enabled: true,
-            adaptive: None,
+            adaptive: setup.adaptive.then(Aims::default),
             price: 0.0,
             preference: 0.0,
             encapsulation: segue_wire::Encapsulation::Segue,

@@ -146,6 +146,7 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant) -> Keep
         mode: grant.mode,
         rides: grant.rides,
         source: config.source,
+        doubt: None,
     }
 }
 

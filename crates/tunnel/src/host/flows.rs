@@ -66,7 +66,6 @@ impl Host {
         }
         let flow = Flow { class, path, pinned, first_seen, last_seen: now };
         self.flows.insert(key, flow);
-        self.note_use(now, &flow);
         self.out.push_back(HostOutput::Bind(key, u32::from(path)));
         self.out.push_back(HostOutput::Inject(ticket));
     }
@@ -121,7 +120,6 @@ impl Host {
             self.flows.remove(&key);
             self.out.push_back(HostOutput::Unbind(key));
         }
-        self.note_uses(now);
     }
 
     /// Asks the steering about every class and moves what it wants moved.
@@ -195,9 +193,6 @@ impl Host {
             *counts.entry((flow.path, to)).or_insert(0) += 1;
             flow.path = to;
             self.out.push_back(HostOutput::Bind(key, u32::from(to)));
-        }
-        if !counts.is_empty() {
-            self.note_uses(now);
         }
         counts
     }

@@ -93,6 +93,7 @@ impl Host {
             usable_since: Time::ZERO,
             offer_at: None,
             via: None,
+            doubt_told: None,
         };
         self.paths.insert(number, Box::new(path));
         self.offer(number);

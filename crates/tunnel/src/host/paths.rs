@@ -22,6 +22,8 @@ use crate::{
 
 /// Packets that a path is taken to have carried without loss before it was measured.
 const BENEFIT: f64 = 100.0;
+/// Doubts of a path are told at most this often.
+const DOUBT_PACE: Span = Span::from_secs(10);
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
 
@@ -49,6 +51,8 @@ pub struct Path {
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
     pub(super) via: Option<Redirect>,
+    /// When a doubt was told last.
+    pub(super) doubt_told: Option<Time>,
 }
 
 impl Path {
@@ -107,7 +111,15 @@ impl Path {
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
         let client = self.client.as_ref().and_then(Client::deadline);
         let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
-        client.into_iter().chain(offer).min_by_key(|(at, _)| *at)
+        let following = self.following.as_deref().filter(|_| self.is_set());
+        let follow = following.and_then(Following::deadline);
+        [client, offer, follow].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Something was due on it and did not come: questions are under way.
+    #[must_use]
+    pub fn in_doubt(&self) -> bool {
+        self.client.as_ref().is_some_and(Client::in_doubt)
     }
 
     /// Whether the anchor has granted it, so that the datapath has it.
@@ -334,6 +346,7 @@ impl Host {
                 }
                 ClientOutput::State(state) => self.on_path_state(now, number, state),
                 ClientOutput::Heard(heard) => self.on_path_heard(now, number, heard),
+                ClientOutput::Doubt(doubt) => self.on_doubt(now, number, doubt),
                 ClientOutput::Sample(_) => sampled = true,
             }
         }
@@ -341,9 +354,7 @@ impl Host {
             self.set_quiet(number, path.is_up());
         }
         self.follow_switch(now, number);
-        if sampled {
-            self.follow(now, number);
-        }
+        self.follow(now, number);
         if sampled && now.since(self.evaluated) >= EVALUATION {
             self.evaluate(now);
         }
@@ -396,7 +407,10 @@ impl Host {
         }
         match state {
             State::Down if heard => self.redirect_dead_paths(now),
-            State::Down => self.move_off(now, number, &name, Cause::Down),
+            State::Down => {
+                self.move_off(now, number, &name, Cause::Down);
+                self.tell_others(now, number);
+            }
             State::Up => {
                 let kept = self.paths.get(&number).and_then(|path| path.via).filter(|_| fault(2));
                 self.set_via(number, kept);
@@ -416,6 +430,26 @@ impl Host {
             bound,
         }));
         self.rescue_signal();
+    }
+
+    /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
+    fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
+            return;
+        }
+        path.doubt_told = Some(now);
+        let path = path.name.to_string();
+        self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
+    }
+
+    /// A path's downlink is dead: the anchor hears of it at once, over every path that lives.
+    fn tell_others(&mut self, now: Time, number: u8) {
+        let others = self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
+        let others: Vec<u8> = others.map(|(n, _)| *n).collect();
+        for other in others {
+            self.feed(now, other, ClientInput::Ask);
+        }
     }
 
     /// The downlink of a path whose uplink was already given up fell silent too, so its flows move

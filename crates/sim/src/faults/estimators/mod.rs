@@ -128,7 +128,7 @@ impl Estimators {
                     let (up, down) = (self.up.delays(), self.down.delays());
                     self.watch.on_sample("client", &sample, up, down)?;
                 }
-                ClientOutput::State(_) | ClientOutput::Heard(_) => {}
+                ClientOutput::State(_) | ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
             }
         }
         Ok(())

@@ -461,7 +461,7 @@ fn words(event: &Event) -> [u64; 4] {
 
 fn text(event: &Event) -> String {
     let packet = |message: &Message<Tag>| match &message.body {
-        Body::Data { inner, one_way } => {
+        Body::Data { inner, one_way, .. } => {
             let one_way = if *one_way { ", one way" } else { "" };
             format!("data of flow {}.{}{one_way}", inner.payload.host, inner.payload.flow)
         }

@@ -136,6 +136,7 @@ fn line(report: &Report) -> String {
             let silent = silent.map_or_else(String::new, |s| format!(", silent for {s}"));
             format!("{}path {path} {state:?}{heard}{silent}, bound {bound}", of(host))
         }
+        Report::PathDoubt { host, path } => format!("{}path {path} in doubt", of(host)),
         Report::Handover { host, class, from, to, cause, flows } => {
             let class =
                 class.map_or_else(String::new, |class| format!(" of class {}", class.name()));

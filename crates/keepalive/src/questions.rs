@@ -1,0 +1,181 @@
+//! How many questions a client in doubt asks, and how far apart, so that a living path is rarely called down.
+//!
+//! A doubt begins because an answer did not come, or because a stream stopped. K questions follow, y apart; the
+//! path is down if none is answered within A, the time that an answer is given. From the beginning of doubt that
+//! takes
+//!
+//! ```text
+//! T_D = (K − 1)·y + A
+//! ```
+//!
+//! A question fails with probability q. Where losses come in bursts that last B on average, one that follows a
+//! lost packet by t fails with probability
+//!
+//! ```text
+//! c(t) = q + (1 − q)·e^(−t/B)
+//! ```
+//!
+//! the two-state chain of [`crate::planner`] in continuous time; c = q without bursts. A doubt about an answer
+//! begins with a loss, A before the first question; one about a stream, which may merely have paused, does not. So
+//! a doubt on a living path ends badly with probability
+//!
+//! ```text
+//! p_answer = c(A)·c(y)^(K−1)        p_stream = q·c(y)^(K−1)
+//! ```
+//!
+//! and with r requests and s pauses in a second the mean time between false positives is
+//!
+//! ```text
+//! T_fp = 1 / (r·q·p_answer + s·p_stream)
+//! ```
+//!
+//! [`questions`] takes the K and y with the shortest T_D that keep T_fp and whose questions are spread wider,
+//! (K − 1)·y, than the longest burst seen of late.
+
+use crate::config::Asking;
+use segue_clock::Span;
+
+/// The fewest questions: a burst that nobody has measured yet may take two.
+pub const K_MIN: u8 = 3;
+/// The shortest distance of two questions, in seconds. Closer ones fail together in any queue.
+pub const SPACING_MIN: f64 = 0.008;
+/// The longest, in seconds.
+const SPACING_MAX: f64 = 1.0;
+
+/// What is known of a path. Times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Silence {
+    /// A: how long an answer may take ([`crate::Client::answer_within`]).
+    pub answer: f64,
+    /// q: share of requests whose answer does not come, in [0, 1).
+    pub loss: f64,
+    /// B: mean length of a burst of losses; `None` for independent ones.
+    pub burst: Option<f64>,
+    /// The longest burst seen of late; 0 for none.
+    pub longest: f64,
+    /// r: requests in a second.
+    pub requests: f64,
+    /// s: streams that pause, in a second.
+    pub pauses: f64,
+    /// T_fp^min: the mean time between two false positives must be longer.
+    pub fp_interval: f64,
+    /// The most questions.
+    pub k_max: u8,
+}
+
+/// Questions, and what they give. Times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Questions {
+    /// K.
+    pub k: u8,
+    /// y.
+    pub spacing: f64,
+    /// T_D: from the beginning of doubt to down.
+    pub t_d: f64,
+    /// T_fp; infinite without loss.
+    pub t_fp: f64,
+}
+
+impl Questions {
+    /// As a client takes them.
+    #[must_use]
+    pub fn asking(&self) -> Asking {
+        Asking { k: self.k, spacing: Span::from_secs_f64(self.spacing) }
+    }
+}
+
+/// The shortest T_D that keeps T_fp; where none does, the one with the longest T_fp, which then says by how much it
+/// is missed.
+#[must_use]
+pub fn questions(silence: &Silence) -> Questions {
+    let most = silence.k_max.max(K_MIN);
+    let candidates = spacings().flat_map(|y| (K_MIN..=most).map(move |k| (k, y)));
+    let mut best: Option<Questions> = None;
+    for (k, y) in candidates {
+        let found = evaluate(silence, k, y);
+        let (good, best_good) =
+            (is_good(silence, &found), best.is_some_and(|best| is_good(silence, &best)));
+        let better = best.is_none_or(|best| match (good, best_good) {
+            (true, true) => found.t_d < best.t_d,
+            (false, false) => found.t_fp > best.t_fp,
+            (good, _) => good,
+        });
+        if better {
+            best = Some(found);
+        }
+    }
+    best.unwrap_or_else(|| evaluate(silence, K_MIN, SPACING_MIN))
+}
+
+/// What K questions, `spacing` seconds apart, give on such a path.
+#[must_use]
+pub fn evaluate(silence: &Silence, k: u8, spacing: f64) -> Questions {
+    let after = |t: f64| match silence.burst {
+        Some(burst) if burst > 0.0 => {
+            silence.loss + (1.0 - silence.loss) * libm::exp(-t / burst)
+        }
+        _ => silence.loss,
+    };
+    let more = f64::from(k.max(1)) - 1.0;
+    let rest = libm::pow(after(spacing), more);
+    let q = silence.loss;
+    let rate = silence.requests * q * after(silence.answer) * rest + silence.pauses * q * rest;
+    let t_fp = if rate > 0.0 { 1.0 / rate } else { f64::INFINITY };
+    Questions { k, spacing, t_d: more * spacing + silence.answer, t_fp }
+}
+
+fn is_good(silence: &Silence, found: &Questions) -> bool {
+    let spread = (f64::from(found.k) - 1.0) * found.spacing;
+    found.t_fp >= silence.fp_interval && spread >= silence.longest
+}
+
+fn spacings() -> impl Iterator<Item = f64> {
+    (0..).map(|n| SPACING_MIN * libm::pow(1.25, f64::from(n))).take_while(|y| *y < SPACING_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: Silence = Silence {
+        answer: 0.032,
+        loss: 0.002,
+        burst: None,
+        longest: 0.0,
+        requests: 4.0,
+        pauses: 1.0,
+        fp_interval: 1e5,
+        k_max: 20,
+    };
+
+    #[test]
+    fn by_hand() {
+        // s·q·q^2 = 8e-9 and r·q·q·q^2 = 6.4e-11 in a second.
+        let found = questions(&PATH);
+        assert_eq!((found.k, found.spacing), (3, 0.008));
+        assert!((found.t_d - 0.048).abs() < 1e-12);
+        assert!((found.t_fp * 8.064e-9 - 1.0).abs() < 1e-3, "{}", found.t_fp);
+        // 36 %: s·q^K < 1e-5 from K = 12, and r·q·q^K adds to it.
+        let lossy = questions(&Silence { loss: 0.36, ..PATH });
+        assert_eq!((lossy.k, lossy.spacing), (13, 0.008));
+    }
+
+    #[test]
+    fn bursts_spread_the_questions() {
+        let with = |burst: f64, longest: f64| {
+            questions(&Silence { burst: Some(burst), longest, ..PATH })
+        };
+        let (short, long) = (with(0.005, 0.0), with(0.05, 0.0));
+        assert!(short.t_d < long.t_d && long.t_d < 0.5, "{short:?} {long:?}");
+        assert!(long.t_fp >= 1e5);
+        let seen = with(0.005, 0.3);
+        assert!((f64::from(seen.k) - 1.0) * seen.spacing >= 0.3, "{seen:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_said() {
+        let found = questions(&Silence { loss: 0.9, k_max: 5, ..PATH });
+        assert!(found.t_fp < 1e5);
+        assert_eq!(found.k, 5);
+    }
+}

@@ -1,0 +1,158 @@
+//! What an outage costs applications with the settings that a host has without a configuration.
+
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::{Source, State};
+use segue_tunnel::Report;
+
+use crate::world::{MS, SECS, Setup, World};
+
+const SOURCES: [Source; 2] = [Source::Probes, Source::Readings];
+/// What the other access is longer, there and back.
+const LONGER: u64 = 40;
+
+/// What runs over the tunnel.
+#[derive(Clone, Copy, Debug)]
+enum Talk {
+    /// So often in both directions.
+    Both(u64),
+    /// From the host alone.
+    Up(u64),
+    /// To the host alone.
+    Down(u64),
+}
+
+fn world(talk: Talk, source: Source, seed: u64) -> (World, [segue_sim::AgentId; 2]) {
+    let mut world = World::new(&Setup { seed, source, adaptive: true, ..Setup::default() });
+    let (every, up, down) = match talk {
+        Talk::Both(every) => (every, Time(u64::MAX), Time(u64::MAX)),
+        Talk::Up(every) => (every, Time(u64::MAX), Time(3_000_000_000)),
+        Talk::Down(every) => (every, Time(3_000_000_000), Time(u64::MAX)),
+    };
+    let ends = world.talk_every(MS(every), 7_000, [up, down]);
+    (world, ends)
+}
+
+/// The gap of an outage of these directions in the talk's own directions, in milliseconds.
+fn gap(talk: Talk, source: Source, seed: u64, ways: [bool; 2]) -> f64 {
+    let (mut world, [up, down]) = world(talk, source, seed);
+    let fault = Time(20_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
+    world.cut_ways("wifi", ways, fault, None);
+    world.run(fault + SECS(4));
+    let ends = match talk {
+        Talk::Both(_) => vec![up, down],
+        Talk::Up(_) => vec![down],
+        Talk::Down(_) => vec![up],
+    };
+    let gaps = ends.iter().map(|end| {
+        let talker = world.talker(*end);
+        assert!(talker.got.last().unwrap().0 > fault + SECS(3), "{talk:?} {source:?} {seed}");
+        talker.gap_since(fault)
+    });
+    gaps.max().unwrap().as_secs_f64() * 1e3
+}
+
+#[test]
+fn an_outage_of_the_path_in_use_is_a_short_gap() {
+    for source in SOURCES {
+        for (talk, ways) in [
+            (Talk::Both(10), [true, true]),
+            (Talk::Both(10), [true, false]),
+            (Talk::Both(10), [false, true]),
+            (Talk::Both(50), [true, true]),
+            (Talk::Both(50), [true, false]),
+            (Talk::Both(50), [false, true]),
+            (Talk::Up(20), [true, true]),
+            (Talk::Up(20), [true, false]),
+            (Talk::Down(20), [true, true]),
+            (Talk::Down(20), [false, true]),
+        ] {
+            let mut gaps: Vec<f64> = (0..20).map(|seed| gap(talk, source, seed, ways)).collect();
+            gaps.sort_by(f64::total_cmp);
+            println!("{source:?} {talk:?} {ways:?}: median {:.0}, most {:.0} ms", gaps[10], gaps[19]);
+            assert!(gaps[10] <= (150 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
+            assert!(gaps[18] <= (250 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
+        }
+    }
+}
+
+#[test]
+fn the_first_packet_after_idle_minutes_finds_the_living_path() {
+    for source in SOURCES {
+        for seed in 0..5 {
+            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let mut world = World::new(&setup);
+            let began = Time(610_000_000_000);
+            let [_, down] = world.talk_from(began, 7_000);
+            world.cut("wifi", Time(10_000_000_000), None);
+            world.run(began + SECS(1));
+            let (first, _) = world.talker(down).got[0];
+            assert!(first <= began + MS(100), "{source:?} {seed}: {}", first.since(began));
+        }
+    }
+}
+
+/// 84 bytes each of request and response over IPv4, 104 over IPv6.
+#[test]
+fn an_idle_path_costs_less_than_four_megabytes_a_day() {
+    for source in SOURCES {
+        let mut world = World::new(&Setup { source, adaptive: true, ..Setup::default() });
+        world.run(Time(60_000_000_000));
+        let sent = |world: &World| -> Vec<u64> {
+            let paths = world.host().end().machine.paths();
+            paths.map(|(_, path)| path.client().unwrap().estimates().sent).collect()
+        };
+        let before = sent(&world);
+        world.run(Time(660_000_000_000));
+        for (before, after) in before.iter().zip(sent(&world)) {
+            let a_day = (after - before) as f64 * 208.0 / 600.0 * 86_400.0;
+            assert!(after > *before && a_day <= 4e6, "{source:?}: {a_day} bytes a day");
+        }
+    }
+}
+
+fn downs(world: &World) -> usize {
+    let down = |report: &&(Time, Report)| {
+        matches!(&report.1, Report::PathState { state: State::Down, .. })
+    };
+    world.host().reports().iter().filter(down).count()
+}
+
+/// 10⁵ s are asked between two false alarms of a path. Two hours of each, and three talks at once.
+#[test]
+fn losses_are_no_outages() {
+    for source in SOURCES {
+        for loss in [0.01, 0.05, 0.2] {
+            let setup = Setup { source, adaptive: true, loss, ..Setup::default() };
+            let mut world = World::new(&setup);
+            for (port, every) in [(7_000, 20), (7_001, 110), (7_002, 1_300)] {
+                world.talk_every(MS(every), port, [Time(u64::MAX); 2]);
+            }
+            world.run(Time(60_000_000_000));
+            let learned = downs(&world);
+            world.run(Time(3_660_000_000_000));
+            println!("{source:?} {loss}: {learned} downs in a minute, {} later", downs(&world) - learned);
+            assert!(learned <= 1 && downs(&world) - learned <= 1, "{source:?} {loss}");
+        }
+    }
+}
+
+/// Silences of both directions, of 50 ms on average, twenty times a minute.
+#[test]
+fn bursts_are_no_outages_once_they_are_known() {
+    for source in SOURCES {
+        let mut world = World::new(&Setup { source, adaptive: true, ..Setup::default() });
+        world.talk_every(MS(20), 7_000, [Time(u64::MAX); 2]);
+        let (mut rng, mut at) = (Rng::new(5), Time(5_000_000_000));
+        while at < Time(3_660_000_000_000) {
+            let lasts = Span::from_secs_f64(-0.05 * (1.0 - rng.unit()).ln());
+            world.cut("wifi", at, Some(at + lasts));
+            at = at + lasts + Span(rng.below(6_000_000_000));
+        }
+        world.run(Time(180_000_000_000));
+        let learned = downs(&world);
+        world.run(Time(3_660_000_000_000));
+        let after = downs(&world) - learned;
+        println!("{source:?}: {learned} downs in three minutes, {after} in the hour after");
+        assert!(learned <= 12 && after <= 2, "{source:?}: {learned}, {after}");
+    }
+}
