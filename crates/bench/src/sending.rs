@@ -198,6 +198,7 @@ impl Plain {
                 packet_type: PacketType::Request,
                 flags: 0,
                 k: *k,
+                age: 0,
                 index: slot,
                 cookie: cookie(slot),
             };

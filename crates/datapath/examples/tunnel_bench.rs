@@ -451,7 +451,7 @@ fn daemon(
             Ok(Event::Probe(_)) => {
                 let _ = ready.send(());
             }
-            Ok(Event::RidesOver(_)) | Err(_) => {}
+            Ok(Event::Look(_)) | Err(_) => {}
         }
     }
 }

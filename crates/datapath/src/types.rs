@@ -207,12 +207,13 @@ pub enum Event {
     /// A packet has no binding. At most one event for a flow until it is injected or 100 ms have passed; the
     /// datapath keeps up to 64 further packets of that flow and sends them with it.
     Miss(MissPacket),
-    /// Requests have ceased to ride on the path in this slot, or responses to come: a [reading] is due. Told
-    /// when [`watched`] has come.
+    /// A [reading] of the path in this slot is due: data follow a silence where the path
+    /// [asks for that](segue_keepalive::Probing::calls), or requests have ceased to ride, or responses to come, and
+    /// [`watched`] has come.
     ///
     /// [reading]: crate::Datapath::reading
     /// [`watched`]: segue_keepalive::Reading::watched
-    RidesOver(u32),
+    Look(u32),
 }
 
 /// Takes the datapath's events; called from its threads, must not block.

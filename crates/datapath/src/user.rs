@@ -45,6 +45,7 @@ mod probes;
 mod rides;
 pub mod segment;
 mod socket;
+mod traffic;
 mod tun;
 mod upmt;
 

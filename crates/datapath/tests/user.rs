@@ -435,7 +435,7 @@ fn everything_works_in_an_unprivileged_user_namespace() {
 }
 
 fn header(packet_type: PacketType, index: u32, cookie: u64) -> Header {
-    Header { packet_type, flags: 0, k: 0, index, cookie }
+    Header { packet_type, flags: 0, k: 0, age: 0, index, cookie }
 }
 
 /// An inner UDP datagram.
@@ -553,6 +553,7 @@ fn tunnelled(port: u16, class: u8) -> Vec<u8> {
         packet_type: PacketType::Data,
         flags: 0,
         k: 0,
+        age: 0,
         index: ANCHOR_SLOT,
         cookie: ANCHOR_COOKIE,
     };

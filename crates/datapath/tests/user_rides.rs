@@ -246,6 +246,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
             packet_type: PacketType::Ride,
             flags,
             k: 4,
+            age: 0,
             index: ANCHOR_SLOT,
             cookie: ANCHOR_COOKIE,
         };
@@ -302,6 +303,7 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
             packet_type: PacketType::Ride,
             flags,
             k: 4,
+            age: 0,
             index: HOST_SLOT,
             cookie: HOST_COOKIE,
         };

@@ -46,6 +46,7 @@ pub fn probe(data: &[u8]) {
         packet_type: if response & 1 == 0 { PacketType::Request } else { PacketType::Response },
         flags: flags & response & 1,
         k,
+        age: 0,
         index: u32::from_be_bytes(take(&mut rest)),
         cookie: u64::from_be_bytes(take(&mut rest)),
     };
@@ -122,7 +123,7 @@ pub fn ride(data: &[u8]) {
     let mut rest = data;
     let [flags, k, bit_high, bit_low] = take(&mut rest);
     let body: [u8; Probe::LEN] = take(&mut rest);
-    let header = Header { packet_type: PacketType::Ride, flags, k, index: 7, cookie: 9 };
+    let header = Header { packet_type: PacketType::Ride, flags, k, age: 0, index: 7, cookie: 9 };
     let probe = Probe::parse(&body);
     let mut packet = [&probe.seal(&header, &key)[..], rest].concat();
     assert_eq!(Probe::open_ride(&packet, &key), Ok((probe, rest)));

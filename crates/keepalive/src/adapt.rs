@@ -247,7 +247,14 @@ impl Adaptive {
         };
         let detection = if known.used { found_in } else { t_ka / 2.0 + found_in };
         let fp_interval = self.aims.fp_interval;
-        Why { known, k: stated_k(&known, t_ka, fp_interval), t_ka, questions, detection, fp_interval }
+        Why {
+            known,
+            k: stated_k(&known, t_ka, fp_interval),
+            t_ka,
+            questions,
+            detection,
+            fp_interval,
+        }
     }
 }
 

@@ -605,6 +605,9 @@ impl Machine for Client {
         let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));
-        [request, down, unheard, self.doubt_deadline()].into_iter().flatten().min_by_key(|(at, _)| *at)
+        [request, down, unheard, self.doubt_deadline()]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| *at)
     }
 }

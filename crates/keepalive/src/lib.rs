@@ -49,9 +49,9 @@ pub mod ewma;
 pub mod false_positives;
 pub mod loss;
 pub mod planner;
-pub mod questions;
 #[doc(hidden)]
 pub mod planted;
+pub mod questions;
 pub mod rtt;
 pub mod seq;
 pub mod server;

@@ -111,9 +111,7 @@ pub fn questions(silence: &Silence) -> Questions {
 #[must_use]
 pub fn evaluate(silence: &Silence, k: u8, spacing: f64) -> Questions {
     let after = |t: f64| match silence.burst {
-        Some(burst) if burst > 0.0 => {
-            silence.loss + (1.0 - silence.loss) * libm::exp(-t / burst)
-        }
+        Some(burst) if burst > 0.0 => silence.loss + (1.0 - silence.loss) * libm::exp(-t / burst),
         _ => silence.loss,
     };
     let more = f64::from(k.max(1)) - 1.0;
@@ -162,9 +160,8 @@ mod tests {
 
     #[test]
     fn bursts_spread_the_questions() {
-        let with = |burst: f64, longest: f64| {
-            questions(&Silence { burst: Some(burst), longest, ..PATH })
-        };
+        let with =
+            |burst: f64, longest: f64| questions(&Silence { burst: Some(burst), longest, ..PATH });
         let (short, long) = (with(0.005, 0.0), with(0.05, 0.0));
         assert!(short.t_d < long.t_d && long.t_d < 0.5, "{short:?} {long:?}");
         assert!(long.t_fp >= 1e5);

@@ -190,6 +190,12 @@ pub struct PathStatus {
     /// Those that went alone.
     #[serde(default)]
     pub probes_alone: u64,
+    /// Something was due and did not come: questions are under way (host).
+    #[serde(default)]
+    pub in_doubt: bool,
+    /// How often that was so.
+    #[serde(default)]
+    pub doubts: u64,
     /// Why K and T_KA are what they are (host, where they follow what is measured).
     #[serde(default)]
     pub why: Option<WhyStatus>,
@@ -214,12 +220,8 @@ pub struct WhyStatus {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// Latency-sensitive flows are active: their target is in force.
+    /// Data run on the path.
     pub active: bool,
-    /// The target for detection in milliseconds.
-    pub target_ms: f64,
-    /// The target bounds the `mean` (T_Ravg) or the `worst` (T_Rmax).
-    pub target_of: String,
     /// Mean round-trip time that was known, in milliseconds.
     pub rtt_ms: f64,
     /// Largest round-trip time that was known, in milliseconds.
@@ -230,20 +232,21 @@ pub struct WhyStatus {
     pub loss_down: f64,
     /// Share of probes lost on either way that is planned for.
     pub loss: f64,
-    /// Mean burst of losses in probes; none where losses are independent.
-    pub burst: Option<f64>,
-    /// Planned mean time between false alarms (T_fp) in seconds.
-    pub t_fp_s: f64,
-    /// Planned mean time to notice an outage (T_Ravg) in milliseconds.
-    pub t_r_avg_ms: f64,
-    /// Planned longest time to notice one (T_Rmax) in milliseconds.
-    pub t_r_max_ms: f64,
-    /// What sets the period: `responsiveness`, `budget`, `period` or `false_positives`.
-    pub binding: String,
-    /// What was given up: `nothing`, `responsiveness` or `false_positives`.
+    /// Mean length of bursts of losses in milliseconds; none where none was seen.
+    pub burst_ms: Option<f64>,
+    /// Questions in doubt.
+    pub questions: u8,
+    /// From one to the next, in milliseconds.
+    pub spacing_ms: f64,
+    /// From the beginning of doubt to down (T_D), in milliseconds.
+    pub t_d_ms: f64,
+    /// Planned mean time between false alarms (T_fp) in seconds; none where none is to be expected.
+    pub t_fp_s: Option<f64>,
+    /// Planned mean time to notice an outage in milliseconds: while data run from the first packet lost, else
+    /// from the outage.
+    pub detection_ms: f64,
+    /// What was given up: `nothing` or `false_positives`.
     pub given_up: String,
-    /// What made them change: `start`, `flows`, `loss`, `late` or `spare`.
-    pub cause: String,
     /// Seconds since the change.
     pub changed_s: f64,
     /// All of it in one sentence.
@@ -289,7 +292,7 @@ pub struct EventRecord {
     pub number: u64,
     /// Monotonic clock in nanoseconds.
     pub at_ns: u64,
-    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state` or `handover`.
+    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`, `path_doubt` or `handover`.
     pub kind: String,
     /// The host's name (anchor).
     pub host: String,

@@ -8,7 +8,7 @@ use crate::WireError;
 ///  0                   1                   2                   3
 ///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 /// +-------+-------+---------------+---------------+---------------+
-/// |Version| Type  |     Flags     |       K       |   Reserved    |
+/// |Version| Type  |     Flags     |       K       |      Age      |
 /// +-------+-------+---------------+---------------+---------------+
 /// |              Tunnel index (chosen by the receiver)            |
 /// +---------------------------------------------------------------+
@@ -19,7 +19,8 @@ use crate::WireError;
 /// ```
 ///
 /// All fields are in network byte order. `K` is the number of unanswered probes before the client
-/// calls the path down (probes and rides, zero in data). The cookie is secret and fixed for a
+/// calls the path down (probes and rides, zero in data). `Age` says how long ago the sender heard the other end on
+/// this path (data and rides, zero in probes): [`crate::age`]. The cookie is secret and fixed for a
 /// registration, so that every segment of a segmented super-packet carries the same header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -29,6 +30,8 @@ pub struct Header {
     pub flags: u8,
     /// K in probes, zero in data.
     pub k: u8,
+    /// [`crate::age`] in data and rides, zero in probes.
+    pub age: u8,
     /// The receiver's index of the path.
     pub index: u32,
     /// The receiver's cookie of the path.
@@ -75,13 +78,13 @@ impl Header {
     /// Reads the header in front of `bytes`.
     ///
     /// # Errors
-    /// [`WireError`] for short input, another version, an unknown type, an unknown flag or a
-    /// reserved field that is not zero.
+    /// [`WireError`] for short input, another version, an unknown type, an unknown flag or a field that is not
+    /// zero where its type has none.
     pub fn parse(bytes: &[u8]) -> Result<Header, WireError> {
         let Some((head, _)) = bytes.split_first_chunk::<{ Header::LEN }>() else {
             return Err(WireError::TooShort { what: "header", got: bytes.len(), min: Header::LEN });
         };
-        let [vt, flags, k, reserved, i0, i1, i2, i3, cookie @ ..] = *head;
+        let [vt, flags, k, age, i0, i1, i2, i3, cookie @ ..] = *head;
         if vt >> 4 != Header::VERSION {
             return Err(WireError::Version { got: vt >> 4 });
         }
@@ -101,8 +104,8 @@ impl Header {
         if flags & !known != 0 || both {
             return Err(WireError::Field { field: "flags", got: u32::from(flags) });
         }
-        if reserved != 0 {
-            return Err(WireError::Field { field: "reserved", got: u32::from(reserved) });
+        if age != 0 && matches!(packet_type, PacketType::Request | PacketType::Response) {
+            return Err(WireError::Field { field: "age", got: u32::from(age) });
         }
         if packet_type == PacketType::Data && k != 0 {
             return Err(WireError::Field { field: "k", got: u32::from(k) });
@@ -111,6 +114,7 @@ impl Header {
             packet_type,
             flags,
             k,
+            age,
             index: u32::from_be_bytes([i0, i1, i2, i3]),
             cookie: u64::from_be_bytes(cookie),
         })
@@ -123,6 +127,7 @@ impl Header {
         bytes[0] = Header::VERSION << 4 | self.packet_type as u8;
         bytes[1] = self.flags;
         bytes[2] = self.k;
+        bytes[3] = self.age;
         bytes[4..8].copy_from_slice(&self.index.to_be_bytes());
         bytes[8..].copy_from_slice(&self.cookie.to_be_bytes());
         bytes
@@ -135,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     const GOLDEN: [u8; 16] =
-        [0x10, 1, 0, 0, 0, 0, 0, 7, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
+        [0x10, 1, 0, 3, 0, 0, 0, 7, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88];
 
     #[test]
     fn golden_bytes_of_a_one_way_data_header() {
@@ -143,6 +148,7 @@ mod tests {
             packet_type: PacketType::Data,
             flags: flags::DATA_ONE_WAY,
             k: 0,
+            age: 3,
             index: 7,
             cookie: 0x1122_3344_5566_7788,
         };
@@ -161,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_versions_types_flags_and_reserved_bytes_are_refused() {
+    fn unknown_versions_types_flags_and_misplaced_fields_are_refused() {
         let with = |i: usize, v: u8| {
             let mut b = GOLDEN;
             b[i] = v;
@@ -182,7 +188,13 @@ mod tests {
             assert_eq!(ride(bad), Err(WireError::Field { field: "flags", got: bad.into() }));
         }
         assert_eq!(with(2, 9), Err(WireError::Field { field: "k", got: 9 }));
-        assert_eq!(with(3, 1), Err(WireError::Field { field: "reserved", got: 1 }));
+        let probe = |age: u8| {
+            let mut b = GOLDEN;
+            (b[0], b[1], b[3]) = (0x12, 0, age);
+            Header::parse(&b).map(|header| header.age)
+        };
+        assert_eq!(probe(0), Ok(0));
+        assert_eq!(probe(1), Err(WireError::Field { field: "age", got: 1 }));
     }
 
     proptest! {

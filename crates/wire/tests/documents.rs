@@ -54,6 +54,7 @@ fn request() -> (Header, Probe) {
         packet_type: PacketType::Request,
         flags: 0,
         k: 3,
+        age: 0,
         index: 7,
         cookie: 0x1122_3344_5566_7788,
     };

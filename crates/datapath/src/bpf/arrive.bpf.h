@@ -226,6 +226,7 @@ static __always_inline void take_request(struct path_state *state, const struct 
 	state->up.received = received;
 	state->received_ns = at_ns;
 	state->received += 1;
+	state->heard_at = tick(at_ns);
 }
 
 /* The same of a response; what the next request echoes is of the newest. */
@@ -307,9 +308,8 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	if (rides && !*challenge && hold(slot, path, state, at_ns, seq))
-		answers = 0;
-	else if (!alone)
+	/* Who asks alone has nothing else to send, and may be in doubt. */
+	if (!alone && (*challenge || !hold(slot, path, state, at_ns, seq)))
 		wants = EVENT_ANSWER;
 	if (!new && path->flags & PATH_QUIET)
 		wants |= EVENT_QUIET;

@@ -97,6 +97,8 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
 	header.index = path->tx_index;
 	header.cookie = path->tx_cookie;
+	if (is_anchor)
+		header.age = stated_age(state, now_ns);
 	if (path->flags & PATH_RIDES && !skb->gso_size)
 		result = ride(skb, slot, &to, header.flags, inner.tos);
 	if (!result) {
@@ -117,6 +119,8 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	__sync_fetch_and_add(&flow->packets, flow_packets);
 	__sync_fetch_and_add(&flow->bytes, amount.bytes);
 	flow->last_seen_ns = now_ns;
+	if (!is_anchor)
+		data_left(slot, now_ns);
 	skb->mark = mark;
 	return send_to(slot, to.ifindex);
 }

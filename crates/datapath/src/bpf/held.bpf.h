@@ -16,6 +16,7 @@
 #ifndef SEGUE_HELD_H
 #define SEGUE_HELD_H
 
+#include "data.bpf.h"
 #include "probe.bpf.h"
 
 /* Whose responses wait, and until when: for the daemon's sweep. */
@@ -52,12 +53,14 @@ static __always_inline int take_held(struct path_state *state, __u32 seq)
 	return 0;
 }
 
-/* How long a response may wait, in microseconds: T_KA as it is set or as the host states it. */
+/* How long a response may wait, in microseconds: not longer than T_KA as it is set or as the host states it. */
 static __always_inline __u32 longest_wait(const struct path_config *path, __u64 newest)
 {
-	__u32 stated = (newest >> NEWEST_T_KA_SHIFT & 0xffff) * 1000;
+	__u32 stated = (newest >> NEWEST_T_KA_SHIFT & 0xffff) * 1000, wait = path->t_ka_us;
 
-	return stated && stated < path->t_ka_us ? stated : path->t_ka_us;
+	if (stated && stated < wait)
+		wait = stated;
+	return wait < HELD_AT_MOST_US ? wait : HELD_AT_MOST_US;
 }
 
 /* The request that the response answers, as it came but for what the response has of its own; `r` is
@@ -126,7 +129,8 @@ static __always_inline void have_sent(__u32 slot, __u8 family, __u64 received_ns
 static __noinline int hold(__u32 slot, const struct path_config *path,
 				struct path_state *state, __u64 at_ns, __u32 seq)
 {
-	__u32 wait, now = stamp_us(bpf_ktime_get_ns()), guard;
+	__u16 ticks = tick(bpf_ktime_get_ns());
+	__u32 wait, guard;
 	struct held entry = { .slot = slot };
 
 	if (!path || !state)
@@ -134,7 +138,8 @@ static __noinline int hold(__u32 slot, const struct path_config *path,
 	wait = longest_wait(path, state->newest);
 	entry.until_us = stamp_us(at_ns) + wait;
 	guard = *(volatile __u32 *)&state->guard;
-	if (!state->data_us || now - state->data_us > wait || guard & GUARD_HELD ||
+	ticks -= state->data_at;
+	if (ticks > (wait * 1000ULL >> TICK_SHIFT) + 1 || guard & GUARD_HELD ||
 	    __sync_val_compare_and_swap(&state->guard, guard,
 					(guard & ~GUARD_NUMBER) | held_bits(seq)) != guard)
 		return 0;

@@ -41,10 +41,16 @@ static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot)
 	return 0;
 }
 
+/* Flags of a header in the lower byte, the age that it states in the upper one. */
+static __always_inline __u16 flags_and_age(const struct tunnel_header *header)
+{
+	return header->flags | header->age << 8;
+}
+
 /* Counts a packet of a path (a ride's count is `*received`) and decides whether it may enter; -1 if so,
  * else a drop reason. */
 static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struct path_config *path,
-				  struct path_state *state, __u32 at, __u32 len, __u8 flags,
+				  struct path_state *state, __u32 at, __u32 len, __u16 flags,
 				  struct inner *inner, __u32 *received)
 {
 	struct inner_owner *owner;
@@ -57,6 +63,10 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struc
 	amount = measure(skb, at, len, inner);
 	*received = __sync_fetch_and_add(&state->rx_packets, amount.packets) + amount.packets;
 	__sync_fetch_and_add(&state->rx_bytes, amount.bytes);
+	if (is_anchor)
+		state->heard_at = tick(bpf_ktime_get_coarse_ns());
+	else
+		data_came(slot, amount.packets, flags >> 8);
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
@@ -107,7 +117,7 @@ static __always_inline int decapsulate(struct __sk_buff *skb, const struct outer
 }
 
 /* A packet that the XDP program has checked and stripped. */
-static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u8 flags)
+static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u16 flags)
 {
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
@@ -177,7 +187,7 @@ static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 		front = sizeof(*packet);
 	}
 	reason = accept(skb, slot, path, state, outer->at + front, outer->payload - front,
-			outer->header.flags, inner, &received);
+			flags_and_age(&outer->header), inner, &received);
 	if (type == TYPE_RIDE)
 		take_ride(skb, slot, outer, packet, received);
 	if (reason >= 0)

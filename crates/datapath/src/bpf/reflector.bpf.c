@@ -75,7 +75,7 @@ static __always_inline int answer_probe(struct __sk_buff *skb, const struct stam
 	if (!count || !stamp_clock_at(arrived_ns) || outer->payload < sizeof(request) ||
 	    bpf_skb_load_bytes(skb, outer->at, &request, sizeof(request)) ||
 	    request.header.version_type != (HEADER_VERSION << 4 | TYPE_REQUEST) ||
-	    request.header.flags || request.header.reserved ||
+	    request.header.flags || request.header.age ||
 	    probe_mac(&request, 0, 0) != request.mac)
 		return PASS;
 	if (!stamp_permitted(count, outer, arrived_ns))

@@ -179,7 +179,7 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 	if (bpf_check_mtu(skb, to->ifindex, &outer, 0, 0))
 		return NO_RIDE;
 	if (is_anchor) {
-		state->data_us = stamp_us(now_ns) | 1;
+		state->data_at = tick(now_ns);
 		guard = read_held(state, &packet, &received_ns);
 		if (!guard || !take_read(state, guard))
 			return NO_RIDE;
@@ -196,6 +196,7 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 	begin_ride(&packet, path, flags);
 	if (is_anchor) {
 		packet.header.flags |= FLAG_RIDE_RESPONSE;
+		packet.header.age = stated_age(state, now_ns);
 		__sync_fetch_and_add(&state->guard, 1U << GUARD_RODE_SHIFT);
 		finish_response(&packet, path, state, received_ns);
 	} else if (host) {

@@ -41,7 +41,7 @@ struct tunnel_header {
 	__u8 version_type;
 	__u8 flags;
 	__u8 k;
-	__u8 reserved;
+	__u8 age; /* of data: when their sender heard this path, segue_wire::age */
 	__u32 index;
 	__u64 cookie;
 };
@@ -86,7 +86,7 @@ enum probe_kind {
 	KIND_REQUEST = 0,
 	KIND_RESPONSE = 1,
 	KIND_UNSOLICITED = 2,
-	KIND_RIDES_OVER = 3, /* of an event: no probe, but requests have ceased to ride */
+	KIND_LOOK = 3, /* of an event: no probe, but the daemon is to look at the path's state */
 };
 
 /* A probe as the daemon orders it: a packet on the TUN device with MARK_PROBE. As long as a probe
@@ -160,6 +160,7 @@ enum path_flag {
 	PATH_VIA_ONE_WAY = 4,
 	PATH_QUIET = 8, /* probes that say nothing new are kept from the daemon */
 	PATH_RIDES = 16, /* probes may ride on data packets */
+	PATH_CALLS = 32, /* a host's daemon is told when data follow a silence */
 };
 
 /* Who measures: segue_wire::Mode. */
@@ -234,6 +235,15 @@ enum crossed {
 #define GUARD_HELD (1U << 15)
 #define GUARD_RODE_SHIFT 16
 
+/* Units of `data_at` and `heard_at`: 2^22 ns, the unit of stated ages. They wrap after 275 s. */
+#define TICK_SHIFT 22
+
+/* Silence after which data make the daemon look, in nanoseconds: segue_keepalive::SILENCE. */
+#define SILENCE_NS 40000000ULL
+
+/* The longest that a response waits for a ride, in microseconds: segue_wire::HELD_AT_MOST_MS. */
+#define HELD_AT_MOST_US 24000
+
 /* Written by the programs; the daemon clears it when a path begins. docs/memory.md. */
 struct path_state {
 	__u64 tx_bytes;
@@ -245,7 +255,8 @@ struct path_state {
 	struct endpoint endpoint; /* an anchor's, learned */
 	__u32 guard;
 	__u32 received;     /* how many of them */
-	__u32 data_us;      /* anchor: when data last left, for rides */
+	__u16 data_at;      /* anchor: when data last left, for rides; see TICK_SHIFT */
+	__u16 heard_at;     /* anchor: when anything last arrived, likewise */
 	__u32 t_sc;         /* anchor: of the newest request */
 	__u16 heard;        /* as the other end said last, in network order */
 	__u8 known;
@@ -279,9 +290,13 @@ struct host_state {
 	__u32 duplicates;
 	__u32 reordered;
 	__u32 unreported;  /* loss of the last interval plus one, until a request has reported it; else 0 */
+	__u64 data_out_ns; /* when data last left */
+	__u64 data_in_ns;  /* when data last arrived */
+	__u64 heard_back_ns; /* until when the anchor heard this end, by what its data say */
 	struct loss round_trip; /* of probes, in the modes that report it; in place of packets' loss */
+	__u32 data_packets; /* that arrived */
 	__u8 known;        /* what of `round_trip` holds: KNOWN_UP, KNOWN_UP_AVERAGE */
-	__u8 reserved[3];
+	__u8 reserved[7];
 };
 
 /* Where a host's packets go; written by the daemon. */
@@ -366,7 +381,7 @@ _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
-_Static_assert(sizeof(struct host_state) == 136, "a host's state");
+_Static_assert(sizeof(struct host_state) == 168, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
 _Static_assert(sizeof(struct own_device) == 12, "device");
 _Static_assert(sizeof(struct scale) == 32, "time constants");

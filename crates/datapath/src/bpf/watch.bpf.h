@@ -3,7 +3,7 @@
 #ifndef SEGUE_WATCH_H
 #define SEGUE_WATCH_H
 
-#include "common.bpf.h"
+#include "data.bpf.h"
 
 #define CLOCK_MONOTONIC 1
 
@@ -23,12 +23,10 @@ static int on_watch(void *map, __u32 *slot, struct watch *watch)
 {
 	struct host_state *host = host_of(*slot);
 	__u64 now_ns = bpf_ktime_get_ns();
-	struct probe_event event = { .at_ns = now_ns, .slot = *slot, .kind = KIND_RIDES_OVER };
 
 	if (!host || !host->watch_ns || host->watch_ns > now_ns)
 		return 0;
-	if (bpf_ringbuf_output(&segue_events, &event, sizeof(event), 0))
-		count(DROP_QUEUE_FULL);
+	have_looked_at(*slot, now_ns);
 	return 0;
 }
 

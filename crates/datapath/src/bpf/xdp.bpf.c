@@ -45,7 +45,7 @@ struct frame_v6 {
 
 /* Cuts `strip` bytes out between frame header and inner packet. */
 static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethertype,
-				       const struct ethhdr *frame, __u32 slot, __u8 flags)
+				       const struct ethhdr *frame, __u32 slot, __u32 flags)
 {
 	struct xdp_meta *meta;
 	struct ethhdr *eth;
@@ -107,7 +107,8 @@ static __always_inline int strip_if_data(struct xdp_md *ctx, const struct ethhdr
 	ethertype = inner_ethertype(inner, len - sizeof(*udp) - sizeof(header));
 	if (!ethertype || !is_data(&header, local))
 		return XDP_PASS;
-	return strip_outer(ctx, strip, ethertype, &frame, bpf_ntohl(header.index), header.flags);
+	return strip_outer(ctx, strip, ethertype, &frame, bpf_ntohl(header.index),
+			   header.flags | header.age << 8);
 }
 
 SEC("xdp")

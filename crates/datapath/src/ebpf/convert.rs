@@ -17,6 +17,7 @@ pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
 pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
 pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
 pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
+pub(super) const PATH_CALLS: u8 = path_flag::PATH_CALLS.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
 /// A path as the programs read it; `scale` is the entry of its time constants.
@@ -34,7 +35,9 @@ pub(super) fn kernel_path(config: &PathConfig, scale: u8) -> path_config {
         via_slot: 0,
         t_ka_us: u32::try_from(probing.t_ka.0 / 1000).unwrap_or(u32::MAX),
         n: u16::try_from(probing.n).unwrap_or(u16::MAX),
-        flags: PATH_USED | if probing.rides { PATH_RIDES } else { 0 },
+        flags: PATH_USED
+            | if probing.rides { PATH_RIDES } else { 0 }
+            | if probing.calls { PATH_CALLS } else { 0 },
         scale,
         heard: 0,
         k: probing.k,

@@ -85,6 +85,7 @@ fn ask(programs: &Programs, slot: u32, probe: &Probe) -> Probe {
         packet_type: PacketType::Request,
         flags: 0,
         k: 3,
+        age: 0,
         index: slot,
         cookie: u64::from(slot) + (1 << 41),
     };

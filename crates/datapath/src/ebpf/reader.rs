@@ -128,8 +128,8 @@ pub(super) fn run(
         if event.wants & ANSWER != 0 {
             unanswered.borrow_mut().push((kernel_answer(&event), outer_ethertype(event.family)));
         }
-        if event.kind == RIDES_OVER {
-            on_event(Event::RidesOver(event.slot));
+        if event.kind == LOOK {
+            on_event(Event::Look(event.slot));
         } else if event.wants & QUIET == 0 {
             on_event(Event::Probe(read_event(&event)));
         }
@@ -229,7 +229,7 @@ pub(super) fn outer_ethertype(family: u8) -> u16 {
 const ANSWER: u8 = event_flag::EVENT_ANSWER.0 as u8;
 const QUIET: u8 = event_flag::EVENT_QUIET.0 as u8;
 const REQUEST: u8 = probe_kind::KIND_REQUEST.0 as u8;
-const RIDES_OVER: u8 = probe_kind::KIND_RIDES_OVER.0 as u8;
+const LOOK: u8 = probe_kind::KIND_LOOK.0 as u8;
 const RESPONSE: u8 = probe_kind::KIND_RESPONSE.0 as u8;
 
 fn read_event(event: &probe_event) -> ProbeEvent {

@@ -1,7 +1,7 @@
 //! What the programs have measured, as [`Reading`]s.
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Counted, Estimates, Reading};
+use segue_keepalive::{Counted, Estimates, Reading, Traffic};
 use segue_wire::Mode;
 
 use super::skel::{host_state, known, loss, path_state};
@@ -70,6 +70,13 @@ pub(super) fn read(
         run: field(RUN_SHIFT, RUN_MAX) as u8,
         k: field(K_SHIFT, 0xff) as u8,
         t_ka: (t_ka_ms > 0).then(|| Span::from_millis(t_ka_ms)),
+        traffic: host.map_or_else(Traffic::default, |host| Traffic {
+            sent_at: instant(host.data_out_ns),
+            received_at: instant(host.data_in_ns),
+            heard_back: instant(host.heard_back_ns),
+            received: host.data_packets,
+            bytes: state.tx_bytes + state.rx_bytes,
+        }),
         estimates: estimates(state, host, mode, totals),
     }
 }

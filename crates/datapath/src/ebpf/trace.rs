@@ -90,7 +90,7 @@ impl Kernel {
     fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
         let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
         let flags = if report { REQUEST_REPORT } else { 0 };
-        let header = Header { packet_type, flags, k: 3, index: 0, cookie: 0 };
+        let header = Header { packet_type, flags, k: 3, age: 0, index: 0, cookie: 0 };
         let packet = arrival.probe.seal(&header, &ProbeKey::default());
         let mut step = Step { at_ns: arrival.at.0, received: arrival.received, sent, packet };
         let mut options = libbpf_sys::bpf_test_run_opts {

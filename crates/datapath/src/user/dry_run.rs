@@ -101,7 +101,7 @@ impl DryRun {
         take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
         let probe = |event| match event {
             Event::Probe(probe) => Some(probe),
-            Event::Miss(_) | Event::RidesOver(_) => None,
+            Event::Miss(_) | Event::Look(_) => None,
         };
         let mut refused = BTreeMap::new();
         for reason in DropReason::ALL {

@@ -208,6 +208,9 @@ impl Sender {
     /// Sends the packets of one path in order; one of them may take a probe along.
     fn send_group(&mut self, shared: &Shared, arena: &mut [u8], group: &[Job]) {
         let Some(first) = group.first() else { return };
+        if first.path.data_left(shared.role, monotonic()) {
+            (shared.sink)(Event::Look(first.path.slot));
+        }
         let rides = first.path.config.probing.rides;
         let alone = |job: &Job| (job.cut.count == 1).then_some(job.cut.bytes);
         let lengths = group.iter().map(alone);

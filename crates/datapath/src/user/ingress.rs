@@ -231,7 +231,8 @@ fn take_packet<'a>(
         (PacketType::Data, _) => {
             let body = Cow::Borrowed(&packet[Header::LEN..]);
             let one_way = header.flags & DATA_ONE_WAY != 0;
-            take_data(shared, core, &path, arrival, body, one_way, last, work)
+            let head = Head { age: header.age, one_way };
+            take_data(shared, core, &path, arrival, body, head, last, work)
         }
         (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
             let probe = Probe::open(packet, &path.config.key)?;
@@ -247,7 +248,8 @@ fn take_packet<'a>(
             let one_way = header.flags & RIDE_ONE_WAY != 0;
             let body = Cow::Borrowed(body);
             // It counts the packet, once for both parts.
-            let data = take_data(shared, core, &path, arrival, body, one_way, last, work);
+            let head = Head { age: header.age, one_way };
+            let data = take_data(shared, core, &path, arrival, body, head, last, work);
             let take = Take { path: &path, arrival, header: &header, probe, alone: false };
             if let Err(reason) = take.probe(role, work) {
                 shared.drops.add(reason, 1);
@@ -258,6 +260,15 @@ fn take_packet<'a>(
     }
 }
 
+/// What the header of data says of them.
+#[derive(Clone, Copy)]
+pub struct Head {
+    /// How long ago their sender heard this end ([`segue_wire::age`]).
+    pub age: u8,
+    /// Only this direction of the flow has moved.
+    pub one_way: bool,
+}
+
 #[expect(clippy::too_many_arguments, reason = "the parts of one packet, used once")]
 pub fn take_data<'a>(
     shared: &Shared,
@@ -265,7 +276,7 @@ pub fn take_data<'a>(
     path: &Path,
     arrival: &Arrival,
     body: Cow<'a, [u8]>,
-    one_way: bool,
+    head: Head,
     last: &mut Last,
     work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
@@ -275,6 +286,9 @@ pub fn take_data<'a>(
         let mut rx = lock(&path.state.rx);
         rx.packets = rx.packets.wrapping_add(1);
         rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
+    }
+    if path.data_came(shared.role, arrival.at, head.age) {
+        work.events.push(Event::Look(path.slot));
     }
     let inner = inner?;
     let host = shared.role == Role::Host;
@@ -288,7 +302,7 @@ pub fn take_data<'a>(
         last.admitted = Some((address, path.slot));
     }
     let back = (inner.key.reversed(), path.slot);
-    if !host && !one_way && last.learned != Some(back) {
+    if !host && !head.one_way && last.learned != Some(back) {
         core.flows.bind(back.0, back.1, arrival.at);
         last.learned = Some(back);
     }
@@ -329,11 +343,18 @@ impl Take<'_> {
         let mut rx = lock(&path.state.rx);
         rx.expect_newer(probe.seq)?;
         self.count(&mut rx);
+        path.state.data.heard(arrival.at);
         let challenge = path.learn_endpoint(&rx, arrival.endpoint, arrival.at, probe.t_ss);
         rx.requested(arrival.at);
         let probe = Probe { r: rx.packets, ..probe };
         let elsewhere = challenge.map(|challenge| (arrival.endpoint, challenge));
-        let response = Pending { k: self.header.k, probe, received_at: arrival.at, elsewhere };
+        let response = Pending {
+            k: self.header.k,
+            probe,
+            received_at: arrival.at,
+            waits: !self.alone,
+            elsewhere,
+        };
         work.answers.push(Answer { path: path.clone(), response });
         let mut event = self.event(ProbeKind::Request, &rx);
         event.uncertainty = event.uncertainty + rx.call(probe.t_ss);

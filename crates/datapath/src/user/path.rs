@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_clock::{Span, Time};
 use segue_keepalive::seq::{Order, SeqWindow};
+use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::Drops;
 use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
+use super::traffic::Data;
 use super::upmt::Ends;
 use crate::{PathConfig, PathCounters};
 
@@ -43,6 +45,7 @@ pub struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
+    pub data: Data,
     /// Makes challenges; its key is random.
     pub secret: RandomState,
     /// Inner addresses of probes on a path with UPMT's packets, once they are known.
@@ -218,6 +221,7 @@ impl Path {
             packet_type: PacketType::Data,
             flags,
             k: 0,
+            age: self.state.data.age(monotonic()),
             index: self.config.tx_index,
             cookie: self.config.tx_cookie,
         }

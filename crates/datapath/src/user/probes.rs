@@ -27,6 +27,8 @@ pub struct Pending {
     pub probe: Probe,
     /// t_Rs.
     pub received_at: Time,
+    /// It may wait for a ride: its request rode.
+    pub waits: bool,
     /// It does not go to the path's endpoint but there, with this challenge for t_Ss.
     pub elsewhere: Option<(Endpoint, u32)>,
 }
@@ -44,8 +46,8 @@ impl Pending {
 /// Sends the answer to a request, or keeps it for a ride.
 pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
-    let rides = path.config.probing.rides;
-    let at_once = if rides { path.hold(response, waiting) } else { vec![response] };
+    let waits = path.config.probing.rides && response.waits;
+    let at_once = if waits { path.hold(response, waiting) } else { vec![response] };
     at_once.iter().for_each(|response| send_response(&path, response, drops));
 }
 
@@ -96,7 +98,7 @@ fn send(
         ProbeKind::Response => (PacketType::Response, 0),
         ProbeKind::Unsolicited => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
-    let header = Header { packet_type, flags, k, ..path.data_header(0) };
+    let header = Header { packet_type, flags, k, age: 0, ..path.data_header(0) };
     let mut tx = lock(&path.state.tx);
     let (count, now) = (tx.packets.wrapping_add(1), monotonic());
     let probe = fill(&tx, count, now);

@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Estimates, Reading};
+use segue_keepalive::{Estimates, Reading, Traffic};
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::upmt::Trailer;
-use segue_wire::{Header, PacketType, Probe};
+use segue_wire::{HELD_AT_MOST_MS, Header, PacketType, Probe};
 
 use super::path::{Path, Tx, lock};
 use super::probes::{Pending, send_response};
@@ -95,6 +95,7 @@ impl Rides {
             last_received: None,
             last_heard: None,
             watched: None,
+            traffic: Traffic::default(),
             run: 0,
             k: 0,
             t_ka: None,
@@ -208,12 +209,13 @@ impl Path {
         }
     }
 
-    /// Keeps a response back for a ride, if packets leave that could take it. Gives what is to be sent at
+    /// Keeps a response back for a ride, if packets leave that could take it, for no longer than T_KA and
+    /// [`HELD_AT_MOST_MS`]. Gives what is to be sent at
     /// once: the response otherwise, and one that was still held.
     pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
-        let t_ka = self.config.probing.t_ka;
+        let t_ka = self.config.probing.t_ka.min(Span::from_millis(HELD_AT_MOST_MS));
         let mut waiting = lock(waiting);
         let mut at_once = Vec::new();
         if let Some(held) = tx.rides.held.take() {
@@ -237,10 +239,11 @@ impl Path {
         tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
     }
 
-    /// What has been sent on a path with rides.
+    /// What has been sent on a path with rides, and the data of one that is asked about.
     pub fn reading(&self) -> Option<Reading> {
-        let rides = self.config.probing.rides;
-        rides.then(|| lock(&self.state.tx).rides.reading(monotonic()))
+        let probing = &self.config.probing;
+        let reading = || lock(&self.state.tx).rides.reading(monotonic());
+        (probing.rides || probing.calls).then(|| Reading { traffic: self.traffic(), ..reading() })
     }
 }
 

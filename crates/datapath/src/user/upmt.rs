@@ -12,13 +12,16 @@ use segue_wire::upmt::{Form, ProbePacket, RIDE_VERSION, Trailer};
 use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
 
 use super::class::mark_inner;
-use super::ingress::{Arrival, Last, Take, Work, take_data};
+use super::ingress::{Arrival, Head, Last, Take, Work, take_data};
 use super::path::{Path, State, lock};
 use super::{Core, Shared};
 use crate::{PathConfig, ProbeKind, Role};
 
 /// Length of the shortest packet that has a request, of either form.
 pub const SHORTEST: usize = 20 + Trailer::LEN;
+
+/// These packets have no header that could say anything.
+const UNSTATED: Head = Head { age: 0, one_way: false };
 
 /// What the paths with UPMT's packets are found by.
 #[derive(Default)]
@@ -158,7 +161,7 @@ pub fn take<'a>(
         Some(probe) => take_probe(shared, core, arrival, &probe?, work),
         None => {
             let path = path_of(shared.role, core, arrival, packet)?;
-            take_data(shared, core, &path, arrival, Cow::Borrowed(packet), false, last, work)
+            take_data(shared, core, &path, arrival, Cow::Borrowed(packet), UNSTATED, last, work)
         }
     }
 }
@@ -179,7 +182,8 @@ fn take_probe(
         Role::Host => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
     let flags = if got.flagged { flag } else { 0 };
-    let header = Header { packet_type, flags, k: path.config.probing.k, index: 0, cookie: 0 };
+    let k = path.config.probing.k;
+    let header = Header { packet_type, flags, k, age: 0, index: 0, cookie: 0 };
     let take = Take { path: &path, arrival, header: &header, probe: got.probe, alone: true };
     finish(shared.role, core, &take, Ends { host: got.host, anchor: got.anchor }, work)
 }
@@ -214,9 +218,9 @@ fn take_ride<'a>(
     let report = if trailer.report { RIDE_REPORT } else { 0 };
     let flags = report | if trailer.response { RIDE_RESPONSE } else { 0 };
     let k = path.config.probing.k;
-    let header = Header { packet_type: PacketType::Ride, flags, k, index: 0, cookie: 0 };
+    let header = Header { packet_type: PacketType::Ride, flags, k, age: 0, index: 0, cookie: 0 };
     // It counts the packet, once for both parts.
-    let data = take_data(shared, core, &path, arrival, Cow::Owned(whole), false, last, work);
+    let data = take_data(shared, core, &path, arrival, Cow::Owned(whole), UNSTATED, last, work);
     let take = Take { path: &path, arrival, header: &header, probe: trailer.probe, alone: false };
     let ends =
         Ends { host: parsed.key.src, anchor: arrival.endpoint.local.unwrap_or(parsed.key.dst) };

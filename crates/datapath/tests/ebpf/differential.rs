@@ -165,6 +165,7 @@ fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
         packet_type: [plain, PacketType::Request][usize::from(pick(rng, 3) == 0)],
         flags: 0,
         k: 0,
+        age: 0,
         index: anchor_slot(0),
         cookie: COOKIE,
     };

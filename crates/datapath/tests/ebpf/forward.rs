@@ -175,6 +175,7 @@ pub fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
         packet_type: PacketType::Data,
         flags: 0,
         k: 0,
+        age: 0,
         index: anchor_slot(0),
         cookie: 0xa000,
     };

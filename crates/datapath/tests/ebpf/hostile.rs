@@ -17,6 +17,7 @@ fn request_header() -> Header {
         packet_type: PacketType::Request,
         flags: 0,
         k: 3,
+        age: 0,
         index: anchor_slot(0),
         cookie: 0xa000,
     }

@@ -112,6 +112,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
             packet_type: PacketType::Request,
             flags: 0,
             k: 4,
+            age: 0,
             index: anchor_slot(0),
             cookie: 0xa000,
         };
@@ -201,6 +202,7 @@ fn a_repeated_response_is_refused_and_does_not_hide_loss() {
             packet_type: PacketType::Response,
             flags,
             k: 3,
+            age: 0,
             index: host_slot(0),
             cookie: 0xb000,
         };

@@ -111,6 +111,7 @@ fn what_leaves_is_the_header_and_the_inner_packet() {
                 packet_type: PacketType::Data,
                 flags: 0,
                 k: 0,
+                age: 0,
                 index: anchor_slot(0),
                 cookie: 0xa000,
             };

@@ -302,7 +302,7 @@ impl End {
                         }
                     }
                     Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
-                    Ok(Event::RidesOver(slot)) => rides_over.lock().unwrap().push(slot),
+                    Ok(Event::Look(slot)) => rides_over.lock().unwrap().push(slot),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

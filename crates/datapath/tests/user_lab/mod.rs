@@ -176,7 +176,7 @@ fn sink(
                 count.fetch_add(1, Ordering::Relaxed);
                 drop(senders.1.send(packet));
             }
-            Event::RidesOver(_) => {}
+            Event::Look(_) => {}
         }
     })
 }

@@ -21,7 +21,8 @@ impl Client {
     /// rode, it may not.
     pub(super) fn carry(&mut self, now: Time, reading: &Reading) {
         let t_ka = self.config.t_ka;
-        let steady = self.state == State::Up && self.config.rides && self.on && self.config.doubt.is_none();
+        let steady =
+            self.state == State::Up && self.config.rides && self.on && self.config.doubt.is_none();
         let calls = reading.watched.filter(|at| steady && *at > now);
         let (Some(at), Some(last_sent)) = (calls, reading.last_sent) else { return };
         let in_time = at <= last_sent + t_ka * 2

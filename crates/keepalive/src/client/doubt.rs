@@ -322,7 +322,8 @@ impl Client {
     /// Whether the other end's data answer by themselves: they flow, and state ages.
     fn is_told(&self) -> bool {
         let Traffic { heard_back, received_at, .. } = self.doubt.traffic;
-        let heard = heard_back.is_some_and(|at| received_at.is_some_and(|last| last.since(at) < TOLD));
+        let heard =
+            heard_back.is_some_and(|at| received_at.is_some_and(|last| last.since(at) < TOLD));
         heard && self.doubt.stream.packets >= STREAM
     }
 
@@ -389,7 +390,9 @@ impl Client {
         let answer = self.answer_due().filter(|at| *at <= now);
         let stream = self.doubt.stream.stops_at(self.answer_within()).filter(|at| *at <= now);
         let (unanswered, since) = match (answer, self.doubt.unproven, self.doubt.stream.last) {
-            (Some(_), Some(sent), _) if self.doubt.question.is_some() || self.is_told() => (true, sent),
+            (Some(_), Some(sent), _) if self.doubt.question.is_some() || self.is_told() => {
+                (true, sent)
+            }
             (_, _, Some((_, last))) if stream.is_some() => (false, last),
             (Some(_), ..) => {
                 // The packet itself may not have asked for anything: this one does.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, SILENCE, Sample, Server,
-    ServerInput, ServerOutput, Source, State,
+    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, SILENCE, Sample,
+    Server, ServerInput, ServerOutput, Source, State,
 };
 use segue_wire::Probe;
 
@@ -29,7 +29,6 @@ enum Happening {
     /// Data arrive, with what the anchor said of when it heard the host.
     Arrives(Dir, Option<Time>),
 }
-
 
 /// What one end's datapath counts.
 #[derive(Clone, Debug, Default)]
@@ -209,7 +208,10 @@ impl Plane {
     /// As a driver: a reading where the datapath has any, then the tick.
     fn tick_client(&mut self) {
         self.wakes.push(self.now);
-        if self.config.rides || self.config.source == Source::Readings || self.config.doubt.is_some() {
+        if self.config.rides
+            || self.config.source == Source::Readings
+            || self.config.doubt.is_some()
+        {
             self.client.handle(self.now, ClientInput::Reading(self.reading()));
             self.drain_client();
         }

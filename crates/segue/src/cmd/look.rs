@@ -211,12 +211,11 @@ fn print_why(path: &PathStatus) {
     );
     match &path.why {
         Some(why) => {
-            let burst =
-                why.burst.map_or("by chance".into(), |burst| format!("of {burst:.1} probes"));
             println!("    {:.0} s ago, {}", why.changed_s, why.text);
+            let from = if why.active { "the first packet lost" } else { "an outage" };
             println!(
-                "    detection {:.0} ms on average, {:.0} ms at most; losses {burst}",
-                why.t_r_avg_ms, why.t_r_max_ms
+                "    down {:.0} ms after {from} on average; {} doubts so far",
+                why.detection_ms, path.doubts
             );
         }
         None => println!("    K and T_KA are fixed, or the path has not been up yet"),

@@ -9,9 +9,10 @@ use serde::Deserialize;
 
 use super::{Duration, Ratio};
 
-/// Whether probes ride on data where the file does not say. Most paths carry no data most of the time: there
-/// rides save nothing, and their longer time-outs take twice the probes for the same detection.
-const RIDES: bool = false;
+/// Whether probes ride on data where the file does not say: where K and T_KA decide, that makes detection slower on
+/// a path without data, and where data do, it makes nothing slower.
+const RIDES_FIXED: bool = false;
+const RIDES_ADAPTIVE: bool = true;
 /// The shortest period that an anchor takes.
 const SHORTEST: Span = Span::from_millis(5);
 /// A probe states whole milliseconds in 16 bits.
@@ -28,12 +29,9 @@ pub struct KeepaliveKeys {
     mode: Option<ModeKey>,
     /// Probes ride on data.
     rides: Option<bool>,
-    /// K and period follow what is measured and which flows are active; true unless `k`, `period` or
-    /// `responsiveness` is given.
+    /// Detection follows the use of a path; true unless `k`, `period` or `responsiveness` is given.
     adaptive: Option<bool>,
-    /// Mean time to notice a silent outage while latency-sensitive flows are active, 150 ms.
-    active_responsiveness: Option<Duration>,
-    /// And while none is, 2 s.
+    /// Mean time to notice a silent outage of a path without data, 2.5 s.
     idle_responsiveness: Option<Duration>,
     /// Most probes per second, 50.
     probe_budget: Option<f64>,
@@ -91,7 +89,6 @@ impl KeepaliveKeys {
             mode: self.mode.or(base.mode),
             rides: self.rides.or(base.rides),
             adaptive,
-            active_responsiveness: self.active_responsiveness.or(base.active_responsiveness),
             idle_responsiveness: self.idle_responsiveness.or(base.idle_responsiveness),
             probe_budget: self.probe_budget.or(base.probe_budget),
             responsiveness: self.responsiveness.or(base.responsiveness),
@@ -134,14 +131,13 @@ impl KeepaliveKeys {
             Some(ModeKey::Reports) => Mode::Reports,
             Some(ModeKey::RoundTripLoss) => Mode::RoundTripLoss,
         };
-        keepalive.rides = self.rides.unwrap_or(RIDES);
         let adaptive = self.aims()?;
+        keepalive.rides = self.rides.unwrap_or(self.rides_unsaid());
         Ok(Probed { keepalive, enabled: self.enabled.unwrap_or(true), adaptive })
     }
 
     fn aims(&self) -> anyhow::Result<Option<Aims>> {
-        let fixed = self.k.is_some() || self.responsiveness.is_some();
-        if !self.adaptive.unwrap_or(!fixed) || self.k.is_some() {
+        if self.is_fixed() {
             return Ok(None);
         }
         let default = Aims::default();
@@ -149,15 +145,20 @@ impl KeepaliveKeys {
         if !(0.1..=200.0).contains(&probes_per_s) {
             bail!("probe_budget must lie between 0.1 and 200 probes per second");
         }
-        let target = |given: Option<Duration>, default: Responsiveness, key: &str| match given {
-            None => Ok(default),
-            Some(Duration(Span::ZERO)) => bail!("{key} must be above zero"),
-            Some(Duration(span)) => Ok(Responsiveness::Avg(span.as_secs_f64())),
-        };
-        let active = target(self.active_responsiveness, default.active, "active_responsiveness")?;
-        let idle = target(self.idle_responsiveness, default.idle, "idle_responsiveness")?;
+        let idle = seconds(self.idle_responsiveness, default.idle);
+        if idle <= 0.0 {
+            bail!("idle_responsiveness must be above zero");
+        }
         let fp_interval = seconds(self.false_positive_interval, default.fp_interval);
-        Ok(Some(Aims { active, idle, fp_interval, probes_per_s, ..default }))
+        Ok(Some(Aims { idle, fp_interval, probes_per_s, ..default }))
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.k.is_some() || !self.adaptive.unwrap_or(self.responsiveness.is_none())
+    }
+
+    fn rides_unsaid(&self) -> bool {
+        if self.is_fixed() { RIDES_FIXED } else { RIDES_ADAPTIVE }
     }
 
     fn plan(&self) -> anyhow::Result<Keepalive> {
@@ -171,7 +172,7 @@ impl KeepaliveKeys {
             rtt_max: None,
             loss: None,
             burst: None,
-            rides: self.rides.unwrap_or(RIDES),
+            rides: self.rides.unwrap_or(self.rides_unsaid()),
             t_ka_min: 0.005,
             k_max: 32,
         })
@@ -224,19 +225,19 @@ mod tests {
             t_ka
         });
         assert!(t_ka[0] < t_ka[1]);
-        assert_eq!(t_ka[usize::from(!RIDES)], t_ka[2]);
+        assert_eq!(t_ka[usize::from(!RIDES_FIXED)], t_ka[2]);
+        assert!(probed("", "").unwrap().keepalive.rides, "where detection follows use");
     }
 
     #[test]
     fn modes_and_targets_are_taken_as_written() {
         let text = "mode = \"round-trip-loss\"\nrides = true\nenabled = false\n\
-                    active_responsiveness = \"80ms\"\nidle_responsiveness = \"5s\"\nprobe_budget = 20";
+                    idle_responsiveness = \"5s\"\nprobe_budget = 20";
         let probed = probed("mode = \"client\"", text).unwrap();
         assert_eq!((probed.keepalive.mode, probed.keepalive.rides), (Mode::RoundTripLoss, true));
         assert!(!probed.enabled);
         let aims = probed.adaptive.unwrap();
-        assert_eq!(aims.active, Responsiveness::Avg(0.08));
-        assert_eq!((aims.idle, aims.probes_per_s), (Responsiveness::Avg(5.0), 20.0));
+        assert_eq!((aims.idle, aims.probes_per_s), (5.0, 20.0));
     }
 
     #[test]

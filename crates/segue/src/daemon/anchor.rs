@@ -322,7 +322,7 @@ impl Daemon {
                 let ticket = self.held.keep(packet);
                 self.feed(AnchorInput::Miss { key, ticket })
             }
-            Event::RidesOver(_) => {} // of hosts alone
+            Event::Look(_) => {} // of hosts alone
         }
     }
 

@@ -152,6 +152,13 @@ fn record_of(report: &Report) -> EventRecord {
             bound_ms: Some(ms(bound)),
             ..empty
         },
+        Report::PathDoubt { host, path } => EventRecord {
+            kind: "path_doubt".into(),
+            host,
+            path,
+            detail: "in doubt".into(),
+            ..empty
+        },
         Report::Handover { host, class, from, to, cause, flows } => EventRecord {
             kind: "handover".into(),
             host,

@@ -275,7 +275,7 @@ impl Daemon {
     fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Probe(probe) => self.feed(HostInput::Probe(packets::probe_in(&probe))),
-            Event::RidesOver(slot) => {
+            Event::Look(slot) => {
                 self.read(&[slot])?;
                 self.send_probes();
                 Ok(())

@@ -118,7 +118,7 @@ impl Queue {
         tokio::select! {
             biased;
             Some(probe) = self.probes.recv() => Event::Probe(probe),
-            Some(slot) = self.rides.recv() => Event::RidesOver(slot),
+            Some(slot) = self.rides.recv() => Event::Look(slot),
             Some(miss) = self.misses.recv() => Event::Miss(miss),
             else => std::future::pending().await,
         }
@@ -153,7 +153,7 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
                     && probe_in.try_send(probe).is_ok()
             }
             Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
-            Event::RidesOver(slot) => ride_in.try_send(slot).is_ok(),
+            Event::Look(slot) => ride_in.try_send(slot).is_ok(),
         };
         if !taken {
             counted.fetch_add(1, Ordering::Relaxed);

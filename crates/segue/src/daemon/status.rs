@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
 use segue_datapath::{Datapath, FlowEntry};
-use segue_keepalive::adapt::{Binding, Cause, GivenUp};
-use segue_keepalive::{Counted, Estimates, Responsiveness, Why};
+use segue_keepalive::{Counted, Estimates, Why};
 use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, Host};
 use segue_wire::{Encapsulation, Mode};
@@ -60,47 +59,23 @@ fn agreed(status: &mut PathStatus, mode: Mode, rides: bool, encapsulation: Encap
 
 /// What the planner chose at `changed`.
 fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
-    let (target, target_of) = match why.target {
-        Responsiveness::Avg(target) => (target, "mean"),
-        Responsiveness::Max(target) => (target, "worst"),
-    };
     let known = &why.known;
     WhyStatus {
-        k: why.plan.k,
-        t_ka_ms: why.plan.t_ka * 1e3,
-        active: known.active,
-        target_ms: target * 1e3,
-        target_of: target_of.into(),
+        k: why.k,
+        t_ka_ms: why.t_ka * 1e3,
+        active: known.used,
         rtt_ms: known.rtt_avg * 1e3,
         rtt_max_ms: known.rtt_max * 1e3,
         loss_up: known.loss_up,
         loss_down: known.loss_down,
         loss: known.loss,
-        burst: known.burst,
-        t_fp_s: why.plan.t_fp,
-        t_r_avg_ms: why.plan.t_r_avg * 1e3,
-        t_r_max_ms: why.plan.t_r_max * 1e3,
-        binding: match why.binding {
-            Binding::Responsiveness => "responsiveness",
-            Binding::Budget => "budget",
-            Binding::Period => "period",
-            Binding::FalsePositives => "false_positives",
-        }
-        .into(),
-        given_up: match why.given_up {
-            GivenUp::Nothing => "nothing",
-            GivenUp::Responsiveness { .. } => "responsiveness",
-            GivenUp::FalsePositives { .. } => "false_positives",
-        }
-        .into(),
-        cause: match why.cause {
-            Cause::Start => "start",
-            Cause::Flows => "flows",
-            Cause::Loss => "loss",
-            Cause::Late => "late",
-            Cause::Spare => "spare",
-        }
-        .into(),
+        burst_ms: known.burst.map(|burst| burst * 1e3),
+        questions: why.questions.k,
+        spacing_ms: why.questions.spacing * 1e3,
+        t_d_ms: why.questions.t_d * 1e3,
+        t_fp_s: Some(why.questions.t_fp).filter(|t_fp| t_fp.is_finite()),
+        detection_ms: why.detection * 1e3,
+        given_up: if why.is_given_up() { "false_positives" } else { "nothing" }.into(),
         changed_s: now.since(changed).as_secs_f64(),
         text: why.to_string(),
     }
@@ -154,6 +129,8 @@ pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<Pa
                     if path.is_unwatched() { UNWATCHED } else { state_name(client.state()) };
                 state.clone_into(&mut status.state);
                 status.downlink = client.heard();
+                status.in_doubt = client.in_doubt();
+                status.doubts = client.lapses().doubts;
                 status.k = client.config().k;
                 status.t_ka_ms = ms(client.config().t_ka);
                 status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();

@@ -135,7 +135,8 @@ fn compact_probes_that_the_kernel_answers_lose_what_the_emulator_dropped() {
 /// right authenticator refused.
 fn pass_on(lab: &Lab, to: &str) {
     let to = SocketAddr::new(to.parse().unwrap(), 5005);
-    let header = Header { packet_type: PacketType::Request, flags: 1, k: 3, index: 7, cookie: 9 };
+    let header =
+        Header { packet_type: PacketType::Request, flags: 1, k: 3, age: 0, index: 7, cookie: 9 };
     let ask = || {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(any).unwrap();

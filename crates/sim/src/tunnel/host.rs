@@ -59,10 +59,7 @@ impl<P> HostEnd<P> {
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
         let source = config.source;
-        HostEnd {
-            machine: Host::new(config, seed),
-            datapath: Datapath::of_host(source),
-        }
+        HostEnd { machine: Host::new(config, seed), datapath: Datapath::of_host(source) }
     }
 
     /// When to call [`HostEnd::tick`].

@@ -111,7 +111,8 @@ mod tests {
         assert_eq!((probe.bytes(v4), probe.bytes(v6)), (84, 104));
         let key = FlowKey { src: v4, dst: v4, sport: 1, dport: 2, protocol: 17, label: 0 };
         let inner = Inner { key, dscp: 0, bytes: 1_000, payload: () };
-        let data = Message { index: 1, cookie: 2, body: Body::Data { inner, one_way: false, age: 0 } };
+        let data =
+            Message { index: 1, cookie: 2, body: Body::Data { inner, one_way: false, age: 0 } };
         assert_eq!((data.bytes(v4), data.bytes(v6)), (1_044, 1_064));
     }
 }

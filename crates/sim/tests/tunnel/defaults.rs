@@ -68,7 +68,10 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
         ] {
             let mut gaps: Vec<f64> = (0..20).map(|seed| gap(talk, source, seed, ways)).collect();
             gaps.sort_by(f64::total_cmp);
-            println!("{source:?} {talk:?} {ways:?}: median {:.0}, most {:.0} ms", gaps[10], gaps[19]);
+            println!(
+                "{source:?} {talk:?} {ways:?}: median {:.0}, most {:.0} ms",
+                gaps[10], gaps[19]
+            );
             assert!(gaps[10] <= (150 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
             assert!(gaps[18] <= (250 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
         }
@@ -130,7 +133,10 @@ fn losses_are_no_outages() {
             world.run(Time(60_000_000_000));
             let learned = downs(&world);
             world.run(Time(3_660_000_000_000));
-            println!("{source:?} {loss}: {learned} downs in a minute, {} later", downs(&world) - learned);
+            println!(
+                "{source:?} {loss}: {learned} downs in a minute, {} later",
+                downs(&world) - learned
+            );
             assert!(learned <= 1 && downs(&world) - learned <= 1, "{source:?} {loss}");
         }
     }

@@ -32,7 +32,8 @@ impl Following {
 
     /// When the settings have to change for something that ends.
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
-        let unused = (self.used_until > self.asked).then_some((self.used_until, "no data any more"));
+        let unused =
+            (self.used_until > self.asked).then_some((self.used_until, "no data any more"));
         let retries = self.down_since.map(|at| at + RETRIES_FOR).filter(|at| *at > self.asked);
         unused.into_iter().chain(retries.map(|at| (at, "fewer retries"))).min_by_key(|(at, _)| *at)
     }
@@ -53,9 +54,10 @@ impl Host {
     pub(super) fn follow(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let Some(following) = path.following.as_deref() else { return };
-        let begins = path.client.as_ref().is_some_and(|client| {
-            following.used_until <= now && client.use_of_path().0 > now
-        });
+        let begins = path
+            .client
+            .as_ref()
+            .is_some_and(|client| following.used_until <= now && client.use_of_path().0 > now);
         let ends = following.deadline().is_some_and(|(at, _)| at <= now);
         if begins || ends || now.since(following.asked) >= PACE {
             self.adapt(now, number);

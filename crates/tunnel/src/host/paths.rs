@@ -445,7 +445,8 @@ impl Host {
 
     /// A path's downlink is dead: the anchor hears of it at once, over every path that lives.
     fn tell_others(&mut self, now: Time, number: u8) {
-        let others = self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
+        let others =
+            self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
         let others: Vec<u8> = others.map(|(n, _)| *n).collect();
         for other in others {
             self.feed(now, other, ClientInput::Ask);

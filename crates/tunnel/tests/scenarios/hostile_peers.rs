@@ -162,6 +162,7 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
             last_received: Some(at),
             last_heard: None,
             watched: None,
+            traffic: Default::default(),
             run: 1,
             k: 1,
             t_ka: stated,

@@ -194,6 +194,7 @@ mod tests {
             packet_type: segue_wire::PacketType::Request,
             flags: 0,
             k: 3,
+            age: 0,
             index: 7,
             cookie: 9,
         };

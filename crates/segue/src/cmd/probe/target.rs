@@ -141,8 +141,14 @@ impl Target {
         let [a, b, c, d, cookie @ .., _, _, _, _] = random().context("/dev/urandom")?;
         let index = u32::from_be_bytes([a, b, c, d]).max(1);
         let cookie = u64::from_be_bytes(cookie).max(1);
-        let header =
-            Header { packet_type: PacketType::Request, flags: 0, k: config.k, index, cookie };
+        let header = Header {
+            packet_type: PacketType::Request,
+            flags: 0,
+            k: config.k,
+            age: 0,
+            index,
+            cookie,
+        };
         Ok(Target {
             name: name.into(),
             address,
@@ -341,7 +347,7 @@ impl Target {
         while let Some(output) = self.machine.poll() {
             match output {
                 ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
-                ClientOutput::SendRequest(_) | ClientOutput::Heard(_) => {}
+                ClientOutput::SendRequest(_) | ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
                 ClientOutput::Sample(sample) => {
                     self.news.push(News::Sample(sample, Stamps::default()));

@@ -70,7 +70,7 @@ impl VirtualPath {
                     }
                 }
                 ClientOutput::State(new) => state = Some(new),
-                ClientOutput::Heard(_) | ClientOutput::Sample(_) => {}
+                ClientOutput::Heard(_) | ClientOutput::Doubt(_) | ClientOutput::Sample(_) => {}
             }
         }
         state

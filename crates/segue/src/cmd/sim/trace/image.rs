@@ -43,9 +43,10 @@ pub fn of(packet: &Packet) -> Vec<u8> {
 fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
     let (index, cookie) = (message.index, message.cookie);
     match &message.body {
-        tunnel::Body::Data { inner, one_way } => {
+        tunnel::Body::Data { inner, one_way, age } => {
             let flags = if *one_way { flags::DATA_ONE_WAY } else { 0 };
-            let header = Header { packet_type: PacketType::Data, flags, k: 0, index, cookie };
+            let header =
+                Header { packet_type: PacketType::Data, flags, k: 0, age: *age, index, cookie };
             [&header.emit()[..], &of(&inner.payload)].concat()
         }
         tunnel::Body::Probe { kind, k, report, probe, key } => {
@@ -55,7 +56,7 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
                 ProbeKind::Response => (PacketType::Response, 0),
                 ProbeKind::Unsolicited => (PacketType::Response, flags::RESPONSE_UNSOLICITED),
             };
-            let header = Header { packet_type, flags, k: *k, index, cookie };
+            let header = Header { packet_type, flags, k: *k, age: 0, index, cookie };
             probe.seal(&header, key).to_vec()
         }
     }

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
+/* What data say of a path: that it is used, that it lives, and when its other end heard this one. */
+#ifndef SEGUE_DATA_H
+#define SEGUE_DATA_H
+
+#include "common.bpf.h"
+
+/* A time as `data_at` and `heard_at` have it. */
+static __always_inline __u16 tick(__u64 now_ns)
+{
+	return now_ns >> TICK_SHIFT;
+}
+
+/* The age that data of an anchor state. What was heard longer ago than a byte can say is said to be so, for
+ * 275 s: by then a path is down. */
+static __always_inline __u8 stated_age(const struct path_state *state, __u64 now_ns)
+{
+	__u16 ticks = tick(now_ns) - state->heard_at;
+
+	return ticks >= 254 ? 255 : ticks + 1;
+}
+
+/* Has the daemon look at a path. */
+static __always_inline void have_looked_at(__u32 slot, __u64 now_ns)
+{
+	struct probe_event event = { .at_ns = now_ns, .slot = slot, .kind = KIND_LOOK };
+
+	if (bpf_ringbuf_output(&segue_events, &event, sizeof(event), 0))
+		count(DROP_QUEUE_FULL);
+}
+
+/* Whether data that go now follow a silence. */
+static __always_inline int is_after_silence(const struct host_state *host, __u64 now_ns)
+{
+	__u64 last = host->data_out_ns > host->data_in_ns ? host->data_out_ns : host->data_in_ns;
+
+	return now_ns > last + SILENCE_NS;
+}
+
+/* Data leave a host. */
+static __noinline int data_left(__u32 slot, __u64 now_ns)
+{
+	struct path_config *path = path_of(slot);
+	struct host_state *host = host_of(slot);
+	int calls;
+
+	if (!path || !host)
+		return 0;
+	calls = path->flags & PATH_CALLS && is_after_silence(host, now_ns);
+	host->data_out_ns = now_ns;
+	if (calls)
+		have_looked_at(slot, now_ns);
+	return 0;
+}
+
+/* Data arrive at a host. */
+static __noinline int data_came(__u32 slot, __u32 packets, __u8 age)
+{
+	struct path_config *path = path_of(slot);
+	struct host_state *host = host_of(slot);
+	__u64 now_ns = bpf_ktime_get_coarse_ns(), heard = now_ns - ((__u64)age << TICK_SHIFT);
+	int calls;
+
+	if (!path || !host)
+		return 0;
+	calls = path->flags & PATH_CALLS && is_after_silence(host, now_ns);
+	host->data_in_ns = now_ns;
+	__sync_fetch_and_add(&host->data_packets, packets);
+	if (host->heard_ns < now_ns)
+		host->heard_ns = now_ns;
+	if (age && age != 255 && host->heard_back_ns < heard)
+		host->heard_back_ns = heard;
+	if (calls)
+		have_looked_at(slot, now_ns);
+	return 0;
+}
+
+#endif
