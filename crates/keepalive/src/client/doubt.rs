@@ -48,8 +48,9 @@ const TOLD: Span = Span::from_secs(1);
 const STREAM: u32 = 8;
 /// No stream is expected after a silence longer than this.
 const SLOWEST: f64 = 1.0;
-/// What ends so soon after it began was a burst of losses, though it was called an outage.
-const BURST_AT_MOST: Span = Span::from_secs(2);
+/// What ends so soon after it began was a burst of losses, though it was called an outage. Longer ones applications
+/// feel: flows had better leave.
+const BURST_AT_MOST: Span = Span::from_millis(400);
 
 /// What is due on a path, and the questions that are under way.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@
 
 mod accuracy;
 mod busy;
+mod defaults;
 mod detection;
 mod directions;
 mod late;

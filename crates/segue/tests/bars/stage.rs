@@ -31,8 +31,8 @@ pub struct Plan {
     pub rtt_ms: [u64; 2],
     /// Loss of each in both directions.
     pub loss: [f64; 2],
-    /// K and T_KA in milliseconds.
-    pub keepalive: (u8, u64),
+    /// K and T_KA in milliseconds; `None` leaves the keepalive as it is without a configuration.
+    pub keepalive: Option<(u8, u64)>,
     /// Further lines of the host's `[steering]`.
     pub steering: &'static str,
     /// The tunnels run over IPv6.
@@ -42,6 +42,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// As [`new`](Plan::new), without any settings for the keepalive.
+    pub fn of_defaults(name: &str, datapath: &'static str) -> Plan {
+        Plan { keepalive: None, ..Plan::new(name, datapath, (0, 0)) }
+    }
+
     /// 20 and 60 ms without loss over IPv4.
     pub fn new(name: &str, datapath: &'static str, keepalive: (u8, u64)) -> Plan {
         Plan {
@@ -49,7 +54,7 @@ impl Plan {
             datapath,
             rtt_ms: [20, 60],
             loss: [0.0; 2],
-            keepalive,
+            keepalive: Some(keepalive),
             steering: "",
             v6: false,
             rides: false,
@@ -123,15 +128,16 @@ impl Stage {
     /// Starts the host with further lines in its file, and returns when.
     pub fn start_host(&mut self, lines: &str) -> Time {
         self.host = None;
-        let (k, period) = self.plan.keepalive;
         let mut text = format!(
-            "{lines}\ncontrol = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n[keepalive]\nk = {k}\n",
+            "{lines}\ncontrol = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n",
             self.files.path().join("host"),
             self.plan.datapath,
             self.plan.steering,
         );
-        let _ = writeln!(text, "period = \"{period}ms\"\ntau = [\"1s\", \"10s\"]");
-        let _ = writeln!(text, "rides = {}", self.plan.rides);
+        if let Some((k, period)) = self.plan.keepalive {
+            let _ = writeln!(text, "[keepalive]\nk = {k}\nperiod = \"{period}ms\"");
+            let _ = writeln!(text, "tau = [\"1s\", \"10s\"]\nrides = {}", self.plan.rides);
+        }
         let start = monotonic();
         let host = spawn(self.net.host(), "host", &self.files, &text, Some(&self.join));
         self.host = Some(host);
@@ -155,6 +161,11 @@ impl Stage {
                 (up("wifi") && up("lte")).then_some(())
             });
         }
+    }
+
+    /// Both daemons' datapath.
+    pub fn datapath(&self) -> &'static str {
+        self.plan.datapath
     }
 
     /// What a daemon says of itself; `None` if it does not answer.

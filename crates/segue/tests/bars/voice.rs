@@ -22,13 +22,22 @@ pub struct Way {
     received: Vec<(u32, Time)>,
 }
 
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Each end by itself, host and correspondent node, as long as it is said to; both at first.
+    Ways([bool; 2]),
+    /// The correspondent node sends back what it gets.
+    Echo,
+}
+
 /// The flow; it ends with the value.
 pub struct Voice {
     /// The port at the host.
     pub port: u16,
     interval: Span,
     ways: [Arc<Mutex<Way>>; 2],
-    paused: Arc<AtomicBool>,
+    paused: [Arc<AtomicBool>; 2],
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -36,6 +45,11 @@ pub struct Voice {
 impl Voice {
     /// Starts it between the host and the correspondent node's `port`.
     pub fn start(stage: &Stage, port: u16, interval: Span) -> Voice {
+        Voice::start_as(stage, port, interval, Mode::Ways([true, true]))
+    }
+
+    /// The same in another mode.
+    pub fn start_as(stage: &Stage, port: u16, interval: Span, mode: Mode) -> Voice {
         let bind = |port: u16| {
             let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -52,7 +66,7 @@ impl Voice {
             port: host.local_addr().unwrap().port(),
             interval,
             ways: Default::default(),
-            paused: Arc::default(),
+            paused: Default::default(),
             stop: Arc::default(),
             threads: Vec::new(),
         };
@@ -62,14 +76,42 @@ impl Voice {
         let spoken = || cn.recv_from(&mut [0; BYTES]).ok();
         let (_, peer) = patiently("the first packet arrives", spoken);
         cn.connect(peer).unwrap();
-        voice.talk(cn.try_clone().unwrap(), 1);
-        voice.listen(cn, 0);
+        match mode {
+            Mode::Echo => voice.echo(cn),
+            Mode::Ways(_) => {
+                voice.talk(cn.try_clone().unwrap(), 1);
+                voice.listen(cn, 0);
+            }
+        }
+        if let Mode::Ways(ways) = mode {
+            for (paused, speaks) in voice.paused.iter().zip(ways) {
+                paused.store(!speaks, Ordering::Relaxed);
+            }
+        }
         voice
     }
 
+    /// Sends back what comes, at once.
+    fn echo(&mut self, socket: UdpSocket) {
+        let (ways, stop) = (self.ways.clone(), Arc::clone(&self.stop));
+        self.threads.push(std::thread::spawn(move || {
+            let mut packet = [0; BYTES];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(BYTES) = socket.recv(&mut packet) {
+                    let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
+                    ways[0].lock().unwrap().received.push((number, monotonic()));
+                    if socket.send(&packet).is_ok() {
+                        ways[1].lock().unwrap().sent.push(monotonic());
+                    }
+                }
+            }
+        }));
+    }
+
     fn talk(&mut self, socket: UdpSocket, way: usize) {
+        let paused = &self.paused[way];
         let (way, interval) = (Arc::clone(&self.ways[way]), self.interval);
-        let (stop, paused) = (Arc::clone(&self.stop), Arc::clone(&self.paused));
+        let (stop, paused) = (Arc::clone(&self.stop), Arc::clone(paused));
         self.threads.push(std::thread::spawn(move || {
             let mut next = monotonic();
             while !stop.load(Ordering::Relaxed) {
@@ -104,7 +146,7 @@ impl Voice {
 
     /// Stops sending, both ways.
     pub fn pause(&self) {
-        self.paused.store(true, Ordering::Relaxed);
+        self.paused.iter().for_each(|paused| paused.store(true, Ordering::Relaxed));
     }
 
     /// The longest distance between two arrivals in a window, up and down.

@@ -162,3 +162,26 @@ fn bursts_are_no_outages_once_they_are_known() {
         assert!(learned <= 12 && after <= 2, "{source:?}: {learned}, {after}");
     }
 }
+
+#[test]
+fn each_of_several_outages_is_found_as_soon() {
+    for source in SOURCES {
+        let (mut world, [up, down]) = world(Talk::Both(10), source, 1);
+        let mut at = Time(20_000_000_000);
+        for outage in 0..6 {
+            let mends = at + MS(1_500);
+            world.cut("wifi", at, Some(mends));
+            world.run(mends);
+            let gaps = [up, down].map(|end| world.talker(end).gap_since(at).as_secs_f64() * 1e3);
+            assert!(gaps.iter().all(|gap| *gap <= 190.0), "{source:?} outage {outage}: {gaps:?}");
+            at = mends + SECS(6);
+            world.run(at);
+            // The steering comes back later each time to a path that keeps failing.
+            while world.way_of(up).as_deref() != Some("wifi") {
+                at = at + SECS(1);
+                world.run(at);
+                assert!(at < mends + SECS(60), "{source:?} outage {outage}");
+            }
+        }
+    }
+}

@@ -8,9 +8,12 @@ use super::{Host, Path};
 
 /// The planner is asked at most this often: with a sample, so that it costs no wake-up of its own.
 const PACE: Span = Span::from_millis(250);
-/// T_KA of a path that is down: for so long it may come back at any moment, and has lost all its data meanwhile.
-const RETRY: Span = Span::from_millis(500);
-const RETRIES_FOR: Span = Span::from_secs(60);
+/// T_KA of a path that is down for less than so long, in turn: whether it was a burst of losses shows at once, and
+/// a path that comes back is wanted.
+const RETRIES: [(Span, Span); 2] = [
+    (Span::from_millis(400), Span::from_millis(50)),
+    (Span::from_secs(60), Span::from_millis(500)),
+];
 
 /// What a path's settings follow.
 pub(super) struct Following {
@@ -34,8 +37,16 @@ impl Following {
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
         let unused =
             (self.used_until > self.asked).then_some((self.used_until, "no data any more"));
-        let retries = self.down_since.map(|at| at + RETRIES_FOR).filter(|at| *at > self.asked);
-        unused.into_iter().chain(retries.map(|at| (at, "fewer retries"))).min_by_key(|(at, _)| *at)
+        let ends =
+            |at: Time| RETRIES.map(|(end, _)| at + end).into_iter().find(|at| *at > self.asked);
+        let retries = self.down_since.and_then(ends).map(|at| (at, "fewer retries"));
+        unused.into_iter().chain(retries).min_by_key(|(at, _)| *at)
+    }
+
+    /// T_KA while the path is down.
+    fn retry(&self, now: Time) -> Option<Span> {
+        let down_for = now.since(self.down_since?);
+        RETRIES.into_iter().find(|(end, _)| down_for < *end).map(|(_, t_ka)| t_ka)
     }
 }
 
@@ -94,8 +105,7 @@ impl Host {
         }
         let Some(why) = following.planner.why() else { return };
         let planned = whole_milliseconds(why.t_ka);
-        let retries = following.down_since.is_some_and(|at| now.since(at) < RETRIES_FOR);
-        let t_ka = if retries { planned.min(RETRY) } else { planned };
+        let t_ka = following.retry(now).map_or(planned, |retry| retry.min(planned));
         let doubt = Some(why.questions.asking());
         let config = Keepalive { k: why.k, t_ka, doubt, ..client.config().clone() };
         if (changes || t_ka != client.config().t_ka) && config != *client.config() {

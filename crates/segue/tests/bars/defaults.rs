@@ -1,0 +1,224 @@
+//! What an outage of the path in use costs with the settings that a host has without a configuration.
+//!
+//! A gap is what a flow is silent for beyond its own interval. The bar is 150 ms in the median and 250 ms for 95 of
+//! 100, and what the other path's delay is longer.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use segue_clock::{Rng, Span, Time};
+use segue_lab::{DemoNet, Direction};
+use segue_linux::clock::monotonic;
+
+use super::stage::{Plan, Stage, patiently};
+use super::voice::{Mode, Voice};
+use super::{DATAPATHS, late, shared, together};
+
+const MEDIAN: f64 = 150.0;
+const MOST: f64 = 250.0;
+/// What the other path is longer one way, or there and back where the application waits for answers.
+const LONGER: [f64; 2] = [20.0, 40.0];
+const BOTH: [bool; 2] = [true, true];
+const UP: [bool; 2] = [true, false];
+const DOWN: [bool; 2] = [false, true];
+/// Of a daemon's own delay not all is seen.
+const STILL: Span = Span::from_millis(20);
+
+/// What runs over the tunnel.
+#[derive(Clone, Copy, Debug)]
+enum Flow {
+    /// Datagrams every so many milliseconds.
+    Udp(u64, Mode),
+    /// A stream of 4 Mbit/s, to the host or from it.
+    Tcp { down: bool },
+}
+
+enum Running {
+    Udp(Voice, Mode),
+    Tcp(Stream),
+}
+
+/// A TCP connection and when what it carries arrived.
+struct Stream {
+    port: u16,
+    arrivals: Arc<Mutex<Vec<Time>>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Stream {
+    fn start(stage: &Stage, port: u16, down: bool) -> Stream {
+        let listener =
+            stage.net.cn().run(|| TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
+        let connect = || TcpStream::connect((DemoNet::CN.0, port)).ok();
+        let host = patiently("a connection", || stage.net.host().run(connect).unwrap());
+        let (cn, _) = listener.accept().unwrap();
+        let own = host.local_addr().unwrap().port();
+        let (mut from, mut to) = if down { (cn, host) } else { (host, cn) };
+        let (stop, arrivals) =
+            (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<Time>>>::default());
+        to.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        from.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        from.set_nodelay(true).unwrap();
+        let ends = Arc::clone(&stop);
+        let sends = std::thread::spawn(move || {
+            let chunk = [1u8; 2_500];
+            while !ends.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                let _ = from.write(&chunk);
+            }
+        });
+        let (ends, came) = (Arc::clone(&stop), Arc::clone(&arrivals));
+        let takes = std::thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while !ends.load(Ordering::Relaxed) {
+                if to.read(&mut buffer).is_ok_and(|n| n > 0) {
+                    came.lock().unwrap().push(monotonic());
+                }
+            }
+        });
+        Stream { port: own, arrivals, stop, threads: vec![sends, takes] }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Running {
+    fn start(stage: &Stage, flow: Flow, port: u16) -> Running {
+        match flow {
+            Flow::Udp(every, mode) => {
+                Running::Udp(Voice::start_as(stage, port, Span::from_millis(every), mode), mode)
+            }
+            Flow::Tcp { down } => Running::Tcp(Stream::start(stage, port, down)),
+        }
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Running::Udp(voice, _) => voice.port,
+            Running::Tcp(stream) => stream.port,
+        }
+    }
+
+    /// The longest distance of two arrivals in each direction that the flow has.
+    fn longest(&self, from: Time, to: Time) -> Span {
+        match self {
+            Running::Udp(voice, mode) => {
+                let [up, down] = voice.gaps(from, to);
+                match mode {
+                    Mode::Ways([true, false]) => up,
+                    Mode::Ways([false, true]) => down,
+                    Mode::Ways(_) | Mode::Echo => up.max(down),
+                }
+            }
+            Running::Tcp(stream) => {
+                let arrivals = stream.arrivals.lock().unwrap();
+                let pairs = arrivals.windows(2).filter(|p| from <= p[1] && p[0] <= to);
+                pairs.map(|p| p[1].since(p[0])).max().unwrap_or(Span(u64::MAX))
+            }
+        }
+    }
+}
+
+/// Gaps of so many outages in milliseconds, sorted.
+fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Vec<f64> {
+    let running = Running::start(stage, flow, port);
+    let mut rng = Rng::new(u64::from(port));
+    let interval = match flow {
+        Flow::Udp(every, _) => every as f64,
+        Flow::Tcp { .. } => 5.0,
+    };
+    let mut gaps = Vec::new();
+    for _ in 0..runs {
+        stage.both_up();
+        patiently("the flow uses the short path", || {
+            stage.use_path("wifi");
+            let flow = stage.flow(running.port())?;
+            (flow["path"] == "wifi" && flow["via"].is_null()).then_some(())
+        });
+        std::thread::sleep(Duration::from_micros(1_200_000 + rng.below(300_000)));
+        stage.forget();
+        let cut = Direction::ALL.into_iter().zip(ways).filter(|(_, way)| *way);
+        let silent = cut.map(|(way, _)| stage.access("wifi").set_silent(way, true)).max().unwrap();
+        std::thread::sleep(Duration::from_millis(1_500));
+        let gap =
+            running.longest(silent - Span::from_millis(50), silent + Span::from_millis(1_000));
+        let gap = gap.as_millis_f64() - interval;
+        if gap > MOST + LONGER[1] {
+            println!("a gap of {gap:.0} ms:\n{}", stage.story(silent - Span::from_millis(1_500)));
+        }
+        gaps.push(gap);
+        stage.silence("wifi", false);
+    }
+    gaps.sort_by(f64::total_cmp);
+    gaps
+}
+
+/// All that is asked of a flow and the directions that fall silent.
+fn judge(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Result<(), String> {
+    let gaps = outages(stage, flow, ways, port, runs);
+    let longer = LONGER[usize::from(matches!(flow, Flow::Tcp { .. } | Flow::Udp(_, Mode::Echo)))];
+    let (median, most) = (gaps[gaps.len() / 2], gaps[(gaps.len() * 95).div_ceil(100) - 1]);
+    println!(
+        "{} {flow:?} silent {ways:?}: median {median:.0} ms (bar {:.0}), 95 % {most:.0} ms (bar {:.0})",
+        stage.datapath(),
+        MEDIAN + longer,
+        MOST + longer
+    );
+    if median > MEDIAN + longer || most > MOST + longer {
+        return Err(format!("{flow:?} {ways:?}: {gaps:.0?}"));
+    }
+    Ok(())
+}
+
+/// Each flow and what falls silent.
+const CASES: [(Flow, [bool; 2]); 14] = [
+    (Flow::Udp(10, Mode::Ways(BOTH)), BOTH),
+    (Flow::Udp(10, Mode::Ways(BOTH)), UP),
+    (Flow::Udp(10, Mode::Ways(BOTH)), DOWN),
+    (Flow::Udp(50, Mode::Ways(BOTH)), BOTH),
+    (Flow::Udp(50, Mode::Ways(BOTH)), UP),
+    (Flow::Udp(50, Mode::Ways(BOTH)), DOWN),
+    (Flow::Udp(20, Mode::Ways(UP)), BOTH),
+    (Flow::Udp(20, Mode::Ways(UP)), UP),
+    (Flow::Udp(20, Mode::Ways(DOWN)), BOTH),
+    (Flow::Udp(20, Mode::Ways(DOWN)), DOWN),
+    (Flow::Udp(200, Mode::Echo), BOTH),
+    (Flow::Udp(200, Mode::Echo), UP),
+    (Flow::Tcp { down: true }, BOTH),
+    (Flow::Tcp { down: false }, BOTH),
+];
+
+fn all(runs: usize, cases: &'static [(Flow, [bool; 2])]) {
+    together(DATAPATHS, |datapath| {
+        let stage = Stage::running(Plan::of_defaults("none", datapath));
+        for ((flow, ways), port) in cases.iter().zip(7_400..) {
+            late::fairly(&format!("{datapath} {flow:?} {ways:?}"), STILL, || {
+                judge(&stage, *flow, *ways, port, runs)
+            });
+        }
+    });
+}
+
+#[test]
+fn without_a_configuration_an_outage_is_a_short_gap() {
+    let Some(_share) = shared() else { return };
+    all(5, &CASES[..3]);
+}
+
+#[test]
+#[ignore = "half an hour: `make soak`"]
+fn without_a_configuration_twenty_outages_of_each_kind_are_short_gaps() {
+    let Some(_share) = shared() else { return };
+    all(20, &CASES);
+}
