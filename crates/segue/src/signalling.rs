@@ -144,3 +144,45 @@ impl Messages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::ANCHOR_NAME;
+
+    fn local() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_hosts_certificate_makes_no_anchor() {
+        let authority = Authority::generate().unwrap();
+        let join = |name: &str| Join {
+            name: name.into(),
+            anchor: vec!["127.0.0.1:1".parse().unwrap()],
+            authority: authority.authority.certificate.clone(),
+            host: authority.enroll(name).unwrap(),
+        };
+        let mallory = join("mallory");
+        let impostor = Authority { anchor: mallory.host.clone(), ..authority.clone() };
+        for (anchor, taken) in [(&authority, true), (&impostor, false)] {
+            let server = server_endpoint(local(), anchor).unwrap();
+            let at = server.local_addr().unwrap();
+            let accepting = tokio::spawn(async move {
+                while let Some(incoming) = server.accept().await {
+                    tokio::spawn(incoming.into_future());
+                }
+            });
+            let mut client = client_endpoint(local()).unwrap();
+            client.set_default_client_config(client_config(&join("laptop")).unwrap());
+            let met = client.connect(at, ANCHOR_NAME).unwrap().await;
+            assert_eq!(met.is_ok(), taken, "{:?}", met.err());
+            // Nor under the name that is in it.
+            let own = client.connect(at, "mallory.host.segue.invalid").unwrap().await;
+            assert!(own.is_err());
+            accepting.abort();
+        }
+    }
+}
