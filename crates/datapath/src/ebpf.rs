@@ -504,6 +504,10 @@ impl Datapath for Ebpf {
         self.shore.inject(packet);
     }
 
+    fn refuse(&mut self, packet: MissPacket) {
+        self.shore.refuse(&packet);
+    }
+
     fn counters(&mut self, slot: u32) -> PathCounters {
         if !self.paths.contains_key(&slot) {
             return PathCounters::default();

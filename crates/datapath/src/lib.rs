@@ -86,6 +86,9 @@ pub trait Datapath: Send {
     }
     /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
     fn inject(&mut self, packet: MissPacket);
+    /// Drops and counts a packet that had missed and those that wait behind it. For a moment its flow, at an
+    /// anchor all to the same host, does not miss again but is dropped.
+    fn refuse(&mut self, packet: MissPacket);
     /// Counters of a path, zero for an unknown one.
     fn counters(&mut self, slot: u32) -> PathCounters;
     /// Refused packets by reason, those above zero.

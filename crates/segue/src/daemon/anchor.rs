@@ -299,7 +299,11 @@ impl Daemon {
                     self.datapath.inject(packet);
                 }
             }
-            AnchorOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            AnchorOutput::Discard(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.refuse(packet);
+                }
+            }
             AnchorOutput::Persist(known) => {
                 let lease = Lease { epoch: known.epoch, inner: known.inner };
                 self.store.put_as(LEASES, &known.name, &lease).with_context(|| {

@@ -259,7 +259,11 @@ impl Daemon {
                     self.datapath.inject(packet);
                 }
             }
-            HostOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            HostOutput::Discard(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.refuse(packet);
+                }
+            }
             HostOutput::Report(report) => {
                 self.events.note(now, &report);
                 if let Report::Refused { reason, .. } = report

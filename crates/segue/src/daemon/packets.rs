@@ -37,8 +37,8 @@ pub const MARK: u32 = 0x5e60;
 /// Probes that wait for the daemon; more are dropped.
 const PROBES: usize = 65_536;
 /// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
-/// own, so that a flood of new flows displaces no probe.
-const MISSES: usize = 4_096;
+/// own, so that a flood of new flows displaces no probe. Whole shares of 64 hosts fit in (`datapath/src/misses.rs`).
+const MISSES: usize = 16_384;
 /// Paths whose rides are over that wait for the daemon; more are dropped. A path is told of at most once
 /// in two periods.
 const RIDES: usize = 1_024;
