@@ -20,7 +20,7 @@ over_both! { among_others:
 pub struct Two {
     lab: Lab,
     dir: tempfile::TempDir,
-    datapath: &'static str,
+    pub datapath: &'static str,
 }
 
 impl Two {
@@ -64,10 +64,15 @@ impl Two {
         self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
     }
 
-    pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+    /// A join line for a host on a network.
+    pub fn enroll(&self, anchor: &Daemon, net: u8, name: &str) -> String {
         let done = anchor.cli(&["enroll", name, "--at", &format!("10.61.{net}.1")]);
         assert!(done.status.success(), "{}", text(&done.stderr));
-        let host = self.start(name, &["host", "--join", text(&done.stdout).trim()]);
+        text(&done.stdout).trim().to_owned()
+    }
+
+    pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+        let host = self.start(name, &["host", "--join", &self.enroll(anchor, net, name)]);
         host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
         host
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
-use crate::signalling::{self, Messages};
+use crate::signalling::{self, Messages, Worker};
 
 /// Messages that wait to be written to one host.
 const OUTBOX: usize = 64;
@@ -66,6 +66,7 @@ pub struct Signal {
     endpoint: Endpoint,
     /// With the name of the host.
     connections: BTreeMap<ConnId, (String, Established)>,
+    _worker: Worker,
 }
 
 impl Signal {
@@ -75,9 +76,13 @@ impl Signal {
         enrolment: &Enrolment,
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
-        let endpoint = signalling::server_endpoint(listener(port)?, enrolment.authority())?;
-        tokio::spawn(accept(endpoint.clone(), events));
-        Ok(Signal { endpoint, connections: BTreeMap::new() })
+        let worker = Worker::start()?;
+        let endpoint = {
+            let _there = worker.handle().enter();
+            signalling::server_endpoint(listener(port)?, enrolment.authority())?
+        };
+        worker.handle().spawn(accept(endpoint.clone(), events));
+        Ok(Signal { endpoint, connections: BTreeMap::new(), _worker: worker })
     }
 
     /// Takes a connection whose host is enrolled.
