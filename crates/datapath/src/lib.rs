@@ -23,7 +23,7 @@ pub use types::{
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_keepalive::Reading;
 use segue_wire::{DropReason, FlowKey};
 
@@ -65,6 +65,11 @@ pub trait Datapath: Send {
     /// itself only). A new path is not quiet.
     fn set_quiet(&mut self, slot: u32, quiet: bool) {
         let _ = (slot, quiet);
+    }
+    /// Says that a path has been declared down, after so long a `silence`, or is up (`None`), to a datapath
+    /// that measures by itself: what is lost meanwhile is in no average of loss. A new path is up.
+    fn set_down(&mut self, slot: u32, silence: Option<Span>) {
+        let _ = (slot, silence);
     }
     /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
     /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and

@@ -296,6 +296,7 @@ impl Driver {
                     self.datapath.set_path(slot, &packets::path_config(&path)).unwrap();
                 }
                 AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+                AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
                 AnchorOutput::SetVia(slot, via) => {
                     self.datapath.set_via(slot, packets::via(via)).unwrap();
                 }

@@ -288,6 +288,7 @@ impl Daemon {
                 self.datapath.remove_path(slot);
             }
             AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+            AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
             AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => {

@@ -252,6 +252,7 @@ impl Daemon {
             }
             HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
             HostOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+            HostOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
             HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             HostOutput::SendProbe(_) => {}
             HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
