@@ -53,8 +53,8 @@ pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
-    PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family, kernel_endpoint,
-    kernel_path, kernel_route, kernel_scale, kernel_sweep,
+    PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
+    kernel_endpoint, kernel_path, kernel_route, kernel_scale, kernel_silence, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
@@ -109,6 +109,8 @@ struct Path {
     taus: [Tau; 2],
     mode: Mode,
     totals: Totals,
+    /// The bit that told the last outage from the one before.
+    turn: u8,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
@@ -353,13 +355,14 @@ impl Datapath for Ebpf {
             }
             None => endpoint::default(),
         };
-        let mut totals = Totals::default();
+        let (mut totals, mut turn) = (Totals::default(), 0);
         match self.paths.get(&slot) {
             Some(old) if same_cookies(&old.config, &path) => {
                 path.flags |= old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET);
                 path.via_slot = old.config.via_slot;
                 path.heard = old.config.heard;
-                totals = old.totals;
+                path.silence = old.config.silence;
+                (totals, turn) = (old.totals, old.turn);
             }
             // An anchor's endpoint is the programs' from then on.
             _ if self.shore.role == Role::Anchor => {
@@ -379,7 +382,7 @@ impl Datapath for Ebpf {
         });
         let rides = path.flags & PATH_RIDES != 0;
         self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
-        let path = Path { config: path, remote, taus, mode, totals };
+        let path = Path { config: path, remote, taus, mode, totals, turn };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
@@ -433,6 +436,15 @@ impl Datapath for Ebpf {
         path.config.flags = flags;
         if let Err(error) = self.shore.tables.set_path(slot, &path.config) {
             tracing::warn!(slot, %error, "a path could not be made quiet, or loud");
+        }
+    }
+
+    fn set_down(&mut self, slot: u32, silence: Option<Span>) {
+        let Some(path) = self.paths.get_mut(&slot) else { return };
+        path.turn ^= if silence.is_some() { SILENCE_TURN } else { 0 };
+        path.config.silence = silence.map_or(0, |silence| kernel_silence(silence) | path.turn);
+        if let Err(error) = self.shore.tables.set_path(slot, &path.config) {
+            tracing::warn!(slot, %error, "a path could not be called down, or up");
         }
     }
 
@@ -502,6 +514,10 @@ impl Datapath for Ebpf {
 
     fn inject(&mut self, packet: MissPacket) {
         self.shore.inject(packet);
+    }
+
+    fn refuse(&mut self, packet: MissPacket) {
+        self.shore.refuse(&packet);
     }
 
     fn counters(&mut self, slot: u32) -> PathCounters {

@@ -23,7 +23,7 @@ pub use types::{
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_keepalive::Reading;
 use segue_wire::{DropReason, FlowKey};
 
@@ -66,6 +66,11 @@ pub trait Datapath: Send {
     fn set_quiet(&mut self, slot: u32, quiet: bool) {
         let _ = (slot, quiet);
     }
+    /// Says that a path has been declared down, after so long a `silence`, or is up (`None`), to a datapath
+    /// that measures by itself: what is lost meanwhile is in no average of loss. A new path is up.
+    fn set_down(&mut self, slot: u32, silence: Option<Span>) {
+        let _ = (slot, silence);
+    }
     /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
     /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and
     /// `last_sent` mean something.
@@ -86,6 +91,9 @@ pub trait Datapath: Send {
     }
     /// Sends a packet that had missed. Without a binding for its flow by now it is dropped and counted.
     fn inject(&mut self, packet: MissPacket);
+    /// Drops and counts a packet that had missed and those that wait behind it. For a moment its flow, at an
+    /// anchor all to the same host, does not miss again but is dropped.
+    fn refuse(&mut self, packet: MissPacket);
     /// Counters of a path, zero for an unknown one.
     fn counters(&mut self, slot: u32) -> PathCounters;
     /// Refused packets by reason, those above zero.

@@ -147,7 +147,7 @@ impl User {
             vias: vec![None; paths],
             inner: HashMap::new(),
             flows: FlowTable::new(setup.max_flows),
-            misses: Misses::default(),
+            misses: Misses::new(setup.role),
             upmt: upmt::Table::default(),
         };
         let wake = || tun::Wake::new().map_err(kernel("making an event descriptor"));
@@ -358,6 +358,11 @@ impl Datapath for User {
 
     fn inject(&mut self, packet: MissPacket) {
         egress::inject(&self.shared, packet);
+    }
+
+    fn refuse(&mut self, packet: MissPacket) {
+        let refused = lock(&self.shared.core).misses.refuse(&packet.key, monotonic());
+        self.shared.drops.add(DropReason::NoRemote, refused);
     }
 
     fn counters(&mut self, slot: u32) -> PathCounters {

@@ -263,13 +263,6 @@ impl Client {
         &self.config
     }
 
-    /// Leaves what is lost until the next response out of the averages of one-way loss; the counts
-    /// have it. For a caller that judges paths by their loss and knows of an outage otherwise: the
-    /// path must not look bad for long after it.
-    pub fn ignore_outage(&mut self) {
-        self.measure.outage();
-    }
-
     /// When the next request is due if none rides before; `None` while switched off.
     #[must_use]
     pub fn next_request(&self) -> Option<Time> {
@@ -307,6 +300,9 @@ impl Client {
         self.on_answer(now, run);
         if !readings {
             self.sample(arrival, order);
+        }
+        if self.state == State::Up {
+            self.measure.is_up();
         }
     }
 
@@ -354,7 +350,7 @@ impl Client {
             };
         }
         if order != Order::Late && self.config.mode != Mode::RoundTripLoss {
-            sample.owl_down = self.measure.down(scale, at, probe.ss, arrival.received);
+            sample.owl_down = self.measure.down(scale, (at, at), probe.ss, arrival.received);
             if echo_age(at, probe.t_sc, self.epoch).is_some() {
                 sample.owl_up = self.measure.up(scale, at, probe.sc, probe.r);
             }
@@ -411,6 +407,11 @@ impl Client {
             }
             State::Down | State::Up => {}
         }
+    }
+
+    fn go_down(&mut self, now: Time) {
+        self.measure.declare(now);
+        self.enter(State::Down);
     }
 
     fn enter(&mut self, state: State) {
@@ -488,7 +489,7 @@ impl Client {
         }
         self.excuse_lateness(now);
         if self.schedule.last.is_some() && self.down_at().is_some_and(|at| now >= at) {
-            self.enter(State::Down);
+            self.go_down(now);
         }
         if self.unheard_at().is_some_and(|at| now >= at) {
             self.heard = false;

@@ -79,8 +79,6 @@ pub(crate) struct Measure {
     pub(crate) estimates: Estimates,
     /// When each average had its last sample. The averages are those of the estimates.
     rtt: Option<Time>,
-    owl_up: Option<Time>,
-    owl_down: Option<Time>,
     rtl: Option<Time>,
     up: OneWayLoss,
     down: OneWayLoss,
@@ -152,17 +150,23 @@ impl Measure {
     /// Counters of the direction from client to server: Sc and Rs.
     pub(crate) fn up(&mut self, scale: Scale<'_>, at: Time, sc: u32, rs: u32) -> Option<f64> {
         let e = &mut self.estimates;
-        let owl = self.up.observe(at, sc, rs, scale.t_l, &mut e.up)?;
-        average(&mut self.owl_up, &mut e.owl_up, scale, at, owl);
-        Some(owl)
+        let interval = self.up.observe(at, at, (sc, rs), scale.t_l, &mut e.up)?;
+        ewma::push_over(&mut e.owl_up, scale.taus, interval.length, interval.loss);
+        Some(interval.loss)
     }
 
-    /// Counters of the direction from server to client: Ss and Rc.
-    pub(crate) fn down(&mut self, scale: Scale<'_>, at: Time, ss: u32, rc: u32) -> Option<f64> {
+    /// Counters of the direction from server to client: Ss and Rc; `of` is when they were so.
+    pub(crate) fn down(
+        &mut self,
+        scale: Scale<'_>,
+        (at, of): (Time, Time),
+        ss: u32,
+        rc: u32,
+    ) -> Option<f64> {
         let e = &mut self.estimates;
-        let owl = self.down.observe(at, ss, rc, scale.t_l, &mut e.down)?;
-        average(&mut self.owl_down, &mut e.owl_down, scale, at, owl);
-        Some(owl)
+        let interval = self.down.observe(at, of, (ss, rc), scale.t_l, &mut e.down)?;
+        ewma::push_over(&mut e.owl_down, scale.taus, interval.length, interval.loss);
+        Some(interval.loss)
     }
 
     /// Round-trip loss from the counts of probes sent and received so far.
@@ -173,10 +177,23 @@ impl Measure {
         Some(rtl)
     }
 
-    /// What is lost until the next probe is an outage, not loss.
-    pub(crate) fn outage(&mut self) {
-        self.up.outage();
-        self.down.outage();
+    /// The client declares the path down.
+    pub(crate) fn declare(&mut self, now: Time) {
+        self.up.declare(now);
+        self.down.declare(now);
+    }
+
+    /// The server does. What the next request echoes of the way down is from before the silence.
+    pub(crate) fn declare_at_server(&mut self, now: Time) {
+        self.up.declare(now);
+        self.down.declare_echoed();
+    }
+
+    /// After a probe has been taken: the path is up. What the probes that brought it up have counted is still
+    /// left out, since they were chosen for having arrived.
+    pub(crate) fn is_up(&mut self) {
+        self.up.over();
+        self.down.over();
     }
 
     /// The other end began again: its counters start from new baselines.

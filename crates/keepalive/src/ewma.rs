@@ -42,18 +42,21 @@ pub(crate) fn push(values: &mut Vec<f64>, last: &mut Option<Time>, taus: &[Tau],
     if !x.is_finite() {
         return;
     }
+    push_over(values, taus, last.map_or(Span::ZERO, |last| at.since(last)), x);
+    *last = Some(last.map_or(at, |last| last.max(at)));
+}
+
+/// Takes the sample `x` of a time of the length `elapsed`, as [`push`] does `elapsed` after the previous
+/// one. The first is taken as it is.
+pub(crate) fn push_over(values: &mut Vec<f64>, taus: &[Tau], elapsed: Span, x: f64) {
     if values.len() != taus.len() {
         let start = values.first().copied().unwrap_or(x);
         values.reserve_exact(taus.len().saturating_sub(values.len()));
         values.resize(taus.len(), start);
     }
-    if let Some(last) = *last {
-        let elapsed = at.since(last);
-        for (value, tau) in values.iter_mut().zip(taus) {
-            *value = step(*value, x, elapsed, *tau);
-        }
+    for (value, tau) in values.iter_mut().zip(taus) {
+        *value = step(*value, x, elapsed, *tau);
     }
-    *last = Some(last.map_or(at, |last| last.max(at)));
 }
 
 /// One step of eq. 13 from the average `s` with the sample `x`, `elapsed` after the previous one.

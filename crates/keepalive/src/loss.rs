@@ -17,12 +17,46 @@ const COUNTER_SLACK: u64 = 1 << 24;
 /// Feed it only with probes newer than all before. The first pair of counters is the baseline:
 /// packets before it do not count. Counters that go backwards, or forwards faster than any link,
 /// make a new baseline. A value lies in [0, 1].
+///
+/// **Outages.** However long nothing comes, the next value has what was lost meanwhile (section 4.2). Left
+/// out is an outage alone, from the moment in which the path is declared down until it is up again. What was lost
+/// before the declaration counts: on a lossy path that lives those are the very losses that made it, and
+/// without them the average would be too low. The interval that runs stands still meanwhile, and goes on.
+///
+/// How many packets of the silence were sent before the declaration, no counter tells. They are taken to
+/// have left evenly in that time, and all but the last, which came, to be alike: of *S* packets, *L* of
+/// them lost, in a silence of which the share *g* had passed, *B* = ⌊*g S*⌋ ≤ *S* − 1 are kept, and of the lost
+/// *L B*/(*S* − 1), rounded up as often as the fraction says. Without data *B* is K.
 #[derive(Clone, Debug, Default)]
 pub struct OneWayLoss {
     last: Option<Pair>,
     interval: Counted,
+    /// When the interval that runs began, put off by what is left out of it.
+    begun: Time,
     due: Time,
-    outage: bool,
+    outage: Outage,
+}
+
+/// Whether what is lost is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outage {
+    #[default]
+    None,
+    /// Since this instant, and no pair has come since.
+    Declared(Time),
+    /// Since the last pair but one, as it were: the next one is from before.
+    Echoed,
+    /// Since the last pair.
+    Lasting,
+}
+
+/// The value of a loss interval that ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Share of the packets that was lost, in [0, 1].
+    pub loss: f64,
+    /// How long it lasted, without outages: its weight in an average.
+    pub length: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,56 +75,117 @@ impl OneWayLoss {
 
     /// Forgets the baseline and the interval that runs.
     pub fn reset(&mut self) {
-        *self = OneWayLoss::default();
+        *self = OneWayLoss { outage: self.outage, ..OneWayLoss::default() };
     }
 
-    /// What has been lost in the interval that runs, and will be until the next pair of counters, is
-    /// an outage: it counts in the total, but no interval is evaluated with it.
-    pub fn outage(&mut self) {
-        self.outage = true;
+    /// The path is declared down at `now`: from then on losses count in the total alone.
+    pub fn declare(&mut self, now: Time) {
+        self.outage = Outage::Declared(now);
     }
 
-    /// Takes the counters that a probe of the instant `at` brought, adds what is new to `total`, and
+    /// As [`declare`](OneWayLoss::declare) for counters that the other end echoes: those of the next pair are
+    /// from before the silence, and count.
+    pub fn declare_echoed(&mut self) {
+        self.outage = Outage::Echoed;
+    }
+
+    /// The path is up again with the last pair.
+    pub fn over(&mut self) {
+        self.outage = Outage::None;
+    }
+
+    /// Takes the counters of the instant `of`, which a probe brought at `at`, adds what is new to `total`, and
     /// evaluates the interval if `t_l` has passed: 1 − ΔR/ΔS, `None` if nothing was sent in it.
+    ///
+    /// `of` is `at` but where the other end echoes the counters: there it is when this end's probe left that was
+    /// the last to arrive (t_Ss). Intervals are as long as the time that their packets were sent in.
     pub fn observe(
         &mut self,
         at: Time,
-        sent: u32,
-        received: u32,
+        of: Time,
+        (sent, received): (u32, u32),
         t_l: Span,
         total: &mut Counted,
-    ) -> Option<f64> {
+    ) -> Option<Interval> {
         let pair = Pair { sent, received, at };
-        let Some((new_sent, new_received)) = self.last.and_then(|last| last.growth(pair)) else {
-            *self = OneWayLoss { last: Some(pair), due: at + t_l, ..OneWayLoss::default() };
+        let grown = self.last.and_then(|last| Some((last, last.growth(pair)?)));
+        let Some((last, new)) = grown else {
+            let lasting = self.outage != Outage::None;
+            let outage = if lasting { Outage::Lasting } else { Outage::None };
+            let interval = Counted::default();
+            *self = OneWayLoss { last: Some(pair), interval, begun: of, due: of + t_l, outage };
             return None;
         };
         self.last = Some(pair);
-        for counted in [&mut self.interval, total] {
-            counted.sent += new_sent;
-            counted.received += new_received;
-        }
-        if core::mem::take(&mut self.outage) {
-            self.interval = Counted::default();
-            self.due = at + t_l;
-        }
-        if at < self.due || self.interval.sent == 0 {
+        total.sent += new.sent;
+        total.received += new.received;
+        let (kept, left_out) = self.keep(new, at, at.since(last.at));
+        self.begun += left_out;
+        self.due += left_out;
+        self.interval.sent += kept.sent;
+        self.interval.received += kept.received;
+        if of < self.due || self.interval.sent == 0 {
             return None;
         }
-        self.due = next_due(self.due, at, t_l);
-        let interval = core::mem::take(&mut self.interval);
-        Some((1.0 - interval.received as f64 / interval.sent as f64).clamp(0.0, 1.0))
+        self.due = next_due(self.due, of, t_l);
+        let Counted { sent, received } = core::mem::take(&mut self.interval);
+        let length = of.since(self.begun);
+        self.begun = of;
+        let loss = (1.0 - received as f64 / sent as f64).clamp(0.0, 1.0);
+        Some(Interval { loss, length })
+    }
+
+    /// What of the packets of a silence that ended at `at` counts, and how much of its time does not.
+    fn keep(&mut self, new: Counted, at: Time, silence: Span) -> (Counted, Span) {
+        let nothing = Counted::default();
+        match core::mem::replace(&mut self.outage, Outage::Lasting) {
+            Outage::None => {
+                self.outage = Outage::None;
+                (new, Span::ZERO)
+            }
+            Outage::Echoed => (new, silence),
+            Outage::Lasting => (nothing, silence),
+            Outage::Declared(down) => {
+                let kept =
+                    new.before(Span(silence.0.saturating_sub(at.since(down).0)), silence, at);
+                let others = new.sent.saturating_sub(kept.sent);
+                (kept, Span::from_micros(share(silence.0, others, new.sent) / 1_000))
+            }
+        }
+    }
+}
+
+/// `whole`·`part`/`of`; all of it if `of` is zero.
+fn share(whole: u64, part: u64, of: u64) -> u64 {
+    let product = u128::from(whole) * u128::from(part);
+    product.checked_div(u128::from(of)).map_or(whole, |share| share as u64)
+}
+
+impl Counted {
+    /// What of these packets of a silence, the last of which ended it at `at`, is from before its first
+    /// `passed`.
+    fn before(self, passed: Span, silence: Span, at: Time) -> Counted {
+        if passed >= silence {
+            return self;
+        }
+        let sent = share(passed.0, self.sent, silence.0).min(self.sent.saturating_sub(1));
+        let lost = self.sent.saturating_sub(self.received);
+        // Evenly spread below 2³²: what the microsecond of an arrival happens to be.
+        let chance = u64::from(at.micros32().wrapping_mul(2_654_435_761));
+        let others = self.sent.saturating_sub(1).max(1);
+        let lost = (lost * sent + ((chance * others) >> 32)) / others;
+        Counted { sent, received: sent.saturating_sub(lost) }
     }
 }
 
 impl Pair {
     /// How far both counters went from `self` to `later`, `None` if that is not credible.
-    fn growth(self, later: Pair) -> Option<(u64, u64)> {
+    fn growth(self, later: Pair) -> Option<Counted> {
         let sent = u64::from(later.sent.wrapping_sub(self.sent));
         let received = u64::from(later.received.wrapping_sub(self.received));
         let elapsed_us = later.at.since(self.at).0 / 1_000;
         let most = elapsed_us.saturating_mul(MAX_PACKETS_PER_US).saturating_add(COUNTER_SLACK);
-        (sent.max(received) <= most.min(1 << 31)).then_some((sent, received))
+        (sent.max(received) <= most.min(1 << 31)).then_some(Counted { sent, received })
     }
 }
 

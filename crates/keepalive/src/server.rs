@@ -176,6 +176,9 @@ impl Server {
         if measures {
             self.sample(arrival, order, report);
         }
+        if self.state == State::Up {
+            self.measure.is_up();
+        }
     }
 
     /// When an unsolicited response is due if no request follows the one that came at `at`.
@@ -255,8 +258,10 @@ impl Server {
             // Before the first response the client has nothing to echo, and what it echoes from
             // before the epoch belongs to other counters; a report stands in place of the echo.
             let echoes = report.is_none() && (probe.t_ss != 0 || probe.ss != 0);
-            if echoes && echo_age(at, probe.t_ss, self.epoch).is_some() {
-                sample.owl_down = self.measure.down(scale, at, probe.ss, probe.r);
+            let age = echo_age(at, probe.t_ss, self.epoch).filter(|_| echoes);
+            if let Some(age) = age {
+                let of = at - age;
+                sample.owl_down = self.measure.down(scale, (at, of), probe.ss, probe.r);
             }
         }
         if !sample.is_empty() {
@@ -305,6 +310,7 @@ impl Server {
 
     fn run_timers(&mut self, now: Time) {
         if self.down_at().is_some_and(|at| now >= at) {
+            self.measure.declare_at_server(now);
             self.enter(State::Down);
         }
         let (Some(due), Some(last)) = (self.next_unsolicited, self.last) else { return };

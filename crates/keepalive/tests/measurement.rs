@@ -16,6 +16,17 @@ fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
     Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
 }
 
+/// Takes counters of the moment in which they come.
+fn observe(
+    loss: &mut OneWayLoss,
+    at: Time,
+    pair: (u32, u32),
+    t_l: Span,
+    total: &mut Counted,
+) -> Option<f64> {
+    loss.observe(at, at, pair, t_l, total).map(|interval| interval.loss)
+}
+
 /// All loss values among samples.
 fn losses(samples: &[Sample]) -> impl Iterator<Item = f64> + '_ {
     samples.iter().flat_map(|s| [s.owl_up, s.owl_down, s.rtl]).flatten()
@@ -182,52 +193,74 @@ fn the_first_evaluation_is_a_baseline_and_what_was_sent_before_does_not_count() 
 fn a_lost_interval_is_made_up_for_by_the_next() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
     let t_l = ms(1_000);
-    assert_eq!(loss.observe(at_ms(0), 100, 90, t_l, &mut total), None);
-    assert_eq!(loss.observe(at_ms(999), 150, 140, t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(0), (100, 90), t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(999), (150, 140), t_l, &mut total), None);
     // Nothing until 2.3 s: the value covers everything since the baseline.
-    assert_eq!(loss.observe(at_ms(2_300), 300, 240, t_l, &mut total), Some(0.25));
-    assert_eq!(loss.observe(at_ms(2_999), 310, 250, t_l, &mut total), None, "on its grid");
-    assert_eq!(loss.observe(at_ms(3_000), 320, 250, t_l, &mut total), Some(0.5));
+    assert_eq!(observe(&mut loss, at_ms(2_300), (300, 240), t_l, &mut total), Some(0.25));
+    assert_eq!(observe(&mut loss, at_ms(2_999), (310, 250), t_l, &mut total), None, "on its grid");
+    assert_eq!(observe(&mut loss, at_ms(3_000), (320, 250), t_l, &mut total), Some(0.5));
     assert_eq!(total, Counted { sent: 220, received: 160 });
 }
 
 #[test]
-fn an_outage_that_the_caller_knows_of_counts_but_is_in_no_value() {
+fn an_outage_counts_but_is_in_no_value_from_its_declaration_on() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
     let t_l = ms(1_000);
-    loss.observe(at_ms(0), 100, 100, t_l, &mut total);
-    loss.observe(at_ms(500), 150, 150, t_l, &mut total);
-    loss.outage();
-    // The first pair after it ends the outage; a new interval begins there.
-    assert_eq!(loss.observe(at_ms(9_000), 1_000, 150, t_l, &mut total), None);
-    assert_eq!(loss.observe(at_ms(9_900), 1_090, 195, t_l, &mut total), None);
-    assert_eq!(loss.observe(at_ms(10_000), 1_100, 200, t_l, &mut total), Some(0.5));
-    assert_eq!(total, Counted { sent: 1_000, received: 100 });
+    observe(&mut loss, at_ms(0), (100, 100), t_l, &mut total);
+    observe(&mut loss, at_ms(500), (150, 150), t_l, &mut total);
+    // 900 packets in nine seconds, of which the last alone came. A ninth was sent before the declaration.
+    loss.declare(at_ms(1_500));
+    let value = loss.observe(at_ms(9_500), at_ms(9_500), (1_050, 151), t_l, &mut total).unwrap();
+    assert!((value.loss - 100.0 / 150.0).abs() < 1e-12);
+    assert_eq!(value.length, ms(1_500), "and it is as long as what it tells of");
+    // Probes that bring it up were chosen for having come.
+    assert_eq!(observe(&mut loss, at_ms(11_000), (1_200, 301), t_l, &mut total), None);
+    loss.over();
+    assert_eq!(observe(&mut loss, at_ms(11_900), (1_290, 346), t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(12_100), (1_300, 351), t_l, &mut total), Some(0.5));
+    assert_eq!(total, Counted { sent: 1_200, received: 251 });
+}
+
+#[test]
+fn of_losses_in_one_direction_of_a_silence_each_part_has_its_share() {
+    let mut kept = 0.0;
+    for n in 0..10_000_u64 {
+        let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
+        let start = Time(n * 777_777_777);
+        observe(&mut loss, start, (0, 0), ms(300), &mut total);
+        // Of five probes none was answered, and two were lost on this way; two of the five are from before.
+        loss.declare(start + ms(250));
+        let end = start + ms(600);
+        assert_eq!(loss.observe(end, end, (6, 4), ms(300), &mut total), None, "200 ms of it count");
+        loss.over();
+        kept += observe(&mut loss, end + ms(100), (7, 5), ms(300), &mut total).unwrap() * 3.0;
+    }
+    assert!((kept / 10_000.0 - 0.8).abs() < 0.02, "{kept} of 10 000 times two fifths of two");
 }
 
 #[test]
 fn an_interval_in_which_nothing_was_sent_has_no_value() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
-    loss.observe(at_ms(0), 7, 7, ms(100), &mut total);
-    assert_eq!(loss.observe(at_ms(500), 7, 7, ms(100), &mut total), None);
-    assert_eq!(loss.observe(at_ms(600), 9, 8, ms(100), &mut total), Some(0.5));
+    observe(&mut loss, at_ms(0), (7, 7), ms(100), &mut total);
+    assert_eq!(observe(&mut loss, at_ms(500), (7, 7), ms(100), &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(600), (9, 8), ms(100), &mut total), Some(0.5));
 }
 
 #[test]
 fn more_received_than_sent_is_no_negative_loss() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
-    loss.observe(at_ms(0), 100, 90, ms(100), &mut total);
+    observe(&mut loss, at_ms(0), (100, 90), ms(100), &mut total);
     // Packets that the baseline probe had overtaken arrive in this interval.
-    assert_eq!(loss.observe(at_ms(100), 110, 105, ms(100), &mut total), Some(0.0));
+    assert_eq!(observe(&mut loss, at_ms(100), (110, 105), ms(100), &mut total), Some(0.0));
 }
 
 #[test]
 fn probes_that_a_stalled_link_lets_go_together_keep_their_counts() {
     let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
-    loss.observe(at_ms(0), 0, 0, ms(100), &mut total);
+    observe(&mut loss, at_ms(0), (0, 0), ms(100), &mut total);
     // Ten seconds at a million packets a second, seen by probes that arrive at one instant.
     for i in 1..=10 {
-        loss.observe(at_ms(10_000), i * 1_000_000, i * 900_000, ms(100), &mut total);
+        observe(&mut loss, at_ms(10_000), (i * 1_000_000, i * 900_000), ms(100), &mut total);
     }
     assert_eq!(total, Counted { sent: 10_000_000, received: 9_000_000 });
 }
@@ -243,11 +276,11 @@ fn counters_that_jump_make_a_new_baseline() {
         (700_000_000, 3_000_000_100), // forwards, modulo 2³², and yet a restart
     ] {
         let (mut loss, mut total) = (OneWayLoss::new(), Counted::default());
-        loss.observe(start, 3_000_000_100, 3_000_000_090, ms(100), &mut total);
+        observe(&mut loss, start, (3_000_000_100, 3_000_000_090), ms(100), &mut total);
         let before = total;
-        assert_eq!(loss.observe(at_ms(200), sent, received, ms(100), &mut total), None);
+        assert_eq!(observe(&mut loss, at_ms(200), (sent, received), ms(100), &mut total), None);
         assert_eq!(total, before, "{sent} {received}");
-        let next = loss.observe(at_ms(400), sent + 10, received + 9, ms(100), &mut total);
+        let next = observe(&mut loss, at_ms(400), (sent + 10, received + 9), ms(100), &mut total);
         assert!((next.unwrap() - 0.1).abs() < 1e-12, "counts go on from there");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+
+mod place;
+
+pub use place::Place;
 
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -342,23 +346,31 @@ pub type Asked = (Request, oneshot::Sender<Response>);
 /// The listening control socket; its file goes away with it.
 pub struct Server {
     path: PathBuf,
+    /// Device and number of the socket's file: another one at the same path is somebody else's.
+    file: (u64, u64),
 }
 
 impl Server {
     /// Listens at `path`, readable and writable for the owner alone, and hands requests to `sink`.
-    /// A socket file that nobody listens on is replaced.
+    /// A socket file that nobody listens on is replaced; nothing else is.
     pub fn start(path: &Path, sink: mpsc::Sender<Asked>) -> anyhow::Result<Server> {
-        if UnixStream::connect(path).is_ok() {
-            bail!("another daemon already listens at {}", path.display());
-        }
+        let cannot = || format!("cannot listen at {}", path.display());
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot create {}", directory.display()))?;
         }
-        let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path)
-            .with_context(|| format!("cannot listen at {}", path.display()))?;
+        match Place::of(path).with_context(cannot)? {
+            Place::Free => {}
+            Place::Stale => std::fs::remove_file(path).with_context(cannot)?,
+            Place::InUse => bail!("another daemon already listens at {}", path.display()),
+            Place::Foreign => bail!(
+                "{} is no socket and is left alone; move it away, or name another path with --control",
+                path.display()
+            ),
+        }
+        let listener = UnixListener::bind(path).with_context(cannot)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let file = identity(path).with_context(cannot)?;
         tokio::spawn(async move {
             loop {
                 match listener.accept().await {
@@ -371,14 +383,20 @@ impl Server {
                 }
             }
         });
-        Ok(Server { path: path.to_owned() })
+        Ok(Server { path: path.to_owned(), file })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 /// Root and the daemon's own user. The file's mode says the same, but only from a moment after the

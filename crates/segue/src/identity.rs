@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_secret_is_not_shown_by_accident() {
+        let join = join();
+        let authority = Authority::generate().unwrap();
+        let shown = format!("{join:?} {authority:?} {:?}", join.host);
+        for key in [&join.host.key, &authority.authority.key, &authority.anchor.key] {
+            assert!(!shown.contains(&format!("{key:?}")), "{shown}");
+        }
+        assert!(shown.contains("laptop"));
+    }
+
+    #[test]
     fn names_that_could_confuse_are_refused() {
         for bad in ["", "a b", "a\n", "é", "a/b", &"x".repeat(41)] {
             assert!(check_name(bad).is_err(), "{bad:?}");

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,6 +15,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use segue_wire::signal::{self, ALPN};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::oneshot;
 
 use crate::identity::{Authority, Credentials, Join};
 
@@ -45,6 +47,46 @@ fn chain(own: &Credentials) -> (Vec<CertificateDer<'static>>, PrivatePkcs8KeyDer
 }
 
 mod reset;
+
+/// A thread of its own for signalling. What TLS costs must hold up neither a daemon's timers nor, at their
+/// priority, the machine: it is to be started before the daemon asks for precision, so that it is ordinary.
+pub struct Worker {
+    handle: tokio::runtime::Handle,
+    /// The thread ends when this is dropped.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts the thread, with the scheduling and the network namespace of the calling one.
+    pub fn start() -> anyhow::Result<Worker> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("no event loop for signalling")?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("segue-signal".into())
+            .spawn(move || drop(runtime.block_on(stopped)))
+            .context("no thread for signalling")?;
+        Ok(Worker { handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Its runtime: tasks are spawned and sockets made there.
+    pub fn handle(&self) -> &tokio::runtime::Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
 
 /// The anchor's side: its certificate, and only clients whose certificate its authority signed.
 fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
@@ -141,6 +183,48 @@ impl Messages {
             let chunk = self.stream.read_chunk(signal::MAX_MESSAGE, true).await?;
             let Some(chunk) = chunk else { return Ok(None) };
             self.buffer.extend_from_slice(&chunk.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::ANCHOR_NAME;
+
+    fn local() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_hosts_certificate_makes_no_anchor() {
+        let authority = Authority::generate().unwrap();
+        let join = |name: &str| Join {
+            name: name.into(),
+            anchor: vec!["127.0.0.1:1".parse().unwrap()],
+            authority: authority.authority.certificate.clone(),
+            host: authority.enroll(name).unwrap(),
+        };
+        let mallory = join("mallory");
+        let impostor = Authority { anchor: mallory.host.clone(), ..authority.clone() };
+        for (anchor, taken) in [(&authority, true), (&impostor, false)] {
+            let server = server_endpoint(local(), anchor).unwrap();
+            let at = server.local_addr().unwrap();
+            let accepting = tokio::spawn(async move {
+                while let Some(incoming) = server.accept().await {
+                    tokio::spawn(incoming.into_future());
+                }
+            });
+            let mut client = client_endpoint(local()).unwrap();
+            client.set_default_client_config(client_config(&join("laptop")).unwrap());
+            let met = client.connect(at, ANCHOR_NAME).unwrap().await;
+            assert_eq!(met.is_ok(), taken, "{:?}", met.err());
+            // Nor under the name that is in it.
+            let own = client.connect(at, "mallory.host.segue.invalid").unwrap().await;
+            assert!(own.is_err());
+            accepting.abort();
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Poll;
 use std::time::Duration;
 
 use segue::daemon::packets::{self, Choice, Queue};
@@ -251,7 +252,9 @@ impl Driver {
                 () = until(Some(end)) => break,
                 _ = heartbeat.tick() => self.datapath.heartbeat(),
                 () = until(deadline) => self.on_deadline(),
-                event = self.events.next() => self.on_event(event),
+                events = turn(&mut self.events) => {
+                    events.into_iter().for_each(|event| self.on_event(event));
+                }
             }
         }
     }
@@ -293,6 +296,7 @@ impl Driver {
                     self.datapath.set_path(slot, &packets::path_config(&path)).unwrap();
                 }
                 AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+                AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
                 AnchorOutput::SetVia(slot, via) => {
                     self.datapath.set_via(slot, packets::via(via)).unwrap();
                 }
@@ -346,6 +350,16 @@ impl Driver {
         println!("  refused: {:?}", packets::drops(self.datapath.as_mut(), &self.events));
         assert!(came > 0 && self.readings > 0, "nothing is probed or looked at");
     }
+}
+
+/// What the daemon's loop would take in a turn.
+async fn turn(queue: &mut Queue) -> Vec<Event> {
+    std::future::poll_fn(|context| {
+        let mut events = Vec::new();
+        queue.take(context, |event| events.push(event));
+        if events.is_empty() { Poll::Pending } else { Poll::Ready(events) }
+    })
+    .await
 }
 
 /// Memory of this process that nothing else backs, in bytes.

@@ -198,6 +198,8 @@ pub enum HostOutput {
     SetVia(u32, Option<Redirect>),
     /// Whether the datapath keeps probes that say nothing new to itself.
     SetQuiet(u32, bool),
+    /// A path was declared down after so long a silence, or is up: for a datapath that measures.
+    SetDown(u32, Option<Span>),
     /// Send a request.
     SendProbe(ProbeOut),
     /// Bind a flow to a path.
@@ -274,6 +276,8 @@ pub enum AnchorOutput {
     SetVia(u32, Option<Redirect>),
     /// Whether the datapath keeps probes that say nothing new to itself.
     SetQuiet(u32, bool),
+    /// A path was declared down after so long a silence, or is up: for a datapath that measures.
+    SetDown(u32, Option<Span>),
     /// The `heard` word of these paths' answers.
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host.

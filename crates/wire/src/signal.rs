@@ -228,6 +228,7 @@ pub fn decode<M: for<'a> Deserialize<'a>>(buffer: &mut Vec<u8>) -> Result<Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
     use alloc::vec;
     use proptest::prelude::*;
 
@@ -274,6 +275,24 @@ mod tests {
         bytes.push(0);
         assert_eq!(decode::<FromHost>(&mut bytes), Err(WireError::Signal));
         assert_eq!(decode::<FromHost>(&mut vec![0xff, 0xff]), Err(WireError::Signal));
+    }
+
+    #[test]
+    fn a_grant_does_not_show_its_secrets() {
+        let grant = PathGrant {
+            path: 3,
+            index: 17,
+            cookie: 0xc0ff_eec0_ffee,
+            key: [0xee; 16],
+            mode: Mode::Both,
+            rides: false,
+            encapsulation: Encapsulation::Segue,
+        };
+        let shown = alloc::format!("{grant:?} {:?}", FromAnchor::PathReady(grant.clone()));
+        assert!(shown.contains("17"), "{shown}");
+        for secret in [grant.cookie.to_string(), "238".into(), "ee".into(), "c0ffee".to_string()] {
+            assert!(!shown.contains(&secret), "{shown}");
+        }
     }
 
     proptest! {

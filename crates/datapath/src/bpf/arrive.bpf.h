@@ -107,22 +107,17 @@ static __always_inline int says_new(struct path_state *state, __u64 last, __u64 
 	return new;
 }
 
-/* K and T_KA as the newest probe states them, or as they are set. */
+/* The loss interval, with T_KA as the newest probe states it or as it is set, and whether it stands still. */
 static __always_inline struct pace pace_of(const struct path_config *path, __u64 newest)
 {
-	__u32 k = newest >> NEWEST_K_SHIFT & 0xff, ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
+	__u32 ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
 	__u64 t_ka_us = is_anchor && ms ? ms * 1000 : path->t_ka_us, t_l_us;
-	struct pace pace;
+	struct pace pace = { .silence = path->silence };
 
-	if (!k || !is_anchor)
-		k = path->k;
 	t_l_us = t_ka_us * path->n;
 	if (!t_l_us)
 		t_l_us = 1;
 	pace.t_l_us = t_l_us > MAX_T_L_US ? MAX_T_L_US : t_l_us;
-	/* Requests that ride are up to two periods apart, and responses one late. */
-	pace.time_out_ns = (t_ka_us * k + t_ka_us / 2 +
-			    (path->flags & PATH_RIDES ? 2 * t_ka_us : 0)) * 1000;
 	return pace;
 }
 
@@ -150,7 +145,7 @@ static __always_inline void measure_request(struct path_state *state,
 					    __u32 received, const struct probe_packet *packet)
 {
 	const struct probe_data *probe = &packet->probe;
-	__u32 scale_id = path->scale;
+	__u32 scale_id = path->scale & SCALE_MASK;
 	struct scale *scale = bpf_map_lookup_elem(&segue_scales, &scale_id);
 	struct pace pace = pace_of(path, state->newest);
 	struct sample sample = {
@@ -161,9 +156,11 @@ static __always_inline void measure_request(struct path_state *state,
 		.up_received = received,
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = bpf_ntohl(probe->r),
+		.down_us = bpf_ntohl(probe->t_ss),
+		.echoed = 1,
 	};
 	int reports = !!(packet->header.flags & report_flag(&packet->header));
-	__u8 mode = path->mode;
+	__u8 mode = mode_of(path);
 
 	if (!scale || mode == MODE_CLIENT)
 		return;
@@ -190,9 +187,10 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 					     const struct path_config *path, __u64 at_ns,
 					     __u32 received, const struct probe_data *probe, int late)
 {
-	__u32 scale_id = path->scale;
+	__u32 scale_id = path->scale & SCALE_MASK;
 	struct scale *scale = bpf_map_lookup_elem(&segue_scales, &scale_id);
 	struct pace pace = pace_of(path, 0);
+	__u8 mode = mode_of(path);
 	struct sample sample = {
 		.at_ns = at_ns,
 		.stamp = bpf_ntohl(probe->t_sc),
@@ -201,16 +199,17 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 		.up_received = bpf_ntohl(probe->r),
 		.down_sent = bpf_ntohl(probe->ss),
 		.down_received = received,
+		.down_us = stamp_us(at_ns),
 		.has_stamp = 1,
-		.has_up = path->mode != MODE_ROUND_TRIP_LOSS,
-		.has_down = path->mode != MODE_ROUND_TRIP_LOSS,
+		.has_up = mode != MODE_ROUND_TRIP_LOSS,
+		.has_down = mode != MODE_ROUND_TRIP_LOSS,
 		.late = late,
 	};
 
 	if (!scale)
 		return;
 	take_sample(state, scale, &pace, &sample);
-	if (path->mode == MODE_ROUND_TRIP_LOSS || path->mode == MODE_REPORTS)
+	if (mode == MODE_ROUND_TRIP_LOSS || mode == MODE_REPORTS)
 		take_round_trip(host, scale, &pace, stamp_us(at_ns), silence_before(state, at_ns),
 				state->received + 1);
 }

@@ -100,7 +100,7 @@ static __always_inline void fetch(__u32 at)
 	TOUCH(host->echo_t_ss);
 	TOUCH(host->sent);
 	TOUCH(path->owner);
-	TOUCH(path->mode);
+	TOUCH(path->scale);
 	TOUCH(route->endpoint.local);
 }
 

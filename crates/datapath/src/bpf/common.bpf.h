@@ -188,6 +188,11 @@ static __always_inline struct path_config *path_of(__u32 slot)
 	return path && path->flags & PATH_USED ? path : 0;
 }
 
+static __always_inline __u8 mode_of(const struct path_config *path)
+{
+	return path->scale >> MODE_SHIFT;
+}
+
 static __always_inline struct path_state *state_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&segue_state, &slot);

@@ -31,16 +31,18 @@ struct sample {
 	__u32 up_received; /* Rs */
 	__u32 down_sent; /* Ss */
 	__u32 down_received; /* Rc */
+	__u32 down_us;  /* when the counters downwards were so */
 	__u8 has_stamp;
 	__u8 has_up;
 	__u8 has_down;
 	__u8 late;      /* overtaken by a newer one: of its fields only the RTT is used */
+	__u8 echoed;    /* the counters downwards are those of the last response that came */
 };
 
 /* What the estimator is to know of a path. */
 struct pace {
 	__u32 t_l_us;     /* loss interval */
-	__u64 time_out_ns; /* a longer silence is an outage */
+	__u8 silence;     /* as in path_config */
 };
 
 static __always_inline __u64 times(__u64 a, __u64 b_q32)
@@ -188,6 +190,7 @@ static __always_inline void begin_interval(struct loss *loss, __u32 at_us, __u32
 {
 	loss->start_sent = loss->sent;
 	loss->start_received = loss->received;
+	loss->at_us = at_us;
 	loss->due_us = at_us + t_l_us;
 }
 
@@ -209,12 +212,83 @@ static __always_inline int too_many(__u32 grown, __u64 silence_ns)
 	return grown > most;
 }
 
-/* One-way loss (section 4.2) from the counters that a probe brought. */
+/* The bits of `known` after a probe in an outage, and its microseconds of silence, of a `silence` not 0. */
+_Static_assert(KNOWN_TURN == SILENCE_TURN, "told by the same bit");
+#define OUT_BITS (KNOWN_OUT | KNOWN_TURN)
+
+static __always_inline __u8 out_bits(__u8 silence)
+{
+	return KNOWN_OUT | (silence & SILENCE_TURN);
+}
+
+static __always_inline __u64 silence_us(__u8 silence)
+{
+	__u32 steps = (silence & SILENCE_MASK) - 1, sixteenth = 2 * steps & 15, whole = steps >> 3;
+	__u64 us = (__u64)SILENCE_UNIT_US << (whole & 15);
+
+	return sixteenth ? us * ((ONE - sixteenths[(16 - sixteenth) & 15]) >> 8) >> 23 : us;
+}
+
+/* Packets of one direction since the last probe, of which some came. */
+struct grown {
+	__u32 sent;
+	__u32 received;
+};
+
+/* What of the packets of a silence was sent before the path was declared down: segue_keepalive::loss. */
+static __always_inline struct grown before_down(struct grown all, __u64 passed_us, __u64 whole_us,
+						__u32 at_us)
+{
+	__u32 others = all.sent > 1 ? all.sent - 1 : 1, chance = at_us * 2654435761U;
+	__u32 lost = all.received >= all.sent ? 0 : all.sent - all.received;
+	struct grown kept = all;
+
+	if (passed_us >= whole_us)
+		return kept;
+	kept.sent = all.sent * passed_us / whole_us;
+	if (kept.sent >= all.sent)
+		kept.sent = all.sent - !!all.sent;
+	lost = ((__u64)lost * kept.sent + ((__u64)chance * others >> 32)) / others;
+	kept.received = lost > kept.sent ? 0 : kept.sent - lost;
+	return kept;
+}
+
+/* Puts off an interval by a time that is no part of it. */
+static __always_inline void put_off(struct loss *loss, __u32 time_us)
+{
+	loss->at_us += time_us;
+	loss->due_us += time_us;
+}
+
+/* Leaves out of the interval what is lost while the path is declared down, and its time. */
+static __always_inline void leave_out(struct loss *loss, __u8 known, const struct pace *pace,
+				      struct grown all, int echoed, __u32 at_us, __u64 silence_ns)
+{
+	__u64 whole_us = silence_ns / 1000, time_us = whole_us;
+	struct grown kept = {};
+	int out = (known & OUT_BITS) == out_bits(pace->silence);
+
+	if (!out && echoed) {
+		kept = all; /* from before */
+	} else if (!out) {
+		kept = before_down(all, silence_us(pace->silence), whole_us, at_us);
+		if (all.sent && whole_us >> 32)
+			time_us = whole_us / all.sent * (all.sent - kept.sent);
+		else if (all.sent)
+			time_us = whole_us * (all.sent - kept.sent) / all.sent;
+	}
+	loss->start_sent += all.sent - kept.sent;
+	loss->start_received += all.received - kept.received;
+	put_off(loss, time_us);
+}
+
+/* One-way loss (section 4.2) from the counters that a probe brought, which were so at `of_us`. */
 static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 				      const struct scale *scale, const struct pace *pace,
-				      __u32 at_us, __u64 silence_ns, __u32 sent, __u32 received)
+				      const struct sample *sample, __u32 of_us, int echoed,
+				      __u64 silence_ns, __u32 sent, __u32 received)
 {
-	__u32 grown = sent - loss->sent, grown_received = received - loss->received;
+	struct grown all = { sent - loss->sent, received - loss->received };
 	__u32 in_interval;
 
 	loss->sent = sent;
@@ -223,18 +297,22 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		loss->base_sent = fit16(sent);
 		loss->base_received = fit16(received);
 		*known |= bit;
-		begin_interval(loss, at_us, pace->t_l_us);
+		begin_interval(loss, of_us, pace->t_l_us);
 		return;
 	}
-	if (too_many(grown, silence_ns) || too_many(grown_received, silence_ns) ||
-	    silence_ns > pace->time_out_ns) {
-		begin_interval(loss, at_us, pace->t_l_us);
+	if (too_many(all.sent, silence_ns) || too_many(all.received, silence_ns)) {
+		begin_interval(loss, of_us, pace->t_l_us);
 		return;
+	}
+	if (pace->silence) {
+		leave_out(loss, *known, pace, all, echoed, (__u32)(sample->at_ns / 1000),
+			  silence_ns);
+		silence_ns = 0;
 	}
 	in_interval = sent - loss->start_sent;
-	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
+	if (!in_interval || !is_due(loss, of_us, pace->t_l_us))
 		return;
-	take_loss(loss, known, bit << 1, scale, at_us, silence_ns,
+	take_loss(loss, known, bit << 1, scale, of_us, silence_ns,
 		  share_lost(in_interval, received - loss->start_received));
 	loss->start_sent = sent;
 	loss->start_received = received;
@@ -285,14 +363,24 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
-	if (sample->late)
+	if (sample->late) {
+		/* The next silence is counted from here. */
+		if (pace->silence && (state->known & OUT_BITS) == out_bits(pace->silence)) {
+			put_off(&state->up, silence_ns / 1000);
+			put_off(&state->down, silence_ns / 1000);
+		}
 		return;
+	}
 	if (sample->has_up)
-		take_pair(&state->up, &state->known, KNOWN_UP, scale, pace, at_us, silence_ns,
-			  sample->up_sent, sample->up_received);
+		take_pair(&state->up, &state->known, KNOWN_UP, scale, pace, sample, at_us, 0,
+			  silence_ns, sample->up_sent, sample->up_received);
 	if (sample->has_down)
-		take_pair(&state->down, &state->known, KNOWN_DOWN, scale, pace, at_us, silence_ns,
-			  sample->down_sent, sample->down_received);
+		take_pair(&state->down, &state->known, KNOWN_DOWN, scale, pace, sample,
+			  sample->down_us, sample->echoed, silence_ns, sample->down_sent,
+			  sample->down_received);
+	state->known &= ~OUT_BITS;
+	if (pace->silence)
+		state->known |= out_bits(pace->silence);
 }
 
 /* Thresholds: the short RTT average is further from the long one than a quarter and 1 ms; a short

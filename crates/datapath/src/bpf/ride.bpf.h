@@ -36,7 +36,7 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 {
 	__u32 unreported = 0, rtt_us = 0;
 
-	if (path->mode == MODE_REPORTS && host->known & KNOWN_UP_AVERAGE) {
+	if (mode_of(path) == MODE_REPORTS && host->known & KNOWN_UP_AVERAGE) {
 		if (state->known & KNOWN_RTT) {
 			rtt_us = (state->rtt[0] + (1ULL << 31)) >> 32;
 			rtt_us = rtt_us ? rtt_us : 1; /* 0 is none */
@@ -45,7 +45,7 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 		probe->r = bpf_htonl(rtt_us);
 		return 1;
 	}
-	if (path->mode == MODE_ROUND_TRIP_LOSS && host->unreported)
+	if (mode_of(path) == MODE_ROUND_TRIP_LOSS && host->unreported)
 		unreported = __sync_lock_test_and_set(&host->unreported, 0);
 	if (!unreported)
 		return 0;

@@ -163,7 +163,9 @@ enum path_flag {
 	PATH_CALLS = 32, /* a host's daemon is told when data follow a silence */
 };
 
-/* Who measures: segue_wire::Mode. */
+/* Who measures: segue_wire::Mode. In the upper bits of `scale`. */
+#define MODE_SHIFT 6
+#define SCALE_MASK 0x3fU
 enum path_mode {
 	MODE_BOTH = 0,
 	MODE_CLIENT = 1,
@@ -183,11 +185,17 @@ struct path_config {
 	__u32 t_ka_us;   /* T_KA */
 	__u16 n;         /* probes of a loss interval */
 	__u8 flags;      /* enum path_flag */
-	__u8 scale;      /* entry of `segue_scales` */
+	__u8 scale;      /* entry of `segue_scales`, and enum path_mode */
 	__u16 heard;
 	__u8 k;
-	__u8 mode;       /* enum path_mode */
+	__u8 silence;    /* 0 but while it is declared down: how long nothing had come then */
 };
+
+/* The low bits of `silence`, from 1, stand for 2^((silence - 1)/8) times this, in microseconds; the highest
+ * tells one outage from the next, where no probe came between them. */
+#define SILENCE_UNIT_US 4000
+#define SILENCE_MASK 0x7f
+#define SILENCE_TURN 0x80
 
 /* One direction's loss: counters of all packets, data and probes, modulo 2^32. */
 struct loss {
@@ -198,7 +206,7 @@ struct loss {
 	__u16 base_sent;      /* the first pair, as far as 16 bits hold it */
 	__u16 base_received;
 	__u32 due_us;         /* when the interval ends */
-	__u32 at_us;          /* when the last value was taken */
+	__u32 at_us;          /* when the interval began, put off by what is left out of it */
 	__u32 average[2];     /* in units of 2^-32 */
 };
 
@@ -210,6 +218,8 @@ enum known {
 	KNOWN_DOWN = 8,
 	KNOWN_DOWN_AVERAGE = 16,
 	KNOWN_PEER = 32,      /* a probe, so that `heard` and the like can change */
+	KNOWN_OUT = 64,       /* a probe since the path was declared down */
+	KNOWN_TURN = 128,     /* of which outage: SILENCE_TURN */
 };
 
 /* Thresholds that are crossed: bits of `crossed`. */

@@ -13,6 +13,11 @@ use super::skel::{
 use super::tables::mapped;
 use crate::{PathConfig, ProbeKind, ProbeOrder};
 
+/// `MODE_SHIFT`, `SILENCE_TURN` and `SILENCE_UNIT_US` of segue.bpf.h.
+const MODE_SHIFT: u8 = 6;
+pub(super) const SILENCE_TURN: u8 = 0x80;
+const SILENCE_UNIT_US: f64 = 4_000.0;
+
 pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
 pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
 pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
@@ -38,11 +43,18 @@ pub(super) fn kernel_path(config: &PathConfig, scale: u8) -> path_config {
         flags: PATH_USED
             | if probing.rides { PATH_RIDES } else { 0 }
             | if probing.calls { PATH_CALLS } else { 0 },
-        scale,
+        scale: scale | (kernel_mode(probing.mode).0 as u8) << MODE_SHIFT,
         heard: 0,
         k: probing.k,
-        mode: kernel_mode(probing.mode).0 as u8,
+        silence: 0,
     }
+}
+
+/// How long nothing had come when a path was declared down, as the low bits of `silence` have it: within
+/// 4.4 %, 4 ms at least and 220 s at most.
+pub(super) fn kernel_silence(silence: Span) -> u8 {
+    let units = silence.as_secs_f64() * 1e6 / SILENCE_UNIT_US;
+    (units.log2() * 8.0 + 1.0).round().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
 }
 
 fn kernel_mode(mode: Mode) -> path_mode {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::RingBufferBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,7 +13,7 @@ use segue_clock::Time;
 use segue_linux::clock::monotonic;
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
-use segue_wire::{DropReason, FlowKey, Probe};
+use segue_wire::{DropReason, Probe};
 
 use super::convert::kernel_answer;
 use super::device::{Injector, Tun, VNET_LEN};
@@ -53,7 +53,8 @@ impl Shore {
         probes: Injector,
     ) -> Shore {
         let drops = std::array::from_fn(|_| AtomicU64::new(0));
-        Shore { tun, tables, role, again, probes, held: Mutex::default(), drops }
+        let held = Mutex::new(Misses::new(role));
+        Shore { tun, tables, role, again, probes, held, drops }
     }
 
     /// Gives probes to the programs; each with its outer EtherType.
@@ -73,13 +74,20 @@ impl Shore {
 
     /// Sends a packet that had missed, and those of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
-        let waiting = {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.settle(&packet.key)
-        };
+        let waiting = self.held().settle(&packet.key);
         let mut packets = vec![packet.bytes];
         packets.extend(waiting);
         self.send_again(packets.iter().map(Vec::as_slice));
+    }
+
+    /// Gives up a packet that had missed, and those of its flow that wait behind it.
+    pub(super) fn refuse(&self, packet: &MissPacket) {
+        let refused = self.held().refuse(&packet.key, monotonic());
+        self.count(DropReason::NoRemote, refused);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Misses> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
@@ -89,15 +97,15 @@ impl Shore {
     }
 
     /// Keeps a packet without a binding, or answers with it if the daemon must be asked.
-    fn hold(&self, key: FlowKey, dscp: u8, bytes: &[u8], now: Time) -> Option<MissPacket> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+    fn hold(&self, owner: u32, inner: &Inner, bytes: &[u8], now: Time) -> Option<MissPacket> {
+        let mut held = self.held();
         // Bound since, and what waited is on its way: nobody would come for this one.
-        if self.tables.is_bound(&key) {
+        if self.tables.is_bound(&inner.key) {
             drop(held);
             self.send_again(std::iter::once(bytes));
             return None;
         }
-        match held.take(key, dscp, bytes, now) {
+        match held.take(owner, inner.key, inner.dscp, bytes, now) {
             Missed::Report(packet) => return Some(packet),
             Missed::Held => {}
             Missed::Full => self.count(DropReason::QueueFull, 1),
@@ -107,8 +115,8 @@ impl Shore {
 
     /// Forgets flows that the daemon never answered.
     fn give_up(&self, now: Time) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        self.count(DropReason::NoRemote, held.purge(now));
+        let given_up = self.held().purge(now);
+        self.count(DropReason::NoRemote, given_up);
     }
 }
 
@@ -184,10 +192,20 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
         if shore.tables.is_bound(&inner.key) {
             // Of a kind that the kernel does not encapsulate; by now it is segmented and plain.
             again.push(bytes);
-        } else if shore.role == Role::Anchor && !shore.tables.has_inner(inner.key.dst) {
-            shore.count(DropReason::NoHost, 1);
-        } else if let Some(miss) = shore.hold(inner.key, inner.dscp, bytes, now) {
-            sink(Event::Miss(miss));
+            continue;
+        }
+        let owner = match shore.role {
+            Role::Host => Some(0),
+            Role::Anchor => shore.tables.inner_owner(inner.key.dst),
+        };
+        match owner {
+            None => shore.count(DropReason::NoHost, 1),
+            Some(owner) => {
+                shore
+                    .hold(owner, &inner, bytes, now)
+                    .into_iter()
+                    .for_each(|m| sink(Event::Miss(m)));
+            }
         }
     }
     shore.send_again(again.into_iter());

@@ -123,8 +123,9 @@ impl Tables {
         put(&self.inner, "write an inner address", &key, &inner_owner { owner })
     }
 
-    pub(super) fn has_inner(&self, address: IpAddr) -> bool {
-        get::<_, inner_owner>(&self.inner, &inner_key { address: mapped(address) }).is_some()
+    pub(super) fn inner_owner(&self, address: IpAddr) -> Option<u32> {
+        let key = inner_key { address: mapped(address) };
+        get::<_, inner_owner>(&self.inner, &key).map(|entry| entry.owner)
     }
 
     pub(super) fn remove_inner(&self, address: IpAddr) {

@@ -2,6 +2,8 @@
 //! time: a client and a server with clocks of their own, delays that wander, reordering, losses,
 //! silences, and counters and clocks that wrap.
 
+mod idle;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::mem::MaybeUninit;
@@ -11,15 +13,15 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::ewma::Ewma;
-use segue_keepalive::loss::{OneWayLoss, RoundTripLoss};
+use segue_keepalive::loss::{Interval, OneWayLoss, RoundTripLoss};
 use segue_keepalive::rtt::{client_rtt, server_rtt};
 use segue_keepalive::{Arrival, Config, Counted, Estimates, Probing, Tau};
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
 
-use super::convert::{kernel_path, kernel_scale};
+use super::convert::{SILENCE_TURN, kernel_path, kernel_scale, kernel_silence};
 use super::reading::{Totals, read};
-use super::skel::{SegueSkelBuilder, Shared, host_state, path_state};
+use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
 use crate::PathConfig;
 
 const T_KA_MS: u64 = 200;
@@ -31,6 +33,9 @@ const LOSS_FLOOR: f64 = 1e-6;
 /// One end of the path in the kernel, with no device and no packet.
 struct Kernel {
     program: OwnedFd,
+    paths: MapHandle,
+    config: path_config,
+    turn: u8,
     state: MapHandle,
     host: MapHandle,
     mode: Mode,
@@ -73,16 +78,29 @@ impl Kernel {
         let put = |map: &dyn MapCore, value: &[u8]| {
             map.update(0u32.bytes(), value, MapFlags::ANY).unwrap();
         };
-        put(&skel.maps.segue_paths, kernel_path(&config, 0).bytes());
+        let config = kernel_path(&config, 0);
+        put(&skel.maps.segue_paths, config.bytes());
         put(&skel.maps.segue_scales, kernel_scale(&probing.taus).bytes());
         Kernel {
             program: skel.progs.segue_trace.as_fd().try_clone_to_owned().unwrap(),
+            paths: MapHandle::try_from(&skel.maps.segue_paths).unwrap(),
+            config,
+            turn: 0,
             state: MapHandle::try_from(&skel.maps.segue_state).unwrap(),
             host: MapHandle::try_from(&skel.maps.segue_host).unwrap(),
             mode: probing.mode,
             client,
             totals: Totals::default(),
         }
+    }
+
+    /// The daemon's word that the path is down after such a silence, or up. How the program reads it.
+    fn set_down(&mut self, silence: Option<Span>) -> Span {
+        let steps = silence.map_or(0, kernel_silence);
+        self.turn ^= if steps > 0 { SILENCE_TURN } else { 0 };
+        self.config.silence = if steps > 0 { steps | self.turn } else { 0 };
+        self.paths.update(0u32.bytes(), self.config.bytes(), MapFlags::ANY).unwrap();
+        Span::from_micros((4_000.0 * 2f64.powf((f64::from(steps) - 1.0) / 8.0)) as u64)
     }
 
     /// Takes a probe, which may `report`: `None` if it is refused, else whether it was late, and the
@@ -115,6 +133,23 @@ impl Kernel {
     }
 }
 
+/// Averages of loss, over the intervals that are evaluated.
+#[derive(Default)]
+struct Averages {
+    ewma: Ewma,
+    /// Time that the intervals have lasted so far.
+    passed: Time,
+}
+
+impl Averages {
+    fn take(&mut self, taus: &[Tau], interval: Option<Interval>) {
+        if let Some(interval) = interval {
+            self.passed += interval.length;
+            self.ewma.push(taus, self.passed, interval.loss);
+        }
+    }
+}
+
 /// The same in floating point, from the pieces that the machines are made of.
 #[derive(Default)]
 struct Reference {
@@ -122,12 +157,11 @@ struct Reference {
     up: OneWayLoss,
     down: OneWayLoss,
     round_trip: RoundTripLoss,
-    owl_up: Ewma,
-    owl_down: Ewma,
+    owl_up: Averages,
+    owl_down: Averages,
     rtl: Ewma,
     total_up: Counted,
     total_down: Counted,
-    last: Option<Time>,
     received: u64,
     echoed: bool,
     /// The round-trip loss that the next request reports.
@@ -148,12 +182,6 @@ impl Reference {
         let t_l = probing.t_ka * u64::from(probing.n);
         let taus = &probing.taus;
         self.received += 1;
-        let time_out = probing.t_ka * u64::from(probing.k) + probing.t_ka.half();
-        if self.last.is_some_and(|last| at.since(last) > time_out) {
-            self.up.outage();
-            self.down.outage();
-        }
-        self.last = Some(at);
         if kernel.mode == Mode::Reports && !kernel.client {
             if report {
                 self.adopt(taus, at, Report::unpack(probe));
@@ -181,15 +209,21 @@ impl Reference {
             true => (probe.r, arrival.received),
             false => (arrival.received, probe.r),
         };
-        if let Some(x) = self.up.observe(at, probe.sc, rs, t_l, &mut self.total_up) {
-            self.owl_up.push(taus, at, x);
-        }
+        let up = self.up.observe(at, at, (probe.sc, rs), t_l, &mut self.total_up);
+        self.owl_up.take(taus, up);
         self.echoed |= kernel.client || probe.t_ss != 0;
-        if self.echoed
-            && let Some(x) = self.down.observe(at, probe.ss, rc, t_l, &mut self.total_down)
-        {
-            self.owl_down.push(taus, at, x);
+        if self.echoed {
+            let age = at.micros32().wrapping_sub(probe.t_ss);
+            let of = if kernel.client { at } else { at - Span::from_micros(age.into()) };
+            let down = self.down.observe(at, of, (probe.ss, rc), t_l, &mut self.total_down);
+            self.owl_down.take(taus, down);
         }
+    }
+
+    /// The end calls the path down at `at`.
+    fn declare(&mut self, client: bool, at: Time) {
+        self.up.declare(at);
+        if client { self.down.declare(at) } else { self.down.declare_echoed() }
     }
 
     /// A report in place of own averages, one for each quantity.
@@ -234,8 +268,8 @@ impl Worst {
             self.rtt = self.rtt.max(off);
         }
         for (got, want) in [
-            (&kernel.owl_up, &reference.owl_up),
-            (&kernel.owl_down, &reference.owl_down),
+            (&kernel.owl_up, &reference.owl_up.ewma),
+            (&kernel.owl_down, &reference.owl_down.ewma),
             (&kernel.rtl, &reference.rtl),
         ] {
             assert_eq!(got.len(), want.values().len(), "{what}");
@@ -269,6 +303,52 @@ impl Walk {
     }
 }
 
+/// Who calls one end's path down and up.
+#[derive(Default)]
+struct Judge {
+    last: Option<Time>,
+    newest: u32,
+    down: bool,
+    run: u32,
+    outages: u32,
+}
+
+impl Judge {
+    /// Before a probe is taken: after a long silence both were told of an outage, at some time within it.
+    fn before(
+        &mut self,
+        rng: &mut Rng,
+        kernel: &mut Kernel,
+        reference: &mut Reference,
+        arrival: &Arrival,
+    ) {
+        let (at, late) = (arrival.at, arrival.probe.seq < self.newest);
+        self.newest = self.newest.max(arrival.probe.seq);
+        let Some(last) = self.last.filter(|_| !late) else { return };
+        let (silence, shortest) = (at.since(last), Span::from_millis(T_KA_MS * 7 / 2));
+        if self.down || silence <= shortest {
+            return;
+        }
+        let told = kernel.set_down(Some(shortest + Span(rng.below(silence.0 - shortest.0))));
+        reference.declare(kernel.client, last + told);
+        (self.down, self.run) = (true, 0);
+        self.outages += 1;
+    }
+
+    /// After it: three bring the path up. From a late one no silence is counted here.
+    fn after(&mut self, kernel: &mut Kernel, reference: &mut Reference, at: Time, late: bool) {
+        self.last = (!late).then_some(at);
+        self.run += 1;
+        if self.down && self.run == 3 && !late {
+            self.down = false;
+            kernel.set_down(None);
+            reference.up.over();
+            reference.down.over();
+        }
+        self.run -= u32::from(late);
+    }
+}
+
 /// A probe under way: when it arrives, in which order it left, whether it is a response, whether it
 /// reports, its bytes.
 type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
@@ -276,6 +356,8 @@ type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
 /// Who receives, and what: times are the true ones, in microseconds.
 struct World {
     rng: Rng,
+    /// Without data, and with steady delays.
+    idle: bool,
     flying: BinaryHeap<Reverse<Flying>>,
     order: u64,
     half_rtt_us: Walk,
@@ -295,6 +377,7 @@ impl World {
         let walk = |at, low, high| Walk { at, low, high };
         World {
             rng: Rng::new(seed),
+            idle: false,
             flying: BinaryHeap::new(),
             order: 0,
             half_rtt_us: walk(5_000.0, 50.0, 1_000_000.0),
@@ -337,11 +420,13 @@ impl World {
     }
 
     fn request(&mut self, now_us: u64, report: Option<Report>, dead: bool) {
-        if !dead {
+        if !dead && !self.idle {
             self.data(0);
             self.data(1);
         }
-        self.half_rtt_us.step(&mut self.rng, 0.05);
+        if !self.idle {
+            self.half_rtt_us.step(&mut self.rng, 0.05);
+        }
         for way in 0..2 {
             let walk = &mut self.loss[way];
             walk.step(&mut self.rng, 0.1);
@@ -366,6 +451,34 @@ impl World {
     }
 }
 
+impl World {
+    /// The server answers a request, the client notes what its next one echoes.
+    fn answer(
+        &mut self,
+        now_us: u64,
+        local_us: u64,
+        arrival: &Arrival,
+        to_client: bool,
+        dead: bool,
+    ) {
+        let probe = &arrival.probe;
+        if to_client {
+            self.echo = (probe.t_ss, probe.ss, arrival.received, local_us as u32);
+            return;
+        }
+        let held = self.rng.below(2000);
+        self.sent[1] = self.sent[1].wrapping_add(1);
+        let response = Probe {
+            t_ss: (local_us + held) as u32,
+            dt: held as u32,
+            ss: self.sent[1],
+            r: arrival.received,
+            ..*probe
+        };
+        self.launch(now_us + held, true, (&response, false), dead);
+    }
+}
+
 fn arrival(probe: Probe, at_us: u64, received: u32) -> Arrival {
     let at = Time(at_us * 1000);
     Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
@@ -380,6 +493,7 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
     let probing = Probing { mode, taus, ..Config::default().probing(Encapsulation::Segue) };
     let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];
     let mut references = [Reference::default(), Reference::default()];
+    let mut judges = [Judge::default(), Judge::default()];
     let mut worst = Worst::default();
     let mut world = World::new(seed);
     let (mut next_us, mut dead_until_us) = (10_000_000, 0);
@@ -404,25 +518,17 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
         let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
         let arrival = arrival(probe, local_us, world.received[way]);
         let (kernel, reference) = (&mut kernels[way], &mut references[way]);
+        let (judge, at) = (&mut judges[way], arrival.at);
+        judge.before(&mut world.rng, kernel, reference, &arrival);
         let Some((late, estimates)) = kernel.take(&arrival, report, world.requests) else {
             world.received[way] = world.received[way].wrapping_sub(1);
             continue;
         };
         reference.take(kernel, &probing, &arrival, report, late, world.requests);
+        judge.after(kernel, reference, at, late);
         worst.compare(&estimates, reference, &format!("seed {seed}, at {now_us} us, {arrival:?}"));
-        if !to_client {
-            let held = world.rng.below(2000);
-            world.sent[1] = world.sent[1].wrapping_add(1);
-            let response = Probe {
-                t_ss: (local_us + held) as u32,
-                dt: held as u32,
-                ss: world.sent[1],
-                r: arrival.received,
-                ..probe
-            };
-            world.launch(now_us + held, true, (&response, false), now_us < dead_until_us);
-        } else if !late {
-            world.echo = (probe.t_ss, probe.ss, arrival.received, local_us as u32);
+        if !late {
+            world.answer(now_us, local_us, &arrival, to_client, now_us < dead_until_us);
         }
     }
     println!(
@@ -433,6 +539,7 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
         worst.loss
     );
     assert!(worst.averages > samples / 4, "loss was measured too");
+    assert!(judges.iter().all(|judge| judge.outages > 0), "and outages came");
 }
 
 fn plain() -> [Tau; 2] {

@@ -64,7 +64,7 @@ impl DryRun {
             vias: vec![None; slots],
             inner: inner.iter().copied().collect::<HashMap<_, _>>(),
             flows: FlowTable::new(64),
-            misses: Misses::default(),
+            misses: Misses::new(role),
             upmt,
         };
         Ok(DryRun {

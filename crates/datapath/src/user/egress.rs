@@ -115,11 +115,15 @@ fn classify(
         if is_local(inner.key.src) || is_local(inner.key.dst) {
             continue;
         }
-        if shared.role == Role::Anchor && !core.inner.contains_key(&inner.key.dst) {
+        let owner = match shared.role {
+            Role::Host => Some(0),
+            Role::Anchor => core.inner.get(&inner.key.dst).map(|entry| entry.owner),
+        };
+        let Some(owner) = owner else {
             shared.drops.add(DropReason::NoHost, u64::from(cut.count));
             continue;
-        }
-        match core.misses.take(inner.key, inner.dscp, &arena[span.clone()], now) {
+        };
+        match core.misses.take(owner, inner.key, inner.dscp, &arena[span.clone()], now) {
             Missed::Report(packet) => events.push(Event::Miss(packet)),
             Missed::Held => {}
             Missed::Full => shared.drops.add(DropReason::QueueFull, u64::from(cut.count)),

@@ -1,11 +1,11 @@
 //! `segue clean`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_linux::link::{self, Link};
 
-use crate::control;
+use crate::control::{self, Place};
 use crate::daemon::{check_permission, routing};
 
 /// Remove what a crashed daemon or lab left in the system.
@@ -46,7 +46,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     let defaults = ["host", "anchor"].map(control::default_path);
-    for socket in defaults.iter().chain(&args.control).filter(|path| is_stale(path)) {
+    for socket in defaults
+        .iter()
+        .chain(&args.control)
+        .filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale))
+    {
         std::fs::remove_file(socket)?;
         removed.push(format!("control socket {}", socket.display()));
     }
@@ -64,12 +68,4 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// A name that only a daemon of ours gives, on a device without a link layer.
 fn is_tunnel(link: &Link) -> bool {
     link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
-}
-
-/// A socket that nobody listens on.
-fn is_stale(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
-        && std::os::unix::net::UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }

@@ -28,6 +28,7 @@ use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
 use super::routing::Routing;
 use super::stamp::{self, Stamp};
+use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
 
@@ -100,13 +101,13 @@ struct Daemon {
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     super::check_permission("run an anchor")?;
-    let mut monitor = Monitor::new().await?;
+    let monitor = Monitor::new().await?;
     super::check_interfaces(&settings.interfaces, monitor.current())?;
-    let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
+    let (asked_in, asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
     let store = Embedded::open(&settings.state)?;
     let enrolment = Enrolment::load(&store)?;
-    let (signal_in, mut signalled) = mpsc::channel(1_024);
+    let (signal_in, signalled) = mpsc::channel(1_024);
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
     // Before the packet path's threads, which may run before ordinary ones.
     let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
@@ -144,20 +145,21 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings,
     };
     daemon.on_interfaces(monitor.current());
+    let mut sources = Sources::new(signalled, asked, monitor);
     let mut interrupt = super::termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     loop {
         let deadline = daemon.deadline();
         tokio::select! {
-            biased;
+            // Of those that are ready one at random: none can keep another from its turn.
             _ = interrupt.recv() => break,
-            // First, since a machine that always has something due must not look dead.
             _ = heartbeat.tick() => daemon.datapath.heartbeat(),
             () = super::until(deadline) => daemon.on_deadline(),
-            event = daemon.packets.next() => daemon.on_packet_event(event),
-            Some(event) = signalled.recv() => daemon.on_signal_event(event),
-            Some((request, back)) = asked.recv() => daemon.on_request(&request, back),
-            changed = monitor.changed() => daemon.on_interfaces(&changed?),
+            works = sources.turn(&mut daemon.packets) => {
+                works.into_iter().try_for_each(|work| daemon.on_work(work))?;
+                // The runtime's other tasks have theirs.
+                tokio::task::yield_now().await;
+            }
         }
     }
     daemon.signal.close().await;
@@ -286,6 +288,7 @@ impl Daemon {
                 self.datapath.remove_path(slot);
             }
             AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+            AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
             AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => {
@@ -299,7 +302,11 @@ impl Daemon {
                     self.datapath.inject(packet);
                 }
             }
-            AnchorOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            AnchorOutput::Discard(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.refuse(packet);
+                }
+            }
             AnchorOutput::Persist(known) => {
                 let lease = Lease { epoch: known.epoch, inner: known.inner };
                 self.store.put_as(LEASES, &known.name, &lease).with_context(|| {
@@ -307,6 +314,16 @@ impl Daemon {
                 })?;
             }
             AnchorOutput::Report(report) => self.events.note(now, &report),
+        }
+        Ok(())
+    }
+
+    fn on_work(&mut self, work: Work<SignalEvent>) -> anyhow::Result<()> {
+        match work {
+            Work::Packet(event) => self.on_packet_event(event),
+            Work::Signal(event) => self.on_signal_event(event),
+            Work::Asked((request, back)) => self.on_request(&request, back),
+            Work::Interfaces(all) => self.on_interfaces(&all?),
         }
         Ok(())
     }

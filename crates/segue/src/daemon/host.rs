@@ -24,6 +24,7 @@ use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
 use super::routing::Routing;
+use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, Request, Response, Status};
 use crate::identity::Join;
@@ -83,11 +84,11 @@ struct Daemon {
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     super::check_permission("run a host")?;
-    let mut monitor = Monitor::new().await?;
+    let monitor = Monitor::new().await?;
     super::check_interfaces(&settings.interfaces, monitor.current())?;
-    let (asked_in, mut asked) = mpsc::channel::<Asked>(16);
+    let (asked_in, asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
-    let (signal_in, mut signalled) = mpsc::channel(256);
+    let (signal_in, signalled) = mpsc::channel(256);
     let signal = Signal::new(settings.join.clone(), signal_in)?;
     let opened = packets::open(
         settings.datapath,
@@ -113,22 +114,23 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings,
     };
     daemon.on_interfaces(monitor.current())?;
+    let mut sources = Sources::new(signalled, asked, monitor);
     let mut interrupt = super::termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
         let deadline = daemon.machine.deadline().map(|(at, _)| at);
         tokio::select! {
-            biased;
+            // Of those that are ready one at random: none can keep another from its turn.
             _ = interrupt.recv() => break,
-            // First, since a machine that always has something due must not look dead.
             _ = heartbeat.tick() => daemon.on_heartbeat()?,
             () = super::until(deadline) => daemon.on_deadline()?,
-            event = daemon.packets.next() => daemon.on_packet_event(event)?,
-            Some(event) = signalled.recv() => daemon.on_signal_event(event)?,
-            Some((request, back)) = asked.recv() => daemon.on_request(&request, back)?,
-            changed = monitor.changed() => daemon.on_interfaces(&changed?)?,
             _ = sweep.tick() => daemon.sweep()?,
+            works = sources.turn(&mut daemon.packets) => {
+                works.into_iter().try_for_each(|work| daemon.on_work(work))?;
+                // The runtime's other tasks have theirs.
+                tokio::task::yield_now().await;
+            }
         }
     }
     daemon.feed(HostInput::Stop)?;
@@ -250,6 +252,7 @@ impl Daemon {
             }
             HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
             HostOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
+            HostOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
             HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             HostOutput::SendProbe(_) => {}
             HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
@@ -259,7 +262,11 @@ impl Daemon {
                     self.datapath.inject(packet);
                 }
             }
-            HostOutput::Discard(ticket) => drop(self.held.take(ticket)),
+            HostOutput::Discard(ticket) => {
+                if let Some(packet) = self.held.take(ticket) {
+                    self.datapath.refuse(packet);
+                }
+            }
             HostOutput::Report(report) => {
                 self.events.note(now, &report);
                 if let Report::Refused { reason, .. } = report
@@ -270,6 +277,15 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    fn on_work(&mut self, work: Work<SignalEvent>) -> anyhow::Result<()> {
+        match work {
+            Work::Packet(event) => self.on_packet_event(event),
+            Work::Signal(event) => self.on_signal_event(event),
+            Work::Asked((request, back)) => self.on_request(&request, back),
+            Work::Interfaces(all) => self.on_interfaces(&all?),
+        }
     }
 
     fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {

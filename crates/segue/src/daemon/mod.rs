@@ -7,6 +7,7 @@ pub mod packets;
 pub mod routing;
 pub mod stamp;
 pub mod status;
+pub mod turns;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Context as TaskContext;
 
 use anyhow::Context;
 use segue_clock::Time;
@@ -19,6 +20,8 @@ use segue_tunnel::{PathSetup, ProbeIn, ProbeOut, Redirect, Ticket};
 use segue_wire::DropReason;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
+
+use super::turns;
 
 /// Which datapath the operator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
@@ -37,11 +40,17 @@ pub const MARK: u32 = 0x5e60;
 /// Probes that wait for the daemon; more are dropped.
 const PROBES: usize = 65_536;
 /// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
-/// own, so that a flood of new flows displaces no probe.
-const MISSES: usize = 4_096;
+/// own, so that a flood of new flows displaces no probe. Whole shares of 64 hosts fit in (`datapath/src/misses.rs`).
+const MISSES: usize = 16_384;
 /// Paths whose rides are over that wait for the daemon; more are dropped. A path is told of at most once
 /// in two periods.
 const RIDES: usize = 1_024;
+/// Probes that the daemon takes in a turn.
+const PROBES_A_TURN: usize = 256;
+/// Paths whose rides are over that it takes in a turn.
+const RIDES_A_TURN: usize = 64;
+/// Packets without a binding that it takes in a turn.
+const MISSES_A_TURN: usize = 64;
 /// Paths that are looked at before the datapath is told again that the daemon lives: with very many the
 /// looks take long on a busy machine.
 pub const PASS: usize = 1_024;
@@ -113,15 +122,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The next event, probes first.
-    pub async fn next(&mut self) -> Event {
-        tokio::select! {
-            biased;
-            Some(probe) = self.probes.recv() => Event::Probe(probe),
-            Some(slot) = self.rides.recv() => Event::Look(slot),
-            Some(miss) = self.misses.recv() => Event::Miss(miss),
-            else => std::future::pending().await,
-        }
+    /// Takes a turn's batch of each kind; wakes the task when there is more.
+    pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(Event)) {
+        turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| into(Event::Probe(probe)));
+        turns::take(&mut self.rides, RIDES_A_TURN, context, |slot| into(Event::Look(slot)));
+        turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| into(Event::Miss(miss)));
     }
 
     /// The probes that wait at this moment.

@@ -124,3 +124,47 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
     }
     (equal, text)
 }
+
+/// Averages over a second, looked at for so long, and how far apart.
+const LOOKED: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(200);
+/// K and T_KA in milliseconds: so short-tempered that both paths are called down again and again.
+const HASTY: (u8, u64) = (2, 40);
+
+#[test]
+fn averages_of_idle_lossy_paths_are_true_though_they_are_called_down() {
+    let Some(_machine) = alone() else { return };
+    together(DATAPATHS, |datapath| {
+        let loss = [0.2, 0.1];
+        let stage = Stage::running(Plan { loss, ..Plan::new("idle", datapath, HASTY) });
+        std::thread::sleep(Duration::from_secs(3));
+        let start = Instant::now();
+        let (mut sums, mut looks) = ([[[0.0; 2]; 2]; 2], 0.0);
+        while start.elapsed() < LOOKED {
+            std::thread::sleep(LOOK);
+            for (sums, role) in sums.iter_mut().zip(["host", "anchor"]) {
+                let status = stage.status(role).unwrap();
+                for (sums, name) in sums.iter_mut().zip(["wifi", "lte"]) {
+                    let said = path(&status, name);
+                    let now = ["owl_up", "owl_down"].map(|key| said[key][0].as_f64().unwrap());
+                    sums.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
+                }
+            }
+            looks += 1.0;
+        }
+        let downs = path(&stage.status("host").unwrap(), "wifi")["transitions"].as_u64().unwrap();
+        assert!(downs > 10, "{downs}: it is not called down");
+        for (sums, role) in sums.iter().zip(["host", "anchor"]) {
+            for (way, loss) in sums.iter().zip(loss) {
+                let means = way.map(|sum| sum / looks);
+                // Of the probes at least half come while the path is up, and fewer responses than requests.
+                let probes = LOOKED.as_millis() as f64 / HASTY.1 as f64 / 2.0 * (1.0 - loss);
+                let most = 4.0 * (loss * (1.0 - loss) / probes).sqrt();
+                println!(
+                    "{datapath}, {role}: {means:.3?}, true {loss} ± {most:.3}, {downs} changes"
+                );
+                assert!(means.iter().all(|mean| (mean - loss).abs() < most), "{means:?}");
+            }
+        }
+    });
+}

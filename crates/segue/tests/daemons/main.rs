@@ -5,6 +5,8 @@
 mod adversary;
 mod changes;
 mod enrolment;
+mod fleet;
+mod floods;
 mod handover;
 mod hostile;
 mod keepalive;

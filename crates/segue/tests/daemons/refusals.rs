@@ -5,7 +5,7 @@ use std::process::Output;
 use segue_lab::Lab;
 use segue_lab::topology::End;
 
-use crate::world::{SEGUE, inventory, possible, settled, tag, text};
+use crate::world::{SEGUE, World, inventory, possible, settled, tag, text};
 
 pub fn expect_one_line(output: &Output, part: &str) {
     let said = text(&output.stderr);
@@ -149,6 +149,23 @@ fn an_interface_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn what_is_no_socket_is_not_replaced_by_the_control_socket() {
+    let _turn = crate::among_others();
+    let Some(place) = Place::new() else { return };
+    let before = settled(place.lab.node("a").unwrap());
+    let (file, state) = (place.path("precious"), place.path("anchor.db"));
+    std::fs::write(&file, "precious").unwrap();
+    for args in [&["host", "--join", &place.join][..], &["anchor", "--state", &state]] {
+        let output = place.run(&[args, &["--control", &file]].concat());
+        expect_one_line(&output, "precious is no socket");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    }
+    assert!(place.run(&["clean", "--control", &file]).status.success());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    assert_eq!(inventory(place.lab.node("a").unwrap()), before);
+}
+
+#[test]
 fn a_port_in_use_is_refused_on_either_datapath() {
     let _turn = crate::among_others();
     let Some(place) = Place::new() else { return };
@@ -203,5 +220,46 @@ fn asking_where_no_daemon_runs_is_refused() {
         let mut command = std::process::Command::new(SEGUE);
         let output = command.args(verb).arg("--control").arg(&control).output().unwrap();
         expect_one_line(&output, "none.sock");
+    }
+}
+
+#[test]
+fn only_root_and_the_daemons_own_user_may_ask() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let anchor = world.anchor();
+    let mode = |path: &std::path::Path| {
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions())
+    };
+    assert_eq!(mode(&anchor.socket()) & 0o777, 0o600);
+    // Even where somebody has opened the file and the way to it.
+    for path in [world.dir.path(), &anchor.socket()] {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(path, open).unwrap();
+    }
+    let binary = world.path("segue");
+    std::fs::copy(SEGUE, &binary).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+    let output = command.args(["status", "--control"]).arg(anchor.socket()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty());
+    assert!(anchor.json(&["status", "--json"]).is_some());
+}
+
+#[test]
+fn logs_hold_no_secrets() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let (anchor, mut host) = world.running();
+    host.end(nix::sys::signal::Signal::SIGTERM);
+    let join = std::fs::read_to_string(world.path("host.join")).unwrap();
+    // The logs are those of the level debug.
+    let logs = anchor.log() + &host.log();
+    assert!(logs.contains("registered") && logs.contains("DEBUG"), "{logs}");
+    let secret = join.trim().trim_start_matches("segue1:");
+    assert!(secret.len() > 100);
+    for at in (0..secret.len() - 24).step_by(24) {
+        assert!(!logs.contains(&secret[at..at + 24]), "part {at} of the join line");
     }
 }

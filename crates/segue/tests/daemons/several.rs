@@ -16,14 +16,15 @@ over_both! { among_others:
     what_a_crash_left_is_cleaned_by_hand
 }
 
-struct Two {
+/// An anchor and, each on a network of its own beside it, hosts `a` and `b` and a correspondent `cn`.
+pub struct Two {
     lab: Lab,
     dir: tempfile::TempDir,
-    datapath: &'static str,
+    pub datapath: &'static str,
 }
 
 impl Two {
-    fn new(datapath: &'static str) -> Option<Two> {
+    pub fn new(datapath: &'static str) -> Option<Two> {
         if !possible() {
             return None;
         }
@@ -47,7 +48,7 @@ impl Two {
         Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
     }
 
-    fn node(&self, name: &str) -> &Netns {
+    pub fn node(&self, name: &str) -> &Netns {
         self.lab.node(name).unwrap()
     }
 
@@ -58,15 +59,20 @@ impl Two {
         daemon
     }
 
-    fn anchor(&self) -> Daemon {
+    pub fn anchor(&self) -> Daemon {
         let state = self.dir.path().join("anchor.db");
         self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
     }
 
-    fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+    /// A join line for a host on a network.
+    pub fn enroll(&self, anchor: &Daemon, net: u8, name: &str) -> String {
         let done = anchor.cli(&["enroll", name, "--at", &format!("10.61.{net}.1")]);
         assert!(done.status.success(), "{}", text(&done.stderr));
-        let host = self.start(name, &["host", "--join", text(&done.stdout).trim()]);
+        text(&done.stdout).trim().to_owned()
+    }
+
+    pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+        let host = self.start(name, &["host", "--join", &self.enroll(anchor, net, name)]);
         host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
         host
     }

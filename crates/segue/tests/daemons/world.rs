@@ -1,5 +1,6 @@
 //! The demonstration's network with daemons in it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -287,6 +288,18 @@ impl Daemon {
             assert!(start.elapsed() < PATIENCE, "the daemon does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// How each of its threads is scheduled, as the kernel numbers policies (proc(5), field 41 of `stat`).
+    pub fn policies(&self) -> BTreeMap<String, String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let policy = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            let (head, tail) = stat.rsplit_once(')')?;
+            let name = head.split_once('(')?.1.to_owned();
+            Some((name, tail.split_whitespace().nth(38)?.to_owned()))
+        };
+        tasks.filter_map(policy).collect()
     }
 
     pub fn runs(&mut self) -> bool {

@@ -169,6 +169,9 @@ pub struct Config {
     /// No second fast retransmit until all that was outstanding at the last one, or at a timeout, is
     /// acknowledged (ns-2 `bugFix_`, RFC 6582 section 3.2).
     pub careful: bool,
+    /// Reno and NewReno: duplicates inflate the window in a recovery only (ns-2 `exitFastRetrans_`, of July 2003).
+    /// Before, every third and later duplicate did, those too that `careful` lets retransmit nothing.
+    pub inflate_in_recovery_only: bool,
     /// NewReno: only the first partial acknowledgement restarts the timer ("impatient", RFC 6582 section 4).
     pub impatient: bool,
     /// NewReno: a partial acknowledgement takes from the inflated window what it acknowledges, less one
@@ -227,6 +230,7 @@ impl Config {
             scoreboard: false,
             clamp: false,
             careful: true,
+            inflate_in_recovery_only: true,
             impatient: true,
             partial_deflation: true,
             recovery_burst: Some(2),
@@ -251,6 +255,7 @@ impl Config {
             },
             limited_transmit: false,
             halving: Halving::WholeWindow,
+            inflate_in_recovery_only: false,
             impatient: false,
             partial_deflation: false,
             recovery_burst: Some(4),

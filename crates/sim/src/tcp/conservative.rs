@@ -65,8 +65,11 @@ impl Recovery for Conservative {
         // Section 2: a duplicate acknowledgement is one that tells of something new beyond its number.
         core.dupacks = if news > 0 { core.dupacks + 1 } else { core.dupacks };
         let lost = core.dupacks >= core.config.dupack_threshold || self.board.is_lost(core.una);
+        // A receiver may take back what it reported (RFC 2018, section 8): then the first hole seems to be held,
+        // there is nothing to send, and the timer forgets the reports.
+        let held = self.board.hole_end(core.una) <= core.una;
         match self.phase {
-            Phase::Open if news > 0 && lost => return self.enter(core, now),
+            Phase::Open if news > 0 && lost && !held => return self.enter(core, now),
             // What the acknowledgement at the end of a recovery covers arrived long before: it opens nothing.
             Phase::Open | Phase::Loss(_) if acked > 0 && before == self.phase => {
                 self.control.open(core, now, acked, limited);

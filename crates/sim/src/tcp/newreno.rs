@@ -3,7 +3,7 @@
 
 use segue_clock::Time;
 
-use super::reno::enter;
+use super::reno::{enter, inflate};
 use super::sender::{Ack, Core, Recovery};
 
 /// Reno that answers to partial acknowledgements.
@@ -81,8 +81,8 @@ impl NewReno {
         if core.dupacks == threshold && !self.recovering && core.may_retransmit_fast() {
             enter(core, now);
             self.recovering = true;
-        } else if self.recovering {
-            core.inflation += core.smss_f64();
+        } else {
+            inflate(core, self.recovering);
         }
         core.fill(now, core.window(), core.config.recovery_burst);
     }

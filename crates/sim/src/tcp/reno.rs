@@ -47,10 +47,23 @@ impl Reno {
         if core.dupacks == threshold && core.may_retransmit_fast() {
             enter(core, now);
             self.recovering = true;
-        } else if self.recovering {
-            core.inflation += core.smss_f64();
+        } else {
+            inflate(core, self.recovering);
         }
         core.fill(now, core.window(), None);
+    }
+}
+
+/// A duplicate at or above the threshold that retransmits nothing.
+pub(super) fn inflate(core: &mut Core, recovering: bool) {
+    let smss = core.smss_f64();
+    if !recovering && core.config.inflate_in_recovery_only {
+        return;
+    }
+    if !recovering && core.dupacks == core.config.dupack_threshold {
+        core.inflation = f64::from(core.dupacks) * smss;
+    } else {
+        core.inflation += smss;
     }
 }
 

@@ -13,6 +13,8 @@ pub struct SackReno {
     /// What is thought to be in the network, in units; may pass below 0 for a moment.
     pipe: i64,
     board: Scoreboard,
+    /// The timer has run out, and nothing new was acknowledged since: duplicates answer what was sent before it.
+    timed_out: bool,
 }
 
 impl Recovery for SackReno {
@@ -26,6 +28,7 @@ impl Recovery for SackReno {
             core.advance(now, ack, true);
             core.open(acked);
             self.board.clear();
+            self.timed_out = false;
             core.fill(now, core.window(), None);
         } else if ack.next == core.una && core.flight() > 0 {
             self.on_duplicate(core, now, ack);
@@ -33,7 +36,7 @@ impl Recovery for SackReno {
     }
 
     fn on_timeout(&mut self, core: &mut Core, now: Time) {
-        *self = SackReno::default();
+        *self = SackReno { timed_out: true, ..SackReno::default() };
         core.collapse(now);
         core.fill(now, core.window(), None);
     }
@@ -49,10 +52,10 @@ impl Recovery for SackReno {
 
 impl SackReno {
     fn on_duplicate(&mut self, core: &mut Core, now: Time, ack: &Ack) {
-        if core.dupacks == 0 {
-            self.board.clear();
+        // One that reports nothing new answers what was sent without need: no packet has left for it.
+        if self.timed_out || !self.board.update(core.una, &ack.sack) {
+            return;
         }
-        self.board.update(core.una, &ack.sack);
         core.dupacks += 1;
         let threshold = core.config.dupack_threshold;
         if core.dupacks == threshold && core.may_retransmit_fast() {
@@ -82,6 +85,8 @@ impl SackReno {
         self.pipe -= smss;
         if ack.next >= core.recover {
             self.recovering = false;
+            // What ended the recovery may be followed by the next loss at once.
+            core.recover = 0;
             core.advance(now, ack, true);
             self.board.clear();
             core.fill(now, core.window(), None);

@@ -139,6 +139,8 @@ impl<P> AnchorEnd<P> {
             AnchorOutput::RemovePath(slot) => datapath.remove_path(slot),
             AnchorOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             AnchorOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
+            // The model measures no loss.
+            AnchorOutput::SetDown(..) => {}
             AnchorOutput::SetHeard(slots, word) => datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => datapath.set_inner(address, owner),
             AnchorOutput::RemoveInner(address) => datapath.remove_inner(address),

@@ -172,6 +172,8 @@ impl<P> HostEnd<P> {
             HostOutput::RemovePath(slot) => datapath.remove_path(slot),
             HostOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             HostOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
+            // The model measures no loss.
+            HostOutput::SetDown(..) => {}
             HostOutput::SendProbe(order) => {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));

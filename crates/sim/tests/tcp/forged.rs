@@ -68,6 +68,29 @@ proptest! {
     }
 }
 
+#[test]
+fn an_acknowledgement_within_what_was_reported_starts_no_recovery_of_nothing() {
+    let inputs = [
+        (90, 2_114, vec![], None),
+        (0, 46, vec![(0, 11_000)], Some((53_671, 424_890_839_681_794_883))),
+        (
+            275,
+            1_840,
+            vec![(52_000, 20_248), (18_455, 26_000)],
+            Some((11_671_512_125_717_220_547, 17_599_180_604_165_984_457)),
+        ),
+        (
+            113,
+            4_691,
+            vec![(23_419, 31_399), (15_000, 23_653)],
+            Some((14_560_302_396_381_449_355, 2_531_812_871_841_230_822)),
+        ),
+    ];
+    for config in configs() {
+        expect_bounds(Config { mss: 1_000, window: 20, ..config }, &inputs);
+    }
+}
+
 type Blocks = Vec<(u64, u64)>;
 type Timestamps = Option<(u64, u64)>;
 

@@ -105,6 +105,32 @@ fn sack_and_fack_repair_all_holes_in_about_one_round_trip() {
     }
 }
 
+/// What ns-2.35 delivered in 20 s of a window of 25, with as many losses in a row in each second. After a
+/// timeout duplicates come for what was sent again without need: the Reno of 2001 lets them inflate its window,
+/// Sack1 counts those that report something new.
+#[test]
+fn losses_in_a_row_each_second_cost_what_they_cost_in_ns_2() {
+    let reno = [(4, 4_737), (5, 4_497), (8, 4_283), (11, 4_097), (14, 4_056)];
+    let sack = [(4, 12_473), (8, 12_074), (12, 11_141), (14, 5_264)];
+    let cells = (reno.map(|cell| (Config::ns2_2001(Variant::Reno), cell)).into_iter())
+        .chain(sack.map(|cell| (Config::ns2_35(Variant::Sack), cell)));
+    for (tcp, (losses, theirs)) in cells {
+        let dumbbell = Dumbbell {
+            tcp: Config { window: 25, ..tcp },
+            rate_bps: 10_000_000,
+            delay: Span::from_millis(16),
+            queue: 50,
+            drop_at: (1..20).map(|second| (Span::from_secs(second), losses)).collect(),
+            duration: Span::from_secs(20),
+            trace: false,
+        };
+        let Outcome { results, .. } = dumbbell.run().expect("a link");
+        let Some(Value::Int(ours)) = results.get("delivered") else { panic!("{results:?}") };
+        let percent = 100.0 * (*ours as f64 - f64::from(theirs)) / f64::from(theirs);
+        assert!(percent.abs() < 0.1, "{:?}, {losses} losses: {ours}, ns-2 {theirs}", tcp.variant);
+    }
+}
+
 #[test]
 fn vegas_holds_between_alpha_and_beta_packets_in_its_queue() {
     let run = run(Variant::Vegas, 60, &[], Span::from_secs(10));

@@ -218,6 +218,7 @@ impl Anchor {
             if other_mode {
                 path.server = Server::new(keepalive, now, true);
                 path.down_at = None;
+                self.tell_down(now, slot, State::Starting);
                 self.review(now, slot);
             } else {
                 self.feed(now, slot, ServerInput::Reconfigure(keepalive));

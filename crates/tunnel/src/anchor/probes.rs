@@ -84,7 +84,10 @@ impl Anchor {
         for output in outputs {
             match output {
                 ServerOutput::SendUnsolicited(request) => self.send_unsolicited(slot, request),
-                ServerOutput::State(state) => self.on_state(now, slot, state),
+                ServerOutput::State(state) => {
+                    self.tell_down(now, slot, state);
+                    self.on_state(now, slot, state);
+                }
                 ServerOutput::Sample(_) => {}
             }
         }
@@ -141,6 +144,16 @@ impl Anchor {
             silent: silent.filter(|_| state == State::Down),
             bound,
         }));
+    }
+
+    /// Tells a datapath that measures what is an outage.
+    pub(super) fn tell_down(&mut self, now: Time, slot: u32, state: State) {
+        let Some(path) = self.slots.get(&slot) else { return };
+        if self.config.source == Source::Readings {
+            let last = path.server.last_request();
+            let silence = last.filter(|_| state == State::Down).map(|at| now.since(at));
+            self.out.push_back(AnchorOutput::SetDown(slot, silence));
+        }
     }
 
     /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is open

@@ -13,8 +13,11 @@ use segue_wire::FlowKey;
 use super::{Host, Path, Signal};
 use crate::{Cause, HostOutput, Report, Ticket};
 
-/// Most flows remembered; the one seen longest ago gives way.
+/// Most flows remembered; those seen longest ago give way.
 const MAX_FLOWS: usize = 65_536;
+/// How many give way at once: to find the oldest takes a look at all of them, which a flood of new flows must
+/// not cost each time.
+const GIVE_WAY: usize = 1_024;
 /// Most packets that wait for a first path; the oldest is dropped.
 const MAX_WAITING: usize = 256;
 /// A flow without packets for this long is forgotten.
@@ -62,7 +65,7 @@ impl Host {
             return;
         };
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
-            self.forget_oldest();
+            self.forget_old_ones();
         }
         let flow = Flow { class, path, pinned, first_seen, last_seen: now };
         self.flows.insert(key, flow);
@@ -96,11 +99,14 @@ impl Host {
         self.path_for(flow.class, flow.pinned.filter(steady))
     }
 
-    fn forget_oldest(&mut self) {
-        let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.last_seen).map(|(key, _)| *key);
-        if let Some(key) = oldest {
-            self.flows.remove(&key);
-            self.out.push_back(HostOutput::Unbind(key));
+    fn forget_old_ones(&mut self) {
+        let mut by_age: Vec<(Time, FlowKey)> =
+            self.flows.iter().map(|(key, flow)| (flow.last_seen, *key)).collect();
+        let count = GIVE_WAY.min(by_age.len());
+        by_age.select_nth_unstable(count.saturating_sub(1));
+        for (_, key) in &by_age[..count] {
+            self.flows.remove(key);
+            self.out.push_back(HostOutput::Unbind(*key));
         }
     }
 

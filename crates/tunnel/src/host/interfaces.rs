@@ -92,6 +92,7 @@ impl Host {
             unshown: None,
             usable_since: Time::ZERO,
             offer_at: None,
+            outages: Default::default(),
             via: None,
             doubt_told: None,
         };

@@ -14,6 +14,7 @@
 mod adapt;
 mod flows;
 mod interfaces;
+mod outages;
 mod paths;
 
 use alloc::boxed::Box;

@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{
-    Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State,
+    Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State, Tau,
 };
 use segue_steering::{PathId, PathView};
 use segue_wire::signal::{FromHost, PathGrant, PathOffer};
@@ -15,6 +15,7 @@ use segue_wire::{Encapsulation, ProbeKey};
 
 use super::Host;
 use super::adapt::Following;
+use super::outages::Outages;
 use crate::planted::fault;
 use crate::{
     Cause, HostOutput, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
@@ -50,6 +51,8 @@ pub struct Path {
     pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
+    /// Outages in the averages of loss: up, down, round trip.
+    pub(super) outages: [Outages; 3],
     pub(super) via: Option<Redirect>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
@@ -151,33 +154,63 @@ impl Path {
         self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
     }
 
+    /// Which of the averages is the longest, and its time constant. An idle path has its probes alone to
+    /// count: over a short time one lost probe would look like a bad network, so loss is judged over this one.
+    fn longest(&self) -> (usize, Tau) {
+        let taus = self.keepalive().taus.iter().copied().enumerate();
+        taus.max_by_key(|(_, tau)| tau.fall).unwrap_or((0, Tau::symmetric(Span::ZERO)))
+    }
+
+    /// The longest averages of loss, as far as there are any: up, down, round trip.
+    fn losses(&self) -> [Option<f64>; 3] {
+        let Some(e) = self.client.as_ref().map(Client::estimates) else { return [None; 3] };
+        let index = self.longest().0;
+        [&e.owl_up, &e.owl_down, &e.rtl].map(|v| v.get(index).or(v.first()).copied())
+    }
+
+    /// Follows the path's outages.
+    fn note_outage(&mut self, now: Time, state: State, silence: Span) {
+        let keepalive = self.keepalive();
+        let (proof, t_l) = (keepalive.t_ka * u64::from(keepalive.up_after), keepalive.t_l());
+        for outages in &mut self.outages {
+            match state {
+                State::Down => outages.declare(now, silence),
+                State::Up => outages.over(now, proof, t_l),
+                State::Starting => {}
+            }
+        }
+    }
+
+    /// Follows the averages of loss.
+    fn note_losses(&mut self, now: Time) {
+        let (losses, tau) = (self.losses(), self.longest().1);
+        for (outages, loss) in self.outages.iter_mut().zip(losses) {
+            outages.note(now, loss.unwrap_or_default(), tau);
+        }
+    }
+
     fn view(&self, number: u8) -> PathView {
         let estimates = self.client.as_ref().map(Client::estimates);
         let first = |v: &[f64]| v.first().copied();
-        // An idle path has its probes alone to count: over a short time one lost probe would look
-        // like a bad network, so loss is judged over the longest of the averages.
-        let longest = |v: &[f64]| {
-            let taus = &self.config.keepalive.taus;
-            let index = (0..v.len()).max_by_key(|i| taus.get(*i).map(|tau| tau.fall)).unwrap_or(0);
-            v.get(index).copied()
-        };
+        let averages = self.losses();
         let outages = estimates.map_or(0, |e| e.transitions);
         // A young path has lost one packet or none: until it has carried some, it gets the benefit
         // of the doubt.
-        let loss = |averages: &[f64], counted: Counted| {
-            let lost = counted.sent.saturating_sub(counted.received) as f64;
-            let cautious = lost / (counted.sent as f64 + BENEFIT);
+        let loss = |which: usize, packets: Counted| {
+            let lost = packets.sent.saturating_sub(packets.received) as f64;
+            let cautious = lost / (packets.sent as f64 + BENEFIT);
             // The counts have the packets of an outage, which is not loss: before the first average
             // they say nothing about a path that has been down.
             let unmeasured = if outages > 0 { 0.0 } else { cautious };
-            longest(averages).map_or(unmeasured, |average| average.min(cautious))
+            averages[which]
+                .map_or(unmeasured, |average| self.outages[which].counted(average).min(cautious))
         };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.map_or(0.0, |e| loss(&e.owl_up, e.up)),
-            loss_down: estimates.map_or(0.0, |e| loss(&e.owl_down, e.down)),
+            loss_up: estimates.map_or(0.0, |e| loss(0, e.up)),
+            loss_down: estimates.map_or(0.0, |e| loss(1, e.down)),
             // One direction has about half of what a round trip shows.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             price: self.config.price,
@@ -244,6 +277,7 @@ impl Host {
             path.remote.set_port(port);
         }
         path.client = Some(Client::new(keepalive, now, seed));
+        path.outages = Default::default();
         path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
@@ -337,6 +371,7 @@ impl Host {
         if !was_up && client.state() == State::Up {
             path.usable_since = now;
         }
+        path.note_losses(now);
         let mut sampled = false;
         for output in outputs {
             match output {
@@ -395,15 +430,15 @@ impl Host {
     }
 
     fn on_path_state(&mut self, now: Time, number: u8, state: State) {
-        let Some(path) = self.paths.get(&number) else { return };
+        let Some(path) = self.paths.get_mut(&number) else { return };
         let heard = path.client.as_ref().is_some_and(Client::heard);
-        let name = path.name.to_string();
+        let name = path.name.clone();
         let bound = path.detection_bound();
         let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
-        if state == State::Down
-            && let Some(client) = self.paths.get_mut(&number).and_then(|p| p.client.as_mut())
-        {
-            client.ignore_outage();
+        let down = silent.filter(|_| state == State::Down);
+        path.note_outage(now, state, silent.unwrap_or_default());
+        if self.config.source == Source::Readings {
+            self.out.push_back(HostOutput::SetDown(u32::from(number), down));
         }
         match state {
             State::Down if heard => self.redirect_dead_paths(now),
@@ -426,7 +461,7 @@ impl Host {
             path: name,
             state,
             heard,
-            silent: silent.filter(|_| state == State::Down),
+            silent: down,
             bound,
         }));
         self.rescue_signal();

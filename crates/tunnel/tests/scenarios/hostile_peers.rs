@@ -2,15 +2,18 @@
 
 use core::net::IpAddr;
 
-use segue_clock::{Machine, Time};
-use segue_keepalive::{Estimates, Reading, Source};
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{Arrival, Estimates, Reading, Source};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Host, HostInput, HostOutput,
-    Interface, Report,
+    Interface, ProbeIn, ProbeKind, Report,
 };
-use segue_wire::signal::{FromAnchor, FromHost, MAX_NAME, PathOffer, Refusal, SIGNAL_VERSION};
+use segue_wire::Probe;
+use segue_wire::signal::{
+    FromAnchor, FromHost, MAX_NAME, PathGrant, PathOffer, Refusal, SIGNAL_VERSION,
+};
 
-use crate::net::{Net, anchor_config, host_config, ms};
+use crate::net::{Net, anchor_config, host_config, ms, secs};
 
 #[test]
 fn a_paths_name_cannot_write_on_the_operators_terminal() {
@@ -179,4 +182,117 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
         assert_eq!(told, [counts_as], "{stated:?}");
         assert!(anchor.deadline().is_some_and(|(due, _)| due >= at + counts_as), "{stated:?}");
     }
+}
+
+/// What the anchor has granted, in order: index, cookie, key.
+fn grants(net: &Net) -> Vec<(u32, u64, [u8; 16])> {
+    let grant = |(_, message): &(ConnId, FromAnchor)| match message {
+        FromAnchor::PathReady(grant) => Some((grant.index, grant.cookie, grant.key)),
+        _ => None,
+    };
+    net.said.iter().filter_map(grant).collect()
+}
+
+#[test]
+fn each_set_up_of_a_path_has_new_secrets() {
+    let mut net = Net::new(5);
+    let host = net.add_host("alice", host_config(3, 60));
+    net.add_link(host, "wifi", ms(10));
+    net.add_link(host, "lte", ms(30));
+    net.announce(host);
+    net.run_for(secs(2));
+    // The interface goes and comes back; then the anchor starts again.
+    for present in [false, true] {
+        net.link(host, "wifi").present = present;
+        net.announce(host);
+        net.run_for(secs(2));
+    }
+    net.restart_anchor();
+    net.run_for(secs(20));
+    let granted = grants(&net);
+    assert!(granted.len() >= 5, "{granted:?}");
+    for (n, (_, cookie, key)) in granted.iter().enumerate() {
+        for (_, other_cookie, other_key) in &granted[..n] {
+            assert!(cookie != other_cookie && key != other_key, "{granted:?}");
+        }
+    }
+}
+
+#[test]
+fn false_heard_words_move_nobody_elses_downlink() {
+    let (mut net, alice) = Net::two_paths(4, host_config(3, 60));
+    let mallory = net.add_host("mallory", host_config(3, 60));
+    net.add_link(mallory, "wifi", ms(10));
+    net.add_link(mallory, "lte", ms(30));
+    net.announce(mallory);
+    net.run_for(secs(2));
+    let voice = net.add_voice(alice);
+    net.run_for(secs(1));
+    net.reset_streams();
+    let slots: Vec<(u32, String)> = net
+        .anchor
+        .machine
+        .paths()
+        .filter(|(_, path)| net.anchor.machine.host_name(path.owner) == Some("mallory"))
+        .map(|(slot, path)| (slot, path.name.clone()))
+        .collect();
+    assert_eq!(slots.len(), 2);
+    let mut moved = 0;
+    for n in 0..200u32 {
+        // That it hears none of its paths, all that there could be, or one of the two.
+        let heard = [0, u16::MAX, 1, 2][n as usize % 4];
+        let slot = slots[n as usize % 2].0;
+        let now = net.now;
+        let probe = Probe {
+            seq: 1_000_000 + n,
+            t_sc: 2_000_000_000 + n * 10_000,
+            heard,
+            t_ka_ms: 60,
+            ..Probe::default()
+        };
+        let arrival =
+            Arrival { probe, at: now, received: n, sent_at: None, uncertainty: Span::ZERO };
+        let kind = ProbeKind::Request;
+        net.tell_anchor(AnchorInput::Probe(ProbeIn { slot, kind, k: 3, report: false, arrival }));
+        for (slot, path) in net.anchor.machine.paths() {
+            let whose = net.anchor.machine.host_name(path.owner).unwrap();
+            assert!(path.via().is_none() || whose == "mallory", "slot {slot}");
+            moved += usize::from(path.via().is_some());
+        }
+        net.run_for(ms(10));
+    }
+    assert!(moved > 0, "the words are looked at");
+    net.stop_apps();
+    let app = &net.apps[voice];
+    assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
+    assert_eq!(app.down.count_over("wifi"), app.down.received);
+}
+
+#[test]
+fn a_grant_that_nobody_asked_for_changes_nothing() {
+    let (mut net, host) = Net::two_paths(4, host_config(3, 60));
+    let slots = |net: &Net| net.hosts[host].end.datapath.slots().collect::<Vec<_>>();
+    let before = slots(&net);
+    assert_eq!(before.len(), 2);
+    for path in 2..=u8::MAX {
+        let grant = PathGrant {
+            path,
+            index: 7,
+            cookie: 7,
+            key: [7; 16],
+            mode: segue_wire::Mode::Both,
+            rides: false,
+            encapsulation: segue_wire::Encapsulation::Segue,
+        };
+        net.tell_host(host, HostInput::Signal(FromAnchor::PathReady(grant)));
+        let refused = FromAnchor::PathRefused { path, reason: Refusal::NoPath };
+        net.tell_host(host, HostInput::Signal(refused));
+    }
+    assert_eq!(slots(&net), before);
+    assert_eq!(net.hosts[host].end.machine.paths().count(), 2);
+    let voice = net.add_voice(host);
+    net.run_for(secs(2));
+    net.stop_apps();
+    let app = &net.apps[voice];
+    assert_eq!((app.up.sent, app.down.sent), (app.up.received, app.down.received));
 }

@@ -1,6 +1,7 @@
 //! What the anchor refuses, and that nothing else changes with it.
 
 use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Pool};
+use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, Refusal, SIGNAL_VERSION};
 
 use crate::net::{Net, anchor_config, host_config, ms, secs};
@@ -174,4 +175,24 @@ fn a_connection_that_is_refused_does_not_keep_its_host_from_expiring() {
     // Its paths live on, and it registers again by itself.
     assert!(net.run_while_not(secs(10), |net| net.hosts[host].end.machine.registered()));
     expect_undisturbed(&mut net, host);
+}
+
+/// To find the oldest flow takes a look at all of them.
+#[test]
+fn under_a_flood_of_new_flows_the_host_looks_for_old_ones_once_in_a_thousand() {
+    const MOST: u32 = 65_536;
+    let (mut net, host) = bystander(anchor_config());
+    let address = |n: u32| core::net::IpAddr::from([10, 1, (n >> 8) as u8, n as u8]);
+    let mut counts = Vec::new();
+    for n in 0..MOST + 2_000 {
+        let (dport, protocol) = (1 + (n >> 16) as u16, 17);
+        let key = FlowKey { src: address(1), dst: address(n), sport: 9, dport, protocol, label: 0 };
+        net.miss_at_host(host, key, 0);
+        if n > MOST - 9 {
+            counts.push(net.hosts[host].end.machine.flows().count() as u32);
+        }
+    }
+    assert_eq!(counts.iter().max(), Some(&MOST));
+    let looks = counts.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert_eq!(looks, 2);
 }

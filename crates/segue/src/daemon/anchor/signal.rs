@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
-use crate::signalling::{self, Messages};
+use crate::signalling::{self, Messages, Worker};
 
 /// Messages that wait to be written to one host.
 const OUTBOX: usize = 64;
@@ -66,6 +66,7 @@ pub struct Signal {
     endpoint: Endpoint,
     /// With the name of the host.
     connections: BTreeMap<ConnId, (String, Established)>,
+    _worker: Worker,
 }
 
 impl Signal {
@@ -75,9 +76,13 @@ impl Signal {
         enrolment: &Enrolment,
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
-        let endpoint = signalling::server_endpoint(listener(port)?, enrolment.authority())?;
-        tokio::spawn(accept(endpoint.clone(), events));
-        Ok(Signal { endpoint, connections: BTreeMap::new() })
+        let worker = Worker::start()?;
+        let endpoint = {
+            let _there = worker.handle().enter();
+            signalling::server_endpoint(listener(port)?, enrolment.authority())?
+        };
+        worker.handle().spawn(accept(endpoint.clone(), events));
+        Ok(Signal { endpoint, connections: BTreeMap::new(), _worker: worker })
     }
 
     /// Takes a connection whose host is enrolled.
@@ -230,7 +235,7 @@ mod tests {
     use super::*;
     use crate::identity::{ANCHOR_NAME, Join};
     use segue_store::Embedded;
-    use segue_wire::signal::SIGNAL_VERSION;
+    use segue_wire::signal::{Refusal, SIGNAL_VERSION};
 
     struct Listening {
         signal: Signal,
@@ -312,6 +317,45 @@ mod tests {
         }
         assert!(start.elapsed() >= PACE * 19, "{:?}", start.elapsed());
         flood.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_ends() {
+        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let endpoint = client(&join);
+        let silent = connect(&endpoint, anchor).await;
+        let half = connect(&endpoint, anchor).await;
+        // A stream without a whole message is no better.
+        let (mut write, _read) = half.open_bi().await.unwrap();
+        write.write_all(&[0]).await.unwrap();
+        let start = Instant::now();
+        silent.closed().await;
+        half.closed().await;
+        assert!(start.elapsed() < PATIENCE + Duration::from_secs(20), "{:?}", start.elapsed());
+        for _ in 0..2 {
+            let event = events.recv().await.unwrap();
+            assert!(matches!(event, SignalEvent::Closed { .. }), "nobody heard of it before");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_does_not_read_is_cut_off() {
+        let Listening { mut signal, mut events, join, anchor } = listening();
+        let endpoint = client(&join);
+        let connection = connect(&endpoint, anchor).await;
+        let (mut write, _unread) = connection.open_bi().await.unwrap();
+        signalling::send(&mut write, &FromHost::Leave).await.unwrap();
+        let Some(SignalEvent::Connected { conn, established, .. }) = events.recv().await else {
+            panic!("the connection stands");
+        };
+        signal.admit(conn, "mallory", established);
+        // None of it leaves before this task waits.
+        for path in 0..=OUTBOX {
+            signal
+                .send(conn, FromAnchor::PathRefused { path: path as u8, reason: Refusal::NoPath });
+        }
+        let why = connection.closed().await.to_string();
+        assert!(why.contains("outbox full"), "{why}");
     }
 
     /// The first datagram of a connection attempt.

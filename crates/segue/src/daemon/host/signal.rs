@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use crate::daemon::packets::MARK;
 use crate::identity::{ANCHOR_NAME, Join};
-use crate::signalling::{self, Messages};
+use crate::signalling::{self, Messages, Worker};
 
 /// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
@@ -44,6 +44,7 @@ pub struct Established {
 
 /// The host's side of signalling.
 pub struct Signal {
+    worker: Worker,
     join: Join,
     config: quinn::ClientConfig,
     events: mpsc::Sender<SignalEvent>,
@@ -56,7 +57,8 @@ impl Signal {
     /// Nothing connected.
     pub fn new(join: Join, events: mpsc::Sender<SignalEvent>) -> anyhow::Result<Signal> {
         let config = signalling::client_config(&join)?;
-        Ok(Signal { join, config, events, round: 0, tasks: Vec::new(), current: None })
+        let worker = Worker::start()?;
+        Ok(Signal { worker, join, config, events, round: 0, tasks: Vec::new(), current: None })
     }
 
     /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing; where
@@ -73,12 +75,13 @@ impl Signal {
             .zip(delays)
             .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
             .map(|(name, anchor, delay)| {
-                tokio::spawn(attempt(name.clone(), anchor, self.config.clone(), delay))
+                let attempt = attempt(name.clone(), anchor, self.config.clone(), delay);
+                self.worker.handle().spawn(attempt)
             })
             .collect();
         self.tasks.extend(attempts.iter().map(tokio::task::JoinHandle::abort_handle));
         let events = self.events.clone();
-        let race = tokio::spawn(race(round, attempts, events));
+        let race = self.worker.handle().spawn(race(round, attempts, events));
         self.tasks.push(race.abort_handle());
     }
 
@@ -86,6 +89,7 @@ impl Signal {
     /// ends the connection, after which the machine connects anew.
     pub fn move_to(&mut self, interface: &str) {
         let Some(current) = &mut self.current else { return };
+        let _there = self.worker.handle().enter();
         let moved = signalling::socket(current.anchor.is_ipv6(), interface, MARK)
             .and_then(|socket| current.endpoint.rebind(socket).context("QUIC does not move"));
         match moved {

@@ -1,0 +1,77 @@
+//! Loss of a path that carries its probes alone: averages tend to what the link loses, however often the
+//! path is called down for it.
+
+mod common;
+
+use common::{Dir, Log, World, at_ms, config, ms};
+use segue_clock::{Rng, Span, Time};
+use segue_keepalive::{Config, Estimates, State};
+
+/// Time for the averages to forget how they began, and how often they are looked at after it.
+const WARM: Span = Span::from_secs(120);
+const LOOK: Span = Span::from_secs(1);
+
+/// Means over time of one end's averages.
+#[derive(Clone, Copy, Default)]
+struct Means {
+    sum: [f64; 2],
+    looks: f64,
+}
+
+impl Means {
+    /// Takes the averages over time constant `which`, up and down.
+    fn look(&mut self, estimates: &Estimates, which: usize) {
+        let now = [&estimates.owl_up, &estimates.owl_down].map(|v| v.get(which).copied());
+        let [Some(up), Some(down)] = now else { return };
+        self.sum = [self.sum[0] + up, self.sum[1] + down];
+        self.looks += 1.0;
+    }
+}
+
+/// How an hour of an idle path with these losses looks: for each end, and the short and the long average, how
+/// many standard deviations each direction's mean is from the true loss. How often the client called it down.
+fn hour(config: Config, loss: f64, seed: u64) -> ([[[f64; 2]; 2]; 2], usize) {
+    let mut rng = Rng::new(seed);
+    let link = Box::new(move |_: Dir, at: Time| {
+        let (lost, jitter) = (rng.chance(loss), rng.below(2_000_000));
+        (!lost || at < at_ms(50)).then_some(ms(9) + Span(jitter))
+    });
+    let mut world = World::new(config, at_ms(0), Span::from_secs(7), link);
+    world.keep_samples = false;
+    world.run_until(Time::ZERO + WARM);
+    let mut means = [[Means::default(); 2]; 2];
+    while world.now < Time::ZERO + WARM + Span::from_secs(3_600) {
+        world.run_for(LOOK);
+        let ends = [world.client.estimates(), world.server.estimates()];
+        for (end, means) in ends.iter().zip(&mut means) {
+            means.iter_mut().enumerate().for_each(|(which, means)| means.look(end, which));
+        }
+    }
+    let downs = world.count_of(Log::Client(State::Down));
+    let t_ka = world.client.config().t_ka.as_secs_f64();
+    let sent = [3_600.0 / t_ka, 3_600.0 / t_ka * (1.0 - loss)];
+    let deviation = |means: Means, way: usize| {
+        let sd = (loss * (1.0 - loss) / sent[way]).sqrt();
+        (means.sum[way] / means.looks - loss) / sd
+    };
+    (means.map(|end| end.map(|m| [deviation(m, 0), deviation(m, 1)])), downs)
+}
+
+#[test]
+fn averages_of_an_idle_lossy_path_are_true_at_both_ends_though_it_is_called_down() {
+    let mut called_down = 0;
+    for loss in [0.01, 0.05, 0.1, 0.2] {
+        for k in 2..=12 {
+            let (off, downs) = hour(config(k, ms(200)), loss, u64::from(k));
+            called_down += downs;
+            // Over a second a loss interval of two is taken nearly whole, however many packets it has: that
+            // average leans a little to the shorter ones.
+            for [short, long] in off {
+                let (short, long) = (short.map(f64::abs), long.map(f64::abs));
+                assert!(short.iter().all(|z| *z < 5.0), "{loss}, K {k}: {off:.1?}");
+                assert!(long.iter().all(|z| *z < 4.0), "{loss}, K {k}: {off:.1?}");
+            }
+        }
+    }
+    assert!(called_down > 1_000, "{called_down}");
+}

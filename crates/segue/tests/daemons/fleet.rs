@@ -1,0 +1,198 @@
+//! Hosts without a daemon: they register, set paths up and probe them as the wire formats say, many from one
+//! process, and can misbehave as no daemon would.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use etherparse::PacketBuilder;
+use quinn::{Connection, Endpoint, SendStream};
+use segue::identity::{ANCHOR_NAME, Join};
+use segue::signalling::{self, Messages, Worker};
+use segue_linux::netns::Netns;
+use segue_wire::header::PacketType;
+use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, SIGNAL_VERSION};
+use segue_wire::{Encapsulation, Header, Mode, Probe, ProbeKey};
+
+use crate::world::PATIENCE;
+
+const TUNNEL_PORT: u16 = 5005;
+/// How the paths of a fleet are probed.
+const K: u8 = 5;
+const T_KA: Duration = Duration::from_millis(200);
+
+/// A host's signalling connection.
+pub struct Peer {
+    worker: Arc<Worker>,
+    endpoint: Endpoint,
+    pub connection: Connection,
+    write: SendStream,
+    read: Messages,
+    anchor: SocketAddr,
+}
+
+impl Peer {
+    /// Connects from a node; fails as the handshake does.
+    pub fn connect(worker: &Arc<Worker>, node: &Netns, join: &Join) -> anyhow::Result<Peer> {
+        let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+        let socket = node.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let anchor = join.anchor[0];
+        let config = signalling::client_config(join)?;
+        let connected = async {
+            let endpoint = signalling::client_endpoint(socket)?;
+            let attempt = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
+            let connection = tokio::time::timeout(PATIENCE, attempt).await??;
+            let (write, read) = connection.open_bi().await?;
+            anyhow::Ok((endpoint, connection, write, Messages::new(read)))
+        };
+        let (endpoint, connection, write, read) = worker.handle().block_on(connected)?;
+        Ok(Peer { worker: Arc::clone(worker), endpoint, connection, write, read, anchor })
+    }
+
+    pub fn send(&mut self, message: &FromHost) -> anyhow::Result<()> {
+        self.worker.handle().block_on(signalling::send(&mut self.write, message))
+    }
+
+    /// The anchor's next message; none where it ends the connection or says nothing for long.
+    pub fn receive(&mut self) -> Option<FromAnchor> {
+        let read = &mut self.read;
+        let next = async { tokio::time::timeout(PATIENCE, read.next::<FromAnchor>()).await };
+        self.worker.handle().block_on(next).ok()?.ok()?
+    }
+
+    /// Registers and returns the inner IPv4 address.
+    pub fn register(&mut self, epoch: u64) -> Option<Ipv4Addr> {
+        self.send(&FromHost::Register { version: SIGNAL_VERSION, epoch }).ok()?;
+        let Some(FromAnchor::Registered { inner, .. }) = self.receive() else { return None };
+        inner.into_iter().find_map(|address| match address {
+            std::net::IpAddr::V4(v4) => Some(v4),
+            std::net::IpAddr::V6(_) => None,
+        })
+    }
+
+    /// Sets a path up.
+    pub fn add_path(&mut self, number: u8) -> PathGrant {
+        let offer = PathOffer {
+            path: number,
+            name: format!("p{number}"),
+            index: u32::from(number),
+            cookie: 1 + u64::from(number),
+            k: K,
+            t_ka_ms: T_KA.as_millis() as u16,
+            mode: Mode::Both,
+            rides: false,
+            encapsulation: Encapsulation::Segue,
+        };
+        self.send(&FromHost::AddPath(offer)).unwrap();
+        match self.receive() {
+            Some(FromAnchor::PathReady(grant)) => grant,
+            other => panic!("no path: {other:?}"),
+        }
+    }
+
+    /// Where its tunnel packets go.
+    pub fn tunnel(&self) -> SocketAddr {
+        SocketAddr::new(self.anchor.ip(), TUNNEL_PORT)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.connection.close(0u8.into(), b"leaving");
+        self.endpoint.close(0u8.into(), b"leaving");
+    }
+}
+
+/// A request of a path.
+pub fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKET_LEN] {
+    let header = Header {
+        packet_type: PacketType::Request,
+        flags: 0,
+        k: K,
+        index: grant.index,
+        cookie: grant.cookie,
+    };
+    let t_ka_ms = T_KA.as_millis() as u16;
+    Probe { seq, sc: seq, heard: u16::MAX, t_ka_ms, ..Probe::default() }.seal(&header, key)
+}
+
+/// A datagram in the tunnel.
+pub fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+    let header = Header { packet_type: PacketType::Data, flags: 0, k: 0, index, cookie };
+    let mut packet = header.emit().to_vec();
+    PacketBuilder::ipv4(from.ip().octets(), to.ip().octets(), 64)
+        .udp(from.port(), to.port())
+        .write(&mut packet, b"in the tunnel")
+        .unwrap();
+    packet
+}
+
+/// Paths that are probed by a thread until this is dropped.
+pub struct Fleet {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+    pub grants: Vec<PathGrant>,
+    _peers: Vec<Peer>,
+}
+
+impl Fleet {
+    /// Registers these hosts from a node, and sets `paths` up, at most sixteen of each.
+    pub fn start(worker: &Arc<Worker>, node: &Netns, joins: &[Join], paths: usize) -> Fleet {
+        let mut peers = Vec::new();
+        let mut probed = Vec::new();
+        for join in joins {
+            let mut peer = Peer::connect(worker, node, join).unwrap();
+            peer.register(1).expect("registered");
+            for number in 0..(paths - probed.len()).min(segue_wire::MAX_PATHS) {
+                let socket = node.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+                socket.connect(peer.tunnel()).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                probed.push((socket, peer.add_path(number as u8)));
+            }
+            peers.push(peer);
+        }
+        assert_eq!(probed.len(), paths);
+        let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let grants = probed.iter().map(|(_, grant)| grant.clone()).collect();
+        let told = (Arc::clone(&stop), Arc::clone(&answered));
+        let thread = std::thread::spawn(move || probe(&probed, &told.0, &told.1));
+        Fleet { stop, answered, thread: Some(thread), grants, _peers: peers }
+    }
+
+    /// Responses so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn probe(paths: &[(UdpSocket, PathGrant)], stop: &AtomicBool, answered: &AtomicU64) {
+    let keys: Vec<ProbeKey> = paths.iter().map(|(_, grant)| ProbeKey(grant.key)).collect();
+    let mut buffer = [0; 2_048];
+    let mut due = Instant::now();
+    for seq in 1.. {
+        for ((socket, grant), key) in paths.iter().zip(&keys) {
+            while socket.recv(&mut buffer).is_ok_and(|n| n == Probe::PACKET_LEN) {
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            let _ = socket.send(&request(grant, key, seq));
+        }
+        due += T_KA;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}

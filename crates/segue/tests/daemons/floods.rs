@@ -1,0 +1,277 @@
+//! Floods: whoever sends them, nobody else is worse off.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use segue::control::{self, Request};
+use segue::identity::Join;
+use segue::signalling::Worker;
+use segue_wire::ProbeKey;
+use segue_wire::signal::{FromHost, SIGNAL_VERSION};
+
+use crate::fleet::{Fleet, Peer, data, request};
+use crate::over_both;
+use crate::several::Two;
+use crate::traffic::udp;
+use crate::world::{Daemon, PATIENCE, inner, paths_up};
+
+over_both! { alone:
+    tls_is_not_done_before_all_other_work
+    floods_of_every_kind_take_no_path_down_and_hold_no_answer_up
+}
+over_both! { among_others:
+    a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows
+}
+
+/// New flows of the host that is not attacked.
+const FLOWS: usize = 40;
+
+fn a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows(
+    datapath: &'static str,
+) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let (a, mut b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    let (own_a, own_b) = (inner(&a.status()).0, inner(&b.status()).0);
+    b.end(Signal::SIGKILL);
+    anchor.wait("b has no path", |status| paths_up(status) == 1);
+
+    let nobody = Ipv4Addr::from(u32::from(own_b) + 100);
+    let ended = AtomicBool::new(false);
+    let flood = udp(two.node("cn"), "0.0.0.0:0".parse().unwrap());
+    let arrived = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let targets = [IpAddr::from(own_b), nobody.into()];
+            let ports = (1u16..=60_000).cycle();
+            // 1 500 packets a second, each the first of a flow.
+            for (n, port) in ports.enumerate().take_while(|_| !ended.load(Ordering::Relaxed)) {
+                let _ = flood.send_to(b"?", SocketAddr::new(targets[n % 2], port));
+                if n % 15 == 0 {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_secs(2));
+        let arrived = new_flows(&two, own_a.into());
+        ended.store(true, Ordering::Relaxed);
+        arrived
+    });
+    assert_eq!(arrived, FLOWS, "new flows to the other host");
+    assert!(crate::world::drops(&anchor.status(), "no_remote") > 0, "the flood is counted");
+}
+
+/// How many of [`FLOWS`] datagrams that open a flow each, from the correspondent to host `a`, arrive.
+fn new_flows(two: &Two, to: IpAddr) -> usize {
+    let listening = udp(two.node("a"), SocketAddr::new(to, 0));
+    let to = listening.local_addr().unwrap();
+    let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let senders: Vec<UdpSocket> = (0..FLOWS).map(|_| udp(two.node("cn"), any)).collect();
+    for sender in &senders {
+        sender.send_to(b"!", to).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let start = Instant::now();
+    let mut sources = std::collections::BTreeSet::new();
+    while sources.len() < FLOWS && start.elapsed() < PATIENCE / 4 {
+        sources.extend(listening.recv_from(&mut [0; 8]).map(|(_, from)| from));
+    }
+    sources.len()
+}
+
+fn tls_is_not_done_before_all_other_work(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let host = two.host(&anchor, 1, "a");
+    for daemon in [&anchor, &host] {
+        let policies = daemon.policies();
+        assert_eq!(policies["segue-signal"], "0", "SCHED_OTHER: {policies:?}");
+        assert_eq!(policies["segue"], "1", "SCHED_FIFO, or this shows nothing: {policies:?}");
+    }
+}
+
+/// Paths that are probed meanwhile: a host's, and those of a fleet.
+const PATHS: usize = 100;
+/// What `status` may take, as long as it takes a third of that without a flood.
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// How hard a flood is.
+#[derive(Clone, Copy)]
+struct Storm {
+    packets_per_second: u32,
+    lasts: Duration,
+}
+
+fn floods_of_every_kind_take_no_path_down_and_hold_no_answer_up(datapath: &'static str) {
+    let storm = Storm { packets_per_second: 60_000, lasts: Duration::from_secs(2) };
+    endure(datapath, storm);
+}
+
+/// The whole bar, for a machine that does nothing else: `make soak`.
+#[test]
+#[ignore = "minutes, and a quiet machine"]
+fn soak_floods_of_every_kind_at_full_strength() {
+    let _turn = crate::alone();
+    let storm = Storm { packets_per_second: 100_000, lasts: Duration::from_secs(10) };
+    endure("ebpf", storm);
+    endure("user", storm);
+}
+
+fn endure(datapath: &'static str, storm: Storm) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let host = two.host(&anchor, 1, "a");
+    let worker = Arc::new(Worker::start().unwrap());
+    let join = |n: usize| two.enroll(&anchor, 2, &format!("f{n}")).parse::<Join>().unwrap();
+    let joins: Vec<Join> = (0..(PATHS - 1).div_ceil(segue_wire::MAX_PATHS)).map(join).collect();
+    let fleet = Fleet::start(&worker, two.node("b"), &joins, PATHS - 1);
+    anchor.wait("all paths up", |status| paths_up(status) == PATHS);
+    let stage = Stage { two: &two, anchor: &anchor, host: &host, fleet: &fleet, storm };
+
+    let inner_a = inner(&host.status()).0;
+    let tunnel = SocketAddr::from(([10, 61, 3, 1], 5005));
+    let outside = || udp(two.node("cn"), "0.0.0.0:0".parse().unwrap());
+    let grants = &fleet.grants;
+    let some = |n: u32| &grants[n as usize % grants.len()];
+    let place = |n: u32| SocketAddrV4::new([10, 61, 3, 2].into(), 1 + (n / 64) as u16);
+
+    let sockets: Vec<UdpSocket> = (0..16).map(|_| outside()).collect();
+    stage.flood("packets without a binding", |n| {
+        let port = 1 + (n / 16 % 65_000) as u16;
+        let _ = sockets[n as usize % 16].send_to(b"?", (inner_a, port));
+    });
+    let within: Vec<UdpSocket> =
+        (0..16).map(|_| udp(two.node("a"), "0.0.0.0:0".parse().unwrap())).collect();
+    stage.flood("flows of the host's own applications", |n| {
+        let port = 1 + (n / 16 % 65_000) as u16;
+        let _ = within[n as usize % 16].send_to(b"?", (Ipv4Addr::new(10, 61, 3, 2), port));
+    });
+    let socket = outside();
+    stage.flood("forged data", |n| {
+        let from = SocketAddrV4::new(inner_a, n as u16);
+        let _ = socket.send_to(&data(some(n).index, u64::from(n), from, place(n)), tunnel);
+    });
+    stage.flood("forged probes", |n| {
+        let _ = socket.send_to(&request(some(n), &ProbeKey::default(), n), tunnel);
+    });
+    let signalling = SocketAddr::new(tunnel.ip(), 5006);
+    stage.flood("garbage to the signalling port", |n| {
+        let byte = |i: u32| (n.wrapping_mul(0x9e37_79b9).wrapping_add(i) >> 7) as u8;
+        let bytes: Vec<u8> = (0..64).map(|i| byte(i * i)).collect();
+        let _ = socket.send_to(&bytes, signalling);
+    });
+    let mallory: Join = two.enroll(&anchor, 2, "mallory").parse().unwrap();
+    stage.while_it_lasts("registrations of an enrolled host", |ended| {
+        register_for_ever(&worker, &two, &mallory, ended)
+    });
+    let mut peer = Peer::connect(&worker, two.node("b"), &mallory).unwrap();
+    let own = peer.register(u64::MAX).expect("registered");
+    let grant = peer.add_path(0);
+    let socket = udp(two.node("b"), "0.0.0.0:0".parse().unwrap());
+    stage.flood("flows of an enrolled host", |n| {
+        let from = SocketAddrV4::new(own, n as u16);
+        let _ = socket.send_to(&data(grant.index, grant.cookie, from, place(n)), peer.tunnel());
+    });
+}
+
+/// Registers anew as often as the anchor lets it, over as many connections; how often that was.
+fn register_for_ever(worker: &Arc<Worker>, two: &Two, join: &Join, ended: &AtomicBool) -> u32 {
+    let mut epoch = 0;
+    while !ended.load(Ordering::Relaxed) {
+        let Ok(mut peer) = Peer::connect(worker, two.node("b"), join) else { continue };
+        for _ in 0..200 {
+            epoch += 1;
+            let register = FromHost::Register { version: SIGNAL_VERSION, epoch };
+            if ended.load(Ordering::Relaxed) || peer.send(&register).is_err() {
+                break;
+            }
+        }
+    }
+    epoch as u32
+}
+
+struct Stage<'a> {
+    two: &'a Two,
+    anchor: &'a Daemon,
+    host: &'a Daemon,
+    fleet: &'a Fleet,
+    storm: Storm,
+}
+
+impl Stage<'_> {
+    /// Calls `send` with growing numbers as often as the storm says.
+    fn flood(&self, kind: &str, send: impl Fn(u32) + Sync) {
+        let per_ms = u64::from(self.storm.packets_per_second / 1_000);
+        self.while_it_lasts(kind, |ended| {
+            let (start, mut sent) = (Instant::now(), 0u64);
+            while !ended.load(Ordering::Relaxed) {
+                let due = start.elapsed().as_millis() as u64 * per_ms;
+                (sent..due).for_each(|n| send(n as u32));
+                sent = sent.max(due);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sent as u32
+        });
+    }
+
+    /// Asks for the status while `attack` runs, which says how often it struck; then looks at the paths.
+    fn while_it_lasts(&self, kind: &str, attack: impl FnOnce(&AtomicBool) -> u32 + Send) {
+        let mark = self.anchor.status()["next_event"].as_u64().unwrap();
+        let mark_host = self.host.status()["next_event"].as_u64().unwrap();
+        let answered = self.fleet.answered();
+        let calm = median((0..9).map(|_| self.asked()).collect());
+        let ended = AtomicBool::new(false);
+        let start = Instant::now();
+        let (struck, asked_for) = std::thread::scope(|scope| {
+            let attacker = scope.spawn(|| attack(&ended));
+            let mut took = Vec::new();
+            while start.elapsed() < self.storm.lasts {
+                took.push(self.asked());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended.store(true, Ordering::Relaxed);
+            (attacker.join().unwrap(), took)
+        });
+        let tries = asked_for.len();
+        let took = median(asked_for);
+        let per_second = f64::from(struck) / start.elapsed().as_secs_f64();
+        let answers = self.fleet.answered() - answered;
+        println!(
+            "{}, {kind}: {per_second:.0} a second; status in {took:?} of {tries}, before in {calm:?}; \
+             {answers} probes answered",
+            self.two.datapath
+        );
+        assert!(took <= ANSWER.max(calm * 3), "{kind}: status took {took:?}, before {calm:?}");
+        for (daemon, mark) in [(self.anchor, mark), (self.host, mark_host)] {
+            let status = daemon.status();
+            let events = status["events"].as_array().unwrap().iter();
+            let down = |event: &&serde_json::Value| {
+                // Mallory probes nothing.
+                event["number"].as_u64() >= Some(mark)
+                    && event["detail"] == "down"
+                    && event["host"] != "mallory"
+            };
+            let downs: Vec<_> = events.filter(down).collect();
+            assert!(downs.is_empty(), "{kind}: {downs:?}");
+        }
+        assert!(paths_up(&self.anchor.status()) >= PATHS, "{kind}");
+        assert!(answers > 0, "{kind}: nothing is probed");
+    }
+
+    /// How long the slower of both daemons takes to say how it stands.
+    fn asked(&self) -> Duration {
+        let ask = |daemon: &Daemon| {
+            let start = Instant::now();
+            control::ask(&daemon.socket(), &Request::Status { events_from: u64::MAX }).unwrap();
+            start.elapsed()
+        };
+        ask(self.anchor).max(ask(self.host))
+    }
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort_unstable();
+    all[all.len() / 2]
+}

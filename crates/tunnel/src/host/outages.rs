@@ -1,0 +1,105 @@
+//! What the averages of loss have of outages, so that steering does not hold it against a path for long.
+//!
+//! What was lost before a path was declared down is loss, as far as an estimator can tell: on a lossy path
+//! that lives it is what made it look dead. Silence that goes on for half as long again and more tells an outage.
+//! What it has added to an average is forgiven, and fades as the average forgets.
+
+use segue_clock::{Span, Time};
+use segue_keepalive::Tau;
+use segue_keepalive::ewma::step;
+
+/// The outages in one average.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outages {
+    last: Option<Outage>,
+    /// What they have added to it.
+    added: f64,
+    /// The average as it was seen last, and since when.
+    seen: f64,
+    at: Time,
+}
+
+/// One of which not all is in the average yet.
+#[derive(Clone, Copy, Debug)]
+struct Outage {
+    since: Time,
+    /// For how long nothing had come when the path was declared down.
+    silence: Span,
+    /// What the average was then without earlier outages.
+    before: f64,
+    /// It is over, and until then the interval is waited for that has its losses.
+    over: Option<Time>,
+}
+
+impl Outages {
+    /// The path was declared down.
+    pub(super) fn declare(&mut self, now: Time, silence: Span) {
+        let before = self.counted(self.seen);
+        self.last = Some(Outage { since: now - silence, silence, before, over: None });
+    }
+
+    /// It is up again after probes that took `proof`; an interval of loss that stood still ends within `t_l`.
+    pub(super) fn over(&mut self, now: Time, proof: Span, t_l: Span) {
+        let Some(mut last) = self.last.take() else { return };
+        if now.since(last.since) >= last.silence + last.silence.half() + proof {
+            last.over = Some(now + t_l + last.silence);
+            self.last = Some(last);
+            self.added = (self.seen - last.before).max(0.0);
+        }
+    }
+
+    /// The average may have changed.
+    pub(super) fn note(&mut self, now: Time, average: f64, tau: Tau) {
+        let until = self.last.and_then(|last| last.over);
+        if average.to_bits() == self.seen.to_bits() {
+            self.last.take_if(|_| until.is_some_and(|until| now >= until));
+            return;
+        }
+        self.added = step(self.added, 0.0, now.since(self.at), tau);
+        (self.seen, self.at) = (average, now);
+        if let Some(last) = self.last.take_if(|_| until.is_some()) {
+            self.added = (average - last.before).max(0.0);
+        }
+    }
+
+    /// The average without what outages have added.
+    pub(super) fn counted(&self, average: f64) -> f64 {
+        (average - self.added).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAU: Tau = Tau::symmetric(Span::from_secs(30));
+
+    /// What steering knows after an outage of such a length that puts 3 % onto 1 %, and when.
+    fn after(whole_ms: u64) -> (Outages, Time) {
+        let (silence, begun) = (Span::from_millis(600), Time(1_000_000_000));
+        let mut outages = Outages::default();
+        outages.note(begun, 0.01, TAU);
+        outages.declare(begun + silence, silence);
+        let end = begun + Span::from_millis(whole_ms);
+        outages.over(end, Span::from_millis(300), Span::from_secs(2));
+        let evaluated = end + Span::from_secs(1);
+        outages.note(end, 0.01, TAU);
+        outages.note(evaluated, 0.04, TAU);
+        (outages, evaluated)
+    }
+
+    #[test]
+    fn what_an_outage_adds_is_forgiven_and_fades_with_the_average() {
+        let (mut outages, at) = after(5_000);
+        assert!((outages.counted(0.04) - 0.01).abs() < 1e-12);
+        // Later losses are not.
+        outages.note(at + Span::from_secs(30), 0.05, TAU);
+        let faded = 0.05 - 0.03 * (-1.0_f64).exp();
+        assert!((outages.counted(0.05) - faded).abs() < 1e-12);
+    }
+
+    #[test]
+    fn losses_of_a_path_that_lives_are_not_forgiven() {
+        assert_eq!(after(1_100).0.counted(0.04), 0.04);
+    }
+}
