@@ -112,6 +112,7 @@ pub fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKE
         packet_type: PacketType::Request,
         flags: 0,
         k: K,
+        age: 0,
         index: grant.index,
         cookie: grant.cookie,
     };
@@ -121,7 +122,7 @@ pub fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKE
 
 /// A datagram in the tunnel.
 pub fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
-    let header = Header { packet_type: PacketType::Data, flags: 0, k: 0, index, cookie };
+    let header = Header { packet_type: PacketType::Data, flags: 0, k: 0, age: 0, index, cookie };
     let mut packet = header.emit().to_vec();
     PacketBuilder::ipv4(from.ip().octets(), to.ip().octets(), 64)
         .udp(from.port(), to.port())
