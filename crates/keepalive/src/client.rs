@@ -401,10 +401,7 @@ impl Client {
         }
         match self.state {
             State::Starting => self.enter(State::Up),
-            State::Down if run >= self.config.up_after => {
-                self.forget_doubt();
-                self.enter(State::Up);
-            }
+            State::Down if run >= self.config.up_after => self.enter(State::Up),
             State::Down | State::Up => {}
         }
     }
@@ -420,6 +417,7 @@ impl Client {
         }
         self.state = state;
         self.run = Run::default();
+        self.forget_doubt();
         self.taken.mark();
         self.outputs.push_back(ClientOutput::State(state));
     }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::rtt::MAX_RTT;
 use segue_keepalive::{
-    Arrival, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
-    ServerInput, ServerOutput, Source, Tau,
+    Arrival, Asking, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Sample, Server,
+    ServerInput, ServerOutput, Source, State, Tau, Traffic,
 };
 use segue_wire::{Mode, Probe};
 
@@ -67,7 +67,7 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![0..1_000_000_000u64, any::<u64>()],
         prop_oneof![0u32..20, any::<u32>()],
         proptest::collection::vec((any::<u64>(), 0..2_000_000_000u64), 0..4),
-        any::<(u8, bool)>(),
+        any::<(u8, bool, Option<(u8, u64)>)>(),
         proptest::sample::select(vec![Source::Probes, Source::Readings]),
         proptest::sample::select(vec![
             Mode::Both,
@@ -76,7 +76,7 @@ fn config() -> impl Strategy<Value = Config> {
             Mode::RoundTripLoss,
         ]),
     )
-        .prop_map(|(k, t_ka, n, taus, (up_after, rides), source, mode)| Config {
+        .prop_map(|(k, t_ka, n, taus, (up_after, rides, doubt), source, mode)| Config {
             k,
             t_ka: Span(t_ka),
             n,
@@ -85,6 +85,7 @@ fn config() -> impl Strategy<Value = Config> {
             rides,
             source,
             mode,
+            doubt: doubt.map(|(k, spacing)| Asking { k, spacing: Span(spacing) }),
         })
 }
 
@@ -141,7 +142,13 @@ fn reading() -> impl Strategy<Value = Reading> {
                     last_received,
                     last_heard,
                     watched: last_heard.map(|at| Time(at.0 ^ 1 << 27)),
-                    traffic: Default::default(),
+                    traffic: Traffic {
+                        sent_at: last_received,
+                        received_at: last_sent.map(|at| Time(at.0 ^ 1 << 25)),
+                        heard_back: last_heard,
+                        received: sent,
+                        bytes: u64::from(received) << 8,
+                    },
                     run,
                     k,
                     t_ka,
@@ -172,7 +179,7 @@ proptest! {
     ) {
         let mut now = Time(start);
         let mut client = Client::new(first, now, seed);
-        let (mut state, mut heard) = (client.state(), client.heard());
+        let (mut state, mut heard, mut doubt) = (client.state(), client.heard(), false);
         for (pause, step) in steps {
             let input = match step {
                 Step::Deadline => {
@@ -191,6 +198,7 @@ proptest! {
                     }
                 }
             };
+            let ticks = input == ClientInput::Tick;
             client.handle(now, input);
             let outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
             prop_assert!(outputs.len() <= 8);
@@ -207,13 +215,22 @@ proptest! {
                         heard = new;
                     }
                     ClientOutput::Sample(sample) => check_sample(&sample)?,
+                    ClientOutput::Doubt(new) => {
+                        prop_assert_ne!(new, doubt);
+                        doubt = new;
+                    }
                     ClientOutput::SendRequest(_) => {}
                 }
             }
             prop_assert_eq!((state, heard), (client.state(), client.heard()));
+            // It ends with a change of the state, too.
+            doubt = client.in_doubt();
+            prop_assert!(!doubt || state == State::Up);
             check_estimates(client.estimates())?;
             if let Some((at, reason)) = client.deadline() {
-                prop_assert!(at > now || at == Time(u64::MAX), "{} is due at once", reason);
+                // A look that is due waits for the tick, before which a reading comes.
+                let comes = at > now || at == Time(u64::MAX);
+                prop_assert!(comes || !ticks && client.config().doubt.is_some(), "{} is due", reason);
             }
         }
     }

@@ -145,23 +145,41 @@ pub struct Lapses {
     pub lasted: f64,
     /// The longest of late, in seconds: it fades.
     pub longest: f64,
+    /// When the last one ended.
+    pub at: Time,
 }
 
 impl Lapses {
     /// What an older lapse counts beside the next.
     const KEEP: f64 = 0.95;
+    /// Over how many seconds without any they are forgotten.
+    const FADES: f64 = 60.0;
+    /// Of fewer a mean says nothing.
+    const FEW: f64 = 3.5;
 
-    fn push(&mut self, lasted: Span) {
-        let lasted = lasted.as_secs_f64();
-        self.weight = self.weight * Self::KEEP + 1.0;
-        self.lasted = self.lasted * Self::KEEP + lasted;
-        self.longest = (self.longest * Self::KEEP).max(lasted);
+    fn push(&mut self, now: Time, lasted: Span) {
+        let lasted = lasted.min(BURST_AT_MOST).as_secs_f64();
+        let Lapses { doubts, weight, lasted: sum, longest, .. } = self.as_of(now);
+        *self = Lapses {
+            doubts,
+            weight: weight * Self::KEEP + 1.0,
+            lasted: sum * Self::KEEP + lasted,
+            longest: (longest * Self::KEEP).max(lasted),
+            at: now,
+        };
     }
 
-    /// The mean length in seconds; `None` before any.
+    /// What of them still counts.
+    fn as_of(&self, now: Time) -> Lapses {
+        let keep = libm::exp(-now.since(self.at).as_secs_f64() / Self::FADES);
+        let Lapses { weight, lasted, longest, .. } = *self;
+        Lapses { weight: weight * keep, lasted: lasted * keep, longest: longest * keep, ..*self }
+    }
+
+    /// The mean length in seconds; `None` while there were few.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.weight > 0.0).then(|| self.lasted / self.weight)
+        (self.weight >= Self::FEW).then(|| self.lasted / self.weight)
     }
 }
 
@@ -226,10 +244,10 @@ impl Client {
         (last.map_or(Time::ZERO, |at| at + USED_FOR), self.doubt.rate.average)
     }
 
-    /// How long this path is silent without being dead.
+    /// How long this path is silent without being dead, as far as that still counts at `now`.
     #[must_use]
-    pub fn lapses(&self) -> &Lapses {
-        &self.doubt.lapses
+    pub fn lapses(&self, now: Time) -> Lapses {
+        self.doubt.lapses.as_of(now)
     }
 
     /// How long an answer may take that is not held back: the round-trip time, four times what it varies, and
@@ -375,7 +393,7 @@ impl Client {
     /// An answer came at `now` to what left a round trip before; nothing had since `since`.
     fn note_lapse(&mut self, now: Time, since: Time) {
         let rtt = self.measure.estimates.rtt_last.unwrap_or(Span::ZERO);
-        self.doubt.lapses.push((now - rtt).since(since));
+        self.doubt.lapses.push(now, (now - rtt).since(since));
     }
 
     /// The first answer of a path that is down: the silence is over, whether the path is used again or not.
@@ -428,12 +446,11 @@ impl Client {
             (episode.put_off, episode.due) = (true, now + MARGIN);
             self.doubt.episode = Some(episode);
         } else if now.since(self.doubt.looked) < FRESH {
-            self.give_up(episode);
+            self.give_up(now, episode);
         }
     }
 
-    fn give_up(&mut self, episode: Episode) {
-        self.forget_doubt();
+    fn give_up(&mut self, now: Time, episode: Episode) {
         self.doubt.lost_since = Some(episode.since);
         if self.heard && self.last_heard < episode.began {
             let data = self.doubt.traffic.received_at;
@@ -442,11 +459,14 @@ impl Client {
                 self.outputs.push_back(ClientOutput::Heard(false));
             }
         }
-        self.enter(State::Down);
+        self.go_down(now);
     }
 
     /// A request at once, which leaves the grid as it is.
     fn ask(&mut self, now: Time) {
+        if self.schedule.last == Some(now) {
+            return;
+        }
         let next = self.schedule.next;
         self.send(now);
         if next > now {

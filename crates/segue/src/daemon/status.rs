@@ -130,7 +130,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<Pa
                 state.clone_into(&mut status.state);
                 status.downlink = client.heard();
                 status.in_doubt = client.in_doubt();
-                status.doubts = client.lapses().doubts;
+                status.doubts = client.lapses(now).doubts;
                 status.k = client.config().k;
                 status.t_ka_ms = ms(client.config().t_ka);
                 status.tau_s = client.config().taus.iter().map(|t| t.rise.as_secs_f64()).collect();

@@ -93,7 +93,7 @@ impl Host {
         let look = Look {
             estimates: client.estimates(),
             round_trips: client.round_trips(),
-            lapses: *client.lapses(),
+            lapses: client.lapses(now),
             answer: client.answer_within(),
             used: used_until > now,
             rate,

@@ -1,4 +1,4 @@
-//! K and T_KA follow the flows and what is measured.
+//! T_KA and the questions in doubt follow the use of a path and what is measured.
 
 use segue_clock::Span;
 use segue_keepalive::{Aims, State};
@@ -31,9 +31,9 @@ fn settings(net: &Net, host: usize, name: &str) -> [(u8, Span); 2] {
     [at_host, path.keepalive()]
 }
 
-/// T_Ravg by eq. 2 of a path with a round trip of 20 ms.
-fn average(settings: (u8, Span)) -> Span {
-    settings.1 * u64::from(settings.0) + settings.1.half() + ms(10)
+fn questions(net: &Net, host: usize, name: &str) -> u8 {
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == name).unwrap();
+    path.keepalive().doubt.unwrap().k
 }
 
 fn downs(net: &Net, host: usize, name: &str) -> usize {
@@ -42,43 +42,36 @@ fn downs(net: &Net, host: usize, name: &str) -> usize {
 }
 
 #[test]
-fn a_call_has_quick_detection_within_a_period_and_its_end_gives_it_back() {
+fn a_flow_of_any_class_makes_its_path_used_and_its_end_gives_it_back() {
     for seed in 0..10 {
         let (mut net, host) = Net::two_paths(seed, adaptive());
         run(&mut net, host, secs(60));
         let idle = settings(&net, host, "wifi");
         assert_eq!(idle[0], idle[1], "seed {seed}: both ends agree");
-        assert!(average(idle[0]) > ms(1_000) && average(idle[0]) <= ms(2_010), "{idle:?}");
+        assert!(idle[0].1 > ms(4_500), "{idle:?}");
 
-        let voice = net.add_voice(host);
-        net.run_for(ms(1));
-        let call = settings(&net, host, "wifi");
-        assert!(average(call[0]) <= ms(150), "seed {seed}: {call:?}");
-        // The next request, at most a period from here, tells the other end.
-        net.run_for(call[0].1 + ms(20));
-        let call = settings(&net, host, "wifi");
-        assert_eq!(call[0], call[1], "seed {seed}");
-        let standby = settings(&net, host, "lte");
-        assert!(average(standby[0]) > ms(1_000), "the path without a call: {standby:?}");
-        run(&mut net, host, secs(20));
-        assert!(average(settings(&net, host, "wifi")[0]) <= ms(151));
+        let app =
+            if seed % 2 == 0 { net.add_voice(host) } else { net.add_app(host, 1_234, 0, ms(20)) };
+        run(&mut net, host, secs(3));
+        let used = settings(&net, host, "wifi");
+        assert_eq!(used[0].1, ms(250), "seed {seed}");
+        assert_eq!(used[0], used[1], "seed {seed}");
+        assert!(settings(&net, host, "lte")[0].1 > ms(4_500), "the path without data");
 
-        // The silence is found in the time promised, and the other path takes the target over.
         let at = net.now;
         net.set_alive(host, "wifi", Way::Both, false);
-        assert!(net.run_while_not(ms(400), |net| net.flows_use(voice, "lte")), "seed {seed}");
+        assert!(net.run_while_not(ms(400), |net| net.flows_use(app, "lte")), "seed {seed}");
         let found = net.now.since(at);
-        let (k, t_ka) = call[0];
-        assert!(found <= t_ka * (u64::from(k) + 1) + ms(20) + ms(60), "seed {seed}: {found}");
-        net.run_for(secs(1));
-        assert!(settings(&net, host, "lte")[0].1 < ms(60), "{:?}", settings(&net, host, "lte"));
+        assert!(found <= ms(150), "seed {seed}: {found}");
+        net.run_for(secs(3));
+        assert_eq!(settings(&net, host, "lte")[0].1, ms(250));
 
         net.set_alive(host, "wifi", Way::Both, true);
         net.stop_apps();
         run(&mut net, host, secs(120));
         for name in ["wifi", "lte"] {
             let after = settings(&net, host, name);
-            assert!(average(after[0]) > ms(1_000), "seed {seed} {name}: {after:?}");
+            assert!(after[0].1 > ms(4_500), "seed {seed} {name}: {after:?}");
             assert_eq!(after[0], after[1], "seed {seed} {name}");
         }
         assert_eq!(downs(&net, host, "wifi"), 1, "seed {seed}: what was imposed, and no false one");
@@ -86,8 +79,8 @@ fn a_call_has_quick_detection_within_a_period_and_its_end_gives_it_back() {
 }
 
 #[test]
-fn a_loss_that_rises_raises_k_so_that_false_alarms_stay_as_rare_as_promised() {
-    let (mut early, mut idle) = (0, 0);
+fn a_loss_that_rises_asks_for_more_questions_so_that_false_alarms_stay_rare() {
+    let mut early = 0;
     for seed in 0..10 {
         let (mut net, host) = Net::two_paths(seed, adaptive());
         let set_loss = |net: &mut Net, loss: f64| {
@@ -99,61 +92,36 @@ fn a_loss_that_rises_raises_k_so_that_false_alarms_stay_as_rare_as_promised() {
         set_loss(&mut net, 0.005);
         net.add_voice(host);
         run(&mut net, host, secs(60));
-        let before = settings(&net, host, "wifi")[0];
+        let before = questions(&net, host, "wifi");
         set_loss(&mut net, 0.08);
-        // Some dozen packets must be lost before anybody can know: until then K is that of before.
+        // Some dozen packets must be lost before anybody can know: until then they are as many as before.
         run(&mut net, host, secs(2));
         let ignorant = downs(&net, host, "wifi");
         run(&mut net, host, secs(60));
-        let after = settings(&net, host, "wifi")[0];
-        assert!(after.0 > before.0, "seed {seed}: {before:?} {after:?}");
-        assert!(after.1 >= ms(20), "the budget of 50 probes a second: {after:?}");
+        assert!(questions(&net, host, "wifi") > before, "seed {seed}");
         let (_, path) =
             net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
         let (why, _) = path.why().unwrap();
-        assert_eq!((why.plan.k, path.keepalive().k), (after.0, after.0));
         assert!(why.known.loss_up > 0.04, "{why}");
         // 10⁵ s are promised between two; ten runs have twenty minutes.
-        assert_eq!(downs(&net, host, "wifi"), ignorant, "seed {seed}: {after:?} {why}");
+        assert_eq!(downs(&net, host, "wifi"), ignorant, "seed {seed}: {why}");
         early += ignorant;
-        // The path without a call has two probes a second to learn from.
-        idle += downs(&net, host, "lte");
     }
-    println!("false alarms in the first 2 s after the step: {early} in 10 runs; idle path: {idle}");
+    println!("false alarms in the first 2 s after the step: {early} in 10 runs");
     assert!(early <= 5);
 }
 
 #[test]
-fn a_call_has_the_same_detection_where_probes_ride() {
-    let found = [false, true].map(|rides| {
-        let mut config = adaptive();
-        config.path.keepalive.rides = rides;
-        let (mut net, host) = Net::two_paths(1, config);
-        run(&mut net, host, secs(60));
-        net.add_voice(host);
-        run(&mut net, host, secs(20));
-        let (_, path) =
-            net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
-        let keepalive = path.keepalive();
-        assert_eq!(keepalive.rides, rides);
-        assert!(path.why().unwrap().0.known.rides == rides);
-        let average = keepalive.t_r_avg(ms(20));
-        assert!(average > ms(100) && average <= ms(151), "rides {rides}: {average}");
-        assert_eq!(downs(&net, host, "wifi"), 0, "rides {rides}");
-        keepalive.t_ka
-    });
-    assert!(found[1] < found[0], "{found:?}");
-}
-
-#[test]
-fn interactive_flows_count_once_they_last() {
+fn a_path_that_is_down_is_tried_often_at_first_and_seldom_after_a_minute() {
     let (mut net, host) = Net::two_paths(1, adaptive());
-    run(&mut net, host, secs(60));
-    let question = net.add_app(host, 1_234, 0, secs(1_000));
-    net.apps[question].key.dport = 53;
+    run(&mut net, host, secs(30));
+    net.set_alive(host, "wifi", Way::Both, false);
     run(&mut net, host, secs(10));
-    assert!(average(settings(&net, host, "wifi")[0]) > ms(1_000));
-    let session = net.add_app(host, 1_235, 18, ms(100));
-    run(&mut net, host, secs(10));
-    assert!(average(settings(&net, host, "wifi")[0]) <= ms(150), "{session}");
+    assert_eq!(settings(&net, host, "wifi")[0].1, ms(500));
+    run(&mut net, host, secs(70));
+    assert!(settings(&net, host, "wifi")[0].1 > ms(4_500));
+    net.set_alive(host, "wifi", Way::Both, true);
+    run(&mut net, host, secs(20));
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
+    assert!(path.is_up());
 }
