@@ -216,8 +216,8 @@ fn an_outage_counts_but_is_in_no_value_from_its_declaration_on() {
     // Probes that bring it up were chosen for having come.
     assert_eq!(observe(&mut loss, at_ms(11_000), (1_200, 301), t_l, &mut total), None);
     loss.over();
-    assert_eq!(observe(&mut loss, at_ms(11_900), (1_290, 346), t_l, &mut total), None);
-    assert_eq!(observe(&mut loss, at_ms(12_100), (1_300, 351), t_l, &mut total), Some(0.5));
+    assert_eq!(observe(&mut loss, at_ms(11_400), (1_290, 346), t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(11_600), (1_300, 351), t_l, &mut total), Some(0.5));
     assert_eq!(total, Counted { sent: 1_200, received: 251 });
 }
 
