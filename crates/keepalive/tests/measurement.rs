@@ -488,3 +488,18 @@ fn an_unsolicited_response_repeats_the_last_request() {
     let want = Probe { seq: 1, t_sc: 5_000, sc: 44, t_ka_ms: 50, ..Probe::default() };
     assert_eq!(request.probe, want);
 }
+
+#[test]
+fn round_trip_loss_has_values_while_nothing_comes() {
+    let link = Box::new(|_, at| (at < at_ms(10_050)).then_some(ms(20)));
+    let mut world = World::new(config(7, ms(100)), Time(0), Span::ZERO, link);
+    world.run_until(at_ms(10_050));
+    assert_eq!(world.client.estimates().rtl, [0.0, 0.0]);
+    world.client_samples.clear();
+    world.run_until(at_ms(40_050));
+    let values: Vec<f64> = world.client_samples.iter().filter_map(|s| s.rtl).collect();
+    assert_eq!(values.len(), 30, "one each N T_KA");
+    assert!(values[1..].iter().all(|rtl| *rtl == 1.0), "{values:?}");
+    let rtl = &world.client.estimates().rtl;
+    assert!(rtl[0] > 0.99 && (rtl[1] - (1.0 - (-1.0_f64).exp())).abs() < 0.03, "{rtl:?}");
+}

@@ -107,6 +107,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		result = ride(skb, slot, &to, header.flags, inner.tos);
 	if (!result) {
 		amount.packets = 0; /* counted with the probe */
+		measure_sending(state, host_of(slot), path, now_ns, 1);
 		mark_probe(skb, slot, sizeof(struct probe_packet) + len);
 	}
 	if (result == NO_RIDE)
@@ -148,6 +149,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	if (!host || is_anchor)
 		return -1;
 	begin_probe(packet, order, path, TYPE_REQUEST);
+	measure_sending(state, host, path, now_ns, 0);
 	if (number_request(packet, path, state, host, now_ns))
 		packet->header.flags = FLAG_REPORT;
 	host->grid_ns = now_ns;
