@@ -54,7 +54,8 @@ use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
-    kernel_endpoint, kernel_path, kernel_route, kernel_scale, kernel_silence, kernel_sweep,
+    generation, kernel_endpoint, kernel_path, kernel_route, kernel_scale, kernel_silence,
+    kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
@@ -472,7 +473,13 @@ impl Datapath for Ebpf {
 
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
-        self.shore.tables.bind(&key, slot, monotonic())
+        let Some(path) = self.paths.get(&slot) else { return Err(DatapathError::NoPath { slot }) };
+        let tables = &self.shore.tables;
+        // The programs look at the binding alone.
+        if self.shore.role == Role::Anchor && tables.owner_of(key.dst) != Some(path.config.owner) {
+            return Err(DatapathError::Owner { address: key.dst, slot });
+        }
+        tables.bind(&key, slot, generation(&path.config), monotonic())
     }
 
     fn unbind_flow(&mut self, key: &FlowKey) {

@@ -1,6 +1,7 @@
 //! What can go wrong while a datapath is set up or changed.
 
 use std::io;
+use std::net::IpAddr;
 
 /// An operation of the datapath that failed; nothing of it was applied.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,20 @@ pub enum DatapathError {
         slot: u32,
         /// Number of slots.
         max: u32,
+    },
+    /// A slot without a path.
+    #[error("there is no path in slot {slot}")]
+    NoPath {
+        /// The slot.
+        slot: u32,
+    },
+    /// A flow to an inner address was to take another host's path.
+    #[error("{address} is not an address of the host whose path is in slot {slot}")]
+    Owner {
+        /// The flow's inner destination.
+        address: IpAddr,
+        /// The slot.
+        slot: u32,
     },
     /// A path with UPMT's packets, which this datapath does not carry.
     #[error(

@@ -44,13 +44,16 @@ pub trait Datapath: Send {
     fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError>;
     /// Takes a path down. Flows bound to it miss from then on.
     fn remove_path(&mut self, slot: u32);
-    /// Sends what is bound to `slot` over another path, at once and for all flows; `None` ends that.
+    /// Sends what is bound to `slot` over another path of the same owner, at once and for all flows; `None`
+    /// ends that.
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError>;
     /// Says to whom an inner address belongs (see [`InnerEntry`]).
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
     /// Forgets an inner address.
     fn remove_inner(&mut self, address: IpAddr);
-    /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path.
+    /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path. The binding ends
+    /// with that path, also where another one takes its slot; an anchor binds to paths of the host that has
+    /// the flow's destination alone.
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError>;
     /// Removes a binding.
     fn unbind_flow(&mut self, key: &FlowKey);

@@ -304,7 +304,14 @@ impl Datapath for User {
 
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError> {
         self.check(slot)?;
-        lock(&self.shared.core).flows.bind(key, slot, monotonic());
+        let mut core = lock(&self.shared.core);
+        let path = core.path(slot).ok_or(DatapathError::NoPath { slot })?;
+        let (bound, owner) = (path.bound(), path.config.owner);
+        let entry = core.inner.get(&key.dst);
+        if self.setup.role == Role::Anchor && entry.is_none_or(|entry| entry.owner != owner) {
+            return Err(DatapathError::Owner { address: key.dst, slot });
+        }
+        core.flows.bind(key, bound, monotonic());
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use segue_wire::{Mode, Probe, Report};
 mod carried;
 mod doubt;
 mod reading;
+mod round_trip;
 mod schedule;
 
 pub use self::carried::LOOK;
@@ -520,6 +521,7 @@ impl Client {
         if self.schedule.last.is_none() {
             self.alive = self.alive.max(now);
         }
+        self.evaluate_at_sending(now);
         self.schedule.advance(now, self.config.t_ka);
         self.schedule.last = Some(now);
         self.seq = self.seq.wrapping_add(1);

@@ -177,6 +177,14 @@ impl Measure {
         Some(rtl)
     }
 
+    /// The same just before another request leaves.
+    pub(crate) fn rtl_at_sending(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
+        let e = &mut self.estimates;
+        let rtl = self.round_trip.evaluate(at, e.sent, e.received, scale.t_l)?;
+        average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
+        Some(rtl)
+    }
+
     /// The client declares the path down.
     pub(crate) fn declare(&mut self, now: Time) {
         self.up.declare(now);

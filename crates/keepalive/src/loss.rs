@@ -210,11 +210,17 @@ impl RoundTripLoss {
     /// Takes Sc (requests sent) and Rc (responses received) as of a response at `at`, and evaluates
     /// if `t_l` has passed. The first response gives the baseline.
     pub fn observe(&mut self, at: Time, sc: u64, rc: u64, t_l: Span) -> Option<f64> {
-        let Some(last) = self.last else {
+        if self.last.is_none() {
             self.last = Some(Counted { sent: sc, received: rc });
             self.due = at + t_l;
-            return None;
-        };
+        }
+        self.evaluate(at, sc, rc, t_l)
+    }
+
+    /// The same just before another request leaves (Patriarca et al., "When sending out a probe"), so that
+    /// there are values while nothing comes.
+    pub fn evaluate(&mut self, at: Time, sc: u64, rc: u64, t_l: Span) -> Option<f64> {
+        let last = self.last?;
         let sent = sc.saturating_sub(last.sent);
         let received = rc.saturating_sub(last.received);
         if at < self.due || sent == 0 {

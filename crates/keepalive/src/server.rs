@@ -32,8 +32,8 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 /// if fewer than K numbers are missing, and by its t_Sc the client sent nothing for longer than that, the
 /// client was silent, not the path. Such downs are counted (`client_silent`).
 ///
-/// **Modes.** [`Mode::Client`]: it keeps no estimates and no timer; [`heard`](Server::heard) is true once
-/// anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and the client's averages
+/// **Modes.** [`Mode::Client`]: it keeps nothing of any request, no estimates and no timer;
+/// [`heard`](Server::heard) is true once anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and the client's averages
 /// for its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client
 /// reports.
 ///
@@ -148,8 +148,12 @@ impl Server {
 
     fn on_request(&mut self, now: Time, arrival: &Arrival, k: u8, report: bool) {
         let probe = &arrival.probe;
+        if self.config.mode == Mode::Client {
+            self.on_sign_of_any(k, probe.t_ka_ms);
+            return;
+        }
         let order = self.requests.observe(probe.seq, Some(probe.t_sc));
-        let measures = self.config.source == Source::Probes && self.config.mode != Mode::Client;
+        let measures = self.config.source == Source::Probes;
         if measures {
             self.measure.count(order);
         }
@@ -181,10 +185,19 @@ impl Server {
         }
     }
 
+    /// A request where the client alone measures: nothing of it is kept but that there are any, and what it
+    /// states.
+    pub(super) fn on_sign_of_any(&mut self, k: u8, t_ka_ms: u16) {
+        self.adopt(k, t_ka_ms);
+        if self.state != State::Up {
+            self.enter(State::Up);
+        }
+    }
+
     /// When an unsolicited response is due if no request follows the one that came at `at`.
     fn expect_next(&mut self, at: Time) {
         let wait = self.t_ka + self.t_ka.half() + self.ride_wait();
-        let sends = self.on && self.sends_unsolicited && self.config.mode != Mode::Client;
+        let sends = self.on && self.sends_unsolicited;
         self.next_unsolicited = sends.then(|| at + wait);
     }
 

@@ -216,8 +216,8 @@ fn an_outage_counts_but_is_in_no_value_from_its_declaration_on() {
     // Probes that bring it up were chosen for having come.
     assert_eq!(observe(&mut loss, at_ms(11_000), (1_200, 301), t_l, &mut total), None);
     loss.over();
-    assert_eq!(observe(&mut loss, at_ms(11_900), (1_290, 346), t_l, &mut total), None);
-    assert_eq!(observe(&mut loss, at_ms(12_100), (1_300, 351), t_l, &mut total), Some(0.5));
+    assert_eq!(observe(&mut loss, at_ms(11_400), (1_290, 346), t_l, &mut total), None);
+    assert_eq!(observe(&mut loss, at_ms(11_600), (1_300, 351), t_l, &mut total), Some(0.5));
     assert_eq!(total, Counted { sent: 1_200, received: 251 });
 }
 
@@ -487,4 +487,19 @@ fn an_unsolicited_response_repeats_the_last_request() {
     assert_eq!(request.held_since, 30_000);
     let want = Probe { seq: 1, t_sc: 5_000, sc: 44, t_ka_ms: 50, ..Probe::default() };
     assert_eq!(request.probe, want);
+}
+
+#[test]
+fn round_trip_loss_has_values_while_nothing_comes() {
+    let link = Box::new(|_, at| (at < at_ms(10_050)).then_some(ms(20)));
+    let mut world = World::new(config(7, ms(100)), Time(0), Span::ZERO, link);
+    world.run_until(at_ms(10_050));
+    assert_eq!(world.client.estimates().rtl, [0.0, 0.0]);
+    world.client_samples.clear();
+    world.run_until(at_ms(40_050));
+    let values: Vec<f64> = world.client_samples.iter().filter_map(|s| s.rtl).collect();
+    assert_eq!(values.len(), 30, "one each N T_KA");
+    assert!(values[1..].iter().all(|rtl| *rtl == 1.0), "{values:?}");
+    let rtl = &world.client.estimates().rtl;
+    assert!(rtl[0] > 0.99 && (rtl[1] - (1.0 - (-1.0_f64).exp())).abs() < 0.03, "{rtl:?}");
 }

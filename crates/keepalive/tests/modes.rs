@@ -114,3 +114,14 @@ fn switched_off_at_both_ends_nothing_changes_and_switched_on_again_it_starts() {
     world.run_for(ms(500));
     assert_eq!((world.client.state(), world.server.state()), (State::Down, State::Down));
 }
+
+#[test]
+fn in_client_mode_requests_leave_no_trace_at_the_server() {
+    let mut world = world(Mode::Client, steady(ms(20)));
+    world.run_until(at_ms(150));
+    let first = format!("{:?}", world.server);
+    assert!(world.server.heard());
+    world.run_until(at_ms(60_000));
+    assert_eq!(format!("{:?}", world.server), first, "600 requests later");
+    assert_eq!(world.server.deadline(), None);
+}

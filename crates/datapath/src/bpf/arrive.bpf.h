@@ -5,7 +5,7 @@
 
 #include "answer.bpf.h"
 #include "held.bpf.h"
-#include "measure.bpf.h"
+#include "pace.bpf.h"
 #include "parse.bpf.h"
 #include "scratch.bpf.h"
 #include "source.bpf.h"
@@ -107,20 +107,6 @@ static __always_inline int says_new(struct path_state *state, __u64 last, __u64 
 	return new;
 }
 
-/* The loss interval, with T_KA as the newest probe states it or as it is set, and whether it stands still. */
-static __always_inline struct pace pace_of(const struct path_config *path, __u64 newest)
-{
-	__u32 ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
-	__u64 t_ka_us = is_anchor && ms ? ms * 1000 : path->t_ka_us, t_l_us;
-	struct pace pace = { .silence = path->silence };
-
-	t_l_us = t_ka_us * path->n;
-	if (!t_l_us)
-		t_l_us = 1;
-	pace.t_l_us = t_l_us > MAX_T_L_US ? MAX_T_L_US : t_l_us;
-	return pace;
-}
-
 static __always_inline __u8 report_flag(const struct tunnel_header *header)
 {
 	return (header->version_type & 15) == TYPE_RIDE ? FLAG_RIDE_REPORT : FLAG_REPORT;
@@ -210,8 +196,8 @@ static __always_inline void measure_response(struct path_state *state, struct ho
 		return;
 	take_sample(state, scale, &pace, &sample);
 	if (mode == MODE_ROUND_TRIP_LOSS || mode == MODE_REPORTS)
-		take_round_trip(host, scale, &pace, stamp_us(at_ns), silence_before(state, at_ns),
-				state->received + 1);
+		take_round_trip(host, scale, &pace, stamp_us(at_ns),
+				idle_before(state, host, at_ns), state->received + 1);
 }
 
 /* Takes a request that counts into the path's state. */
@@ -220,9 +206,12 @@ static __always_inline void take_request(struct path_state *state, const struct 
 					 const struct probe_packet *packet)
 {
 	measure_request(state, path, at_ns, received, packet);
-	state->t_sc = bpf_ntohl(packet->probe.t_sc);
-	state->up.sent = bpf_ntohl(packet->probe.sc);
-	state->up.received = received;
+	/* What a held or an unsolicited response repeats. */
+	if (mode_of(path) != MODE_CLIENT || path->flags & PATH_RIDES) {
+		state->t_sc = bpf_ntohl(packet->probe.t_sc);
+		state->up.sent = bpf_ntohl(packet->probe.sc);
+		state->up.received = received;
+	}
 	state->received_ns = at_ns;
 	state->received += 1;
 	state->heard_at = tick(at_ns);

@@ -193,6 +193,18 @@ static __always_inline __u8 mode_of(const struct path_config *path)
 	return path->scale >> MODE_SHIFT;
 }
 
+/* What tells a path from those that had its slot before: the last half of the cookie that its packets bring
+ * (network order), which is random and new with each. */
+static __always_inline __u32 generation_of(__u64 rx_cookie)
+{
+	return rx_cookie >> 32;
+}
+
+static __always_inline __u64 binding(__u32 slot, __u32 generation)
+{
+	return (__u64)generation << 32 | slot;
+}
+
 static __always_inline struct path_state *state_of(__u32 slot)
 {
 	return bpf_map_lookup_elem(&segue_state, &slot);

@@ -54,17 +54,21 @@ static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct ou
 	return push_ethernet(skb, bpf_htons(ETH_P_IPV6)) ? -1 : 0;
 }
 
-/* The path that a packet of a flow takes, one `via` followed; null if it is gone. */
-static __always_inline struct path_config *route(__u32 *slot, __u8 *flags)
+/* The path that a packet of a flow takes, one `via` followed; null if it is gone. Another path in the slot
+ * of a former one is not it, and no packet goes over another host's path. */
+static __always_inline struct path_config *route(__u32 *slot, __u32 generation, __u8 *flags)
 {
-	struct path_config *path = path_of(*slot);
+	struct path_config *path = path_of(*slot), *via;
 
-	if (!path || !(path->flags & PATH_VIA))
+	if (!path || generation_of(path->rx_cookie) != generation)
+		return 0;
+	if (!(path->flags & PATH_VIA))
 		return path;
 	if (path->flags & PATH_VIA_ONE_WAY)
 		*flags = FLAG_DATA_ONE_WAY;
 	*slot = path->via_slot;
-	return path_of(*slot);
+	via = path_of(*slot);
+	return via && via->owner == path->owner ? via : 0;
 }
 
 /* `again`: the daemon has had it already, so that passing it on would make a loop. */
@@ -73,6 +77,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };
 	struct inner inner = {};
 	__u32 len = skb->len, slot, flow_packets;
+	__u64 bound;
 	struct amount amount;
 	struct path_config *path;
 	struct path_state *state;
@@ -85,8 +90,9 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 	flow = bpf_map_lookup_elem(&segue_flows, &inner.key);
 	if (!flow)
 		return again ? drop(DROP_NO_REMOTE) : PASS;
-	slot = flow->slot;
-	path = route(&slot, &header.flags);
+	bound = *(volatile __u64 *)flow;
+	slot = bound;
+	path = route(&slot, bound >> 32, &header.flags);
 	state = state_of(slot);
 	if (!path || !state)
 		return again ? drop(DROP_NO_REMOTE) : PASS;
@@ -103,6 +109,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		result = ride(skb, slot, &to, header.flags, inner.tos);
 	if (!result) {
 		amount.packets = 0; /* counted with the probe */
+		measure_sending(state, host_of(slot), path, now_ns, 1);
 		mark_probe(skb, slot, sizeof(struct probe_packet) + len);
 	}
 	if (result == NO_RIDE)
@@ -146,6 +153,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	if (!host || is_anchor)
 		return -1;
 	begin_probe(packet, order, path, TYPE_REQUEST);
+	measure_sending(state, host, path, now_ns, 0);
 	if (number_request(packet, path, state, host, now_ns))
 		packet->header.flags = FLAG_REPORT;
 	host->grid_ns = now_ns;

@@ -16,9 +16,13 @@ struct {
 };
 
 /* Binds the return direction of a flow to the path that it came over. */
-static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot)
+static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u32 generation)
 {
-	struct flow_value fresh = { .slot = slot, .last_seen_ns = bpf_ktime_get_coarse_ns() };
+	struct flow_value fresh = {
+		.slot = slot,
+		.generation = generation,
+		.last_seen_ns = bpf_ktime_get_coarse_ns(),
+	};
 	struct flow_key key = {};
 	struct flow_value *flow;
 
@@ -35,8 +39,8 @@ static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot)
 		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
 		return 0;
 	}
-	if (flow->slot != slot)
-		flow->slot = slot;
+	if (*(volatile __u64 *)flow != binding(slot, generation))
+		*(volatile __u64 *)flow = binding(slot, generation);
 	flow->last_seen_ns = fresh.last_seen_ns;
 	return 0;
 }
@@ -48,10 +52,11 @@ static __always_inline __u16 flags_and_age(const struct tunnel_header *header)
 }
 
 /* Counts a packet of a path (a ride's count is `*received`) and decides whether it may enter; -1 if so,
- * else a drop reason. */
-static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struct path_config *path,
-				  struct path_state *state, __u32 at, __u32 len, __u16 flags,
-				  struct inner *inner, __u32 *received)
+ * else a drop reason. `generation`: as the packet's own cookie says, since the path may change meanwhile. */
+static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 generation,
+				  const struct path_config *path, struct path_state *state,
+				  __u32 at, __u32 len, __u16 flags, struct inner *inner,
+				  __u32 *received)
 {
 	struct inner_owner *owner;
 	struct amount amount;
@@ -71,7 +76,7 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, const struc
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
 	if (is_anchor && !(flags & FLAG_DATA_ONE_WAY))
-		learn_flow(&inner->key, slot);
+		learn_flow(&inner->key, slot, generation);
 	return -1;
 }
 
@@ -117,7 +122,8 @@ static __always_inline int decapsulate(struct __sk_buff *skb, const struct outer
 }
 
 /* A packet that the XDP program has checked and stripped. */
-static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u16 flags)
+static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, __u32 generation,
+					    __u16 flags)
 {
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
@@ -125,10 +131,11 @@ static __always_inline int deliver_stripped(struct __sk_buff *skb, __u32 slot, _
 	__u32 received;
 	int reason;
 
-	if (!path || !state || !room)
+	/* It may have waited for others to be merged with, and its slot have another path by now. */
+	if (!path || !state || !room || generation_of(path->rx_cookie) != generation)
 		return drop(DROP_UNKNOWN_INDEX);
 	__builtin_memset(&room->inner, 0, sizeof(room->inner));
-	reason = accept(skb, slot, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &room->inner,
+	reason = accept(skb, slot, generation, path, state, ETH_HLEN, skb->len - ETH_HLEN, flags, &room->inner,
 			&received);
 	if (reason >= 0)
 		return drop(reason);
@@ -186,8 +193,9 @@ static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 			return drop(reason);
 		front = sizeof(*packet);
 	}
-	reason = accept(skb, slot, path, state, outer->at + front, outer->payload - front,
-			flags_and_age(&outer->header), inner, &received);
+	reason = accept(skb, slot, generation_of(outer->header.cookie), path, state,
+			outer->at + front, outer->payload - front, flags_and_age(&outer->header),
+			inner, &received);
 	if (type == TYPE_RIDE)
 		take_ride(skb, slot, outer, packet, received);
 	if (reason >= 0)
@@ -201,7 +209,7 @@ int segue_ingress(struct __sk_buff *skb)
 	struct xdp_meta *meta = (void *)(long)skb->data_meta;
 
 	if ((void *)(meta + 1) <= (void *)(long)skb->data && meta->magic == meta_magic)
-		return deliver_stripped(skb, meta->slot, meta->flags);
+		return deliver_stripped(skb, meta->slot, meta->generation, meta->flags);
 	return receive(skb, ETH_HLEN);
 }
 

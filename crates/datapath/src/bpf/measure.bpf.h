@@ -95,11 +95,17 @@ static __always_inline __u64 moved(__u64 average, __u64 x, __u32 elapsed_us,
 	return average - times(average - x, weight(elapsed_us, scale->fall[i]));
 }
 
+/* Whether a silence is beyond what signed differences of the clock show. */
+static __always_inline int is_long(__u64 silence_ns)
+{
+	return silence_ns >= HALF_RANGE * 1000ULL;
+}
+
 /* Microseconds between two samples. The clock wraps after 71 minutes; what an average was so long ago
  * no longer matters, and `silence_ns` tells. */
 static __always_inline __u32 elapsed_since(__u32 at_us, __u32 last_us, __u64 silence_ns)
 {
-	if (silence_ns >> 10 >= HALF_RANGE)
+	if (is_long(silence_ns))
 		return ~0U;
 	return at_us - last_us;
 }
@@ -149,14 +155,19 @@ static __always_inline int rtt_of(const struct sample *sample, __u32 at_us, __u3
 	return 1;
 }
 
+/* A share of 1 does not fit 32 bits. */
+static __always_inline __u64 loss_of(__u64 share)
+{
+	return share >= ONE - 1 ? ONE - 2 : share;
+}
+
 static __always_inline void take_loss(struct loss *loss, __u8 *known, __u8 known_average,
 				      const struct scale *scale, __u32 at_us, __u64 silence_ns,
 				      __u64 x)
 {
 	__u32 elapsed;
 
-	if (x >= ONE)
-		x = ONE - 1;
+	x = loss_of(x);
 	if (!(*known & known_average)) {
 		loss->average[0] = x;
 		loss->average[1] = x;
@@ -169,15 +180,20 @@ static __always_inline void take_loss(struct loss *loss, __u8 *known, __u8 known
 	*known |= known_average;
 }
 
-/* Whether the interval is over; sets when the next one is, on the grid of T_L. */
-static __always_inline int is_due(struct loss *loss, __u32 at_us, __u32 t_l_us)
+/* Whether the interval is over and has packets; sets when the next one is, on the grid of T_L. */
+static __always_inline int is_due(struct loss *loss, __u32 at_us, __u32 t_l_us, __u64 silence_ns,
+				  __u32 in_interval)
 {
-	__u32 over = at_us - loss->due_us;
+	__u64 silence_us = silence_ns / 1000;
+	/* The clock tells the low bits of it, and the silence the others. */
+	__s64 over = silence_us - (__s32)((__u32)silence_us - (at_us - loss->due_us));
 
-	if ((__s32)over < 0)
+	if (over < 0 || (!in_interval && !is_long(silence_ns)))
 		return 0;
-	loss->due_us += t_l_us * (over / t_l_us + 1);
-	return 1;
+	loss->due_us += t_l_us * (__u32)((__u64)over / t_l_us + !!in_interval);
+	if (!in_interval)
+		loss->at_us = at_us - HALF_RANGE; /* long ago, also for the next one */
+	return !!in_interval;
 }
 
 /* Share of `sent` that is missing, in units of 2^-32. */
@@ -310,7 +326,7 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		silence_ns = 0;
 	}
 	in_interval = sent - loss->start_sent;
-	if (!in_interval || !is_due(loss, of_us, pace->t_l_us))
+	if (!is_due(loss, of_us, pace->t_l_us, silence_ns, in_interval))
 		return;
 	take_loss(loss, known, bit << 1, scale, of_us, silence_ns,
 		  share_lost(in_interval, received - loss->start_received));
@@ -318,32 +334,44 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 	loss->start_received = received;
 }
 
-/* Round-trip loss (appendix III) from a client's own counts: requests sent, responses received. The
- * surplus of responses to requests of an earlier interval is carried over. */
+/* Evaluates the round-trip loss (appendix III) of an interval that is over, from a client's own counts:
+ * requests sent, responses received. The surplus of responses to requests of an earlier interval is carried
+ * over. `silence_ns` is the time without either. */
+static __always_inline void evaluate_round_trip(struct host_state *host, const struct scale *scale,
+						const struct pace *pace, __u32 at_us,
+						__u64 silence_ns, __u32 sent,
+						__u32 received)
+{
+	struct loss *loss = &host->round_trip;
+	__u32 in_interval = sent - loss->start_sent;
+	__u32 came = received - loss->start_received;
+	__u64 lost;
+
+	if (!is_due(loss, at_us, pace->t_l_us, silence_ns, in_interval))
+		return;
+	lost = share_lost(in_interval, came);
+	take_loss(loss, &host->known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns, lost);
+	lost = loss_of(lost);
+	host->unreported = lost + 1;
+	loss->start_sent = sent;
+	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
+}
+
+/* With a response, the first of which gives the baseline. */
 static __always_inline void take_round_trip(struct host_state *host, const struct scale *scale,
 					    const struct pace *pace, __u32 at_us,
 					    __u64 silence_ns, __u32 received)
 {
 	struct loss *loss = &host->round_trip;
-	__u32 sent = host->sent, in_interval = sent - loss->start_sent;
-	__u32 came = received - loss->start_received;
-	__u64 lost;
 
-	loss->sent = sent;
-	loss->received = received;
-	if (!(host->known & KNOWN_UP)) {
-		host->known |= KNOWN_UP;
-		begin_interval(loss, at_us, pace->t_l_us);
+	if (host->known & KNOWN_UP) {
+		evaluate_round_trip(host, scale, pace, at_us, silence_ns, host->sent, received);
 		return;
 	}
-	if (!in_interval || !is_due(loss, at_us, pace->t_l_us))
-		return;
-	lost = share_lost(in_interval, came);
-	take_loss(loss, &host->known, KNOWN_UP_AVERAGE, scale, at_us, silence_ns, lost);
-	/* One response at least has come, so that this stays below 2^32. */
-	host->unreported = lost + 1;
-	loss->start_sent = sent;
-	loss->start_received = came > in_interval ? received - (came - in_interval) : received;
+	loss->sent = host->sent;
+	loss->received = received;
+	host->known |= KNOWN_UP;
+	begin_interval(loss, at_us, pace->t_l_us);
 }
 
 /* How long nothing came before `at_ns`. `state->received_ns` still holds the time of the last probe. */
@@ -352,6 +380,16 @@ static __always_inline __u64 silence_before(const struct path_state *state, __u6
 	__u64 silence_ns = at_ns - state->received_ns;
 
 	return (__s64)silence_ns < 0 || !state->received_ns ? 0 : silence_ns;
+}
+
+/* How long a host has neither sent a request nor had a response. */
+static __always_inline __u64 idle_before(const struct path_state *state,
+					 const struct host_state *host, __u64 at_ns)
+{
+	__u64 sent_ns = host->sent_ns, last_ns = state->received_ns;
+
+	last_ns = last_ns > sent_ns ? last_ns : sent_ns;
+	return last_ns && at_ns > last_ns ? at_ns - last_ns : 0;
 }
 
 /* Takes a probe. */
@@ -363,6 +401,8 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
+	else if (is_long(silence_ns))
+		state->rtt_at_us = at_us - HALF_RANGE / 2; /* long ago, also for the next one */
 	if (sample->late) {
 		/* The next silence is counted from here. */
 		if (pace->silence && (state->known & OUT_BITS) == out_bits(pace->silence)) {
@@ -378,6 +418,8 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 		take_pair(&state->down, &state->known, KNOWN_DOWN, scale, pace, sample,
 			  sample->down_us, sample->echoed, silence_ns, sample->down_sent,
 			  sample->down_received);
+	else if (is_long(silence_ns))
+		is_due(&state->down, at_us, pace->t_l_us, silence_ns, 0);
 	state->known &= ~OUT_BITS;
 	if (pace->silence)
 		state->known |= out_bits(pace->silence);

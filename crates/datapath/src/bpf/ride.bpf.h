@@ -4,6 +4,7 @@
 #define SEGUE_RIDE_H
 
 #include "held.bpf.h"
+#include "pace.bpf.h"
 #include "watch.bpf.h"
 
 #define NO_RIDE 2

@@ -130,9 +130,10 @@ struct flow_key {
 	__u32 label;
 };
 
+/* A binding. Slot and generation are read and written as one word: half of each would be another path. */
 struct flow_value {
 	__u32 slot;
-	__u32 reserved;
+	__u32 generation; /* of the path, see `generation_of` */
 	__u64 packets;
 	__u64 bytes;
 	__u64 last_seen_ns;
@@ -374,6 +375,7 @@ struct held {
 struct xdp_meta {
 	__u32 magic;
 	__u32 slot;
+	__u32 generation;
 	__u32 flags;
 };
 
@@ -386,6 +388,7 @@ _Static_assert(sizeof(struct batch_order) == 16, "order of a batch");
 _Static_assert(sizeof(struct batch) == 20, "batch");
 _Static_assert(sizeof(struct flow_key) == 44, "flow key");
 _Static_assert(sizeof(struct flow_value) == 32, "flow");
+_Static_assert(__builtin_offsetof(struct flow_value, generation) == 4, "a binding is one word");
 _Static_assert(sizeof(struct local_address) == 20, "local address");
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");

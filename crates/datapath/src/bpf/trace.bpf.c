@@ -10,7 +10,8 @@ struct trace_step {
 	struct probe_packet packet;
 };
 
-/* 0: taken; 1: taken, and late; -1: refused. */
+/* 0: taken; 1: taken, and late; -1: refused. At a client a request is one that is about to leave, after
+ * `sent` others. */
 SEC("?syscall")
 int segue_trace(struct trace_step *step)
 {
@@ -32,6 +33,11 @@ int segue_trace(struct trace_step *step)
 	}
 	host->sent_seq = step->sent;
 	host->sent = step->sent;
+	if ((packet.header.version_type & 15) == TYPE_REQUEST) {
+		measure_sending(state, host, path, at_ns, 0);
+		host->sent_ns = at_ns;
+		return 0;
+	}
 	order = place_response(state, host, seq, &packet, &last);
 	if (order >= 0)
 		take_response(state, host, path, at_ns, received, &packet, order);

@@ -45,7 +45,8 @@ struct frame_v6 {
 
 /* Cuts `strip` bytes out between frame header and inner packet. */
 static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethertype,
-				       const struct ethhdr *frame, __u32 slot, __u32 flags)
+				       const struct ethhdr *frame,
+				       const struct tunnel_header *header)
 {
 	struct xdp_meta *meta;
 	struct ethhdr *eth;
@@ -61,8 +62,9 @@ static __always_inline int strip_outer(struct xdp_md *ctx, int strip, __u16 ethe
 	__builtin_memcpy(eth, frame, sizeof(*eth));
 	eth->h_proto = ethertype;
 	meta->magic = meta_magic;
-	meta->slot = slot;
-	meta->flags = flags;
+	meta->slot = bpf_ntohl(header->index);
+	meta->generation = generation_of(header->cookie);
+	meta->flags = header->flags | header->age << 8;
 	return XDP_PASS;
 }
 
@@ -107,8 +109,7 @@ static __always_inline int strip_if_data(struct xdp_md *ctx, const struct ethhdr
 	ethertype = inner_ethertype(inner, len - sizeof(*udp) - sizeof(header));
 	if (!ethertype || !is_data(&header, local))
 		return XDP_PASS;
-	return strip_outer(ctx, strip, ethertype, &frame, bpf_ntohl(header.index),
-			   header.flags | header.age << 8);
+	return strip_outer(ctx, strip, ethertype, &frame, &header);
 }
 
 SEC("xdp")

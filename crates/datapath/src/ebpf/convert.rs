@@ -57,6 +57,11 @@ pub(super) fn kernel_silence(silence: Span) -> u8 {
     (units.log2() * 8.0 + 1.0).round().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
 }
 
+/// `generation_of` of common.bpf.h: what tells a path from those that had its slot before.
+pub(super) fn generation(path: &path_config) -> u32 {
+    (path.rx_cookie >> 32) as u32
+}
+
 fn kernel_mode(mode: Mode) -> path_mode {
     match mode {
         Mode::Both => path_mode::MODE_BOTH,

@@ -490,8 +490,9 @@ fn xdp_strips_valid_data_only_and_says_which_path_it_was() {
         for inner in [inner_v4(6, &[], 0), inner_v6(&[], 6)] {
             let (verdict, out) = run(program, &to_us(outer, &data(&inner)), None);
             assert_eq!(verdict, XDP_PASS);
-            let (meta, stripped) = out.split_at(12);
+            let (meta, stripped) = out.split_at(16);
             assert_eq!(meta[4..8], SLOT.to_ne_bytes());
+            assert_eq!(meta[8..12], COOKIE.to_be_bytes()[4..], "and its generation");
             assert!(stripped[ETH..] == inner);
         }
         let good = to_us(outer, &data(&inner_v4(6, &[], 0)));

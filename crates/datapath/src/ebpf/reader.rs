@@ -196,7 +196,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
         }
         let owner = match shore.role {
             Role::Host => Some(0),
-            Role::Anchor => shore.tables.inner_owner(inner.key.dst),
+            Role::Anchor => shore.tables.owner_of(inner.key.dst),
         };
         match owner {
             None => shore.count(DropReason::NoHost, 1),

@@ -10,7 +10,7 @@ use segue_clock::Time;
 use segue_linux::clock::tai_offset_ns;
 use segue_wire::{DropReason, FlowKey};
 
-use super::convert::PATH_USED;
+use super::convert::{PATH_USED, PATH_VIA, generation};
 use super::skel::{
     Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
     local_address, own_device, path_config, path_state, scale, sign_of_life,
@@ -123,9 +123,10 @@ impl Tables {
         put(&self.inner, "write an inner address", &key, &inner_owner { owner })
     }
 
-    pub(super) fn inner_owner(&self, address: IpAddr) -> Option<u32> {
+    /// To whom an inner address belongs.
+    pub(super) fn owner_of(&self, address: IpAddr) -> Option<u32> {
         let key = inner_key { address: mapped(address) };
-        get::<_, inner_owner>(&self.inner, &key).map(|entry| entry.owner)
+        get::<_, inner_owner>(&self.inner, &key).map(|inner| inner.owner)
     }
 
     pub(super) fn remove_inner(&self, address: IpAddr) {
@@ -181,8 +182,14 @@ impl Tables {
         )
     }
 
-    pub(super) fn bind(&self, key: &FlowKey, slot: u32, now: Time) -> Result<(), DatapathError> {
-        let value = flow_value { slot, last_seen_ns: now.0, ..Default::default() };
+    pub(super) fn bind(
+        &self,
+        key: &FlowKey,
+        slot: u32,
+        generation: u32,
+        now: Time,
+    ) -> Result<(), DatapathError> {
+        let value = flow_value { slot, generation, last_seen_ns: now.0, ..Default::default() };
         put(&self.flows, "bind a flow", &kernel_key(key), &value)
     }
 
@@ -192,9 +199,15 @@ impl Tables {
 
     /// The programs would send a packet of this flow over a path that stands.
     pub(super) fn is_bound(&self, key: &FlowKey) -> bool {
-        get::<_, flow_value>(&self.flows, &kernel_key(key))
-            .and_then(|flow| get::<_, path_config>(&self.paths, &flow.slot))
-            .is_some_and(|path| path.flags & PATH_USED != 0)
+        let path = |slot: &u32| {
+            get::<_, path_config>(&self.paths, slot).filter(|path| path.flags & PATH_USED != 0)
+        };
+        let Some(flow) = get::<_, flow_value>(&self.flows, &kernel_key(key)) else { return false };
+        let bound = path(&flow.slot).filter(|path| generation(path) == flow.generation);
+        bound.is_some_and(|bound| {
+            let via = || path(&bound.via_slot).filter(|via| via.owner == bound.owner);
+            bound.flags & PATH_VIA == 0 || via().is_some()
+        })
     }
 
     pub(super) fn flows(&self) -> Vec<FlowEntry> {

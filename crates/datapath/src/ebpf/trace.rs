@@ -3,6 +3,7 @@
 //! silences, and counters and clocks that wrap.
 
 mod idle;
+mod judge;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,6 +20,7 @@ use segue_keepalive::{Arrival, Config, Counted, Estimates, Probing, Tau};
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
 
+use self::judge::Judge;
 use super::convert::{SILENCE_TURN, kernel_path, kernel_scale, kernel_silence};
 use super::reading::{Totals, read};
 use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
@@ -103,14 +105,21 @@ impl Kernel {
         Span::from_micros((4_000.0 * 2f64.powf((f64::from(steps) - 1.0) / 8.0)) as u64)
     }
 
-    /// Takes a probe, which may `report`: `None` if it is refused, else whether it was late, and the
-    /// estimates after it.
-    fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
-        let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
-        let flags = if report { REQUEST_REPORT } else { 0 };
-        let header = Header { packet_type, flags, k: 3, age: 0, index: 0, cookie: 0 };
-        let packet = arrival.probe.seal(&header, &ProbeKey::default());
-        let mut step = Step { at_ns: arrival.at.0, received: arrival.received, sent, packet };
+    /// At a client: another request is about to leave, after `sent`.
+    fn send(&mut self, at: Time, sent: u32) {
+        let header = Header {
+            packet_type: PacketType::Request,
+            flags: 0,
+            k: 3,
+            age: 0,
+            index: 0,
+            cookie: 0,
+        };
+        let packet = Probe::default().seal(&header, &ProbeKey::default());
+        assert_eq!(self.run(Step { at_ns: at.0, received: 0, sent, packet }), 0);
+    }
+
+    fn run(&self, mut step: Step) -> i32 {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             ctx_in: (&raw mut step).cast(),
@@ -122,7 +131,18 @@ impl Kernel {
             libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options)
         };
         assert_eq!(result, 0);
-        let order = options.retval as i32;
+        options.retval as i32
+    }
+
+    /// Takes a probe, which may `report`: `None` if it is refused, else whether it was late, and the
+    /// estimates after it.
+    fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
+        let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
+        let flags = if report { REQUEST_REPORT } else { 0 };
+        let header = Header { packet_type, flags, k: 3, age: 0, index: 0, cookie: 0 };
+        let packet = arrival.probe.seal(&header, &ProbeKey::default());
+        let order =
+            self.run(Step { at_ns: arrival.at.0, received: arrival.received, sent, packet });
         assert!(order >= -1, "no such path");
         let lookup = |map: &MapHandle| map.lookup(0u32.bytes(), MapFlags::ANY).unwrap().unwrap();
         let state: path_state = Shared::from_bytes(&lookup(&self.state)).unwrap();
@@ -214,10 +234,25 @@ impl Reference {
         self.echoed |= kernel.client || probe.t_ss != 0;
         if self.echoed {
             let age = at.micros32().wrapping_sub(probe.t_ss);
+            // One so old is taken for one to come.
+            if !kernel.client && age >= 1 << 31 {
+                return;
+            }
             let of = if kernel.client { at } else { at - Span::from_micros(age.into()) };
             let down = self.down.observe(at, of, (probe.ss, rc), t_l, &mut self.total_down);
             self.owl_down.take(taus, down);
         }
+    }
+
+    /// A client's request is about to leave.
+    fn send(&mut self, mode: Mode, probing: &Probing, at: Time, sent: u32) {
+        if mode == Mode::Both {
+            return;
+        }
+        let t_l = probing.t_ka * u64::from(probing.n);
+        let rtl = self.round_trip.evaluate(at, sent.into(), self.received, t_l);
+        rtl.into_iter().for_each(|rtl| self.rtl.push(&probing.taus, at, rtl));
+        self.unreported = rtl.or(self.unreported);
     }
 
     /// The end calls the path down at `at`.
@@ -300,52 +335,6 @@ impl Walk {
         let step = (rng.below(2001) as f64 / 1000.0 - 1.0) * width;
         self.at = (self.at * step.exp()).clamp(self.low, self.high);
         self.at
-    }
-}
-
-/// Who calls one end's path down and up.
-#[derive(Default)]
-struct Judge {
-    last: Option<Time>,
-    newest: u32,
-    down: bool,
-    run: u32,
-    outages: u32,
-}
-
-impl Judge {
-    /// Before a probe is taken: after a long silence both were told of an outage, at some time within it.
-    fn before(
-        &mut self,
-        rng: &mut Rng,
-        kernel: &mut Kernel,
-        reference: &mut Reference,
-        arrival: &Arrival,
-    ) {
-        let (at, late) = (arrival.at, arrival.probe.seq < self.newest);
-        self.newest = self.newest.max(arrival.probe.seq);
-        let Some(last) = self.last.filter(|_| !late) else { return };
-        let (silence, shortest) = (at.since(last), Span::from_millis(T_KA_MS * 7 / 2));
-        if self.down || silence <= shortest {
-            return;
-        }
-        let told = kernel.set_down(Some(shortest + Span(rng.below(silence.0 - shortest.0))));
-        reference.declare(kernel.client, last + told);
-        (self.down, self.run) = (true, 0);
-        self.outages += 1;
-    }
-
-    /// After it: three bring the path up. From a late one no silence is counted here.
-    fn after(&mut self, kernel: &mut Kernel, reference: &mut Reference, at: Time, late: bool) {
-        self.last = (!late).then_some(at);
-        self.run += 1;
-        if self.down && self.run == 3 && !late {
-            self.down = false;
-            kernel.set_down(None);
-            reference.up.over();
-            reference.down.over();
-        }
-        self.run -= u32::from(late);
     }
 }
 
@@ -503,10 +492,15 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
             if world.rng.below(20_000) == 0 {
                 dead_until_us = next_us + world.rng.below(600_000_000);
             }
+            let at = Time((next_us + CLIENT_AHEAD_US) * 1000);
+            kernels[1].send(at, world.requests);
+            references[1].send(mode, &probing, at, world.requests);
             let report = references[1].report(mode);
             world.request(next_us, report, next_us < dead_until_us);
-            // Now and then the client itself says nothing, for seconds or minutes.
-            let pause = if world.rng.below(20_000) == 0 { world.rng.below(300_000_000) } else { 0 };
+            // Now and then the client itself says nothing, for seconds or an hour. What the clock does not
+            // tell is 18 minutes at least, so that an average over ten minutes is not compared.
+            let longest = if taus == plain() { 3_600_000_000 } else { 300_000_000 };
+            let pause = if world.rng.below(20_000) == 0 { world.rng.below(longest) } else { 0 };
             next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);
             continue;
         }

@@ -151,12 +151,13 @@ impl Core {
     /// The path that packets of a flow take, one detour followed, and the flags of their header;
     /// `None` if there is none or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
-        let slot = self.flows.slot(key)?;
-        let bound = self.path(slot)?;
-        let Some(via) = self.vias.get(slot as usize).copied().flatten() else {
+        let flow = self.flows.bound(key)?;
+        // Another path in the slot of a former one is not it, and no packet goes over another host's path.
+        let bound = self.path(flow.slot).filter(|path| path.bound() == flow)?;
+        let Some(via) = self.vias.get(flow.slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
         };
-        let path = self.path(via.slot)?;
+        let path = self.path(via.slot).filter(|via| via.config.owner == bound.config.owner)?;
         Some((path.clone(), if via.one_way { DATA_ONE_WAY } else { 0 }))
     }
 }

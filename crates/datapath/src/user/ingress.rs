@@ -16,6 +16,7 @@ use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
 use super::class::{capable, class_of, congested};
 use super::coalesce::Coalescer;
 use super::egress::poll_in;
+use super::flows::Bound;
 use super::path::{Path, Rx, lock};
 use super::probes::{self, Answer, Pending};
 use super::segment::VnetHeader;
@@ -62,7 +63,7 @@ pub struct Arrival {
 #[derive(Default)]
 pub struct Last {
     header: Option<([u8; Header::LEN], Arc<Path>)>,
-    learned: Option<(FlowKey, u32)>,
+    learned: Option<(FlowKey, Bound)>,
     /// An inner address that was found to be right on a path.
     admitted: Option<(IpAddr, u32)>,
 }
@@ -301,7 +302,7 @@ pub fn take_data<'a>(
         }
         last.admitted = Some((address, path.slot));
     }
-    let back = (inner.key.reversed(), path.slot);
+    let back = (inner.key.reversed(), path.bound());
     if !host && !head.one_way && last.learned != Some(back) {
         core.flows.bind(back.0, back.1, arrival.at);
         last.learned = Some(back);

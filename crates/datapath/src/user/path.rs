@@ -13,6 +13,7 @@ use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::Drops;
+use super::flows::Bound;
 use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
 use super::traffic::Data;
@@ -191,6 +192,11 @@ impl Rx {
 }
 
 impl Path {
+    /// What flows that take this path are bound to.
+    pub fn bound(&self) -> Bound {
+        Bound { slot: self.slot, cookie: self.config.rx_cookie }
+    }
+
     /// Takes the source of a request, before it is counted, as the path's endpoint if it is that already or
     /// echoes its challenge. Otherwise the challenge that it has to echo first.
     pub fn learn_endpoint(&self, rx: &Rx, from: Endpoint, at: Time, t_ss: u32) -> Option<u32> {

@@ -69,8 +69,9 @@ impl Client {
     }
 
     /// Whether the datapath evaluates the round-trip loss, which it reports. Elsewhere it is evaluated here.
-    fn is_told_rtl(&self) -> bool {
-        matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss)
+    pub(super) fn is_told_rtl(&self) -> bool {
+        let reports = matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss);
+        reports && self.config.source == Source::Readings
     }
 
     /// Requests sent within a round trip before the reading may still be answered.

@@ -28,12 +28,16 @@ impl Server {
         if self.config.source == Source::Probes {
             return;
         }
+        if self.config.mode == Mode::Client {
+            if reading.received > 0 {
+                self.on_sign_of_any(reading.k, reading.t_ka.map_or(0, stated_ms));
+            }
+            return;
+        }
         let sent = grown(&mut self.taken.sent, reading.sent);
         let received = grown(&mut self.taken.received, reading.received);
-        if self.config.mode != Mode::Client {
-            let estimates = core::mem::take(&mut reading.estimates);
-            self.measure.take_over(estimates, sent, received);
-        }
+        let estimates = core::mem::take(&mut reading.estimates);
+        self.measure.take_over(estimates, sent, received);
         let Some(at) = reading.last_received.filter(|_| received > 0) else { return };
         let at = at.min(now);
         let first = self.last.is_none();
@@ -59,7 +63,7 @@ impl Server {
             rtl: None,
             uncertainty: self.measure.estimates.uncertainty,
         };
-        if !sample.is_empty() && self.config.mode != Mode::Client {
+        if !sample.is_empty() {
             self.outputs.push_back(ServerOutput::Sample(sample));
         }
     }

@@ -13,6 +13,7 @@ use crate::world::{Daemon, PATIENCE, drops, inner, paths_up, possible, registere
 
 over_both! { among_others:
     two_hosts_are_kept_apart_and_may_not_borrow_addresses
+    packets_for_a_host_that_has_left_reach_no_other
     what_a_crash_left_is_cleaned_by_hand
 }
 
@@ -60,8 +61,14 @@ impl Two {
     }
 
     pub fn anchor(&self) -> Daemon {
-        let state = self.dir.path().join("anchor.db");
-        self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
+        self.anchor_with("")
+    }
+
+    fn anchor_with(&self, config: &str) -> Daemon {
+        let [state, file] = ["anchor.db", "anchor.toml"].map(|name| self.dir.path().join(name));
+        std::fs::write(&file, config).unwrap();
+        let [state, file] = [&state, &file].map(|path| path.to_str().unwrap());
+        self.start("anchor", &["anchor", "--state", state, "-c", file])
     }
 
     /// A join line for a host on a network.
@@ -72,7 +79,11 @@ impl Two {
     }
 
     pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
-        let host = self.start(name, &["host", "--join", &self.enroll(anchor, net, name)]);
+        self.joined(name, &self.enroll(anchor, net, name))
+    }
+
+    fn joined(&self, name: &str, join: &str) -> Daemon {
+        let host = self.start(name, &["host", "--join", join]);
         host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
         host
     }
@@ -126,6 +137,36 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
     socket.send(b"still here").unwrap();
     let len = socket.recv(&mut buffer).expect("the real owner is not disturbed");
     assert_eq!((&buffer[..len], *name), (&b"still here"[..], "b"));
+}
+
+/// The anchor has room for two paths, so that the third to come has the slot of the first.
+fn packets_for_a_host_that_has_left_reach_no_other(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor_with("max_paths = 3\n");
+    let [join_a, join_b] = [(1, "a"), (2, "b")].map(|(net, name)| two.enroll(&anchor, net, name));
+    let mut b = two.joined("b", &join_b);
+    let echo = UdpEcho::start(two.node("cn"), "10.61.3.2".parse().unwrap());
+    let far = udp(two.node("cn"), "10.61.3.2:0".parse().unwrap());
+    let near = udp(two.node("b"), SocketAddr::new(inner(&b.status()).0.into(), 0));
+    near.send_to(b"hello", far.local_addr().unwrap()).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.connect(far.recv_from(&mut [0; 64]).expect("the flow begins").1).unwrap();
+    assert!(b.end(nix::sys::signal::Signal::SIGTERM).success());
+    anchor.wait("b has left", |status| status["hosts"] == serde_json::json!([]));
+
+    for _ in 0..3 {
+        let mut a = two.joined("a", &join_a);
+        let before = drops(&anchor.status(), "no_host");
+        for _ in 0..200 {
+            far.send(b"for b alone").unwrap();
+        }
+        // All of them have been seen to by the time that this is answered.
+        one_datagram(two.node("a"), echo.address).expect("a's own traffic");
+        assert_eq!(drops(&a.status(), "inner_destination"), 0, "a was sent what is b's");
+        anchor.wait("they went nowhere", |s| drops(s, "no_host") == before + 200);
+        assert!(a.end(nix::sys::signal::Signal::SIGTERM).success());
+        anchor.wait("a has left", |status| status["hosts"] == serde_json::json!([]));
+    }
 }
 
 fn what_a_crash_left_is_cleaned_by_hand(datapath: &'static str) {

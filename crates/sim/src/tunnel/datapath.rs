@@ -65,6 +65,8 @@ pub enum Wrong {
     Quiet(u32),
     /// A flow is to be bound to a path that is not there.
     Bound(FlowKey, u32),
+    /// A flow is to be bound to a path of another host than that which has its destination.
+    OthersPath(FlowKey, u32),
     /// An address is to be forgotten that is not known.
     NoAddress(IpAddr),
     /// A packet that is not held.
@@ -87,6 +89,8 @@ struct Held<P> {
 #[derive(Clone, Copy)]
 struct Bound {
     slot: u32,
+    /// What the path's packets bring: a later path in the slot has another one.
+    cookie: u64,
     seen: Time,
 }
 
@@ -243,10 +247,16 @@ impl<P> Datapath<P> {
 
     /// Binds a flow to a path.
     pub fn bind(&mut self, now: Time, key: FlowKey, slot: u32) {
-        if self.path(slot).is_none() {
+        let Some(setup) = self.path(slot).map(|path| &path.setup) else {
             self.note(Wrong::Bound(key, slot));
+            return;
+        };
+        let (cookie, owner) = (setup.rx_cookie, setup.owner);
+        if self.is_anchor && self.inner.get(&key.dst) != Some(&owner) {
+            self.note(Wrong::OthersPath(key, slot));
+            return;
         }
-        self.flows.insert(key, Bound { slot, seen: now });
+        self.flows.insert(key, Bound { slot, cookie, seen: now });
     }
 
     /// Forgets a binding.
@@ -260,6 +270,16 @@ impl<P> Datapath<P> {
         let there = |slot: u32| self.path(slot).is_some();
         self.flows.values().all(|bound| there(bound.slot))
             && self.paths().all(|(_, path)| path.via.is_none_or(|via| there(via.slot)))
+    }
+
+    /// Every flow that has a way takes a path of the host that has its destination (anchor).
+    #[must_use]
+    pub fn flows_reach_their_hosts(&self) -> bool {
+        let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
+        self.flows.iter().all(|(key, bound)| {
+            let hop = self.next_hop(bound).map(|(slot, _)| slot);
+            hop.is_none_or(|slot| owner(slot) == self.inner.get(&key.dst).copied())
+        })
     }
 
     /// The first order that could not be obeyed.
@@ -276,7 +296,7 @@ impl<P> Datapath<P> {
     /// The path that a flow's packets take, `via` followed.
     #[must_use]
     pub fn route(&self, key: &FlowKey) -> Option<u32> {
-        self.next_hop(self.flows.get(key)?.slot).map(|(slot, _)| slot)
+        self.next_hop(self.flows.get(key)?).map(|(slot, _)| slot)
     }
 
     /// The flows that are bound, and the paths to which.
@@ -346,11 +366,13 @@ impl<P> Datapath<P> {
         path
     }
 
-    /// The path on which packets bound to this one go, and whether only this direction does.
-    fn next_hop(&self, slot: u32) -> Option<(u32, bool)> {
-        let via = self.path(slot)?.via;
-        let (slot, one_way) = via.map_or((slot, false), |via| (via.slot, via.one_way));
-        self.path(slot).map(|_| (slot, one_way))
+    /// The path on which packets of a flow go, and whether only this direction does. Another path in the slot
+    /// of a former one is not it, and no packet goes over another host's path.
+    fn next_hop(&self, bound: &Bound) -> Option<(u32, bool)> {
+        let path = self.path(bound.slot).filter(|path| path.setup.rx_cookie == bound.cookie)?;
+        let Some(via) = path.via else { return Some((bound.slot, false)) };
+        let over = self.path(via.slot).filter(|over| over.setup.owner == path.setup.owner);
+        over.map(|_| (via.slot, via.one_way))
     }
 
     /// Takes a packet of an application.
@@ -374,8 +396,8 @@ impl<P> Datapath<P> {
     fn hop_of(&mut self, now: Time, key: &FlowKey) -> Option<(u32, bool)> {
         let bound = self.flows.get_mut(key)?;
         bound.seen = now;
-        let slot = bound.slot;
-        self.next_hop(slot)
+        let bound = *bound;
+        self.next_hop(&bound)
     }
 
     fn send_over(
@@ -468,7 +490,8 @@ impl<P> Datapath<P> {
                 let owner = path.setup.owner;
                 let calls = !self.is_anchor && path.carries(now, inner.bytes, Some(age));
                 self.call = calls.then_some(message.index).or(self.call);
-                self.receive_data(now, message.index, owner, inner, one_way)
+                let bound = Bound { slot: message.index, cookie: message.cookie, seen: now };
+                self.receive_data(bound, owner, inner, one_way)
             }
             Body::Probe { kind, k, report, probe, key } => {
                 let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
@@ -497,8 +520,7 @@ impl<P> Datapath<P> {
 
     fn receive_data(
         &mut self,
-        now: Time,
-        slot: u32,
+        path: Bound,
         owner: u32,
         inner: Inner<P>,
         one_way: bool,
@@ -508,12 +530,12 @@ impl<P> Datapath<P> {
             self.refused += 1;
             return Received::Nothing;
         }
-        let (key, seen) = (inner.key.reversed(), now);
+        let key = inner.key.reversed();
         if self.is_anchor && !one_way {
-            self.flows.insert(key, Bound { slot, seen });
+            self.flows.insert(key, path);
         } else if let Some(bound) = self.flows.get_mut(&key) {
-            bound.seen = now;
+            bound.seen = path.seen;
         }
-        Received::Data(inner, slot)
+        Received::Data(inner, path.slot)
     }
 }

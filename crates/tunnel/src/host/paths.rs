@@ -11,7 +11,7 @@ use segue_keepalive::{
 };
 use segue_steering::{PathId, PathView};
 use segue_wire::signal::{FromHost, PathGrant, PathOffer};
-use segue_wire::{Encapsulation, ProbeKey};
+use segue_wire::{Encapsulation, Mode, ProbeKey};
 
 use super::Host;
 use super::adapt::Following;
@@ -205,12 +205,21 @@ impl Path {
             averages[which]
                 .map_or(unmeasured, |average| self.outages[which].counted(average).min(cautious))
         };
+        let (loss_up, loss_down) = match (estimates, self.client.as_ref()) {
+            // Nobody knows how it divides: half in each direction, which is right for equal small ones.
+            (Some(_), Some(client)) if self.keepalive().mode == Mode::RoundTripLoss => {
+                let half = loss(2, client.round_trips()) / 2.0;
+                (half, half)
+            }
+            (Some(e), _) => (loss(0, e.up), loss(1, e.down)),
+            (None, _) => (0.0, 0.0),
+        };
         PathView {
             id: PathId(number),
             usable: self.is_up(),
             rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up: estimates.map_or(0.0, |e| loss(0, e.up)),
-            loss_down: estimates.map_or(0.0, |e| loss(1, e.down)),
+            loss_up,
+            loss_down,
             // One direction has about half of what a round trip shows.
             jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
             price: self.config.price,

@@ -112,6 +112,8 @@ impl Net {
     /// After everything that the anchor's machine is told.
     pub(super) fn check_anchor(&self) {
         assert_eq!(self.anchor.wrong(), None);
+        let own = self.anchor.datapath.flows_reach_their_hosts();
+        assert!(own, "a flow goes over a path of another host than its destination's");
         self.expect_one_owner_per_address();
         self.expect_heard_words_of_paths();
     }

@@ -57,6 +57,20 @@ fn where_the_client_alone_measures_the_downlink_follows_the_host() {
 }
 
 #[test]
+fn where_only_the_loss_of_the_round_trip_is_known_half_of_it_steers() {
+    for mode in [Mode::RoundTripLoss, Mode::Both] {
+        let (mut net, host) = Net::two_paths(3, in_mode(mode));
+        let bulk = net.add_bulk(host);
+        net.run_for(secs(3));
+        assert!(net.flows_use(bulk, "wifi"), "{mode:?}: {:?}", net.routes(bulk));
+        let wifi = net.link(host, "wifi");
+        (wifi.up.loss, wifi.down.loss) = (0.03, 0.03);
+        let moved = net.run_while_not(secs(90), |net| net.flows_use(bulk, "lte"));
+        assert!(moved, "{mode:?}: {:?}", net.routes(bulk));
+    }
+}
+
+#[test]
 fn an_offer_with_other_terms_changes_a_standing_path() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let (number, cookie, before) = {

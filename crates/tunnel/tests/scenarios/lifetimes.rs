@@ -102,6 +102,30 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
     assert_eq!(net.hosts[bob].end.machine.inner(), inner);
 }
 
+/// Two slots, used again by each that comes, while somebody goes on to send to those that have left.
+#[test]
+fn packets_for_hosts_that_have_left_reach_nobody() {
+    let mut net = Net::new(1);
+    net.anchor_config.max_paths = 3;
+    net.restart_anchor();
+    for n in 0..6 {
+        let host = net.add_host(&format!("host{n}"), host_config(3, 60));
+        net.add_link(host, "wifi", ms(10));
+        net.add_link(host, "lte", ms(30));
+        net.announce(host);
+        net.run_for(secs(2));
+        assert!(net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up()), "host {n}");
+        let app = net.add_voice(host);
+        net.run_for(secs(1));
+        assert!(net.apps[app].down.received > 40, "host {n}: {:?}", net.apps[app].down);
+        assert_eq!(net.hosts[host].end.datapath.refused(), 0, "host {n} got what is not its own");
+        net.tell_host(host, HostInput::Stop);
+        net.apps[app].up.silent = true;
+        net.run_for(secs(1));
+        assert_eq!(net.anchor.machine.hosts().count(), 0);
+    }
+}
+
 #[test]
 fn a_host_that_stops_leaves_nothing_behind() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));

@@ -215,6 +215,11 @@ impl Watch {
 
     pub fn check_anchor(&mut self, now: Time, end: &AnchorEnd<Tag>) -> Result<(), Violation> {
         expect_obeyed(end.wrong(), &"the anchor")?;
+        Violation::unless(
+            end.datapath.flows_reach_their_hosts(),
+            "flows reach their hosts",
+            || "a flow goes over a path of another host than its destination's".into(),
+        )?;
         for host in end.machine.hosts() {
             let known = host.paths.keys().fold(0u16, |word, number| word | 1 << number);
             for slot in host.paths.values() {

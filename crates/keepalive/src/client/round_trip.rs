@@ -1,0 +1,29 @@
+//! The loss of the round trip while nothing comes.
+
+use segue_clock::{Span, Time};
+
+use super::Client;
+use crate::estimates::Scale;
+use crate::{ClientOutput, Sample};
+
+impl Client {
+    /// The round-trip loss of an interval that ended without a response.
+    pub(super) fn evaluate_at_sending(&mut self, now: Time) {
+        if self.is_told_rtl() {
+            return;
+        }
+        let scale = Scale { taus: &self.config.taus, t_l: self.config.t_l() };
+        let Some(rtl) = self.measure.rtl_at_sending(scale, now) else { return };
+        self.unreported = Some(rtl);
+        let sample = Sample {
+            at: now,
+            seq: self.seq,
+            rtt: None,
+            owl_up: None,
+            owl_down: None,
+            rtl: Some(rtl),
+            uncertainty: Span::ZERO,
+        };
+        self.outputs.push_back(ClientOutput::Sample(sample));
+    }
+}
