@@ -18,7 +18,7 @@ local f = {
 	ride_report = ProtoField.bool("segue.flags.report", "Report", 8, nil, 0x04),
 	unsolicited = ProtoField.bool("segue.flags.unsolicited", "Unsolicited", 8, nil, 0x01),
 	k = ProtoField.uint8("segue.k", "K"),
-	reserved = ProtoField.uint8("segue.reserved", "Reserved", base.HEX),
+	age = ProtoField.uint8("segue.age", "Age (4.194 ms)"),
 	index = ProtoField.uint32("segue.index", "Tunnel index"),
 	cookie = ProtoField.uint64("segue.cookie", "Cookie", base.HEX),
 	seq = ProtoField.uint32("segue.probe.seq", "Sequence number"),
@@ -211,7 +211,7 @@ function segue.dissector(buffer, pinfo, tree)
 		flags:add(f.unsolicited, buffer(1, 1))
 	end
 	sub:add(f.k, buffer(2, 1))
-	sub:add(f.reserved, buffer(3, 1))
+	sub:add(f.age, buffer(3, 1))
 	sub:add(f.index, buffer(4, 4))
 	sub:add(f.cookie, buffer(8, 8))
 	if buffer(1, 1):uint() > known_flags[type] or buffer(3, 1):uint() ~= 0 or

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::units;
 
+mod doubt;
 mod show;
 mod sweep;
 
@@ -39,6 +40,13 @@ pub struct Args {
     /// probe) [default: losses are independent].
     #[arg(long, value_name = "PROBES")]
     burst: Option<f64>,
+    /// Plan for detection that follows use, as a host without a configuration has it: how it asks in doubt, and what
+    /// an idle path costs. Needs --rtt alone; --responsiveness is that of an idle path.
+    #[arg(long = "use", conflicts_with_all = ["burst", "rides", "t_ka_min"])]
+    in_use: bool,
+    /// With --use: mean time that a burst of losses lasts.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, requires = "in_use")]
+    burst_time: Option<Span>,
     /// Plan for probes that may ride on data (`rides = true`).
     #[arg(long)]
     rides: bool,
@@ -112,7 +120,9 @@ struct Shown {
 /// # Errors
 /// Targets that are missing, out of range or cannot be met.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(t_ka) = args.t_ka {
+    if args.in_use {
+        doubt::run(&args)?;
+    } else if let Some(t_ka) = args.t_ka {
         table_of_k(&args, t_ka)?;
     } else if let Some(sweep) = args.sweep {
         sweep::run(&args, sweep)?;

@@ -2,9 +2,11 @@
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{Source, State};
-use segue_tunnel::Report;
+use segue_netem::{LinkSpec, Queue};
+use segue_sim::apps::{Ends, FtpConfig, Period};
+use segue_tunnel::{Known, Report};
 
-use crate::world::{MS, SECS, Setup, World};
+use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
 const SOURCES: [Source; 2] = [Source::Probes, Source::Readings];
 /// What the other access is longer, there and back.
@@ -183,5 +185,46 @@ fn each_of_several_outages_is_found_as_soon() {
                 assert!(at < mends + SECS(60), "{source:?} outage {outage}");
             }
         }
+    }
+}
+
+/// A download's slow start fills the queue of 100 packets, which delays answers and drops several in a row. With K and
+/// T_KA planned for 150 ms every second one was taken for an outage.
+#[test]
+fn downloads_that_fill_their_queue_are_no_outages() {
+    let spec = LinkSpec {
+        rate_bps: Some(20_000_000),
+        delay: MS(28),
+        queue: Queue::Packets(100),
+        ..LinkSpec::default()
+    };
+    for source in SOURCES {
+        let (mut downs, mut most, mut dropped) = (0, Span::ZERO, 0);
+        for seed in 0..100 {
+            let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
+            let wifi_link = Some(spec.clone());
+            let setup =
+                Setup { seed, source, adaptive: true, known, wifi_link, ..Setup::default() };
+            let mut world = World::new(&setup);
+            let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
+            let start = SECS(6) + Span(Rng::new(seed).below(1_000_000_000));
+            let period = Period { start, ..Period::default() };
+            let ftp = FtpConfig { file_bytes: Some(10_000_000), period, ..FtpConfig::default() };
+            let tcp = segue_sim::tcp::Config { window: 1_000, ..ftp.tcp };
+            let ftp = FtpConfig { files: Some(1), tcp, ..ftp };
+            let nodes = (world.mobile, world.server);
+            ftp.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");
+            world.run(Time(16_000_000_000));
+            downs += self::downs(&world);
+            let mut paths = world.host().end().machine.paths();
+            let (_, wifi) = paths.find(|(_, path)| path.name() == "wifi").unwrap();
+            let estimates = wifi.client().unwrap().estimates();
+            most = most.max(estimates.rtt_max.unwrap());
+            dropped += estimates.down.sent - estimates.down.received;
+        }
+        println!("{source:?}: {downs} downs; round trips up to {most}, {dropped} packets dropped");
+        assert!(most > MS(100), "the queue must be felt: {most}");
+        assert!(source == Source::Readings || dropped > 1_000, "{dropped}");
+        assert_eq!(downs, 0, "{source:?}");
     }
 }

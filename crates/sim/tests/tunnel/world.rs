@@ -42,6 +42,8 @@ pub struct Setup {
     pub adaptive: bool,
     /// Share of packets that each direction of an access loses.
     pub loss: f64,
+    /// The Wi-Fi link, in place of one of 20 Mbit/s and 10 ms.
+    pub wifi_link: Option<LinkSpec>,
 }
 
 /// What the Wi-Fi is like.
@@ -69,6 +71,7 @@ impl Default for Setup {
             wifi: Wifi::Fixed,
             adaptive: false,
             loss: 0.0,
+            wifi_link: None,
         }
     }
 }
@@ -120,6 +123,7 @@ impl World {
             let there = network.add_interface(router, "access");
             let loss = if setup.loss > 0.0 { Loss::Bernoulli(setup.loss) } else { Loss::None };
             let spec = LinkSpec { loss, ..link(ms, setup.jitter) };
+            let spec = setup.wifi_link.clone().filter(|_| name == "wifi").unwrap_or(spec);
             let (up, down) =
                 network.connect((mobile, own), (router, there), spec.clone(), spec).unwrap();
             network.node_mut(mobile).interfaces[own as usize - 1].addresses.push(ip(address));
