@@ -94,7 +94,8 @@ pub(super) fn table(report: &Report) -> String {
         let least = if bar.at_least { "at least " } else { "" };
         let measured = format!("{least}{:.2}", bar.measured);
         let verdict = if bar.met { "met" } else { "missed" };
-        let _ = writeln!(text, "  {}: {measured} (bar {}): {verdict}", bar.what, bar.bar);
+        let _ =
+            writeln!(text, "  {}: {measured}: {verdict}; bar: {} {}", bar.what, bar.side, bar.bar);
     }
     for skipped in &report.skipped {
         let _ = writeln!(text, "\nLeft out: {}: {}", skipped.what, skipped.why);

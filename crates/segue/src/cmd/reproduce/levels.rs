@@ -158,7 +158,7 @@ impl Seen<'_> {
                     "not possible to track the variations",
                     format!("within a tenth of the change at {reached}"),
                 )
-                .judged(took.len() < changes),
+                .judged("not all levels within a tenth of the change", took.len() < changes),
                 Line::new(
                     format!("{}: extremes", self.names[1]),
                     "maximum and minimum (300, 100 ms) are filtered out, oscillating around the average",
@@ -166,7 +166,14 @@ impl Seen<'_> {
                         "{least:.0} to {most:.0} ms, mean {mean:.0} ms (mean imposed {average:.0} ms)"
                     ),
                 )
-                .judged(most < 290.0 && least > 110.0 && (mean - average).abs() < 0.1 * average),
+                .judged(
+                    format!(
+                        "between 110 and 290 ms, mean within {:.0} to {:.0} ms (a tenth of the imposed)",
+                        0.9 * average,
+                        1.1 * average
+                    ),
+                    most < 290.0 && least > 110.0 && (mean - average).abs() < 0.1 * average,
+                ),
             ];
         }
         let here = match spread(took.iter().copied()) {
@@ -185,7 +192,7 @@ impl Seen<'_> {
                 "follows quite reasonably, with a delay in the order of 2–3 s",
                 here,
             )
-            .judged(agrees),
+            .judged("within a tenth at every level, each after 1.0 to 4.5 s", agrees),
         ]
     }
 
@@ -206,7 +213,7 @@ impl Seen<'_> {
                     100.0 * falls
                 ),
             )
-            .judged(rises > falls + 0.1),
+            .judged("at least 10 points more of an increase", rises > falls + 0.1),
             Line::new(
                 "higher delays",
                 "followed more closely than by the plain average",
@@ -214,7 +221,10 @@ impl Seen<'_> {
                     "mean {mean:.0} ms, greatest {most:.0} ms; plain average: {other:.0} and {highest:.0} ms"
                 ),
             )
-            .judged(mean > other && most > highest - 1.0),
+            .judged(
+                "mean above that of the plain average, greatest no more than 1 ms below",
+                mean > other && most > highest - 1.0,
+            ),
         ];
         if variant.t_ka_ms > 1_000 {
             lines.push(Line::new(

@@ -19,6 +19,9 @@ const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
 const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
+/// Most that an average may be off what was imposed, in points of per cent: seconds at the start of a level are not
+/// counted, and a raw value moves in steps of ten.
+const POINTS: f64 = 2.5;
 /// Seconds at the start of a level in which the average is on its way.
 const SETTLE_S: f64 = 6.0;
 
@@ -100,7 +103,10 @@ impl LevelRow {
                 self.measured[0], self.imposed[0], self.measured[1], self.imposed[1]
             ),
         )
-        .judged(far.fold(0.0, f64::max) <= 2.5)
+        .judged(
+            format!("both within {POINTS} points of what was imposed"),
+            far.fold(0.0, f64::max) <= POINTS,
+        )
     }
 }
 
@@ -150,7 +156,7 @@ fn delay_line(client: &Client) -> Line {
     };
     let prompt = !shares.is_empty() && shares.iter().all(|share| *share >= 0.7);
     Line::new("average behind the measured ratios", "follows them with negligible delay", here)
-        .judged(prompt)
+        .judged("at least 70 % of each change with the interval that shows it", prompt)
 }
 
 fn percent(level: &Level) -> f64 {

@@ -118,11 +118,7 @@ impl Times {
             let here = match (spread(all.iter().copied()), spread(self.imposed[i].iter().copied()))
             {
                 (Some([least, median, most]), Some([_, imposed, _])) => format!(
-                    "median {median:.0} ms ({least:.0} to {most:.0}); of what was imposed {imposed:.0} ms; \
-                     {within} of {} within {:.0} to {:.0} ms",
-                    self.clients,
-                    bar.0.max(0.0),
-                    bar.1
+                    "median {median:.0} ms ({least:.0} to {most:.0}); of what was imposed {imposed:.0} ms"
                 ),
                 _ => "not reached".into(),
             };
@@ -131,7 +127,15 @@ impl Times {
                 format!("2.3 τ = {formula:.0} ms"),
                 here,
             )
-            .judged(within == self.clients)
+            .judged(
+                format!(
+                    "all {} clients within {:.0} to {:.0} ms; {within} are",
+                    self.clients,
+                    bar.0.max(0.0),
+                    bar.1
+                ),
+                within == self.clients,
+            )
         };
         taus.iter().enumerate().map(line).collect()
     }
