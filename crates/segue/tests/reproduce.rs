@@ -73,8 +73,13 @@ fn the_list_names_every_figure_of_the_measurements() {
         assert!(ids.contains(&format!("salsano-fig{figure}").as_str()), "{figure}: {text}");
     }
     for id in ["salsano-table2", "patriarca-fig7", "patriarca-fig8", "false-positives", "detection"]
+        .into_iter()
+        .chain(["salsano-appendix3", "salsano-active-pb"])
     {
         assert!(ids.contains(&id), "{text}");
+    }
+    for figure in [16, 17, 21, 22, 24] {
+        assert!(ids.contains(&format!("salsano-fig{figure}-tunnel").as_str()), "{figure}: {text}");
     }
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0, "a list writes nothing");
     let output = reproduce(out.path(), &["--list", "--json"]).output().unwrap();
@@ -229,6 +234,57 @@ fn average(samples: &[(f64, f64)], tau: f64, at: f64) -> Option<f64> {
         (last, s) = (*when, (1.0 - keep) * x + keep * s);
     }
     Some(s)
+}
+
+#[test]
+fn the_round_trip_loss_is_what_both_one_way_losses_make_of_it() {
+    let out = directory();
+    let result = json(out.path(), &["salsano-appendix3"]);
+    let lines = lines(&result, "salsano-appendix3");
+    assert_eq!(lines.len(), 5);
+    for line in lines {
+        assert_eq!(line["agrees"], true, "{line}");
+    }
+    every_verdict_has_its_bar_and_no_fact_has_two(&result);
+}
+
+/// A step of the round-trip time as the host daemon sees it, and probes that ride on a call.
+#[test]
+fn the_daemons_estimators_follow_a_step_over_the_tunnel_and_riding_probes_save_what_the_paper_says()
+{
+    if !root() {
+        return;
+    }
+    let out = directory();
+    let result = json(out.path(), &["salsano-fig16-tunnel", "salsano-active-pb"]);
+    for id in ["salsano-fig16-tunnel", "salsano-active-pb"] {
+        for line in lines(&result, id) {
+            println!("{id}: {}: {} [{}]", line["what"], line["here"], line["agrees"]);
+        }
+    }
+    every_verdict_has_its_bar_and_no_fact_has_two(&result);
+    let csv = |name: &str| series(out.path(), "salsano-fig16-tunnel.csv", name);
+    let imposed = csv("imposed on each probe");
+    assert!(imposed.len() > 20, "{} probes", imposed.len());
+    for tau in ["124 ms", "896 ms"] {
+        let measured = csv(&format!("measured, τ = {tau}"));
+        let tau: f64 = tau.trim_end_matches(" ms").parse().unwrap();
+        let mut errors: Vec<f64> = measured
+            .iter()
+            .filter_map(|(at, s)| Some((s - average(&imposed, tau / 1e3, *at)?).abs()))
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        assert!(errors.len() > 20, "{} averages", errors.len());
+        let median = errors[errors.len() / 2];
+        println!("tau {tau} ms: median error {median:.3} ms of {}", errors.len());
+        assert!(median < 5.0, "tau {tau} ms: {median} ms");
+    }
+    let saved = here(&result, "salsano-active-pb", "air time saved");
+    let percent: f64 = saved.split(' ').next().unwrap().parse().unwrap();
+    // A call that the machine holds up for a period has a probe go alone.
+    assert!((85.0..=97.0).contains(&percent), "{saved}");
+    let conditions = result["experiments"][0]["conditions"].as_str().unwrap();
+    assert!(conditions.contains("datapath ebpf"), "{conditions}");
 }
 
 #[test]

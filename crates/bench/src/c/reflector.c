@@ -1,6 +1,6 @@
 /* Answers Segue's probes over UDP as paper 1's C program did: one recvfrom and one sendto for each. In between it
  * authenticates, counts, averages and seals, like the other responders.
- * usage: reflector PORT PATHS */
+ * usage: reflector PORT PATHS RECEIVE_BUFFER */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <stdint.h>
@@ -156,12 +156,13 @@ int main(int argc, char **argv)
 	uint8_t packet[2048];
 	struct path *paths;
 	uint32_t count;
-	int fd;
+	int fd, buffer;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: reflector PORT PATHS\n");
+	if (argc != 4) {
+		fprintf(stderr, "usage: reflector PORT PATHS RECEIVE_BUFFER\n");
 		return 2;
 	}
+	buffer = atoi(argv[3]);
 	own.sin_port = htons((uint16_t)atoi(argv[1]));
 	count = (uint32_t)atoi(argv[2]);
 	paths = calloc(count, sizeof(*paths));
@@ -170,6 +171,8 @@ int main(int argc, char **argv)
 		perror("reflector");
 		return 1;
 	}
+	/* As large as the other responders have it; less is no fault. */
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof(buffer));
 	for (;;) {
 		socklen_t size = sizeof(from);
 		ssize_t length = recvfrom(fd, packet, sizeof(packet), 0, (struct sockaddr *)&from, &size);

@@ -11,7 +11,7 @@ use super::Running;
 use crate::BenchError;
 use crate::error::system;
 use crate::protocol::{FAR, SERVICE_PORT};
-use crate::world::World;
+use crate::world::{RECEIVE_BUFFER, World};
 
 const SCENARIO: &str = include_str!("../assets/message.xml");
 const C_REFLECTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/reflector"));
@@ -62,7 +62,8 @@ pub(super) fn c(world: &World, paths: u32) -> Result<Process, BenchError> {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700))
         .map_err(system("write a responder's files"))?;
     let mut command = world.far.command(&program);
-    command.args([SERVICE_PORT.to_string(), paths.to_string()]);
+    let [port, buffer] = [usize::from(SERVICE_PORT), RECEIVE_BUFFER].map(|n| n.to_string());
+    command.args([port, paths.to_string(), buffer]);
     start(command, files, "the C library", "install glibc, which the compiled C program needs")
 }
 

@@ -334,8 +334,22 @@ fn show(r: &Report) {
     );
     println!("the emulator's thread is scheduled as {}", r.scheduling);
     println!("verdicts");
-    for Verdict { what, found, bar: [least, most], holds } in &r.verdicts {
-        let word = if *holds { "ok" } else { "FAILED" };
-        println!("  {word:<8} {what}: {found:.4}; bar: {least:.4} to {most:.4}");
+    r.verdicts.iter().for_each(|verdict| println!("  {}", shown(verdict)));
+}
+
+/// A verdict with the bar that it was judged by.
+fn shown(Verdict { what, found, bar: [least, most], holds }: &Verdict) -> String {
+    let word = if *holds { "ok" } else { "FAILED" };
+    format!("{word:<8} {what}: {found:.4}; bar: {least:.4} to {most:.4}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verdict_stands_beside_its_bar() {
+        let verdict = Verdict { what: "share lost", found: 0.07, bar: [0.04, 0.06], holds: false };
+        assert_eq!(shown(&verdict), "FAILED   share lost: 0.0700; bar: 0.0400 to 0.0600");
     }
 }

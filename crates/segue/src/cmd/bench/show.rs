@@ -149,3 +149,26 @@ fn rows(text: &mut String, report: &Report) {
 fn span(q: &Quantity) -> String {
     format!("{:.2} ({:.2} to {:.2})", q.median, q.min, q.max)
 }
+
+#[cfg(test)]
+mod tests {
+    use segue_bench::{Bar, Side};
+
+    use super::*;
+
+    #[test]
+    fn each_verdict_stands_beside_its_bar_and_the_side_of_it() {
+        let bar = |side, met| Bar {
+            what: "this costs".into(),
+            bar: 7.0,
+            side,
+            measured: 6.5,
+            at_least: false,
+            met,
+        };
+        let bars = vec![bar(Side::AtLeast, false), bar(Side::AtMost, true)];
+        let text = table(&Report { bars, ..Report::default() });
+        assert!(text.contains("this costs: 6.50: missed; bar: at least 7\n"), "{text}");
+        assert!(text.contains("this costs: 6.50: met; bar: at most 7\n"), "{text}");
+    }
+}

@@ -33,6 +33,9 @@ pub enum Needs {
     /// Network namespaces (root or a user namespace). It measures times of milliseconds and more and
     /// sends a few packets a second, so that several run at once.
     Namespaces,
+    /// Network namespaces, and as root the eBPF datapath, whose loading takes the machine for a moment. Several run
+    /// at once, after those of [`Needs::Namespaces`].
+    Daemons,
     /// The machine for itself, and root: it measures processor time.
     Processor,
 }
@@ -43,6 +46,7 @@ impl Needs {
         match self {
             Needs::Nothing => "nothing",
             Needs::Namespaces => "namespaces",
+            Needs::Daemons => "namespaces, daemons",
             Needs::Processor => "root, quiet machine",
         }
     }
