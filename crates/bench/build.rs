@@ -1,16 +1,19 @@
-//! Compiles the eBPF programs of the bench and generates their Rust skeleton.
+//! Compiles the eBPF programs of the bench and generates their Rust skeleton; compiles its C responder.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
 const SOURCE: &str = "src/bpf/bench.bpf.c";
 /// The probe's format and authenticator are the datapath's own.
 const SHARED: &str = "../datapath/src/bpf";
+const REFLECTOR: &str = "src/c/reflector.c";
 
 fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("bench.skel.rs");
+    let directory = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let out = directory.join("bench.skel.rs");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     // Debian keeps <asm/types.h> in a folder named after the architecture.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
@@ -21,7 +24,23 @@ fn main() {
         .clang_args([&include, &shared])
         .build_and_generate(&out)
         .expect("the eBPF programs compile; clang and libbpf's headers are needed");
+    reflector(&arch, &directory.join("reflector"));
+    println!("cargo::rerun-if-changed={REFLECTOR}");
     println!("cargo::rerun-if-changed=src/bpf");
     println!("cargo::rerun-if-changed={SHARED}/segue.bpf.h");
     println!("cargo::rerun-if-changed={SHARED}/probe.bpf.h");
+}
+
+/// By the compiler of the eBPF programs.
+fn reflector(arch: &str, out: &Path) {
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let target = format!("--target={arch}-linux-gnu");
+    let status = Command::new(clang)
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", &target, REFLECTOR, "-o"])
+        .arg(out)
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "{REFLECTOR} does not compile; clang and the C library's headers are needed"
+    );
 }

@@ -21,4 +21,4 @@ mod world;
 
 pub use error::BenchError;
 pub use responder::Responder;
-pub use rows::{Bar, Quantity, RawRow, Report, Row, Sending, Skipped};
+pub use rows::{Bar, Quantity, RawRow, Report, Row, Sending, Side, Skipped};

@@ -21,12 +21,15 @@ use crate::world::{Hook, World};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(into = "&'static str")]
 pub enum Responder {
-    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`). It keeps no state and checks
-    /// nothing: the least that SIP can cost.
+    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`, a C++ program, where the papers' was in
+    /// Java). It keeps no state and checks nothing: the least that SIP can cost.
     Sip,
     /// A Java program over UDP that does what [`Responder::Syscall`] does.
     Java,
-    /// One socket, one system call for each packet in and out; MAC checked, counters, RTT, loss.
+    /// A C program over UDP that does the same: one socket, one system call for each packet in and out, as
+    /// paper 1's.
+    C,
+    /// The same in Rust, in a thread of the bench; MAC checked, counters, RTT, loss.
     Syscall,
     /// The same with recvmmsg and sendmmsg.
     Batched,
@@ -42,9 +45,10 @@ pub enum Responder {
 
 impl Responder {
     /// All of them.
-    pub const ALL: [Responder; 8] = [
+    pub const ALL: [Responder; 9] = [
         Responder::Sip,
         Responder::Java,
+        Responder::C,
         Responder::Syscall,
         Responder::Batched,
         Responder::AfXdp,
@@ -59,6 +63,7 @@ impl Responder {
         match self {
             Responder::Sip => "sip",
             Responder::Java => "java",
+            Responder::C => "c",
             Responder::Syscall => "syscall",
             Responder::Batched => "batched",
             Responder::AfXdp => "af_xdp",
@@ -100,6 +105,7 @@ impl Responder {
         Ok(match self {
             Responder::Sip => Box::new(process::sip(world)?),
             Responder::Java => Box::new(process::java(world, paths)?),
+            Responder::C => Box::new(process::c(world, paths)?),
             Responder::Syscall => Box::new(user::one_by_one(world, paths)?),
             Responder::Batched => Box::new(user::batched(world, paths)?),
             Responder::AfXdp => Box::new(xsk::start(world, paths)?),

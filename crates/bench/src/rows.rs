@@ -1,5 +1,7 @@
 //! Results. Their JSON form is documented in `docs/bench.md`.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::Responder;
@@ -108,13 +110,35 @@ pub struct Sending {
     pub single_arrived: f64,
 }
 
+/// On which side of a bar a result is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Side {
+    /// There or above.
+    #[serde(rename = "at least")]
+    AtLeast,
+    /// There or below.
+    #[serde(rename = "at most")]
+    AtMost,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::AtLeast => "at least",
+            Side::AtMost => "at most",
+        })
+    }
+}
+
 /// A bar that results are held against.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
     /// What is compared.
     pub what: String,
-    /// The ratio that is asked for.
+    /// The ratio that is asked for, and on which side of it the measured one is to be.
     pub bar: f64,
+    /// Which: `at least` or `at most`.
+    pub side: Side,
     /// The ratio that was measured.
     pub measured: f64,
     /// The cheaper side is lost in the noise: `measured` is a lower bound, by the most that it can cost.
@@ -128,7 +152,8 @@ impl Bar {
     fn less(what: String, bar: f64, dear: &Quantity, cheap: &Quantity) -> Bar {
         let (cost_us, known) = cheap.cost_us();
         let measured = dear.median / cost_us;
-        Bar { what, bar, measured, at_least: !known, met: measured >= bar }
+        let side = Side::AtLeast;
+        Bar { what, bar, side, measured, at_least: !known, met: measured >= bar }
     }
 }
 
@@ -185,9 +210,10 @@ impl Report {
         }
         let raw = |name| self.raw.iter().find(|r| r.responder == name).map(|r| r.cpu_us.median);
         if let (Some(own), Some(bare)) = (raw("xdp"), raw("xdp-bare")) {
-            let what = "xdp on raw frames costs so many times xdp-bare, at most".into();
+            let what = "xdp on raw frames costs so many times xdp-bare".into();
             let measured = own / bare;
-            bars.push(Bar { what, bar: 2.0, measured, at_least: false, met: measured <= 2.0 });
+            let (bar, side) = (2.0, Side::AtMost);
+            bars.push(Bar { what, bar, side, measured, at_least: false, met: measured <= bar });
         }
         if let Some(sending) = &self.sending {
             let what = format!("sending {} paths' probes costs so many times less", sending.paths);

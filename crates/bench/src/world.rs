@@ -14,7 +14,7 @@ use crate::skel::{Attached, Programs};
 /// Name of both ends of the wire.
 const WIRE: &str = "sgw0";
 /// Bytes of the responders' receive buffers: room for bursts while the processor is elsewhere.
-const RECEIVE_BUFFER: usize = 8 << 20;
+pub(crate) const RECEIVE_BUFFER: usize = 8 << 20;
 /// Most addresses that requests come from.
 pub(crate) const CLIENTS_MAX: u32 = 3;
 

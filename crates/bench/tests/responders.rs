@@ -52,6 +52,11 @@ fn java() {
 }
 
 #[test]
+fn a_c_program() {
+    answers_all(Responder::C);
+}
+
+#[test]
 fn one_system_call_for_each_packet() {
     answers_all(Responder::Syscall);
 }

@@ -31,6 +31,8 @@ const LARGE_BYTES: usize = 1_472;
 const HEADER_BYTES: usize = 28;
 /// Two-sided 99.9 % of the normal distribution.
 const Z: f64 = 3.290_5;
+/// By how much a packet may seem early, in microseconds.
+const EARLY_US: f64 = 100.0;
 /// How long the ends wait for what is still under way.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -47,8 +49,27 @@ pub struct Report {
     pub netem: Option<Spread>,
     /// How the emulator's thread is scheduled: `realtime`, `nice` or `ordinary`.
     pub scheduling: &'static str,
-    /// What is out of its bounds; empty if all is well.
-    pub complaints: Vec<String>,
+    /// What was found beside its bar; all hold if all is well.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// One thing that was checked.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What, with its unit.
+    pub what: &'static str,
+    /// What was found.
+    pub found: f64,
+    /// Least and greatest value that is within bounds.
+    pub bar: [f64; 2],
+    /// Whether it is.
+    pub holds: bool,
+}
+
+impl Verdict {
+    fn new(what: &'static str, found: f64, bar: [f64; 2]) -> Verdict {
+        Verdict { what, found, bar, holds: bar[0] <= found && found <= bar[1] }
+    }
 }
 
 /// Delay errors in microseconds: achieved minus imposed.
@@ -123,35 +144,29 @@ pub fn run(seed: u64) -> Result<Report> {
         segue_linux::thread::Precision::Ordinary => "ordinary",
     };
     let netem = measure_netem()?;
-    let mut report = Report { delay, loss, rate, netem, scheduling, complaints: Vec::new() };
-    report.complaints = complaints(&report, overruns);
+    let mut report = Report { delay, loss, rate, netem, scheduling, verdicts: Vec::new() };
+    report.verdicts = verdicts(&report, overruns);
     Ok(report)
 }
 
-/// The bounds are generous: a busy machine is late, a wrong emulator is far off.
-fn complaints(report: &Report, overruns: u64) -> Vec<String> {
-    let mut all = Vec::new();
+/// The bounds are generous: a busy machine is late, a wrong emulator is far off. Nothing can be early but by the
+/// clocks' resolution, and the ends' own scheduling only adds.
+fn verdicts(report: &Report, overruns: u64) -> Vec<Verdict> {
     let Report { delay, loss, rate, .. } = report;
-    if delay.stamped.p50_us.abs() > 2_000.0 {
-        all.push(format!("the median delay is {:.0} µs off", delay.stamped.p50_us));
-    }
-    if delay.end_to_end.p50_us > 5_000.0 {
-        all.push(format!("the ends see {:.0} µs more than imposed", delay.end_to_end.p50_us));
-    }
-    if loss.dropped != loss.missing {
-        all.push(format!("{} packets dropped, {} missing", loss.dropped, loss.missing));
-    }
-    if overruns > 0 {
-        all.push(format!("the emulator was too slow for {overruns} packets"));
-    }
-    if loss.achieved < loss.interval[0] || loss.achieved > loss.interval[1] {
-        all.push(format!("a loss of {:.4} lies outside its interval", loss.achieved));
-    }
     let ratio = rate.achieved_bps as f64 / rate.imposed_bps as f64;
-    if !(0.95..=1.02).contains(&ratio) {
-        all.push(format!("the achieved rate is {ratio:.3} of the imposed one"));
-    }
-    all
+    let unexplained = loss.missing as f64 - loss.dropped as f64;
+    vec![
+        Verdict::new("median delay off, µs", delay.stamped.p50_us, [-EARLY_US, 2_000.0]),
+        Verdict::new(
+            "median delay off as the ends see it, µs",
+            delay.end_to_end.p50_us,
+            [-EARLY_US, 5_000.0],
+        ),
+        Verdict::new("packets missing that the emulator did not drop", unexplained, [0.0, 0.0]),
+        Verdict::new("packets that the emulator was too slow for", overruns as f64, [0.0, 0.0]),
+        Verdict::new("share lost", loss.achieved, loss.interval),
+        Verdict::new("achieved rate as a share of the imposed one", ratio, [0.95, 1.02]),
+    ]
 }
 
 struct Bench {
@@ -326,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_complained_about_and_nothing_else() {
+    fn what_is_out_of_bounds_on_either_side_does_not_hold_and_nothing_else() {
         let spread = Spread { mean_us: 90.0, p50_us: 80.0, p99_us: 200.0, max_us: 9_000.0 };
         let good = Report {
             delay: DelayReport {
@@ -352,16 +367,25 @@ mod tests {
             },
             netem: None,
             scheduling: "nice",
-            complaints: Vec::new(),
+            verdicts: Vec::new(),
         };
-        assert_eq!(complaints(&good, 0), Vec::<String>::new());
-        assert_eq!(complaints(&good, 3).len(), 1);
+        let broken = |report: &Report, overruns| {
+            verdicts(report, overruns).into_iter().filter(|verdict| !verdict.holds).count()
+        };
+        assert_eq!(broken(&good, 0), 0);
+        assert_eq!(broken(&good, 3), 1);
         let mut bad = good.clone();
         bad.loss.missing = 252;
         bad.loss.achieved = 0.07;
         bad.rate.achieved_bps = 40_000_000;
         bad.delay.stamped.p50_us = 2_500.0;
         bad.delay.end_to_end.p50_us = 6_000.0;
-        assert_eq!(complaints(&bad, 0).len(), 5);
+        assert_eq!(broken(&bad, 0), 5);
+        // What is too early, too fast or arrived though it was dropped is as wrong as the opposite.
+        bad.loss.missing = 250;
+        bad.rate.achieved_bps = 60_000_000;
+        bad.delay.stamped.p50_us = -2_500.0;
+        bad.delay.end_to_end.p50_us = -6_000.0;
+        assert_eq!(broken(&bad, 0), 5);
     }
 }

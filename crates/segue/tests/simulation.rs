@@ -28,6 +28,14 @@ fn every_example_runs_twice_to_the_same_bytes() {
         };
         let (first, second) = (run("1"), run("1"));
         assert!(first.status.success(), "{name}: {}", text(&first.stderr));
+        if name == "million" {
+            let found: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+            let verdicts = found["verdicts"].as_array().unwrap();
+            assert!(verdicts.len() > 5, "{verdicts:?}");
+            for verdict in verdicts {
+                assert!(verdict["bar"].as_str().is_some_and(|bar| !bar.is_empty()), "{verdict}");
+            }
+        }
         assert!(first.stdout.len() > 500 && first.stdout == second.stdout, "{name}");
         assert!(run("2").stdout != first.stdout, "{name}: the seed does nothing");
     }

@@ -65,7 +65,7 @@ fn each_outage_is_found_within_eq_1_and_on_average_when_the_time_out_says() {
             }
         }
         let judged = verdicts(&spec, &stats).iter().filter(|v| v.holds == Some(true)).count();
-        assert!(judged >= 20, "{judged}");
+        assert!(judged >= 16, "{judged}");
     }
 }
 
@@ -121,7 +121,10 @@ fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_
 }
 
 fn expect_no_failure(spec: &Spec, stats: &Stats) {
+    let mut facts = std::collections::BTreeSet::new();
     for verdict in verdicts(spec, stats) {
+        assert!(facts.insert(verdict.what.clone()), "judged twice: {verdict:?}");
+        assert!(verdict.bar.chars().any(|c| c.is_ascii_digit()), "{verdict:?}");
         assert_ne!(verdict.holds, Some(false), "{verdict:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Responders that are programs of their own.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 use nix::unistd::Pid;
@@ -10,9 +11,10 @@ use super::Running;
 use crate::BenchError;
 use crate::error::system;
 use crate::protocol::{FAR, SERVICE_PORT};
-use crate::world::World;
+use crate::world::{RECEIVE_BUFFER, World};
 
 const SCENARIO: &str = include_str!("../assets/message.xml");
+const C_REFLECTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/reflector"));
 const REFLECTOR: &str = include_str!("../assets/Reflector.java");
 
 /// A child in the far namespace; ended when dropped.
@@ -53,7 +55,19 @@ pub(super) fn java(world: &World, paths: u32) -> Result<Process, BenchError> {
     start(command, files, "a Java VM", "install a JDK, version 11 or later")
 }
 
-fn with_file(name: &str, text: &str) -> Result<TempDir, BenchError> {
+/// The C program that was compiled with the bench.
+pub(super) fn c(world: &World, paths: u32) -> Result<Process, BenchError> {
+    let files = with_file("reflector", C_REFLECTOR)?;
+    let program = files.path().join("reflector");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700))
+        .map_err(system("write a responder's files"))?;
+    let mut command = world.far.command(&program);
+    let [port, buffer] = [usize::from(SERVICE_PORT), RECEIVE_BUFFER].map(|n| n.to_string());
+    command.args([port, paths.to_string(), buffer]);
+    start(command, files, "the C library", "install glibc, which the compiled C program needs")
+}
+
+fn with_file(name: &str, text: impl AsRef<[u8]>) -> Result<TempDir, BenchError> {
     let files = tempfile::tempdir().map_err(system("make a directory for a responder"))?;
     fs::write(files.path().join(name), text).map_err(system("write a responder's files"))?;
     Ok(files)

@@ -69,6 +69,8 @@ pub(super) struct Doubt {
     episode: Option<Episode>,
     /// When the path was silent first, in the outage that was found last.
     lost_since: Option<Time>,
+    /// When this end was last late to look: what seemed to be silence may have been its own.
+    stalled: Option<Time>,
     lapses: Lapses,
 }
 
@@ -280,6 +282,9 @@ impl Client {
 
     /// A tick: the reading before it was the look, if there was one.
     pub(super) fn have_looked(&mut self, now: Time) {
+        if self.doubt_deadline().is_some_and(|(due, _)| now.since(due) > MARGIN) {
+            self.doubt.stalled = Some(now);
+        }
         self.doubt.look_at.take_if(|at| *at <= now);
         self.doubt.looked = now;
     }
@@ -392,6 +397,9 @@ impl Client {
 
     /// An answer came at `now` to what left a round trip before; nothing had since `since`.
     fn note_lapse(&mut self, now: Time, since: Time) {
+        if self.doubt.stalled.is_some_and(|at| at >= since) {
+            return;
+        }
         let rtt = self.measure.estimates.rtt_last.unwrap_or(Span::ZERO);
         self.doubt.lapses.push(now, (now - rtt).since(since));
     }

@@ -33,7 +33,7 @@ enum What {
 #[derive(clap::Args)]
 #[command(after_help = "Example: segue bench probes --only syscall,tc,xdp --runs 3")]
 struct ProbesArgs {
-    /// Only these: sip, java, syscall, batched, af_xdp, tc, xdp, xdp-bare, raw (frames without socket
+    /// Only these: sip, java, c, syscall, batched, af_xdp, tc, xdp, xdp-bare, raw (frames without socket
     /// buffers: of xdp and xdp-bare), sending (10 000 paths).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Part>,

@@ -4,8 +4,8 @@
 pub(super) mod interrupt;
 mod outcome;
 mod page;
-mod stage;
-mod traffic;
+pub(super) mod stage;
+pub(super) mod traffic;
 mod view;
 mod watch;
 

@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 use segue_lab::topology::{self, alive};
-use segue_lab::verify::{self, Report, Spread};
+use segue_lab::verify::{self, Report, Spread, Verdict};
 use segue_lab::{DemoNet, DemoOptions, Direction, Lab};
 use segue_linux::netns::{self, Netns};
 use serde_json::json;
@@ -83,7 +83,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             } else {
                 show(&report);
             }
-            Ok(ExitCode::from(u8::from(!report.complaints.is_empty())))
+            Ok(ExitCode::from(u8::from(report.verdicts.iter().any(|verdict| !verdict.holds))))
         }
     }
 }
@@ -333,7 +333,23 @@ fn show(r: &Report) {
         rate.cpu_percent
     );
     println!("the emulator's thread is scheduled as {}", r.scheduling);
-    for complaint in &r.complaints {
-        println!("out of bounds: {complaint}");
+    println!("verdicts");
+    r.verdicts.iter().for_each(|verdict| println!("  {}", shown(verdict)));
+}
+
+/// A verdict with the bar that it was judged by.
+fn shown(Verdict { what, found, bar: [least, most], holds }: &Verdict) -> String {
+    let word = if *holds { "ok" } else { "FAILED" };
+    format!("{word:<8} {what}: {found:.4}; bar: {least:.4} to {most:.4}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verdict_stands_beside_its_bar() {
+        let verdict = Verdict { what: "share lost", found: 0.07, bar: [0.04, 0.06], holds: false };
+        assert_eq!(shown(&verdict), "FAILED   share lost: 0.0700; bar: 0.0400 to 0.0600");
     }
 }

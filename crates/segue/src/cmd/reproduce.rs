@@ -1,5 +1,6 @@
 //! `segue reproduce`: the papers' experiments on this machine, each beside what the paper says.
 
+mod active_pb;
 mod average;
 mod catalogue;
 mod detection;
@@ -10,10 +11,12 @@ mod loss_levels;
 mod planning;
 mod processor;
 mod results;
+mod round_trip_loss;
 mod schedule;
 mod step;
 mod track;
 mod tracking;
+mod tunnel;
 mod virtual_path;
 
 use std::io::Write as _;
@@ -66,7 +69,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Kept open by its full name: without root the process gets a view of the file system of its own.
     let out = args.out.canonicalize().with_context(|| args.out.display().to_string())?;
     let rootless = !nix::unistd::geteuid().is_root();
-    if rootless && experiments.iter().any(|e| e.needs == Needs::Namespaces) {
+    if rootless && experiments.iter().any(|e| matches!(e.needs, Needs::Namespaces | Needs::Daemons))
+    {
         netns::unshare_user().context("without root the experiments need a user namespace")?;
     }
     let stage = Stage { interrupts: super::demo::interrupt::interrupts()? };

@@ -1,4 +1,4 @@
-//! What a population's findings mean: beside each what the paper's equations say, and whether it holds.
+//! What a population's findings mean: beside each the bar by the paper's equations, and whether it holds.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,6 +15,8 @@ use crate::results::Results;
 
 /// Fewer expected events than this are not judged.
 const FEWEST: f64 = 10.0;
+/// The same in a bar.
+const JUDGED: &str = "from 10 detections on";
 /// Standard deviations by which a count or mean may be off: one in 150 000 is, by chance.
 const SIGMAS: f64 = 4.5;
 /// Probes over which the spread of eq. 4's count is computed; it grows with their square root.
@@ -27,8 +29,8 @@ pub struct Verdict {
     pub what: String,
     /// What was found.
     pub found: f64,
-    /// What it should be, in the words of the comparison.
-    pub expected: String,
+    /// What it should be and by how much it may differ: all that decides.
+    pub bar: String,
     /// Whether it is; `None` where too little happened to tell.
     pub holds: Option<bool>,
 }
@@ -144,7 +146,7 @@ pub fn verdicts(spec: &Spec, stats: &Stats) -> Vec<Verdict> {
     let all = |what: &str, found: u64, all: f64| Verdict {
         what: what.into(),
         found: found as f64,
-        expected: format!("{all}"),
+        bar: format!("{all}"),
         holds: Some(found as f64 == all),
     };
     verdicts.push(all("hosts registered", stats.registered, spec.hosts.into()));
@@ -154,7 +156,7 @@ pub fn verdicts(spec: &Spec, stats: &Stats) -> Vec<Verdict> {
     verdicts.push(Verdict {
         what: "requests sent".into(),
         found: stats.requests_sent as f64,
-        expected: format!("{sent:.0} by T_KA, at most one more or less of a path"),
+        bar: format!("{sent:.0} ± {paths} (by T_KA, one more or less of a path)"),
         holds: Some((stats.requests_sent as f64 - sent).abs() <= paths),
     });
     for (number, found) in stats.classes.iter().enumerate() {
@@ -179,31 +181,34 @@ fn detection(
     verdicts: &mut Vec<Verdict>,
 ) {
     let class = &spec.classes[number];
-    let Some(d) = Distribution::of(&found.detections) else { return };
     let name = format!("{} at the {}", class.name, ["hosts", "anchors"][end]);
+    verdicts.push(Verdict {
+        what: format!("{name}: outages longer than eq. 1 not detected"),
+        found: found.missed as f64,
+        bar: "0".into(),
+        holds: Some(found.missed == 0),
+    });
+    let Some(d) = Distribution::of(&found.detections) else { return };
     let (t_ka, rtt) = (spec.t_ka.as_secs_f64(), class.delay.as_secs_f64() * 2.0);
     let longest = bound(spec, number).as_secs_f64();
     let judged = (d.count as f64 >= FEWEST).then_some(());
     verdicts.push(Verdict {
         what: format!("{name}: longest detection, s"),
         found: d.max,
-        expected: format!("at most {longest:.3} (eq. 1)"),
+        bar: format!("at most {longest:.3} (eq. 1)"),
         holds: Some(d.max <= longest),
     });
-    verdicts.push(Verdict {
-        what: format!("{name}: outages longer than eq. 1 not detected"),
-        found: found.missed as f64,
-        expected: "0".into(),
-        holds: Some(found.missed == 0),
-    });
     let eq_2 = spec.keepalive().t_r_avg(Span::from_secs_f64(rtt)).as_secs_f64();
-    verdicts.push(Verdict {
-        what: format!("{name}: mean detection, s"),
-        found: d.mean,
-        expected: format!("at most {eq_2:.3} (eq. 2)"),
-        holds: judged.map(|()| d.mean <= eq_2),
-    });
-    let Some(lost) = independent(class) else { return };
+    let Some(lost) = independent(class) else {
+        // Nothing says what the mean should be but that half a period is saved.
+        verdicts.push(Verdict {
+            what: format!("{name}: mean detection, s"),
+            found: d.mean,
+            bar: format!("at most {eq_2:.3} (eq. 2); {JUDGED}"),
+            holds: judged.map(|()| d.mean <= eq_2),
+        });
+        return;
+    };
     let q = if end == 0 { 1.0 - (1.0 - lost) * (1.0 - lost) } else { lost };
     // The last sign of life was due up to T_KA before the outage, and further back where probes had just
     // been lost.
@@ -217,7 +222,9 @@ fn detection(
     verdicts.push(Verdict {
         what: format!("{name}: mean detection, s"),
         found: d.mean,
-        expected: format!("{mean:.3} ± {spread:.3} (time-out of K + 1/2 periods)"),
+        bar: format!(
+            "{mean:.3} ± {spread:.3} (time-out of K + 1/2 periods; eq. 2 says {eq_2:.3}); {JUDGED}"
+        ),
         holds: judged.map(|()| (d.mean - mean).abs() <= spread),
     });
 }
@@ -263,9 +270,9 @@ fn false_alarms(
     verdicts.push(Verdict {
         what: format!("{name}: false positives a path-second"),
         found: downs / path_seconds,
-        expected: format!(
-            "{:.3e} (downs after K losses, up after {} answers)",
-            per_period / spec.t_ka.as_secs_f64(),
+        bar: format!(
+            "{} (downs after K losses, up after {} answers)",
+            near(expected, libm::sqrt(expected), path_seconds),
             spec.keepalive().up_after
         ),
         holds: judge(downs, expected, libm::sqrt(expected)),
@@ -280,13 +287,22 @@ fn eq_4(spec: &Spec, class: &Class, found: &ClassStats, verdicts: &mut Vec<Verdi
     let scale = found.possible as f64 / SAMPLE as f64;
     let expected = libm::pow(q, spec.k.into()) * found.possible as f64;
     let path_seconds = found.possible as f64 * spec.t_ka.as_secs_f64();
-    let t_fp = spec.t_ka.as_secs_f64() / libm::pow(q, spec.k.into());
+    let deviation = sample.periods_sd * libm::sqrt(scale);
     verdicts.push(Verdict {
         what: format!("{}: periods with K unanswered, a path-second", class.name),
         found: found.windows as f64 / path_seconds,
-        expected: format!("{:.3e} (eq. 4)", 1.0 / t_fp),
-        holds: judge(found.windows as f64, expected, sample.periods_sd * libm::sqrt(scale)),
+        bar: format!("{} (eq. 4)", near(expected, deviation, path_seconds)),
+        holds: judge(found.windows as f64, expected, deviation),
     });
+}
+
+/// The bar of [`judge`], for a count in so many seconds.
+fn near(expected: f64, deviation: f64, seconds: f64) -> String {
+    if expected == 0.0 {
+        return "0".into();
+    }
+    let [rate, off] = [expected, SIGMAS * deviation].map(|count| count / seconds);
+    format!("{rate:.3e} ± {off:.1e}; from {FEWEST} expected events on, here {expected:.1}")
 }
 
 /// Whether a count is near the expected one; where none may be, whether there is none.

@@ -94,7 +94,8 @@ pub(super) fn table(report: &Report) -> String {
         let least = if bar.at_least { "at least " } else { "" };
         let measured = format!("{least}{:.2}", bar.measured);
         let verdict = if bar.met { "met" } else { "missed" };
-        let _ = writeln!(text, "  {}: {measured} (bar {}): {verdict}", bar.what, bar.bar);
+        let _ =
+            writeln!(text, "  {}: {measured}: {verdict}; bar: {} {}", bar.what, bar.side, bar.bar);
     }
     for skipped in &report.skipped {
         let _ = writeln!(text, "\nLeft out: {}: {}", skipped.what, skipped.why);
@@ -147,4 +148,27 @@ fn rows(text: &mut String, report: &Report) {
 /// Median, least and most.
 fn span(q: &Quantity) -> String {
     format!("{:.2} ({:.2} to {:.2})", q.median, q.min, q.max)
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_bench::{Bar, Side};
+
+    use super::*;
+
+    #[test]
+    fn each_verdict_stands_beside_its_bar_and_the_side_of_it() {
+        let bar = |side, met| Bar {
+            what: "this costs".into(),
+            bar: 7.0,
+            side,
+            measured: 6.5,
+            at_least: false,
+            met,
+        };
+        let bars = vec![bar(Side::AtLeast, false), bar(Side::AtMost, true)];
+        let text = table(&Report { bars, ..Report::default() });
+        assert!(text.contains("this costs: 6.50: missed; bar: at least 7\n"), "{text}");
+        assert!(text.contains("this costs: 6.50: met; bar: at most 7\n"), "{text}");
+    }
 }

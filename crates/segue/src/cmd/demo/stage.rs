@@ -32,6 +32,8 @@ pub struct Stage {
     daemons: RefCell<Vec<Daemon>>,
     net: DemoNet,
     directory: PathBuf,
+    /// Tells its sockets from those of other stages.
+    name: String,
 }
 
 struct Daemon {
@@ -85,15 +87,28 @@ impl Stage {
     ) -> anyhow::Result<Stage> {
         let net = DemoNet::start(&DemoOptions { nat, ..DemoOptions::default() })
             .context("the demonstration's network cannot be built")?;
+        Stage::start(net, out, "demo", datapath, &host_lines(responsiveness))
+    }
+
+    /// Starts both daemons in a network, with further lines in the host's file; `name` tells its sockets from
+    /// those of other stages of this process.
+    pub fn start(
+        net: DemoNet,
+        out: &Path,
+        name: &str,
+        datapath: Choice,
+        host_lines: &str,
+    ) -> anyhow::Result<Stage> {
         let directory = out.canonicalize().context("the report's directory")?;
-        let stage = Stage { daemons: RefCell::default(), net, directory };
+        let name = name.to_owned();
+        let stage = Stage { daemons: RefCell::default(), net, directory, name };
         let anchor = stage.file("anchor.toml");
         std::fs::write(&anchor, stage.anchor_config(datapath))?;
         let _ = std::fs::remove_file(stage.file("anchor.db"));
         stage.spawn("anchor", stage.net.anchor().command(own_program()?), &anchor, None)?;
         let line = stage.enroll()?;
         let host = stage.file("host.toml");
-        std::fs::write(&host, stage.host_config(datapath, responsiveness))?;
+        std::fs::write(&host, stage.host_config(datapath, host_lines))?;
         stage.spawn("host", stage.net.host().command(own_program()?), &host, Some(&line))?;
         Ok(stage)
     }
@@ -109,7 +124,7 @@ impl Stage {
 
     /// Sockets stand in `/tmp`: a path to a socket may have 107 bytes only.
     fn socket(&self, role: &str) -> PathBuf {
-        PathBuf::from(format!("/tmp/segue-demo-{}-{role}.sock", std::process::id()))
+        PathBuf::from(format!("/tmp/segue-{}-{}-{role}.sock", self.name, std::process::id()))
     }
 
     fn anchor_config(&self, datapath: Choice) -> String {
@@ -122,20 +137,12 @@ impl Stage {
         )
     }
 
-    fn host_config(&self, datapath: Choice, responsiveness: Span) -> String {
-        let mut text = format!(
-            "control = {:?}\ndatapath = \"{}\"\n\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\", \"10s\"]\n",
+    fn host_config(&self, datapath: Choice, lines: &str) -> String {
+        format!(
+            "control = {:?}\ndatapath = \"{}\"\n{lines}",
             self.socket("host"),
             choice_name(datapath),
-            responsiveness.as_millis_f64(),
-        );
-        for (name, rtt_ms, price) in [(DemoNet::WIFI, 20, 0.0), (DemoNet::LTE, 60, 1.0)] {
-            let _ = write!(
-                text,
-                "\n[path.{name}]\nprice = {price:?}\nkeepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}\n"
-            );
-        }
-        text
+        )
     }
 
     fn spawn(
@@ -261,6 +268,21 @@ impl Drop for Stage {
             let _ = std::fs::remove_file(self.file(secret));
         }
     }
+}
+
+/// What the demonstration's host has beside its socket and datapath.
+fn host_lines(responsiveness: Span) -> String {
+    let mut text = format!(
+        "\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\", \"10s\"]\n",
+        responsiveness.as_millis_f64(),
+    );
+    for (name, rtt_ms, price) in [(DemoNet::WIFI, 20, 0.0), (DemoNet::LTE, 60, 1.0)] {
+        let _ = write!(
+            text,
+            "\n[path.{name}]\nprice = {price:?}\nkeepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}\n"
+        );
+    }
+    text
 }
 
 fn own_program() -> anyhow::Result<PathBuf> {

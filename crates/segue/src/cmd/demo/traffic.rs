@@ -78,6 +78,14 @@ pub struct Seen {
 impl Traffic {
     /// Starts it all.
     pub fn start(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
+        let mut traffic = Traffic::voice_alone(net, inner, start)?;
+        let s = Arc::clone(&traffic.shared);
+        traffic.spawn(vec![tcp_server(&s, net.cn())?, tcp_client(&s, net.host())?])?;
+        Ok(traffic)
+    }
+
+    /// Starts the voice flow and no download.
+    pub fn voice_alone(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
         let shared = Arc::new(Shared::default());
         shared.start_ns.store(start.0, Ordering::Relaxed);
         let mut traffic = Traffic { shared, threads: Vec::new() };
@@ -94,15 +102,17 @@ impl Traffic {
             voice_sender(s, at_cn.clone(), host, |s| &s.down),
             voice_receiver(s, at_cn, |s| &s.up),
             voice_receiver(s, at_host, |s| &s.down),
-            tcp_server(s, net.cn())?,
-            tcp_client(s, net.host())?,
         ];
-        for job in jobs {
-            traffic
-                .threads
-                .push(std::thread::Builder::new().name("demo-traffic".into()).spawn(job)?);
-        }
+        traffic.spawn(jobs)?;
         Ok(traffic)
+    }
+
+    fn spawn(&mut self, jobs: Vec<Box<dyn FnOnce() + Send>>) -> anyhow::Result<()> {
+        for job in jobs {
+            let thread = std::thread::Builder::new().name("demo-traffic".into());
+            self.threads.push(thread.spawn(job)?);
+        }
+        Ok(())
     }
 
     /// Bytes downloaded so far.

@@ -3,7 +3,10 @@
 use anyhow::bail;
 
 use super::experiment::Experiment;
-use super::{detection, false_positives, levels, loss_levels, planning, processor, step};
+use super::{
+    active_pb, detection, false_positives, levels, loss_levels, planning, processor,
+    round_trip_loss, step,
+};
 
 /// Paper 1.
 pub const SALSANO: &str = "Salsano et al. 2018";
@@ -19,6 +22,8 @@ pub fn all() -> Vec<Experiment> {
     all.extend(step::experiments());
     all.extend(levels::experiments());
     all.extend(loss_levels::experiments());
+    all.extend(round_trip_loss::experiments());
+    all.extend(active_pb::experiments());
     all.extend(processor::experiments());
     all.extend(false_positives::experiments());
     all.extend(detection::experiments());

@@ -1,6 +1,7 @@
 //! What an experiment is and what comes out of it. One file holds one experiment or a family of
 //! them; [`super::catalogue`] lists all.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use segue_report::Plot;
@@ -32,6 +33,9 @@ pub enum Needs {
     /// Network namespaces (root or a user namespace). It measures times of milliseconds and more and
     /// sends a few packets a second, so that several run at once.
     Namespaces,
+    /// Network namespaces, and as root the eBPF datapath, whose loading takes the machine for a moment. Several run
+    /// at once, after those of [`Needs::Namespaces`].
+    Daemons,
     /// The machine for itself, and root: it measures processor time.
     Processor,
 }
@@ -42,6 +46,7 @@ impl Needs {
         match self {
             Needs::Nothing => "nothing",
             Needs::Namespaces => "namespaces",
+            Needs::Daemons => "namespaces, daemons",
             Needs::Processor => "root, quiet machine",
         }
     }
@@ -105,19 +110,29 @@ pub struct Line {
     pub paper: String,
     /// What was found here.
     pub here: String,
-    /// Whether the two agree; `null` where there is nothing to judge by.
+    /// The bar: what is asked of `here`; `null` where there is nothing to judge by.
+    pub bar: Option<String>,
+    /// Whether it is met; `null` like the bar.
     pub agrees: Option<bool>,
 }
 
 impl Line {
     /// A line that is not judged.
     pub fn new(what: impl Into<String>, paper: impl Into<String>, here: impl Into<String>) -> Line {
-        Line { what: what.into(), paper: paper.into(), here: here.into(), agrees: None }
+        let (what, paper, here) = (what.into(), paper.into(), here.into());
+        Line { what, paper, here, bar: None, agrees: None }
     }
 
-    /// The same line with a verdict.
-    pub fn judged(self, agrees: bool) -> Line {
-        Line { agrees: Some(agrees), ..self }
+    /// The same line with the bar that it is judged by, and the verdict.
+    pub fn judged(self, bar: impl Into<String>, agrees: bool) -> Line {
+        Line { bar: Some(bar.into()), agrees: Some(agrees), ..self }
+    }
+
+    /// The same line, judged by whether a value that the paper states as such lies within a range: above it is as
+    /// wrong as below.
+    pub fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
+        let bar = format!("{} to {} {unit}", digits(*range.start()), digits(*range.end()));
+        self.judged(bar, range.contains(&value))
     }
 
     /// The verdict in a word.

@@ -128,13 +128,18 @@ fn lines(loss: f64, points: &[Point]) -> [Line; 2] {
             format!("T_KA/q^K, q = {:.2} %", q * 100.0),
             said(0, &Point::formula),
         )
-        .judged(all(0)),
+        .judged(
+            format!(
+                "each count within {SIGMAS:.0} σ of the exact chain, which is within 1 % of eq. 4"
+            ),
+            all(0),
+        ),
         Line::new(
             format!("time between changes to down, {p}"),
             format!("(exact chain: {:.2} times eq. 4)", 1.0 / (1.0 - q)),
             said(1, &Point::formula),
         )
-        .judged(all(1)),
+        .judged(format!("each count within {SIGMAS:.0} σ of the exact chain"), all(1)),
     ]
 }
 

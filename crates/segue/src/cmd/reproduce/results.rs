@@ -135,7 +135,10 @@ impl Results {
                             line.what,
                             line.paper,
                             line.here,
-                            line.verdict()
+                            match &line.bar {
+                                Some(bar) => format!("{}; bar: {bar}", line.verdict()),
+                                None => line.verdict().to_owned(),
+                            }
                         );
                     }
                 }
@@ -188,12 +191,15 @@ impl Results {
 }
 
 fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
-    let rows: Vec<[&str; 4]> = outcome
+    let rows: Vec<[&str; 5]> = outcome
         .lines
         .iter()
-        .map(|line| [line.what.as_str(), &line.paper, &line.here, line.verdict()])
+        .map(|line| {
+            let bar = line.bar.as_deref().unwrap_or("–");
+            [line.what.as_str(), &line.paper, &line.here, bar, line.verdict()]
+        })
         .collect();
-    page.push_table(done.paper, &["quantity", "paper says", "here", "verdict"], &rows);
+    page.push_table(done.paper, &["quantity", "paper says", "here", "bar", "verdict"], &rows);
     for figure in &outcome.figures {
         let name = file_name(done.id, figure.name);
         let caption = format!("{} ({name}.svg, {name}.csv)", figure.caption);

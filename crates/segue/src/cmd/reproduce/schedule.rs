@@ -1,4 +1,5 @@
-//! Which experiments run when. Those in namespaces send a few packets a second and run all at once;
+//! Which experiments run when. Those in namespaces send a few packets a second and run all at once,
+//! those with daemons after the others;
 //! what computes comes after them, so that it does not disturb them, and what measures the processor
 //! comes last and alone.
 
@@ -24,7 +25,8 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let with =
         |needs: Needs| (0..experiments.len()).filter(move |i| experiments[*i].needs == needs);
-    let mut groups: Vec<Vec<usize>> = vec![with(Needs::Namespaces).collect()];
+    let mut groups: Vec<Vec<usize>> =
+        vec![with(Needs::Namespaces).collect(), with(Needs::Daemons).collect()];
     groups.extend(with(Needs::Nothing).map(|i| vec![i]));
     groups.extend(with(Needs::Processor).map(|i| vec![i]));
     groups.retain(|group| !group.is_empty());

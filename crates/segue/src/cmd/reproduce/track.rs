@@ -52,6 +52,8 @@ pub struct Level {
     pub rtt_ms: u64,
     /// One packet of this many is lost, in each direction; none if `None`.
     pub one_lost_of: Option<u64>,
+    /// Otherwise the probability with which each packet is lost, independently of the others.
+    pub random_loss: f64,
 }
 
 /// What was measured and what was imposed. Times are in seconds from the start.
@@ -62,6 +64,8 @@ pub struct Track {
     pub clients: Vec<Client>,
     /// The longest that the emulator sent a packet after its time, in milliseconds.
     pub late_max_ms: f64,
+    /// Who measured, and how.
+    pub how: String,
 }
 
 /// What one client measured, and what was imposed on its probes.
@@ -90,12 +94,24 @@ pub struct Look {
 }
 
 impl Level {
+    /// A round-trip time without loss.
+    pub fn of(rtt_ms: u64) -> Level {
+        Level { rtt_ms, one_lost_of: None, random_loss: 0.0 }
+    }
+
+    /// The access in both directions.
+    pub fn spec(self, seed: u64) -> EmulatorSpec {
+        EmulatorSpec { up: self.way(), down: self.way(), seed, log: true }
+    }
+
     fn way(self) -> LinkSpec {
         // Numbers of packets that no experiment of minutes reaches.
         const MANY: u64 = 100_000;
-        let loss = self
-            .one_lost_of
-            .map_or(Loss::None, |n| Loss::Exact((0..MANY / n).map(|i| i * n + n / 2).collect()));
+        let loss = match self.one_lost_of {
+            Some(n) => Loss::Exact((0..MANY / n).map(|i| i * n + n / 2).collect()),
+            None if self.random_loss > 0.0 => Loss::Bernoulli(self.random_loss),
+            None => Loss::None,
+        };
         LinkSpec { delay: Span::from_micros(self.rtt_ms * 500), loss, ..LinkSpec::default() }
     }
 }
@@ -137,6 +153,19 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
         }
         wait(&clients, wake)?;
     }
+    let late_max_ms = lateness(path)?;
+    let clients = truths(&path.take_log(), start, clients);
+    let how =
+        "Probes of segue probe (user space, kernel timestamps; seed 1) between two namespaces"
+            .into();
+    Ok(Track { levels, clients, late_max_ms, how })
+}
+
+/// The longest that an emulator sent a packet after its time, in milliseconds.
+///
+/// # Errors
+/// If it did what it was not told to.
+pub fn lateness(path: &Handle) -> anyhow::Result<f64> {
     if let Some(why) = path.failure() {
         anyhow::bail!("the link emulator gave up: {why}");
     }
@@ -145,8 +174,7 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
         (health.overruns, health.send_failures) == (0, 0),
         "the emulator lost packets of its own: the machine is too busy for a valid run"
     );
-    let clients = truths(&path.take_log(), start, clients);
-    Ok(Track { levels, clients, late_max_ms: health.late_max.as_millis_f64() })
+    Ok(health.late_max.as_millis_f64())
 }
 
 fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
@@ -154,7 +182,7 @@ fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
     lab.add_node("host", false)?;
     lab.add_node("anchor", false)?;
     let [near, far] = [HOST, ANCHOR].map(|ip| [Prefix::new(std::net::Ipv4Addr::from(ip), 24)]);
-    let spec = EmulatorSpec { up: level.way(), down: level.way(), seed: 1, log: true };
+    let spec = level.spec(1);
     lab.emulate(
         "path",
         End { node: "host", device: "access", addresses: &near },
@@ -164,7 +192,8 @@ fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
     Ok(lab)
 }
 
-fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
+/// Imposes a level from now on; when that was.
+pub fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
     let mut at = Time::ZERO;
     for direction in Direction::ALL {
         at = path.set_model(direction, level.way())?;
@@ -243,26 +272,33 @@ fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
             ports.push(port(record));
         }
     }
-    let seconds = |at: Time| at.as_secs_f64() - start.as_secs_f64();
     let each = clients.into_iter().zip(ports);
     each.map(|(client, mine)| {
-        let [up, down] = Direction::ALL.map(|way| {
+        let ways = Direction::ALL.map(|way| {
             let of = |r: &&&Record| r.direction == way && port(r) == mine;
             log.iter().filter(of).copied().collect::<Vec<_>>()
         });
+        Client::new(client.looks, &ways, start)
+    })
+    .collect()
+}
+
+impl Client {
+    /// What was seen, beside what was done to the packets up and down, in the order in which they came.
+    pub fn new(looks: Vec<Look>, [up, down]: &[Vec<&Record>; 2], start: Time) -> Client {
+        let seconds = |at: Time| at.as_secs_f64() - start.as_secs_f64();
         let fates = |packets: &[&Record]| {
             packets.iter().map(|r| (seconds(r.arrival), r.delay().is_none())).collect()
         };
         Client {
-            looks: client.looks,
-            imposed: round_trips(&up, &down)
+            looks,
+            imposed: round_trips(up, down)
                 .map(|(at, rtt)| (seconds(at), rtt.as_millis_f64()))
                 .collect(),
-            requests: fates(&up),
-            answers: fates(&down),
+            requests: fates(up),
+            answers: fates(down),
         }
-    })
-    .collect()
+    }
 }
 
 /// The round-trip time that was imposed on each answered probe. An answer leaves the far end at once:

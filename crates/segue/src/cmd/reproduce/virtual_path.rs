@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, State};
+use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Sample, State};
 use segue_wire::Probe;
 
 /// A client and its path.
@@ -18,6 +18,8 @@ pub struct VirtualPath {
     pub sent: u32,
     served: u32,
     received: u32,
+    /// What the last event brought, and how many requests had been sent by then.
+    pub sample: Option<(u32, Sample)>,
 }
 
 impl VirtualPath {
@@ -33,6 +35,7 @@ impl VirtualPath {
             sent: 0,
             served: 0,
             received: 0,
+            sample: None,
         }
     }
 
@@ -61,6 +64,7 @@ impl VirtualPath {
         self.client.handle(self.now, input);
         let mut lost = Some(lost);
         let mut state = None;
+        self.sample = None;
         while let Some(output) = self.client.poll() {
             match output {
                 ClientOutput::SendRequest(request) => {
@@ -70,7 +74,8 @@ impl VirtualPath {
                     }
                 }
                 ClientOutput::State(new) => state = Some(new),
-                ClientOutput::Heard(_) | ClientOutput::Doubt(_) | ClientOutput::Sample(_) => {}
+                ClientOutput::Sample(sample) => self.sample = Some((self.sent, sample)),
+                ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
             }
         }
         state

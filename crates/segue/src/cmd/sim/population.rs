@@ -53,17 +53,17 @@ pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<Ex
     let found = results(spec, &stats);
     if json {
         let mut object = serde_json::to_value(super::show::Json(&found))?;
-        let list = verdicts.iter().map(|v| {
-            json!({ "what": v.what, "found": v.found, "expected": v.expected, "verdict": v.word() })
-        });
+        let list = verdicts.iter().map(
+            |v| json!({ "what": v.what, "found": v.found, "bar": v.bar, "verdict": v.word() }),
+        );
         object["verdicts"] = list.collect();
         println!("{object}");
     } else {
         print!("{}", super::show::table(&found));
         println!("verdicts");
         for verdict in &verdicts {
-            let Verdict { what, found, expected, .. } = verdict;
-            println!("  {:<8} {what}: {}; {expected}", verdict.word(), super::show::number(*found));
+            let Verdict { what, found, bar, .. } = verdict;
+            println!("  {:<8} {what}: {}; bar: {bar}", verdict.word(), super::show::number(*found));
         }
     }
     let failed = verdicts.iter().any(|verdict| verdict.holds == Some(false));
