@@ -263,6 +263,16 @@ impl Client {
         within.min(LONGEST)
     }
 
+    /// How long it may take until the path is called down: from the first packet that is lost if it is in use, from
+    /// the outage if not.
+    #[must_use]
+    pub fn detection_bound(&self, asking: Asking, in_use: bool) -> Span {
+        let answer = self.answer_within();
+        let t_d = asking.spacing * u64::from(asking.k.saturating_sub(1)) + answer;
+        let until_asked = if in_use { answer + QUESTION_GAP } else { self.config.t_ka };
+        until_asked + self.held_answer_within() + t_d
+    }
+
     /// The same for one that may wait for a ride.
     fn held_answer_within(&self) -> Span {
         let waits = if self.config.rides { segue_wire::HELD_AT_MOST_MS } else { 0 };

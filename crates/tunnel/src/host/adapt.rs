@@ -35,12 +35,16 @@ impl Following {
 
     /// When the settings have to change for something that ends.
     pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
-        let unused =
-            (self.used_until > self.asked).then_some((self.used_until, "no data any more"));
+        let unused = self.in_use().then_some((self.used_until, "no data any more"));
         let ends =
             |at: Time| RETRIES.map(|(end, _)| at + end).into_iter().find(|at| *at > self.asked);
         let retries = self.down_since.and_then(ends).map(|at| (at, "fewer retries"));
         unused.into_iter().chain(retries).min_by_key(|(at, _)| *at)
+    }
+
+    /// Data run, as of the last look.
+    pub(super) fn in_use(&self) -> bool {
+        self.used_until > self.asked
     }
 
     /// T_KA while the path is down.

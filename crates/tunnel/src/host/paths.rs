@@ -135,9 +135,14 @@ impl Path {
         self.is_up() && now.since(self.usable_since) >= hold
     }
 
-    /// T_Rmax of eq. 1 with the largest RTT seen.
+    /// How long an outage may go unnoticed: T_Rmax of eq. 1 with the largest RTT seen, where K and T_KA decide; else
+    /// from the first packet lost on a path in use, and from the outage on an idle one.
     #[must_use]
     pub fn detection_bound(&self) -> Span {
+        if let Some((client, doubt)) = self.client.as_ref().zip(self.keepalive().doubt) {
+            let in_use = self.following.as_deref().is_some_and(Following::in_use);
+            return client.detection_bound(doubt, in_use);
+        }
         let rtt = self.client.as_ref().and_then(|c| c.estimates().rtt_max).unwrap_or(Span::ZERO);
         self.keepalive().t_r_max(rtt)
     }
