@@ -13,17 +13,17 @@ pub use frames::frame;
 pub use packets::{coalesce, receive, segment};
 pub use stamp::stamp;
 pub use text::{
-    anchor_config, control, host_config, join, lab_file, prefix, probe_key, scenario, units,
-    video_trace,
+    anchor_config, certificate_request, control, host_config, join, lab_file, prefix, probe_key,
+    scenario, units, video_trace,
 };
-pub use tunnel::{from_anchor, from_host, header, inner, probe, ride, upmt};
+pub use tunnel::{enrol, from_anchor, from_host, header, inner, probe, ride, upmt};
 pub use values::{link, plan};
 
 /// A target: any bytes in, a panic where a property does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 24] = [
+pub const ALL: [(&str, Target); 26] = [
     ("header", header),
     ("probe", probe),
     ("ride", ride),
@@ -31,6 +31,8 @@ pub const ALL: [(&str, Target); 24] = [
     ("inner", inner),
     ("from_host", from_host),
     ("from_anchor", from_anchor),
+    ("enrol", enrol),
+    ("certificate_request", certificate_request),
     ("receive", receive),
     ("segment", segment),
     ("coalesce", coalesce),

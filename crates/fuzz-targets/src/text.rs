@@ -1,5 +1,7 @@
 //! What people and programs write: configuration, join lines, requests, numbers.
 
+use std::sync::OnceLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use segue::cmd::lab::file;
@@ -7,11 +9,12 @@ use segue::cmd::probe::parse_key;
 use segue::cmd::sim::file::Scenario;
 use segue::config::{AnchorFile, HostFile, parse};
 use segue::control::{Request, Response};
-use segue::identity::{Credentials, Join};
+use segue::identity::{Authority, Join};
 use segue::units as people;
 use segue_clock::Span;
 use segue_linux::link::Prefix;
 use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
+use segue_wire::enrol::{TOKEN_LEN, Token};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -28,7 +31,7 @@ pub fn join(data: &[u8]) {
     if let Some(line) = text(data) {
         expect_join(line);
     }
-    expect_join(&format!("segue1:{}", URL_SAFE_NO_PAD.encode(data)));
+    expect_join(&format!("segue2:{}", URL_SAFE_NO_PAD.encode(data)));
 }
 
 fn expect_join(line: &str) {
@@ -48,12 +51,28 @@ fn expect_join(line: &str) {
     }
 }
 
+/// A request for a certificate: a certificate is for the key that the request proves to have, or there is one line.
+pub fn certificate_request(data: &[u8]) {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    let authority = AUTHORITY.get_or_init(|| Authority::generate().expect("random numbers"));
+    match authority.certify("laptop", data, 2_000_000_000) {
+        Ok(issued) => {
+            // An uncompressed point of P-256, which is in the request as it is in the certificate.
+            assert_eq!(issued.key.len(), 65);
+            for whole in [data, &issued.certificate] {
+                assert!(whole.windows(65).any(|bytes| bytes == issued.key));
+            }
+        }
+        Err(error) => expect_one_line(&format!("{error:#}")),
+    }
+}
+
 fn some_join() -> Join {
     Join {
         name: "laptop".into(),
         anchor: vec![std::net::SocketAddr::from(([192, 0, 2, 1], 5006))],
         authority: vec![1],
-        host: Credentials { certificate: vec![2], key: vec![3] },
+        token: Token([2; TOKEN_LEN]),
     }
 }
 
@@ -77,7 +96,7 @@ pub fn host_config(data: &[u8]) {
         Ok(file) => file,
         Err(error) => return expect_file_error(&error.to_string(), text),
     };
-    match file.validate(some_join()) {
+    match file.validate(Some(some_join())) {
         Ok(settings) => {
             assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));

@@ -1,6 +1,7 @@
 //! The formats of `segue-wire`.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use segue_wire::enrol::{Enrolled, ToEnrol};
 use segue_wire::flow::Inner;
 use segue_wire::signal::{FromAnchor, FromHost, decode, encode};
 use segue_wire::upmt::{ProbePacket, Trailer};
@@ -157,6 +158,12 @@ pub fn from_host(data: &[u8]) {
 /// Messages from an anchor.
 pub fn from_anchor(data: &[u8]) {
     stream::<FromAnchor>(data);
+}
+
+/// Messages of the enrolment, either way.
+pub fn enrol(data: &[u8]) {
+    stream::<ToEnrol>(data);
+    stream::<Enrolled>(data);
 }
 
 /// A stream of messages: what is read is the same however the stream is cut, and is read back from

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
 
 pub use anchor::{AnchorFile, address, default_state};
-pub use host::{HostFile, PathKeys, Paths, SteeringKeys};
+pub use host::{HostFile, PathKeys, Paths, SteeringKeys, default_host_state};
 pub use keepalive::KeepaliveKeys;
 
 use crate::units;

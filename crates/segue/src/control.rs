@@ -49,13 +49,18 @@ pub enum Request {
         /// Whether it is probed.
         on: bool,
     },
-    /// Makes credentials for a host (anchor).
+    /// Makes a join line for a host (anchor).
     Enroll {
         /// The host's name.
         name: String,
         /// Where the host shall find the anchor; the anchor's own addresses if empty.
         addresses: Vec<std::net::SocketAddr>,
+        /// How long the join line is good, in seconds; a day if not given.
+        #[serde(default)]
+        valid_s: Option<u64>,
     },
+    /// Who is enrolled (anchor).
+    Enrolments,
     /// Ends a host's enrolment (anchor).
     Unenroll {
         /// The host's name.
@@ -71,6 +76,8 @@ pub enum Response {
     Status(Box<Status>),
     /// To [`Request::Flows`].
     Flows(Vec<FlowStatus>),
+    /// To [`Request::Enrolments`].
+    Enrolments(Vec<EnrolmentStatus>),
     /// Done; for an enrolment the join line.
     Done(String),
     /// Refused, and why.
@@ -125,6 +132,27 @@ pub struct HostStatus {
     pub inner: Vec<String>,
     /// Its signalling connection stands.
     pub connected: bool,
+}
+
+/// A host that is enrolled, or whose join line waits. Times are seconds since 1970 on the anchor's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnrolmentStatus {
+    /// Its name.
+    pub name: String,
+    /// `enrolled`; `expired` when its certificate is; `invited` while its join line waits, `line expired` when
+    /// it waited too long.
+    pub state: String,
+    /// Its inner addresses, which stay its own.
+    pub inner: Vec<String>,
+    /// When it was enrolled, or the line made.
+    pub since_s: u64,
+    /// When its certificate, or the line, expires.
+    pub expires_s: u64,
+    /// Its signalling connection stands.
+    pub connected: bool,
+    /// When it was last known to be connected: without a connection to this run of the anchor, when it registered
+    /// last.
+    pub seen_s: Option<u64>,
 }
 
 /// A path. Losses and averages are over the time constants in `tau_s`, in that order; empty before

@@ -1,9 +1,9 @@
-//! Who is who: the anchor's certificate authority, the hosts' credentials and the line that carries
-//! them from `segue enroll` to `segue host --join`.
+//! Who is who: the anchor's certificate authority, the hosts' credentials and the line by which a host
+//! comes to its own, from `segue enroll` to `segue host --join`.
 //!
-//! The anchor signs everything itself: its own certificate, which hosts check against the authority's
-//! in their join line, and one certificate per host, which the anchor finds in its list of enrolled
-//! hosts. TLS does the checking; nothing here verifies a signature.
+//! The anchor signs everything itself: its own certificate, which hosts check against the authority's in
+//! their join line, and the certificates of hosts, for keys that these have made and keep. TLS does the
+//! checking; nothing here verifies a signature but that of a request for a certificate, and rcgen does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,15 +12,20 @@ use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
+use segue_wire::enrol::Token;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 
 /// The name that the anchor's certificate carries and hosts ask for.
 pub const ANCHOR_NAME: &str = "anchor.segue.invalid";
 /// What a join line begins with.
-const PREFIX: &str = "segue1:";
+const PREFIX: &str = "segue2:";
+/// What one began with when it held a private key.
+const FORMER_PREFIX: &str = "segue1:";
 /// Longest join line accepted, in characters.
 const MAX_LINE: usize = 16 * 1024;
 
@@ -56,18 +61,57 @@ impl Authority {
         let certificate = authority_params()?.self_signed(&key)?;
         let authority =
             Credentials { certificate: certificate.der().to_vec(), key: key.serialize_der() };
-        let anchor = sign(&authority, ANCHOR_NAME, ExtendedKeyUsagePurpose::ServerAuth)?;
+        let key = KeyPair::generate()?;
+        let params = params_of(ANCHOR_NAME, ExtendedKeyUsagePurpose::ServerAuth)?;
+        let anchor = params.signed_by(&key, &issuer(&authority)?)?;
+        let anchor = Credentials { certificate: anchor.der().to_vec(), key: key.serialize_der() };
         Ok(Authority { authority, anchor })
     }
 
-    /// Credentials for the host `name`.
-    pub fn enroll(&self, name: &str) -> anyhow::Result<Credentials> {
-        sign(
-            &self.authority,
-            &format!("{name}.host.segue.invalid"),
-            ExtendedKeyUsagePurpose::ClientAuth,
-        )
+    /// A certificate for the host `name` and the key that it asks for, good until `until_s`, seconds since 1970.
+    ///
+    /// # Errors
+    /// If the request does not parse or its signature is wrong, or if its key is of another kind than
+    /// [`request`] makes.
+    pub fn certify(&self, name: &str, request: &[u8], until_s: u64) -> anyhow::Result<Issued> {
+        let request = CertificateSigningRequestParams::from_der(&request.into())
+            .context("the request for a certificate makes no sense")?;
+        // Of the request the key counts, and nothing else that it wishes for.
+        let key = request.public_key;
+        if *key.algorithm() != PKCS_ECDSA_P256_SHA256 {
+            bail!("the request for a certificate has a key of another kind than ECDSA P-256");
+        }
+        let name = format!("{name}.host.segue.invalid");
+        let mut params = params_of(&name, ExtendedKeyUsagePurpose::ClientAuth)?;
+        let until = i64::try_from(until_s).ok();
+        params.not_after = until
+            .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok())
+            .context("the certificate's end lies too far ahead")?;
+        let certificate = params.signed_by(&key, &issuer(&self.authority)?)?;
+        Ok(Issued { certificate: certificate.der().to_vec(), key: key.der_bytes().to_vec() })
     }
+}
+
+/// A certificate for somebody else's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// The certificate, DER.
+    pub certificate: Vec<u8>,
+    /// The public key in it.
+    pub key: Vec<u8>,
+}
+
+/// A new private key, PKCS #8 in DER.
+pub fn new_key() -> anyhow::Result<Vec<u8>> {
+    Ok(KeyPair::generate().context("no key")?.serialize_der())
+}
+
+/// A request for a certificate for this private key, PKCS #10 in DER.
+pub fn request(key: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let key = KeyPair::try_from(key).context("the host's key is unreadable")?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    Ok(params.serialize_request(&key)?.der().to_vec())
 }
 
 fn authority_params() -> anyhow::Result<CertificateParams> {
@@ -84,23 +128,20 @@ fn named(name: &str) -> DistinguishedName {
     distinguished
 }
 
-fn sign(
-    authority: &Credentials,
-    name: &str,
-    usage: ExtendedKeyUsagePurpose,
-) -> anyhow::Result<Credentials> {
-    let authority_key = KeyPair::try_from(authority.key.as_slice())
-        .context("the certificate authority's key is unreadable")?;
-    let issuer = Issuer::new(authority_params()?, authority_key);
+fn params_of(name: &str, usage: ExtendedKeyUsagePurpose) -> anyhow::Result<CertificateParams> {
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
     params.distinguished_name = named(name);
     params.extended_key_usages = vec![usage];
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, &issuer)?;
-    Ok(Credentials { certificate: certificate.der().to_vec(), key: key.serialize_der() })
+    Ok(params)
 }
 
-/// What a host needs to join an anchor. Secret.
+fn issuer(authority: &Credentials) -> anyhow::Result<Issuer<'static, KeyPair>> {
+    let key = KeyPair::try_from(authority.key.as_slice())
+        .context("the certificate authority's key is unreadable")?;
+    Ok(Issuer::new(authority_params()?, key))
+}
+
+/// What a host needs to be enrolled at an anchor, once. Secret until then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
     /// The host's name at the anchor.
@@ -109,8 +150,16 @@ pub struct Join {
     pub anchor: Vec<std::net::SocketAddr>,
     /// The authority's certificate.
     pub authority: Vec<u8>,
-    /// The host's credentials.
-    pub host: Credentials,
+    /// What the host shows in order to be enrolled.
+    pub token: Token,
+}
+
+impl Join {
+    /// Whether `line` is this very line: where it was copied does not matter, and its addresses neither.
+    #[must_use]
+    pub fn is_of(&self, line: &Join) -> bool {
+        self.name == line.name && self.authority == line.authority && self.token == line.token
+    }
 }
 
 impl fmt::Display for Join {
@@ -126,6 +175,12 @@ impl FromStr for Join {
 
     fn from_str(line: &str) -> anyhow::Result<Join> {
         let line = line.trim();
+        if line.starts_with(FORMER_PREFIX) {
+            bail!(
+                "this join line is from an earlier version of segue; get a new one with `segue enroll \
+                 NAME` at the anchor"
+            );
+        }
         let Some(text) = line.strip_prefix(PREFIX) else {
             bail!(
                 "a join line begins with {PREFIX:?}; get one with `segue enroll NAME` at the anchor"
@@ -167,6 +222,8 @@ pub fn check_name(name: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use segue_wire::enrol::TOKEN_LEN;
+
     use super::*;
 
     fn join() -> Join {
@@ -175,7 +232,7 @@ mod tests {
             name: "laptop".into(),
             anchor: vec!["192.0.2.1:5006".parse().unwrap()],
             authority: authority.authority.certificate.clone(),
-            host: authority.enroll("laptop").unwrap(),
+            token: Token([7; TOKEN_LEN]),
         }
     }
 
@@ -219,13 +276,53 @@ mod tests {
 
     #[test]
     fn what_is_secret_is_not_shown_by_accident() {
-        let join = join();
+        let join = Join { token: Token([0xee; TOKEN_LEN]), ..join() };
         let authority = Authority::generate().unwrap();
-        let shown = format!("{join:?} {authority:?} {:?}", join.host);
-        for key in [&join.host.key, &authority.authority.key, &authority.anchor.key] {
+        let shown = format!("{join:?} {authority:?}");
+        let token = format!("{:?}", [0xeeu8; TOKEN_LEN]);
+        assert!(!shown.contains(token.trim_matches(['[', ']'])), "{shown}");
+        for key in [&authority.authority.key, &authority.anchor.key] {
             assert!(!shown.contains(&format!("{key:?}")), "{shown}");
         }
         assert!(shown.contains("laptop"));
+    }
+
+    #[test]
+    fn a_line_that_held_a_private_key_is_refused_with_advice() {
+        let error = "segue1:BmxhcHRvcAEACgkAAY4n".parse::<Join>().unwrap_err().to_string();
+        assert!(error.contains("earlier version") && error.contains("segue enroll"), "{error}");
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_key_that_asked_and_for_nothing_else() {
+        let authority = Authority::generate().unwrap();
+        let (key, other) = (new_key().unwrap(), new_key().unwrap());
+        let asked = request(&key).unwrap();
+        let issued = authority.certify("laptop", &asked, 2_000_000_000).unwrap();
+        let own = KeyPair::try_from(key.as_slice()).unwrap();
+        assert_eq!(issued.key, own.public_key_raw());
+        assert_ne!(issued.key, KeyPair::try_from(other.as_slice()).unwrap().public_key_raw());
+        // A request that wants to be an authority, an anchor and another host gets what every host gets.
+        let mut params = CertificateParams::new(vec![ANCHOR_NAME.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let greedy = params.serialize_request(&own).unwrap().der().to_vec();
+        let modest = authority.certify("laptop", &greedy, 2_000_000_000).unwrap();
+        assert_eq!(modest.key, issued.key);
+        let name = ANCHOR_NAME.as_bytes();
+        assert!(!modest.certificate.windows(name.len()).any(|bytes| bytes == name));
+        assert_eq!(modest.certificate.len().abs_diff(issued.certificate.len()) / 4, 0);
+        for at in [0, asked.len() / 2, asked.len() - 1] {
+            let mut wrong = asked.clone();
+            wrong[at] ^= 1;
+            assert!(authority.certify("laptop", &wrong, 2_000_000_000).is_err(), "at {at}");
+            assert!(
+                authority.certify("laptop", &asked[..at], 2_000_000_000).is_err(),
+                "cut at {at}"
+            );
+        }
+        assert!(authority.certify("laptop", &asked, u64::MAX).is_err());
     }
 
     #[test]

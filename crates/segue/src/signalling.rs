@@ -7,17 +7,22 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
-use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, TransportConfig};
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig, QuicServerConfig};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime,
+    TransportConfig, TransportErrorCode,
+};
+use rustls::client::WantsClientCert;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
+use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::oneshot;
 
-use crate::identity::{Authority, Credentials, Join};
+use crate::identity::{Authority, Credentials};
 
 /// A connection without any packet for this long is dead.
 const IDLE: Duration = Duration::from_secs(10);
@@ -88,33 +93,56 @@ impl Drop for Worker {
     }
 }
 
-/// The anchor's side: its certificate, and only clients whose certificate its authority signed.
+/// The anchor's side: its certificate, and clients whose certificate its authority signed. Who has none may ask
+/// to be enrolled ([`is_enrolment`]), and nothing else.
 fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots(&authority.authority.certificate)?);
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .allow_unauthenticated()
+        .build()?;
     let (chain, key) = chain(&authority.anchor);
     let mut tls = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key.into())?;
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = vec![ALPN.to_vec(), enrol::ALPN.to_vec()];
     tls.max_early_data_size = 0;
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     config.transport_config(transport());
     Ok(config)
 }
 
-/// The host's side: its certificate, and only an anchor that the join line's authority signed.
-pub fn client_config(join: &Join) -> anyhow::Result<quinn::ClientConfig> {
+/// The side of a host that is enrolled: its certificate, and only an anchor that the join line's authority signed.
+///
+/// # Errors
+/// If the certificate is not for the key.
+pub fn client_config(authority: &[u8], host: &Credentials) -> anyhow::Result<quinn::ClientConfig> {
+    let (chain, key) = chain(host);
+    finish(client_builder(authority)?.with_client_auth_cert(chain, key.into())?, ALPN)
+}
+
+/// The side of a host that wants to be enrolled: only an anchor that the join line's authority signed.
+pub fn enrolment_config(authority: &[u8]) -> anyhow::Result<quinn::ClientConfig> {
+    anonymous_config(authority, enrol::ALPN)
+}
+
+/// A client without a certificate.
+pub fn anonymous_config(authority: &[u8], alpn: &[u8]) -> anyhow::Result<quinn::ClientConfig> {
+    finish(client_builder(authority)?.with_no_client_auth(), alpn)
+}
+
+fn client_builder(
+    authority: &[u8],
+) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let (chain, key) = chain(&join.host);
-    let mut tls = ClientConfig::builder_with_provider(provider)
+    Ok(ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots(&join.authority)?)
-        .with_client_auth_cert(chain, key.into())?;
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+        .with_root_certificates(roots(authority)?))
+}
+
+fn finish(mut tls: ClientConfig, alpn: &[u8]) -> anyhow::Result<quinn::ClientConfig> {
+    tls.alpn_protocols = vec![alpn.to_vec()];
     let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
     config.transport_config(transport());
     Ok(config)
@@ -156,6 +184,33 @@ pub fn server_endpoint(socket: UdpSocket, authority: &Authority) -> anyhow::Resu
     Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).context("no signalling endpoint")
 }
 
+/// Whether the client asks to be enrolled.
+pub fn is_enrolment(connection: &Connection) -> bool {
+    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    data.and_then(|data| data.protocol).is_some_and(|protocol| protocol == enrol::ALPN)
+}
+
+/// Asks the anchor to be enrolled, over a connection of [`enrolment_config`]; its answer.
+pub async fn enrol(
+    connection: &Connection,
+    asked: &enrol::ToEnrol,
+) -> anyhow::Result<enrol::Enrolled> {
+    let (mut write, read) = connection.open_bi().await?;
+    send(&mut write, asked).await?;
+    let answer = Messages::new(read).next().await?;
+    connection.close(0u8.into(), b"done");
+    answer.context("the anchor says nothing")
+}
+
+/// Whether the anchor ended the connection because the host's certificate has expired.
+pub fn is_expired(connection: &Connection) -> bool {
+    let Some(ConnectionError::ConnectionClosed(close)) = connection.close_reason() else {
+        return false;
+    };
+    let alert = u8::from(AlertDescription::CertificateExpired);
+    close.error_code == TransportErrorCode::crypto(alert)
+}
+
 /// Writes one message.
 pub async fn send<M: Serialize>(stream: &mut SendStream, message: &M) -> anyhow::Result<()> {
     let bytes = signal::encode(message)?;
@@ -190,7 +245,7 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::ANCHOR_NAME;
+    use crate::identity::{ANCHOR_NAME, new_key, request};
 
     fn local() -> UdpSocket {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -198,17 +253,18 @@ mod tests {
         socket
     }
 
+    fn host(authority: &Authority, name: &str) -> Credentials {
+        let key = new_key().unwrap();
+        let issued = authority.certify(name, &request(&key).unwrap(), 4_000_000_000).unwrap();
+        Credentials { certificate: issued.certificate, key }
+    }
+
     #[tokio::test]
     async fn a_hosts_certificate_makes_no_anchor() {
         let authority = Authority::generate().unwrap();
-        let join = |name: &str| Join {
-            name: name.into(),
-            anchor: vec!["127.0.0.1:1".parse().unwrap()],
-            authority: authority.authority.certificate.clone(),
-            host: authority.enroll(name).unwrap(),
-        };
-        let mallory = join("mallory");
-        let impostor = Authority { anchor: mallory.host.clone(), ..authority.clone() };
+        let root = &authority.authority.certificate;
+        let impostor = Authority { anchor: host(&authority, "mallory"), ..authority.clone() };
+        let laptop = host(&authority, "laptop");
         for (anchor, taken) in [(&authority, true), (&impostor, false)] {
             let server = server_endpoint(local(), anchor).unwrap();
             let at = server.local_addr().unwrap();
@@ -218,12 +274,15 @@ mod tests {
                 }
             });
             let mut client = client_endpoint(local()).unwrap();
-            client.set_default_client_config(client_config(&join("laptop")).unwrap());
-            let met = client.connect(at, ANCHOR_NAME).unwrap().await;
-            assert_eq!(met.is_ok(), taken, "{:?}", met.err());
-            // Nor under the name that is in it.
-            let own = client.connect(at, "mallory.host.segue.invalid").unwrap().await;
-            assert!(own.is_err());
+            // Neither for one that is enrolled nor for one that wants to be, which would show its token.
+            for config in [client_config(root, &laptop).unwrap(), enrolment_config(root).unwrap()] {
+                client.set_default_client_config(config);
+                let met = client.connect(at, ANCHOR_NAME).unwrap().await;
+                assert_eq!(met.is_ok(), taken, "{:?}", met.err());
+                // Nor under the name that is in it.
+                let own = client.connect(at, "mallory.host.segue.invalid").unwrap().await;
+                assert!(own.is_err());
+            }
             accepting.abort();
         }
     }

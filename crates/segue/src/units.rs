@@ -39,6 +39,24 @@ pub fn duration(s: &str) -> Result<Span, String> {
     Ok(Span(ns.round() as u64))
 }
 
+/// A time of day with its date, from seconds since 1970, as people read it.
+#[must_use]
+pub fn date(s: u64) -> String {
+    let at = i64::try_from(s).ok().and_then(|s| time::OffsetDateTime::from_unix_timestamp(s).ok());
+    at.map_or_else(
+        || "never".into(),
+        |at| {
+            let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+            format!(
+                "{year}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
+                at.hour(),
+                at.minute(),
+                at.second()
+            )
+        },
+    )
+}
+
 /// A ratio between 0 and 1, such as `5%` or `0.05`.
 ///
 /// # Errors

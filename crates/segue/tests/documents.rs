@@ -1,7 +1,8 @@
 //! The join line in `docs/wire/signalling.md` is what the program writes.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use segue::identity::{Credentials, Join};
+use segue::identity::Join;
+use segue_wire::enrol::Token;
 
 const DOCUMENT: &str = include_str!("../../../docs/wire/signalling.md");
 
@@ -16,7 +17,7 @@ fn the_join_line_in_the_description_of_the_signalling_is_real() {
         name: "laptop".into(),
         anchor: ["192.0.2.1:5006", "[2001:db8::1]:5006"].map(|a| a.parse().unwrap()).into(),
         authority: vec![0x30, 0x82],
-        host: Credentials { certificate: vec![0x30, 0x83], key: vec![0x30, 0x84] },
+        token: Token(std::array::from_fn(|n| n as u8)),
     };
     assert_eq!(join.to_string(), example("join-line"));
     assert_eq!(example("join-line").parse::<Join>().unwrap(), join);

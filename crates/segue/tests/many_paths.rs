@@ -211,6 +211,8 @@ fn config(datapath: &dyn Datapath) -> AnchorConfig {
         max_paths: PATHS + 1,
         expiry: Span::from_secs(600),
         known: Vec::new(),
+        rest: Span::ZERO,
+        resting: Vec::new(),
         source: Source::Readings,
         allow_upmt: false,
     }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::Span;
+use segue_clock::{Span, Time};
 use segue_keepalive::{Aims, Config as Keepalive, Source};
 use segue_wire::Encapsulation;
 
@@ -63,6 +63,11 @@ pub struct AnchorConfig {
     pub expiry: Span,
     /// Hosts known from before, with their last epoch and addresses.
     pub known: Vec<Known>,
+    /// How long nobody else gets the addresses of a host that was removed: its packets may be on their way still,
+    /// and others may still send to it.
+    pub rest: Span,
+    /// Addresses that rest from before, and until when.
+    pub resting: Vec<(IpAddr, Time)>,
     /// Whether the datapath measures by itself.
     pub source: Source,
     /// Whether a host may have paths with the packets of [`Encapsulation::Upmt`], which no cookie

@@ -214,6 +214,17 @@ pub enum HostOutput {
     Report(Report),
 }
 
+/// Why a host's registration ends by order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its enrolment ended: its epoch is forgotten, and its addresses rest before another host gets them.
+    Removed,
+    /// It is to be enrolled anew: its epoch is forgotten, its addresses stay its own.
+    Replaced,
+    /// Its certificate expired: epoch and addresses stay its own.
+    Expired,
+}
+
 /// What happens to an anchor.
 #[derive(Clone, Debug)]
 #[expect(
@@ -242,10 +253,12 @@ pub enum AnchorInput {
         /// The connection.
         conn: ConnId,
     },
-    /// The host's enrolment ended.
-    Remove {
+    /// A host's registration ends by order.
+    End {
         /// Its name.
         host: String,
+        /// Why.
+        why: Ending,
     },
     /// A probe arrived (a request has been answered).
     Probe(ProbeIn),

@@ -1,5 +1,6 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
-//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]),
+//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]) and those of the
+//! enrolment ([`enrol`]),
 //! STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
 //! Parsing never panics, never allocates (signalling messages excepted) and names the field and the
@@ -12,6 +13,7 @@ extern crate alloc;
 
 pub mod age;
 pub mod drop_reason;
+pub mod enrol;
 pub mod error;
 pub mod flow;
 pub mod header;

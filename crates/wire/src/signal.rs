@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
-pub const SIGNAL_VERSION: u16 = 2;
+pub const SIGNAL_VERSION: u16 = 3;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
@@ -47,6 +47,11 @@ pub enum FromHost {
         path: u8,
         /// Whether requests are sent.
         on: bool,
+    },
+    /// Asks for a certificate for another key, after [`FromAnchor::Renew`].
+    Renew {
+        /// The request (PKCS #10, DER).
+        request: Vec<u8>,
     },
 }
 
@@ -127,6 +132,13 @@ pub enum FromAnchor {
         /// Why.
         reason: Refusal,
     },
+    /// Two thirds of the lifetime of the host's certificate are over: it shall ask for another one.
+    Renew,
+    /// The certificate that the host has asked for.
+    Renewed {
+        /// DER.
+        certificate: Vec<u8>,
+    },
 }
 
 /// One path as the anchor grants it.
@@ -173,6 +185,8 @@ pub enum Refusal {
     NotEnrolled,
     /// A message that does not decode, or out of turn.
     Protocol,
+    /// The host's certificate has expired.
+    Expired,
 }
 
 impl core::fmt::Display for Refusal {
@@ -186,6 +200,7 @@ impl core::fmt::Display for Refusal {
             Refusal::NoPath => f.write_str("the anchor has no room for this path"),
             Refusal::NotEnrolled => f.write_str("the host is not enrolled at the anchor"),
             Refusal::Protocol => f.write_str("the anchor did not understand a message"),
+            Refusal::Expired => f.write_str("the host's certificate has expired"),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol, Token};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, decode, encode};
@@ -150,9 +151,16 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         rides: false,
         encapsulation: Encapsulation::Segue,
     };
+    let ask = ToEnrol::Enrol {
+        version: 1,
+        name: "laptop".into(),
+        token: Token(std::array::from_fn(|n| n as u8)),
+        request: vec![0x30, 1, 0],
+    };
+    let enrolled = |message: Enrolled| encode(&message).unwrap();
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
-        ("Register", host(FromHost::Register { version: 2, epoch: 9 })),
+        ("Register", host(FromHost::Register { version: 3, epoch: 9 })),
         ("AddPath", host(FromHost::AddPath(offer))),
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),
@@ -160,6 +168,11 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         ("PathReady", anchor(FromAnchor::PathReady(grant))),
         ("PathRefused", anchor(FromAnchor::PathRefused { path: 3, reason: Refusal::NoPath })),
         ("Refused", anchor(version)),
+        ("Renew", host(FromHost::Renew { request: vec![0x30, 1, 0] })),
+        ("Renewed", anchor(FromAnchor::Renewed { certificate: vec![0x30, 1, 0] })),
+        ("Enrol", encode(&ask).unwrap()),
+        ("Certificate", enrolled(Enrolled::Certificate { certificate: vec![0x30, 1, 0] })),
+        ("EnrolRefused", enrolled(Enrolled::Refused { reason: EnrolRefusal::Used })),
     ];
     // The join line and its record belong to the program's own test.
     let (before, messages) = SIGNALLING.split_once("## Framing").unwrap();

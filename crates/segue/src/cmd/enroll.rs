@@ -1,6 +1,11 @@
 //! `segue enroll`
 
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -8,20 +13,40 @@ use segue_store::Embedded;
 use segue_wire::SIGNAL_PORT;
 
 use crate::config::{address, default_state};
-use crate::control::{self, Request, Response};
-use crate::daemon::anchor::Enrolment;
+use crate::control::{self, EnrolmentStatus, Request, Response};
+use crate::daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
+use crate::units::{self, date};
 
-/// Make a host's credentials at the anchor; prints the line for `segue host --join`.
+/// Make the line by which a host joins this anchor, once: `segue host --join`.
+///
+/// The line is a secret until it has been used. The host then has a key that it made itself, and a certificate, which
+/// it renews by itself.
 #[derive(clap::Args)]
 pub struct Args {
     /// The host's name
-    name: String,
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
     /// Where the host finds this anchor, best first (default: the anchor's own addresses)
     #[arg(long = "at", value_name = "ADDRESS[:PORT]")]
     addresses: Vec<String>,
+    /// How long the line is good [default: 1d]
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    valid: Option<u64>,
+    /// Write the line to a file that only its owner can read
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if there is one
+    #[arg(long, requires = "out")]
+    force: bool,
     /// End the host's enrolment
-    #[arg(long, conflicts_with = "addresses")]
+    #[arg(long, conflicts_with_all = ["addresses", "valid", "out", "list"])]
     remove: bool,
+    /// Show who is enrolled
+    #[arg(long, conflicts_with_all = ["name", "addresses", "valid", "out"])]
+    list: bool,
+    /// Print JSON
+    #[arg(long, requires = "list")]
+    json: bool,
     /// Control socket of the running anchor
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -30,36 +55,176 @@ pub struct Args {
     state: Option<PathBuf>,
 }
 
+fn whole_seconds(text: &str) -> Result<u64, String> {
+    let seconds = units::duration(text)?.0 / 1_000_000_000;
+    if seconds == 0 { Err(format!("{text:?} is less than a second")) } else { Ok(seconds) }
+}
+
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let addresses: Vec<_> = args
+    let addresses: Vec<SocketAddr> = args
         .addresses
         .iter()
         .map(|text| address(text, SIGNAL_PORT))
         .collect::<anyhow::Result<_>>()?;
-    let control = args.control.clone().unwrap_or_else(|| control::default_path("anchor"));
-    let running = std::os::unix::net::UnixStream::connect(&control).is_ok();
-    let said = if running {
-        let request = if args.remove {
-            Request::Unenroll { name: args.name.clone() }
+    let anchor = Anchor::find(args.control.as_deref(), args.state.as_deref())?;
+    let name = args.name.unwrap_or_default();
+    if args.list {
+        let all = anchor.list()?;
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&all)?);
         } else {
-            Request::Enroll { name: args.name.clone(), addresses }
-        };
-        match control::ask(&control, &request)? {
-            Response::Done(line) => line,
-            _ => bail!("the anchor's answer makes no sense"),
+            print(&all);
         }
+    } else if args.remove {
+        println!("{}", anchor.remove(name)?);
+    } else if let Some(path) = &args.out {
+        // First the file: what stands there, or a directory that is closed, must not cost an enrolment.
+        let out = Out::create(path, args.force)?;
+        out.write(&anchor.enroll(name, addresses, args.valid)?)?;
+        println!("wrote the join line to {}", path.display());
     } else {
-        let state = args.state.unwrap_or_else(default_state);
-        let store = Embedded::open(&state).context("no anchor runs here, and its state")?;
-        let mut enrolment = Enrolment::load(&store)?;
-        if args.remove {
-            enrolment.remove(&store, &args.name)?;
-            format!("{} is no longer enrolled", args.name)
-        } else {
-            enrolment.add(&store, &args.name, addresses)?.to_string()
-        }
-    };
-    println!("{said}");
+        println!("{}", anchor.enroll(name, addresses, args.valid)?);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A new file for its owner alone, which goes away again unless the line comes into it.
+struct Out<'a> {
+    path: &'a Path,
+    file: File,
+    /// Where it stands until the line is in it, if it is to replace another.
+    aside: Option<PathBuf>,
+    written: Cell<bool>,
+}
+
+impl Out<'_> {
+    fn create(path: &Path, force: bool) -> anyhow::Result<Out<'_>> {
+        let cannot = || format!("cannot write {}", path.display());
+        let aside = force.then(|| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".new");
+            PathBuf::from(name)
+        });
+        if let Some(aside) = &aside {
+            let _ = std::fs::remove_file(aside);
+        }
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600);
+        match options.open(aside.as_deref().unwrap_or(path)) {
+            Ok(file) => Ok(Out { path, file, aside, written: Cell::new(false) }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+                "{} is there already; replace it with --force, or name another file",
+                path.display()
+            ),
+            Err(error) => Err(error).with_context(cannot),
+        }
+    }
+
+    fn write(&self, line: &str) -> anyhow::Result<()> {
+        let cannot = || format!("the line cannot be written to {}", self.path.display());
+        writeln!(&self.file, "{line}").with_context(cannot)?;
+        if let Some(aside) = &self.aside {
+            std::fs::rename(aside, self.path).with_context(cannot)?;
+        }
+        self.written.set(true);
+        Ok(())
+    }
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        if !self.written.get() {
+            let _ = std::fs::remove_file(self.aside.as_deref().unwrap_or(self.path));
+        }
+    }
+}
+
+/// The anchor that runs here, or what one that does not run has stored.
+enum Anchor {
+    Running(PathBuf),
+    Stored(Embedded),
+}
+
+impl Anchor {
+    fn find(control: Option<&Path>, state: Option<&Path>) -> anyhow::Result<Anchor> {
+        let control = control.map_or_else(|| control::default_path("anchor"), Path::to_owned);
+        if std::os::unix::net::UnixStream::connect(&control).is_ok() {
+            return Ok(Anchor::Running(control));
+        }
+        let state = state.map_or_else(default_state, Path::to_owned);
+        Ok(Anchor::Stored(Embedded::open(&state).context("no anchor runs here, and its state")?))
+    }
+
+    fn enroll(
+        &self,
+        name: String,
+        addresses: Vec<SocketAddr>,
+        valid_s: Option<u64>,
+    ) -> anyhow::Result<String> {
+        match self {
+            Anchor::Running(control) => {
+                done(control::ask(control, &Request::Enroll { name, addresses, valid_s })?)
+            }
+            Anchor::Stored(store) => {
+                let lifetime = valid_s.map_or(LINE_LIFETIME, std::time::Duration::from_secs);
+                let mut enrolment = Enrolment::load(store)?;
+                let join = enrolment.invite(store, &name, addresses, (now_s(), lifetime))?;
+                Ok(join.to_string())
+            }
+        }
+    }
+
+    fn remove(&self, name: String) -> anyhow::Result<String> {
+        match self {
+            Anchor::Running(control) => done(control::ask(control, &Request::Unenroll { name })?),
+            Anchor::Stored(store) => {
+                Enrolment::load(store)?.remove(store, &name, now_s())?;
+                Ok(format!("{name} is no longer enrolled"))
+            }
+        }
+    }
+
+    fn list(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
+        match self {
+            Anchor::Running(control) => match control::ask(control, &Request::Enrolments)? {
+                Response::Enrolments(all) => Ok(all),
+                _ => bail!("the anchor's answer makes no sense"),
+            },
+            Anchor::Stored(store) => Enrolment::load(store)?.list(store, now_s()),
+        }
+    }
+}
+
+fn done(response: Response) -> anyhow::Result<String> {
+    match response {
+        Response::Done(said) => Ok(said),
+        _ => bail!("the anchor's answer makes no sense"),
+    }
+}
+
+fn print(all: &[EnrolmentStatus]) {
+    if all.is_empty() {
+        println!("nobody is enrolled");
+        return;
+    }
+    println!(
+        "{:<20} {:<12} {:<20} {:<20} {:<20} addresses",
+        "name", "state", "since", "expires", "last seen"
+    );
+    for host in all {
+        let seen = match (host.connected, host.seen_s) {
+            (true, _) => "connected".into(),
+            (false, seen) => seen.map_or_else(|| "never".into(), date),
+        };
+        let line = format!(
+            "{:<20} {:<12} {:<20} {:<20} {seen:<20} {}",
+            host.name,
+            host.state,
+            date(host.since_s),
+            date(host.expires_s),
+            host.inner.join(" ")
+        );
+        println!("{}", line.trim_end());
+    }
 }

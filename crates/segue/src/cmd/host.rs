@@ -1,6 +1,8 @@
 //! `segue host`
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,13 +18,16 @@ pub struct Args {
     /// Configuration file (TOML)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The line that `segue enroll` printed, a secret; `-` reads it from standard input, for other
-    /// users can see a process's arguments
+    /// The line that `segue enroll` printed, a secret until it has been used; `-` reads it from standard input, for
+    /// other users can see a process's arguments. Needed once: then the host has a key and a certificate of its own
     #[arg(long, value_name = "LINE", conflicts_with = "join_file")]
     join: Option<String>,
-    /// A file with that line
+    /// A file with that line, which only its owner may read; it may go once it has been used
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
+    /// File of the host's state: its key and certificate
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Which datapath
     #[arg(long, value_enum)]
     datapath: Option<Choice>,
@@ -40,8 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(path) => config::read(path)?,
         None => HostFile::default(),
     };
-    let line = join_line(&args, &file)?;
-    let join: Join = line.parse()?;
+    file.state = args.state.clone().or(file.state);
+    let join: Option<Join> = join_line(&args, &file)?.map(|line| line.parse()).transpose()?;
     file.datapath = args.datapath.or(file.datapath);
     file.control = args.control.or(file.control);
     if !args.interfaces.is_empty() {
@@ -51,21 +56,38 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::block_on(daemon::host::run(settings))
 }
 
-fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<String> {
+/// Longest join line and file that are read, in bytes.
+const MAX_FILE: u64 = 64 * 1024;
+
+/// The line, if one is given and there. A file that is missing is no mistake where the host was enrolled before: the
+/// daemon knows.
+fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
     if args.join.as_deref() == Some("-") {
         let mut line = String::new();
-        std::io::stdin().read_to_string(&mut line).context("no join line on standard input")?;
-        return Ok(line);
+        let mut input = std::io::stdin().take(MAX_FILE);
+        input.read_to_string(&mut line).context("no join line on standard input")?;
+        return Ok(Some(line));
     }
     if let Some(line) = &args.join {
-        return Ok(line.clone());
+        return Ok(Some(line.clone()));
     }
-    match args.join_file.as_ref().or(file.join_file.as_ref()) {
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the join line in {}", path.display())),
-        None => bail!(
-            "a host needs credentials: run `segue enroll NAME` at the anchor and give its line \
-             with --join LINE"
-        ),
+    let Some(path) = args.join_file.as_ref().or(file.join_file.as_ref()) else { return Ok(None) };
+    let name = path.display();
+    let cannot = || format!("cannot read the join line in {name}");
+    let mut opened = match File::open(path) {
+        Ok(opened) => opened.take(MAX_FILE),
+        Err(error) if error.kind() == ErrorKind::NotFound && has_state(file) => return Ok(None),
+        Err(error) => return Err(error).with_context(cannot),
+    };
+    let mode = opened.get_ref().metadata().with_context(cannot)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!("the join line in {name} can be read by others; run: chmod 600 {name}");
     }
+    let mut line = String::new();
+    opened.read_to_string(&mut line).with_context(cannot)?;
+    Ok(Some(line))
+}
+
+fn has_state(file: &HostFile) -> bool {
+    file.state.clone().unwrap_or_else(config::default_host_state).exists()
 }

@@ -48,6 +48,8 @@ pub struct AnchorFile {
     pub stamp_key: Option<PathBuf>,
     /// How long a host without a sign of life keeps its registration, 60 s.
     pub expiry: Option<Duration>,
+    /// How long a host's certificate is good, 90 days.
+    pub certificate_lifetime: Option<Duration>,
     /// File of the anchor's state, `/var/lib/segue/anchor.db`.
     pub state: Option<PathBuf>,
     /// Control socket.
@@ -82,6 +84,7 @@ impl AnchorFile {
         if expiry == Span::ZERO {
             bail!("expiry must be above zero");
         }
+        let certificate_lifetime = certificate_lifetime(self.certificate_lifetime)?;
         let allow_upmt = self.allow_upmt.unwrap_or(false);
         if allow_upmt && self.datapath != Some(Choice::User) {
             bail!("allow_upmt: UPMT's packets need datapath = \"user\"");
@@ -119,12 +122,22 @@ impl AnchorFile {
             max_paths,
             stamp,
             expiry,
+            certificate_lifetime,
             realtime: self.realtime.unwrap_or(true),
             allow_upmt,
             state: self.state.unwrap_or_else(default_state),
             control: self.control.unwrap_or_else(|| control::default_path("anchor")),
         })
     }
+}
+
+/// In whole seconds, as certificates have them.
+fn certificate_lifetime(key: Option<Duration>) -> anyhow::Result<std::time::Duration> {
+    let Duration(span) = key.unwrap_or(Duration(Span::from_secs(90 * 86_400)));
+    if !(Span::from_secs(6)..=Span::from_secs(10 * 366 * 86_400)).contains(&span) {
+        bail!("certificate_lifetime must lie between 6s and ten years");
+    }
+    Ok(std::time::Duration::from_secs(span.0 / 1_000_000_000))
 }
 
 fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::Settings>> {

@@ -22,6 +22,8 @@ use crate::identity::Join;
 pub struct HostFile {
     /// File with the join line.
     pub join_file: Option<PathBuf>,
+    /// File of the host's state, `/var/lib/segue/host.db`.
+    pub state: Option<PathBuf>,
     /// Tunnel device, `segue0`.
     pub device: Option<String>,
     /// MTU of the tunnel device.
@@ -82,9 +84,14 @@ pub struct SteeringKeys {
     hold: Option<Duration>,
 }
 
+/// Where a host keeps its state unless told otherwise.
+pub fn default_host_state() -> PathBuf {
+    PathBuf::from("/var/lib/segue/host.db")
+}
+
 impl HostFile {
-    /// The settings of a daemon with these credentials.
-    pub fn validate(self, join: Join) -> anyhow::Result<Settings> {
+    /// The settings of a daemon with this join line, if there is one.
+    pub fn validate(self, join: Option<Join>) -> anyhow::Result<Settings> {
         let device = super::device(self.device)?;
         self.mtu.map_or(Ok(()), super::check_mtu)?;
         let routes = self.routes.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
@@ -97,6 +104,7 @@ impl HostFile {
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
         Ok(Settings {
             join,
+            state: self.state.unwrap_or_else(default_host_state),
             device,
             mtu: self.mtu,
             port: self.port.unwrap_or(TUNNEL_PORT),

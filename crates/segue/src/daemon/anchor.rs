@@ -1,11 +1,13 @@
 //! The anchor's daemon: drives [`Anchor`] with QUIC, a datapath, the store and the clock.
 
+mod credentials;
 mod enrolment;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
@@ -17,12 +19,14 @@ use segue_linux::link::Prefix;
 use segue_linux::monitor::{Interface, Monitor};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, Known, Pool};
-use serde::{Deserialize, Serialize};
+use segue_wire::signal::FromHost;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-pub use self::enrolment::Enrolment;
-use self::enrolment::LEASES;
+pub use self::credentials::now_s;
+use self::credentials::{Credentials, review_period};
+pub use self::enrolment::{Enrolment, LINE_LIFETIME};
+use self::enrolment::{LEASES, Lease, REST};
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
@@ -60,19 +64,14 @@ pub struct Settings {
     pub stamp: Option<stamp::Settings>,
     /// How long a silent host keeps its registration.
     pub expiry: Span,
+    /// How long a host's certificate is good.
+    pub certificate_lifetime: Duration,
     /// File of the store.
     pub state: PathBuf,
     /// The control socket.
     pub control: PathBuf,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
-}
-
-/// A host's epoch and addresses in the store.
-#[derive(Serialize, Deserialize)]
-struct Lease {
-    epoch: u64,
-    inner: Vec<std::net::IpAddr>,
 }
 
 struct Daemon {
@@ -83,6 +82,7 @@ struct Daemon {
     held: Held,
     store: Embedded,
     enrolment: Enrolment,
+    credentials: Credentials,
     signal: Signal,
     events: Events,
     trouble: Trouble,
@@ -141,6 +141,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         datapath,
         store,
         enrolment,
+        credentials: Credentials::default(),
         signal,
         settings,
     };
@@ -148,6 +149,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut sources = Sources::new(signalled, asked, monitor);
     let mut interrupt = super::termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    let mut review = tokio::time::interval(review_period(daemon.settings.certificate_lifetime));
     loop {
         let deadline = daemon.deadline();
         tokio::select! {
@@ -160,10 +162,15 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
                 // The runtime's other tasks have theirs.
                 tokio::task::yield_now().await;
             }
+            _ = review.tick() => daemon.review_certificates(),
         }
     }
     daemon.signal.close().await;
     Ok(())
+}
+
+fn answer(result: anyhow::Result<Response>) -> Response {
+    result.unwrap_or_else(|error| Response::Error(format!("{error:#}")))
 }
 
 fn setup(settings: &Settings) -> Setup {
@@ -189,6 +196,9 @@ fn machine_config(
         .into_iter()
         .map(|(name, lease)| Known { name, epoch: lease.epoch, inner: lease.inner })
         .collect();
+    let (now, now_s) = (monotonic(), credentials::now_s());
+    let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
+    let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     Ok(AnchorConfig {
         port: settings.port,
         pool_v4: settings.pool_v4.clone(),
@@ -196,6 +206,8 @@ fn machine_config(
         max_paths: settings.max_paths,
         expiry: settings.expiry,
         known,
+        rest: Span::from_secs(REST.as_secs()),
+        resting: resting.collect(),
         source,
         allow_upmt: settings.allow_upmt,
     })
@@ -308,7 +320,8 @@ impl Daemon {
                 }
             }
             AnchorOutput::Persist(known) => {
-                let lease = Lease { epoch: known.epoch, inner: known.inner };
+                let seen_s = Some(credentials::now_s());
+                let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
                 self.store.put_as(LEASES, &known.name, &lease).with_context(|| {
                     format!("the registration of {} will not outlive a restart", known.name)
                 })?;
@@ -353,12 +366,20 @@ impl Daemon {
                 };
                 let host = name.to_owned();
                 self.signal.admit(conn, &host, established);
+                self.on_shown(conn, &host, certificate);
                 self.feed(AnchorInput::Connected { conn, host })
+            }
+            SignalEvent::Enrol { asked, from, back } => {
+                let _ = back.send(self.on_enrol(&asked, from));
+            }
+            SignalEvent::Message { conn, message: FromHost::Renew { request } } => {
+                self.on_renew(conn, &request);
             }
             SignalEvent::Message { conn, message } => {
                 self.feed(AnchorInput::Signal { conn, message })
             }
             SignalEvent::Closed { conn } => {
+                self.on_hidden(conn);
                 self.signal.forget(conn);
                 self.feed(AnchorInput::Disconnected { conn })
             }
@@ -408,22 +429,21 @@ impl Daemon {
             Request::Handover { .. } | Request::Keepalive { .. } => {
                 Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
             }
-            Request::Enroll { name, addresses } => match self.enroll(name, addresses) {
-                Ok(line) => Response::Done(line),
-                Err(error) => Response::Error(format!("{error:#}")),
-            },
-            Request::Unenroll { name } => match self.enrolment.remove(&self.store, name) {
-                Ok(()) => {
-                    self.feed(AnchorInput::Remove { host: name.clone() });
-                    Response::Done(format!("{name} is no longer enrolled"))
-                }
-                Err(error) => Response::Error(format!("{error:#}")),
-            },
+            Request::Enroll { name, addresses, valid_s } => {
+                answer(self.enroll(name, addresses, *valid_s).map(Response::Done))
+            }
+            Request::Unenroll { name } => answer(self.unenroll(name).map(Response::Done)),
+            Request::Enrolments => answer(self.enrolments().map(Response::Enrolments)),
         };
         let _ = back.send(response);
     }
 
-    fn enroll(&mut self, name: &str, addresses: &[SocketAddr]) -> anyhow::Result<String> {
+    fn enroll(
+        &mut self,
+        name: &str,
+        addresses: &[SocketAddr],
+        valid_s: Option<u64>,
+    ) -> anyhow::Result<String> {
         let own = || {
             let global = self.interfaces.iter().filter(|i| i.name != self.settings.device);
             let port = self.settings.signal_port;
@@ -434,10 +454,7 @@ impl Daemon {
             ([], _) => own(),
             (given, _) => given.to_vec(),
         };
-        let join = self.enrolment.add(&self.store, name, addresses)?;
-        // Whoever has the earlier credentials is out, and what they registered with binds nobody.
-        self.feed(AnchorInput::Remove { host: name.to_owned() });
-        Ok(join.to_string())
+        self.invite(name, addresses, valid_s)
     }
 
     fn status(&mut self, events_from: u64) -> Status {

@@ -1,8 +1,10 @@
 //! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
 
+mod member;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,11 +18,13 @@ use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
 use segue_steering::Class;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
+use segue_wire::signal::{FromAnchor, FromHost};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use self::signal::{Signal, SignalEvent};
+use self::member::Member;
+use self::signal::{Rejected, Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
 use super::routing::Routing;
@@ -31,8 +35,10 @@ use crate::identity::Join;
 
 /// Everything that a host daemon needs to know, validated.
 pub struct Settings {
-    /// Credentials and the anchor's addresses.
-    pub join: Join,
+    /// The join line, if one is given: without, or with one that was used, the state says who the host is.
+    pub join: Option<Join>,
+    /// File of the host's state.
+    pub state: PathBuf,
     /// Name of the tunnel device.
     pub device: String,
     /// MTU of the tunnel device; fitted to the outer families if not given.
@@ -64,6 +70,7 @@ const OVERHEAD: [u32; 2] = [44, 64];
 
 struct Daemon {
     settings: Settings,
+    member: Member,
     machine: Host,
     datapath: Box<dyn Datapath>,
     routing: Routing,
@@ -89,17 +96,19 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (asked_in, asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
     let (signal_in, signalled) = mpsc::channel(256);
-    let signal = Signal::new(settings.join.clone(), signal_in)?;
+    let member = Member::open(&settings.state, settings.join.clone())?;
+    let anchor = member.join().anchor.clone();
+    let signal = Signal::new(anchor.clone(), member.shown()?, signal_in)?;
     let opened = packets::open(
         settings.datapath,
-        &setup(&settings),
+        &setup(&settings, &anchor),
         EbpfOptions::default(),
         settings.realtime,
     )?;
     let (datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let mut daemon = Daemon {
-        machine: Host::new(machine_config(&settings, source), random_seed()?),
+        machine: Host::new(machine_config(&settings, &anchor, source), random_seed()?),
         routing: Routing::at_host(&settings.device),
         signal,
         held: Held::default(),
@@ -111,6 +120,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         packets: opened.events,
         orders: Vec::new(),
         datapath,
+        member,
         settings,
     };
     daemon.on_interfaces(monitor.current())?;
@@ -138,8 +148,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn setup(settings: &Settings) -> Setup {
-    let v6 = settings.join.anchor.iter().any(std::net::SocketAddr::is_ipv6);
+fn setup(settings: &Settings, anchor: &[SocketAddr]) -> Setup {
+    let v6 = anchor.iter().any(SocketAddr::is_ipv6);
     Setup {
         tun_name: settings.device.clone(),
         tun_mtu: settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]),
@@ -151,8 +161,8 @@ fn setup(settings: &Settings) -> Setup {
     }
 }
 
-fn machine_config(settings: &Settings, source: Source) -> HostConfig {
-    let anchor = settings.join.anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
+fn machine_config(settings: &Settings, anchor: &[SocketAddr], source: Source) -> HostConfig {
+    let anchor = anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
     HostConfig {
         anchor,
         epoch: realtime_ns(),
@@ -305,9 +315,55 @@ impl Daemon {
     }
 
     fn on_signal_event(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match &event {
+            SignalEvent::Enrolled { certificate } => {
+                self.member.enrolled(certificate.clone())?;
+                self.signal.show(self.member.shown()?);
+                info!("enrolled as {}", self.member.join().name);
+            }
+            SignalEvent::Rejected { round, why } if self.signal.is_present(*round) => {
+                self.on_rejected(*why)?;
+            }
+            SignalEvent::Message { round, message } if self.signal.is_present(*round) => {
+                match message {
+                    FromAnchor::Renew => self.renew(),
+                    FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
         match self.signal.filter(event) {
             Some(input) => self.feed(input),
             None => Ok(()),
+        }
+    }
+
+    /// A host that has registered before goes on with what it has, and says what is wrong; one that has not, ends.
+    fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
+        let advice = self.member.advice(why);
+        if self.machine.inner().is_empty() {
+            bail!(advice);
+        }
+        self.trouble.tell(monotonic(), &anyhow::anyhow!(advice));
+        Ok(())
+    }
+
+    /// The certificate is due. What fails is tried again: the anchor asks again.
+    fn renew(&mut self) {
+        match self.member.renewal() {
+            Ok(request) => self.signal.send(FromHost::Renew { request }),
+            Err(error) => self.trouble.tell(monotonic(), &error),
+        }
+    }
+
+    fn on_renewed(&mut self, certificate: Vec<u8>) {
+        match self.member.renewed(certificate).and_then(|()| self.member.shown()) {
+            Ok(shown) => {
+                self.signal.show(shown);
+                info!("the host's certificate was renewed");
+            }
+            Err(error) => self.trouble.tell(monotonic(), &error),
         }
     }
 
@@ -342,7 +398,7 @@ impl Daemon {
     /// The interfaces that reach the anchor and that the operator wants, best first.
     fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
         let mut usable: Vec<monitor::Interface> = Vec::new();
-        for anchor in &self.settings.join.anchor {
+        for anchor in &self.member.join().anchor {
             for candidate in monitor::physical_candidates(all, anchor.ip()) {
                 let wanted = &self.settings.interfaces;
                 let listed = wanted.is_empty() || wanted.contains(&candidate.name);
@@ -358,7 +414,7 @@ impl Daemon {
 
     fn as_input(&self, interface: &monitor::Interface) -> Interface {
         let gateways = [false, true].into_iter().filter_map(|v6| {
-            let mut anchors = self.settings.join.anchor.iter().map(std::net::SocketAddr::ip);
+            let mut anchors = self.member.join().anchor.iter().map(SocketAddr::ip);
             let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
             interface.route_to(anchor)?.gateway
         });
@@ -408,7 +464,7 @@ impl Daemon {
                 }
                 Err(error) => Response::Error(error.to_string()),
             },
-            Request::Enroll { .. } | Request::Unenroll { .. } => {
+            Request::Enroll { .. } | Request::Unenroll { .. } | Request::Enrolments => {
                 Response::Error("this is a host; hosts are enrolled at the anchor".into())
             }
         };
@@ -467,7 +523,7 @@ impl Daemon {
         }
         Status {
             role: "host".into(),
-            name: self.settings.join.name.clone(),
+            name: self.member.join().name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             datapath: packets::kind_name(self.datapath.kind()).into(),
             device: self.settings.device.clone(),

@@ -315,7 +315,7 @@ fn spawn(
     let mut command = node.command(env!("CARGO_BIN_EXE_segue"));
     command.arg(role).arg("--config").arg(file);
     if let Some(line) = join {
-        command.args(["--join", line]);
+        command.args(["--join", line, "--state"]).arg(files.path().join("host.db"));
     }
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     Running(command.spawn().unwrap())

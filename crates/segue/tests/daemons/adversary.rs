@@ -76,7 +76,11 @@ fn a_full_disk_does_not_end_the_anchor() {
     let args = ["anchor", "--datapath", "user", "--state", state.to_str().unwrap()];
     let mut anchor = Daemon::start(world.net.anchor(), world.path("anchor"), &args);
     anchor.wait("the anchor answers", |_| true);
+    // While the disk is full nobody can be enrolled.
     let join = world.enroll(&anchor, "laptop");
+    let mut host = world.host(&join);
+    host.wait("registered", registered);
+    host.end(Signal::SIGTERM);
     let filled = Command::new("dd")
         .args(["if=/dev/zero", "bs=4k"])
         .arg(format!("of={}", small.0.join("fill").display()))

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use quinn::{Connection, Endpoint, SendStream};
-use segue::identity::{ANCHOR_NAME, Join};
+use segue::identity::{ANCHOR_NAME, Credentials, Join, new_key, request as certificate_request};
 use segue::signalling::{self, Messages, Worker};
 use segue_linux::netns::Netns;
+use segue_wire::enrol::{ENROL_VERSION, Enrolled, ToEnrol};
 use segue_wire::header::PacketType;
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, Header, Mode, Probe, ProbeKey};
@@ -22,6 +23,43 @@ const TUNNEL_PORT: u16 = 5005;
 /// How the paths of a fleet are probed.
 const K: u8 = 5;
 const T_KA: Duration = Duration::from_millis(200);
+
+/// What an enrolled host has.
+pub struct Member {
+    anchor: SocketAddr,
+    authority: Vec<u8>,
+    host: Credentials,
+}
+
+impl Member {
+    /// Enrols a host from a node with its join line.
+    pub fn enrol(worker: &Arc<Worker>, node: &Netns, line: &str) -> Member {
+        let join: Join = line.parse().unwrap();
+        let key = new_key().unwrap();
+        let asked = ToEnrol::Enrol {
+            version: ENROL_VERSION,
+            name: join.name,
+            token: join.token,
+            request: certificate_request(&key).unwrap(),
+        };
+        let (anchor, socket) = (join.anchor[0], socket(node));
+        let config = signalling::enrolment_config(&join.authority).unwrap();
+        let answer = worker.handle().block_on(async {
+            let endpoint = signalling::client_endpoint(socket)?;
+            let connection = endpoint.connect_with(config, anchor, ANCHOR_NAME)?.await?;
+            signalling::enrol(&connection, &asked).await
+        });
+        let Enrolled::Certificate { certificate } = answer.unwrap() else { panic!("refused") };
+        Member { anchor, authority: join.authority, host: Credentials { certificate, key } }
+    }
+}
+
+fn socket(node: &Netns) -> UdpSocket {
+    let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let socket = node.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
 
 /// A host's signalling connection.
 pub struct Peer {
@@ -35,12 +73,9 @@ pub struct Peer {
 
 impl Peer {
     /// Connects from a node; fails as the handshake does.
-    pub fn connect(worker: &Arc<Worker>, node: &Netns, join: &Join) -> anyhow::Result<Peer> {
-        let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
-        let socket = node.run(|| UdpSocket::bind(any).unwrap()).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let anchor = join.anchor[0];
-        let config = signalling::client_config(join)?;
+    pub fn connect(worker: &Arc<Worker>, node: &Netns, member: &Member) -> anyhow::Result<Peer> {
+        let (anchor, socket) = (member.anchor, socket(node));
+        let config = signalling::client_config(&member.authority, &member.host)?;
         let connected = async {
             let endpoint = signalling::client_endpoint(socket)?;
             let attempt = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
@@ -142,11 +177,11 @@ pub struct Fleet {
 
 impl Fleet {
     /// Registers these hosts from a node, and sets `paths` up, at most sixteen of each.
-    pub fn start(worker: &Arc<Worker>, node: &Netns, joins: &[Join], paths: usize) -> Fleet {
+    pub fn start(worker: &Arc<Worker>, node: &Netns, members: &[Member], paths: usize) -> Fleet {
         let mut peers = Vec::new();
         let mut probed = Vec::new();
-        for join in joins {
-            let mut peer = Peer::connect(worker, node, join).unwrap();
+        for member in members {
+            let mut peer = Peer::connect(worker, node, member).unwrap();
             peer.register(1).expect("registered");
             for number in 0..(paths - probed.len()).min(segue_wire::MAX_PATHS) {
                 let socket = node.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();

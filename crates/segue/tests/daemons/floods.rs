@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use segue::control::{self, Request};
-use segue::identity::Join;
 use segue::signalling::Worker;
 use segue_wire::ProbeKey;
 use segue_wire::signal::{FromHost, SIGNAL_VERSION};
 
-use crate::fleet::{Fleet, Peer, data, request};
+use crate::fleet::{Fleet, Member, Peer, data, request};
 use crate::over_both;
 use crate::several::Two;
 use crate::traffic::udp;
@@ -124,9 +123,14 @@ fn endure(datapath: &'static str, storm: Storm) {
     let anchor = two.anchor();
     let host = two.host(&anchor, 1, "a");
     let worker = Arc::new(Worker::start().unwrap());
-    let join = |n: usize| two.enroll(&anchor, 2, &format!("f{n}")).parse::<Join>().unwrap();
-    let joins: Vec<Join> = (0..(PATHS - 1).div_ceil(segue_wire::MAX_PATHS)).map(join).collect();
-    let fleet = Fleet::start(&worker, two.node("b"), &joins, PATHS - 1);
+    let member = |name: &str| {
+        let line = two.enroll(&anchor, 2, name);
+        Member::enrol(&worker, two.node("b"), &line)
+    };
+    let members: Vec<Member> = (0..(PATHS - 1).div_ceil(segue_wire::MAX_PATHS))
+        .map(|n| member(&format!("f{n}")))
+        .collect();
+    let fleet = Fleet::start(&worker, two.node("b"), &members, PATHS - 1);
     anchor.wait("all paths up", |status| paths_up(status) == PATHS);
     let stage = Stage { two: &two, anchor: &anchor, host: &host, fleet: &fleet, storm };
 
@@ -162,7 +166,7 @@ fn endure(datapath: &'static str, storm: Storm) {
         let bytes: Vec<u8> = (0..64).map(|i| byte(i * i)).collect();
         let _ = socket.send_to(&bytes, signalling);
     });
-    let mallory: Join = two.enroll(&anchor, 2, "mallory").parse().unwrap();
+    let mallory = member("mallory");
     stage.while_it_lasts("registrations of an enrolled host", |ended| {
         register_for_ever(&worker, &two, &mallory, ended)
     });
@@ -177,10 +181,10 @@ fn endure(datapath: &'static str, storm: Storm) {
 }
 
 /// Registers anew as often as the anchor lets it, over as many connections; how often that was.
-fn register_for_ever(worker: &Arc<Worker>, two: &Two, join: &Join, ended: &AtomicBool) -> u32 {
+fn register_for_ever(worker: &Arc<Worker>, two: &Two, member: &Member, ended: &AtomicBool) -> u32 {
     let mut epoch = 0;
     while !ended.load(Ordering::Relaxed) {
-        let Ok(mut peer) = Peer::connect(worker, two.node("b"), join) else { continue };
+        let Ok(mut peer) = Peer::connect(worker, two.node("b"), member) else { continue };
         for _ in 0..200 {
             epoch += 1;
             let register = FromHost::Register { version: SIGNAL_VERSION, epoch };

@@ -4,6 +4,7 @@
 
 mod adversary;
 mod changes;
+mod credentials;
 mod enrolment;
 mod fleet;
 mod floods;

@@ -70,7 +70,9 @@ impl Place {
         std::fs::write(self.path("host.toml"), config).unwrap();
         let control = self.path("host.sock");
         let file = self.path("host.toml");
-        let args = ["host", "-c", &file, "--join", &self.join, "--control", &control];
+        let state = self.path("host.db");
+        let args = ["host", "-c", &file, "--join", &self.join, "--control", &control, "--state"];
+        let args = [&args[..], &[&state]].concat();
         expect_one_line(&self.run(&args), part);
         assert!(!self.dir.path().join("host.sock").exists());
     }
@@ -121,9 +123,12 @@ fn a_missing_or_damaged_join_line_is_refused() {
     let Some(place) = Place::new() else { return };
     let before = settled(place.lab.node("a").unwrap());
     let control = place.path("host.sock");
-    let run = |args: &[&str]| place.run(&[&["host", "--control", &control], args].concat());
+    let state = place.path("host.db");
+    let run = |args: &[&str]| {
+        place.run(&[&["host", "--control", &control, "--state", &state], args].concat())
+    };
     expect_one_line(&run(&[]), "segue enroll NAME");
-    expect_one_line(&run(&["--join", "hello"]), "segue1:");
+    expect_one_line(&run(&["--join", "hello"]), "segue2:");
     for cut in [8, place.join.len() / 2, place.join.len() - 1] {
         expect_one_line(&run(&["--join", &place.join[..cut]]), "damaged");
     }
@@ -132,7 +137,15 @@ fn a_missing_or_damaged_join_line_is_refused() {
     flipped[middle] = if flipped[middle] == b'A' { b'B' } else { b'A' };
     let flipped = String::from_utf8(flipped).unwrap();
     expect_one_line(&run(&["--join", &flipped]), "damaged");
+    let _ = std::fs::remove_file(&state);
     expect_one_line(&run(&["--join-file", &place.path("none")]), "cannot read the join line");
+    let file = place.path("join");
+    std::fs::write(&file, &place.join).unwrap();
+    for mode in [0o640, 0o604, 0o644, 0o660] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&file, mode).unwrap();
+        expect_one_line(&run(&["--join-file", &file]), &format!("chmod 600 {file}"));
+    }
     assert_eq!(inventory(place.lab.node("a").unwrap()), before);
     assert!(!place.dir.path().join("host.sock").exists());
 }
@@ -155,7 +168,9 @@ fn what_is_no_socket_is_not_replaced_by_the_control_socket() {
     let before = settled(place.lab.node("a").unwrap());
     let (file, state) = (place.path("precious"), place.path("anchor.db"));
     std::fs::write(&file, "precious").unwrap();
-    for args in [&["host", "--join", &place.join][..], &["anchor", "--state", &state]] {
+    let host = place.path("host.db");
+    let host = ["host", "--join", &place.join, "--state", &host];
+    for args in [&host[..], &["anchor", "--state", &state]] {
         let output = place.run(&[args, &["--control", &file]].concat());
         expect_one_line(&output, "precious is no socket");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");

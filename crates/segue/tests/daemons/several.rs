@@ -78,12 +78,20 @@ impl Two {
         text(&done.stdout).trim().to_owned()
     }
 
+    /// What starts a host with a state of its own.
+    pub fn host_args(&self, name: &str, line: &str) -> [String; 5] {
+        let state = self.dir.path().join(format!("{name}.db"));
+        let state = state.to_str().unwrap();
+        ["host", "--join", line, "--state", state].map(str::to_owned)
+    }
+
     pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
         self.joined(name, &self.enroll(anchor, net, name))
     }
 
     fn joined(&self, name: &str, join: &str) -> Daemon {
-        let host = self.start(name, &["host", "--join", join]);
+        let args = self.host_args(name, join);
+        let host = self.start(name, &args.each_ref().map(String::as_str));
         host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
         host
     }

@@ -103,8 +103,17 @@ impl World {
 
     pub fn host_in(&self, node: &Netns, name: &str, join: &str, config: &str) -> Daemon {
         let join = self.file(&format!("{name}.join"), join);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&join, mode).unwrap();
+        self.host_with(node, name, config, &["--join-file", &join])
+    }
+
+    /// The same with other arguments in place of the join line.
+    pub fn host_with(&self, node: &Netns, name: &str, config: &str, more: &[&str]) -> Daemon {
         let config = self.file(&format!("{name}.toml"), config);
-        let args = ["host", "--datapath", self.datapath, "-c", &config, "--join-file", &join];
+        let state = self.path(&format!("{name}.db"));
+        let args = ["host", "--datapath", self.datapath, "-c", &config, "--state"];
+        let args = [&args[..], &[state.to_str().unwrap()], more].concat();
         let daemon = Daemon::start(node, self.path(name), &args);
         daemon.wait("the host answers", |_| true);
         daemon

@@ -141,6 +141,8 @@ impl Shard {
             max_paths: hosts * self.spec.paths.len() as u32 + 1,
             expiry: Span::from_secs(3_600),
             known: Vec::new(),
+            rest: Span::ZERO,
+            resting: Vec::new(),
             source: self.spec.source,
             allow_upmt: false,
         };

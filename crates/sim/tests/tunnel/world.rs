@@ -287,6 +287,8 @@ fn anchor_config(setup: &Setup) -> AnchorConfig {
         max_paths: 64,
         expiry: SECS(60),
         known: setup.known.clone(),
+        rest: Span::ZERO,
+        resting: Vec::new(),
         source: setup.source,
         allow_upmt: false,
     }

@@ -12,7 +12,7 @@ use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 use super::paths::{AnchorPath, printable};
 use super::{Anchor, Timer};
 use crate::planted::fault;
-use crate::{AnchorOutput, ConnId, Known, Report};
+use crate::{AnchorOutput, ConnId, Ending, Known, Report};
 
 /// A host with a registration.
 #[derive(Clone, Debug)]
@@ -76,7 +76,8 @@ impl Anchor {
             FromHost::Keepalive { path, on } => self.switch(now, owner, path, on),
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
-            FromHost::Register { .. } => {}
+            // The driver's, which has the keys.
+            FromHost::Renew { .. } | FromHost::Register { .. } => {}
         }
     }
 
@@ -117,7 +118,7 @@ impl Anchor {
             }
             return Ok(owner);
         }
-        let inner = self.addresses(name).ok_or(Refusal::NoAddress)?;
+        let inner = self.addresses(now, name).ok_or(Refusal::NoAddress)?;
         if let Some(owner) = standing {
             // This connection carries the new registration and must not end with the old one.
             self.release(now, owner, conn);
@@ -127,7 +128,13 @@ impl Anchor {
     }
 
     /// The addresses a host had before, as far as the pools still hold them, or new ones.
-    fn addresses(&mut self, name: &str) -> Option<Vec<IpAddr>> {
+    fn addresses(&mut self, now: Time, name: &str) -> Option<Vec<IpAddr>> {
+        while let Some((until, address)) = self.resting.first().copied()
+            && until <= now
+        {
+            self.resting.remove(&(until, address));
+            self.taken.remove(&address);
+        }
         let had = self.known.get(name).map_or(&[][..], |known| &known.inner);
         let pools = [&self.config.pool_v4, &self.config.pool_v6];
         pools
@@ -257,20 +264,28 @@ impl Anchor {
         self.out.push_back(AnchorOutput::Report(Report::Gone { host: host.name }));
     }
 
-    pub(super) fn on_remove(&mut self, now: Time, name: &str) {
+    pub(super) fn on_end(&mut self, now: Time, name: &str, why: Ending) {
+        let reason = if why == Ending::Expired { Refusal::Expired } else { Refusal::NotEnrolled };
         let conns: Vec<ConnId> =
             self.conns.iter().filter(|(_, host)| *host == name).map(|(conn, _)| *conn).collect();
         for conn in conns {
-            self.refuse(now, conn, name, Refusal::NotEnrolled);
+            self.refuse(now, conn, name, reason);
         }
         if let Some(owner) = self.owner_of.get(name).copied() {
             self.forget(owner);
         }
-        if let Some(known) = self.known.remove(name) {
-            self.free_from = [0; 2];
-            for address in &known.inner {
-                self.taken.remove(address);
+        match why {
+            Ending::Removed => {
+                let known = self.known.remove(name).into_iter();
+                let until = now + self.config.rest;
+                self.resting.extend(known.flat_map(|k| k.inner).map(|address| (until, address)));
             }
+            Ending::Replaced => {
+                if let Some(known) = self.known.get_mut(name) {
+                    known.epoch = 0;
+                }
+            }
+            Ending::Expired => {}
         }
     }
 }

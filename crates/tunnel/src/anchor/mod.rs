@@ -37,7 +37,10 @@ pub struct Anchor {
     config: AnchorConfig,
     secrets: Secrets,
     known: BTreeMap<String, Known>,
+    /// Addresses that are some host's, or rest.
     taken: BTreeSet<IpAddr>,
+    /// Until when which address rests; each is in a pool, which bounds them.
+    resting: BTreeSet<(Time, IpAddr)>,
     /// By number. Boxes, since a look at one passes several nodes of the map.
     hosts: BTreeMap<u32, Box<RegisteredHost>>,
     owner_of: BTreeMap<String, u32>,
@@ -73,12 +76,16 @@ impl Anchor {
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
         let known: BTreeMap<String, Known> =
             config.known.iter().map(|known| (known.name.clone(), known.clone())).collect();
-        let taken = known.values().flat_map(|known| known.inner.iter().copied()).collect();
+        let resting: BTreeSet<(Time, IpAddr)> =
+            config.resting.iter().map(|(address, until)| (*until, *address)).collect();
+        let given = known.values().flat_map(|known| known.inner.iter().copied());
+        let taken = given.chain(resting.iter().map(|(_, address)| *address)).collect();
         Anchor {
             config,
             secrets: Secrets::new(seed),
             known,
             taken,
+            resting,
             hosts: BTreeMap::new(),
             owner_of: BTreeMap::new(),
             owner_of_address: BTreeMap::new(),
@@ -166,7 +173,7 @@ impl Machine for Anchor {
             }
             AnchorInput::Signal { conn, message } => self.on_message(now, conn, message),
             AnchorInput::Disconnected { conn } => self.on_disconnected(now, conn),
-            AnchorInput::Remove { host } => self.on_remove(now, &host),
+            AnchorInput::End { host, why } => self.on_end(now, &host, why),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
             AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),

@@ -222,6 +222,8 @@ impl Host {
                 }
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
+            // The driver's, which has the keys.
+            FromAnchor::Renew | FromAnchor::Renewed { .. } => {}
             FromAnchor::PathRefused { path, reason } => {
                 if let Some(path) = self.paths.get_mut(&path) {
                     path.offer_at = Some(now + RETRY_MAX);

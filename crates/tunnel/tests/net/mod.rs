@@ -146,6 +146,8 @@ pub fn anchor_config() -> AnchorConfig {
         max_paths: 64,
         expiry: secs(60),
         known: Vec::new(),
+        rest: secs(86_400),
+        resting: Vec::new(),
         source: segue_keepalive::Source::Probes,
         allow_upmt: false,
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use segue_tunnel::{AnchorInput, HostInput, Report};
+use segue_tunnel::{AnchorInput, ConnId, Ending, HostInput, Report};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -79,13 +80,15 @@ fn a_host_with_a_live_path_does_not_expire_without_signalling() {
 }
 
 #[test]
-fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
+fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_rests_for_a_day() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let voice = net.add_voice(host);
     net.run_for(secs(1));
     let inner = net.hosts[host].end.machine.inner().to_vec();
     net.enrolled.remove("alice");
-    net.tell_anchor(AnchorInput::Remove { host: "alice".into() });
+    net.tell_anchor(AnchorInput::End { host: "alice".into(), why: Ending::Removed });
+    net.persisted.remove("alice");
+    let until = net.now + secs(86_400);
     assert_eq!((net.anchor.machine.hosts().count(), net.anchor.machine.paths().count()), (0, 0));
     net.run_for(ms(100));
     net.reset_streams();
@@ -99,7 +102,59 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_is_free() {
     net.add_link(bob, "wifi", ms(10));
     net.announce(bob);
     net.run_for(secs(2));
-    assert_eq!(net.hosts[bob].end.machine.inner(), inner);
+    assert!(net.hosts[bob].end.machine.registered());
+    assert_ne!(net.hosts[bob].end.machine.inner(), inner);
+    net.anchor_config.resting = vec![(inner[0], until)];
+    // Until the day is over there is none for a host that comes when all others are given away, and a restart
+    // changes nothing in that.
+    let register = |net: &mut Net, n: u64| {
+        let name = format!("host{n}");
+        net.enrolled.insert(name.clone());
+        let conn = ConnId(1_000 + n);
+        net.tell_anchor(AnchorInput::Connected { conn, host: name });
+        let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
+        net.tell_anchor(AnchorInput::Signal { conn, message: register });
+        match net.said.last() {
+            Some((_, FromAnchor::Registered { inner, .. })) => Some(inner.clone()),
+            _ => None,
+        }
+    };
+    for n in 0..251 {
+        let given = register(&mut net, n).expect("an address is free");
+        assert_ne!(given, inner, "host{n}");
+        if n == 100 {
+            net.restart_anchor();
+        }
+    }
+    assert_eq!(register(&mut net, 251), None);
+    net.now = until;
+    assert_eq!(register(&mut net, 252), Some(inner));
+}
+
+#[test]
+fn a_host_that_is_enrolled_anew_or_has_expired_keeps_its_address() {
+    for (why, reason) in
+        [(Ending::Replaced, Refusal::NotEnrolled), (Ending::Expired, Refusal::Expired)]
+    {
+        let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+        let inner = net.hosts[host].end.machine.inner().to_vec();
+        net.tell_anchor(AnchorInput::End { host: "alice".into(), why });
+        assert!(
+            matches!(net.said.last(), Some((_, FromAnchor::Refused { reason: r })) if *r == reason)
+        );
+        assert_eq!(net.anchor.machine.hosts().count(), 0);
+        // A smaller epoch than that of before is good where a thief may have chosen the last.
+        let conn = ConnId(1_000);
+        net.tell_anchor(AnchorInput::Connected { conn, host: "alice".into() });
+        let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 0 };
+        net.tell_anchor(AnchorInput::Signal { conn, message: register });
+        match net.said.last() {
+            Some((_, FromAnchor::Registered { inner: again, .. })) => {
+                assert_eq!((why, again), (Ending::Replaced, &inner));
+            }
+            other => assert_eq!(why, Ending::Expired, "{other:?}"),
+        }
+    }
 }
 
 /// Two slots, used again by each that comes, while somebody goes on to send to those that have left.

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use segue_clock::{Rng, Time};
 use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
-use segue_tunnel::{AnchorInput, ConnId, HostConfig, HostInput, Interface, ProbeIn, ProbeKind};
+use segue_tunnel::{
+    AnchorInput, ConnId, Ending, HostConfig, HostInput, Interface, ProbeIn, ProbeKind,
+};
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION};
 use segue_wire::{FlowKey, Mode, Probe};
 
@@ -94,7 +96,9 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn from_anchor(rng: &mut Rng) -> FromAnchor {
     let path = rng.below(20) as u8;
-    match rng.below(4) {
+    match rng.below(6) {
+        4 => FromAnchor::Renew,
+        5 => FromAnchor::Renewed { certificate: vec![7] },
         0 => FromAnchor::Registered {
             inner: (0..rng.below(3)).map(|_| address(rng)).collect(),
             anchor: Vec::new(),
@@ -115,7 +119,8 @@ fn from_anchor(rng: &mut Rng) -> FromAnchor {
 }
 
 fn from_host(rng: &mut Rng) -> FromHost {
-    match rng.below(9) {
+    match rng.below(10) {
+        9 => FromHost::Renew { request: vec![7] },
         0..3 => FromHost::Register {
             version: if rng.chance(0.9) { SIGNAL_VERSION } else { rng.next_u64() as u16 },
             epoch: rng.below(4),
@@ -160,6 +165,10 @@ fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
     net.tell_host(host, input);
 }
 
+fn ending(rng: &mut Rng) -> Ending {
+    [Ending::Removed, Ending::Replaced, Ending::Expired][rng.below(3) as usize]
+}
+
 fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
     let conn = ConnId(rng.below(12));
     let name = pick(rng, &NAMES).to_string();
@@ -167,7 +176,7 @@ fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
         0 => AnchorInput::Tick,
         1 => AnchorInput::Connected { conn, host: name },
         2 => AnchorInput::Disconnected { conn },
-        3 if rng.chance(0.2) => AnchorInput::Remove { host: name },
+        3 if rng.chance(0.2) => AnchorInput::End { host: name, why: ending(rng) },
         3 => AnchorInput::Probe(probe(rng, net.now)),
         4 => return net.miss_at_anchor(key(rng)),
         _ => AnchorInput::Signal { conn, message: from_host(rng) },

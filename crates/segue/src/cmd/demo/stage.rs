@@ -104,7 +104,9 @@ impl Stage {
         let stage = Stage { daemons: RefCell::default(), net, directory, name };
         let anchor = stage.file("anchor.toml");
         std::fs::write(&anchor, stage.anchor_config(datapath))?;
-        let _ = std::fs::remove_file(stage.file("anchor.db"));
+        for state in ["anchor.db", "host.db"] {
+            let _ = std::fs::remove_file(stage.file(state));
+        }
         stage.spawn("anchor", stage.net.anchor().command(own_program()?), &anchor, None)?;
         let line = stage.enroll()?;
         let host = stage.file("host.toml");
@@ -139,7 +141,8 @@ impl Stage {
 
     fn host_config(&self, datapath: Choice, lines: &str) -> String {
         format!(
-            "control = {:?}\ndatapath = \"{}\"\n{lines}",
+            "state = {:?}\ncontrol = {:?}\ndatapath = \"{}\"\n{lines}",
+            self.file("host.db"),
             self.socket("host"),
             choice_name(datapath),
         )
@@ -169,7 +172,8 @@ impl Stage {
 
     fn enroll(&self) -> anyhow::Result<String> {
         let address = SocketAddr::new(DemoNet::ANCHOR.0.into(), SIGNAL_PORT);
-        let request = Request::Enroll { name: "traveller".into(), addresses: vec![address] };
+        let request =
+            Request::Enroll { name: "traveller".into(), addresses: vec![address], valid_s: None };
         let deadline = Instant::now() + PATIENCE;
         loop {
             match control::ask(&self.socket("anchor"), &request) {

@@ -1,25 +1,57 @@
-//! Who may register: the anchor's authority and the enrolled hosts, in the store.
+//! Who may register: the anchor's authority, the join lines that wait for their host, and the enrolled
+//! hosts, in the store.
+//!
+//! A host's way: [`Enrolment::invite`] makes its join line with a token; [`Enrolment::enrol`] takes the token
+//! with a request for a certificate, once; [`Enrolment::renew`] gives it the next certificate. What a step
+//! changes is written before the host is told, and a step that is repeated with the same key, because the
+//! answer was lost or somebody crashed, has the same result.
+//!
+//! Times are seconds since 1970 on the anchor's clock, which alone counts: a host needs none.
+
+mod records;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use segue_store::{Store, StoreExt};
+use rustls::crypto::ring::default_provider;
+use segue_store::{Store, StoreExt, Write};
+use segue_wire::enrol::{ENROL_VERSION, EnrolRefusal, TOKEN_LEN, ToEnrol, Token};
+use sha2::{Digest, Sha256};
 
+pub use self::records::Lease;
+use self::records::{Certificate, Host, Invitation, encoded};
+use crate::control::EnrolmentStatus;
 use crate::identity::{Authority, Join, check_name};
 
 /// Table of the anchor's own secrets.
 const OWN: &str = "anchor";
 /// Key of the authority in it.
 const AUTHORITY: &str = "authority";
-/// Table of enrolled hosts: name to certificate.
-const HOSTS: &str = "hosts";
+/// Table of join lines that wait: name to [`Invitation`].
+const INVITATIONS: &str = "invitations";
+/// Table of enrolled hosts: name to [`Host`].
+const HOSTS: &str = "enrolled";
 /// Table of what must outlive the anchor, per host.
-pub const LEASES: &str = "leases";
+pub const LEASES: &str = "registrations";
+/// Table of addresses that rest, to the end of their rest.
+const RESTING: &str = "resting";
+
+/// How long a join line is good unless its maker says otherwise.
+pub const LINE_LIFETIME: Duration = Duration::from_secs(86_400);
+/// How long nobody else gets the addresses of a host that was removed.
+pub const REST: Duration = Duration::from_secs(86_400);
+/// A host that asks for one renewed certificate after another, for other keys, waits so long between two.
+const RENEWAL_PACE_S: u64 = 60;
 
 /// The authority and the enrolled hosts.
 pub struct Enrolment {
     authority: Authority,
+    invitations: BTreeMap<String, Invitation>,
+    hosts: BTreeMap<String, Host>,
     /// Name by certificate.
     names: BTreeMap<Vec<u8>, String>,
 }
@@ -36,9 +68,16 @@ impl Enrolment {
                 authority
             }
         };
-        let hosts = store.list(HOSTS).context("the list of enrolled hosts is unreadable")?;
-        let names = hosts.into_iter().map(|(name, certificate)| (certificate, name)).collect();
-        Ok(Enrolment { authority, names })
+        let unreadable = "the list of enrolled hosts is unreadable";
+        let invitations = store.list_as(INVITATIONS).context(unreadable)?.into_iter().collect();
+        let hosts: BTreeMap<String, Host> =
+            store.list_as(HOSTS).context(unreadable)?.into_iter().collect();
+        let mut enrolment =
+            Enrolment { authority, invitations, hosts: BTreeMap::new(), names: BTreeMap::new() };
+        for (name, host) in hosts {
+            enrolment.keep(&name, host);
+        }
+        Ok(enrolment)
     }
 
     /// The authority.
@@ -51,62 +90,241 @@ impl Enrolment {
         self.names.get(certificate).map(String::as_str)
     }
 
-    /// Enrols a host; an earlier enrolment of the same name ends.
-    pub fn add(
+    /// Whether there is an enrolled host of this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.hosts.contains_key(name)
+    }
+
+    /// The addresses that rest, and until when in seconds since 1970.
+    pub fn resting(store: &impl Store) -> anyhow::Result<Vec<(IpAddr, u64)>> {
+        let resting =
+            store.list_as(RESTING).context("the list of resting addresses is unreadable")?;
+        Ok(resting
+            .into_iter()
+            .filter_map(|(address, until)| Some((address.parse().ok()?, until)))
+            .collect())
+    }
+
+    /// Makes a join line for a host, good for `lifetime`. An earlier line for the name and an earlier enrolment
+    /// of it end; its inner addresses stay its own.
+    pub fn invite(
         &mut self,
         store: &impl Store,
         name: &str,
         addresses: Vec<SocketAddr>,
+        (now_s, lifetime): (u64, Duration),
     ) -> anyhow::Result<Join> {
         check_name(name)?;
         if addresses.is_empty() {
             bail!("the anchor has no address that a host could reach; name one with --at ADDRESS");
         }
-        let host = self.authority.enroll(name)?;
-        // An epoch that somebody with the earlier credentials chose must not lock the host out.
-        store.delete(LEASES, name)?;
-        store.put(HOSTS, name, &host.certificate)?;
-        self.names.retain(|_, other| other != name);
-        self.names.insert(host.certificate.clone(), name.to_owned());
+        let mut token = Token([0; TOKEN_LEN]);
+        let random = default_provider().secure_random.fill(&mut token.0);
+        random.map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+        let until_s = now_s.saturating_add(lifetime.as_secs());
+        let invitation = Invitation { token: digest(&token), from_s: now_s, until_s };
+        let mut writes = vec![
+            Write::Delete { table: HOSTS, key: name },
+            // An epoch that somebody with the earlier credentials chose must not lock the host out.
+            Write::Delete { table: LEASES, key: name },
+        ];
+        let value = encoded(&invitation)?;
+        writes.push(Write::Put { table: INVITATIONS, key: name, value: &value, lifetime: None });
+        let lease: Option<Lease> = store.get_as(LEASES, name)?;
+        let lease = lease.map(|lease| encoded(&Lease { epoch: 0, ..lease })).transpose()?;
+        if let Some(value) = &lease {
+            writes.push(Write::Put { table: LEASES, key: name, value, lifetime: None });
+        }
+        store.transact(&[], &writes)?;
+        self.drop_host(name);
+        self.invitations.insert(name.to_owned(), invitation);
         let authority = self.authority.authority.certificate.clone();
-        Ok(Join { name: name.to_owned(), anchor: addresses, authority, host })
+        Ok(Join { name: name.to_owned(), anchor: addresses, authority, token })
     }
 
-    /// Ends a host's enrolment.
-    pub fn remove(&mut self, store: &impl Store, name: &str) -> anyhow::Result<()> {
-        if !self.names.values().any(|known| known == name) {
+    /// Enrols the host that shows a token, and gives its certificate, good for `lifetime`. Whether it is new: a
+    /// host that asks again, with the same token and key, gets the certificate that it has.
+    ///
+    /// # Errors
+    /// Why it is not enrolled. Who does not show a token of ours learns nothing else from it.
+    pub fn enrol(
+        &mut self,
+        store: &impl Store,
+        asked: &ToEnrol,
+        (now_s, lifetime): (u64, Duration),
+    ) -> Result<(Vec<u8>, bool), EnrolRefusal> {
+        let ToEnrol::Enrol { version, name, token, request } = asked;
+        if *version != ENROL_VERSION {
+            return Err(EnrolRefusal::Version { speaks: ENROL_VERSION });
+        }
+        let shown = digest(token);
+        let until_s = now_s.saturating_add(lifetime.as_secs());
+        let certify = || {
+            let issued = self.authority.certify(name, request, until_s);
+            issued.map_err(|error| {
+                tracing::debug!("{name}: {error:#}");
+                EnrolRefusal::Request
+            })
+        };
+        if let Some(host) = self.hosts.get(name).filter(|host| host.token == shown) {
+            let issued = certify()?;
+            let own = host.certificates().find(|known| known.key == issued.key);
+            return own.map(|own| (own.der.clone(), false)).ok_or(EnrolRefusal::Used);
+        }
+        let invitation = self.invitations.get(name).filter(|known| known.token == shown);
+        let invitation = invitation.ok_or(EnrolRefusal::Unknown)?;
+        if now_s >= invitation.until_s {
+            return Err(EnrolRefusal::Expired);
+        }
+        let certificate = Certificate::of(certify()?, now_s, until_s);
+        let der = certificate.der.clone();
+        let host = Host { since_s: now_s, token: shown, current: certificate, next: None };
+        let written = encoded(&host).and_then(|value| {
+            let writes = [
+                Write::Delete { table: INVITATIONS, key: name },
+                Write::Put { table: HOSTS, key: name, value: &value, lifetime: None },
+            ];
+            Ok(store.transact(&[], &writes)?)
+        });
+        if let Err(error) = written {
+            tracing::warn!("{name} cannot be enrolled: {error:#}");
+            return Err(EnrolRefusal::Later);
+        }
+        self.invitations.remove(name);
+        self.keep(name, host);
+        Ok((der, true))
+    }
+
+    /// Whether the host with this certificate should ask for another: two thirds of its lifetime are over.
+    pub fn is_due(&self, certificate: &[u8], now_s: u64) -> bool {
+        self.names.get(certificate).and_then(|name| self.hosts.get(name)).is_some_and(|host| {
+            host.certificates().any(|known| known.der == certificate && known.is_due(now_s))
+        })
+    }
+
+    /// The next certificate of a host, for the key that asks; the present one is good until this is used, or to
+    /// its end. Asked again with the same key it gives the same certificate.
+    ///
+    /// # Errors
+    /// If the request makes no sense, comes too soon after another one, or cannot be written down.
+    pub fn renew(
+        &mut self,
+        store: &impl Store,
+        name: &str,
+        request: &[u8],
+        (now_s, lifetime): (u64, Duration),
+    ) -> anyhow::Result<Vec<u8>> {
+        let host = self.hosts.get(name).with_context(|| format!("{name:?} is not enrolled"))?;
+        let until_s = now_s.saturating_add(lifetime.as_secs());
+        if let Some(next) = &host.next
+            && !next.is_due(now_s)
+        {
+            let again = self.authority.certify(name, request, until_s)?;
+            if again.key == next.key {
+                return Ok(next.der.clone());
+            }
+            if now_s < next.from_s.saturating_add(RENEWAL_PACE_S) {
+                bail!("{name} asks for one certificate after another");
+            }
+        }
+        let issued = self.authority.certify(name, request, until_s)?;
+        let next = Certificate::of(issued, now_s, until_s);
+        let der = next.der.clone();
+        let host = Host { next: Some(next), ..host.clone() };
+        store.put_as(HOSTS, name, &host)?;
+        self.keep(name, host);
+        Ok(der)
+    }
+
+    /// Notes that a host has shown this certificate: one that it was given by [`Enrolment::renew`] takes the place
+    /// of the one before.
+    pub fn shown(&mut self, store: &impl Store, certificate: &[u8]) -> anyhow::Result<()> {
+        let Some(name) = self.names.get(certificate).cloned() else { return Ok(()) };
+        let host = self.hosts.get(&name).cloned();
+        let Some(Host { next: Some(next), since_s, token, .. }) = host else { return Ok(()) };
+        if next.der == certificate {
+            let host = Host { since_s, token, current: next, next: None };
+            store.put_as(HOSTS, &name, &host)?;
+            self.keep(&name, host);
+        }
+        Ok(())
+    }
+
+    /// The hosts all of whose certificates have expired.
+    pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &str> {
+        let over = move |host: &Host| host.certificates().all(|known| now_s >= known.until_s);
+        self.hosts.iter().filter(move |(_, host)| over(host)).map(|(name, _)| name.as_str())
+    }
+
+    /// Ends a host's enrolment, or a join line that waits. Its addresses rest.
+    pub fn remove(&mut self, store: &impl Store, name: &str, now_s: u64) -> anyhow::Result<()> {
+        if !self.hosts.contains_key(name) && !self.invitations.contains_key(name) {
             bail!("{name:?} is not enrolled");
         }
-        store.delete(HOSTS, name)?;
-        store.delete(LEASES, name)?;
-        self.names.retain(|_, known| known != name);
+        let lease: Option<Lease> = store.get_as(LEASES, name)?;
+        let addresses: Vec<String> =
+            lease.iter().flat_map(|lease| &lease.inner).map(ToString::to_string).collect();
+        let until = encoded(&now_s.saturating_add(REST.as_secs()))?;
+        let mut writes: Vec<Write> =
+            [INVITATIONS, HOSTS, LEASES].map(|table| Write::Delete { table, key: name }).into();
+        writes.extend(addresses.iter().map(|address| Write::Put {
+            table: RESTING,
+            key: address,
+            value: &until,
+            lifetime: Some(REST),
+        }));
+        store.transact(&[], &writes)?;
+        self.invitations.remove(name);
+        self.drop_host(name);
         Ok(())
+    }
+
+    /// All hosts and join lines, by name, as far as the store knows of them.
+    pub fn list(&self, store: &impl Store, now_s: u64) -> anyhow::Result<Vec<EnrolmentStatus>> {
+        let leases: BTreeMap<String, Lease> = store.list_as(LEASES)?.into_iter().collect();
+        let hosts = self.hosts.iter().map(|(name, host)| {
+            let lease = leases.get(name);
+            let until_s = host.certificates().map(|known| known.until_s).max().unwrap_or(0);
+            EnrolmentStatus {
+                name: name.clone(),
+                state: if now_s < until_s { "enrolled" } else { "expired" }.into(),
+                inner: lease.iter().flat_map(|l| &l.inner).map(ToString::to_string).collect(),
+                since_s: host.since_s,
+                expires_s: until_s,
+                connected: false,
+                seen_s: lease.and_then(|lease| lease.seen_s),
+            }
+        });
+        let waiting = self.invitations.iter().map(|(name, line)| EnrolmentStatus {
+            name: name.clone(),
+            state: if now_s < line.until_s { "invited" } else { "line expired" }.into(),
+            inner: Vec::new(),
+            since_s: line.from_s,
+            expires_s: line.until_s,
+            connected: false,
+            seen_s: None,
+        });
+        let mut all: Vec<EnrolmentStatus> = hosts.chain(waiting).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    fn keep(&mut self, name: &str, host: Host) {
+        self.drop_host(name);
+        for certificate in host.certificates() {
+            self.names.insert(certificate.der.clone(), name.to_owned());
+        }
+        self.hosts.insert(name.to_owned(), host);
+    }
+
+    fn drop_host(&mut self, name: &str) {
+        for certificate in self.hosts.remove(name).iter().flat_map(Host::certificates) {
+            self.names.remove(&certificate.der);
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use segue_store::Embedded;
-
-    #[test]
-    fn a_new_enrolment_and_the_end_of_one_leave_nothing_of_the_old() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Embedded::open(&directory.path().join("anchor.db")).unwrap();
-        let mut enrolment = Enrolment::load(&store).unwrap();
-        let at = || vec!["192.0.2.1:5006".parse().unwrap()];
-        let old = enrolment.add(&store, "laptop", at()).unwrap();
-        store.put(LEASES, "laptop", b"epoch of a thief").unwrap();
-        store.put(LEASES, "other", b"of another").unwrap();
-
-        let new = enrolment.add(&store, "laptop", at()).unwrap();
-        assert_eq!(enrolment.name_of(&old.host.certificate), None);
-        assert_eq!(enrolment.name_of(&new.host.certificate), Some("laptop"));
-        assert_eq!(store.get(LEASES, "laptop").unwrap(), None);
-
-        store.put(LEASES, "laptop", b"again").unwrap();
-        enrolment.remove(&store, "laptop").unwrap();
-        assert_eq!(store.get(LEASES, "laptop").unwrap(), None);
-        assert!(store.get(LEASES, "other").unwrap().is_some());
-    }
+/// Of a token the store has the digest alone, and two digests are compared: how long that takes tells nothing.
+fn digest(token: &Token) -> [u8; 32] {
+    Sha256::digest(token.0).into()
 }

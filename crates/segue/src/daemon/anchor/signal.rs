@@ -12,14 +12,17 @@ use anyhow::Context;
 use quinn::{Connection, Endpoint};
 use rustls::pki_types::CertificateDer;
 use segue_tunnel::ConnId;
+use segue_wire::enrol::{Enrolled, ToEnrol};
 use segue_wire::signal::{FromAnchor, FromHost};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
 use crate::signalling::{self, Messages, Worker};
+
+mod enrol;
 
 /// Messages that wait to be written to one host.
 const OUTBOX: usize = 64;
@@ -46,6 +49,8 @@ pub enum SignalEvent {
     Message { conn: ConnId, message: FromHost },
     /// The connection ended.
     Closed { conn: ConnId },
+    /// Somebody without a certificate asks to be enrolled.
+    Enrol { asked: ToEnrol, from: SocketAddr, back: oneshot::Sender<Enrolled> },
 }
 
 /// A connection that stands.
@@ -188,6 +193,12 @@ async fn serve(
     events: &mpsc::Sender<SignalEvent>,
 ) -> anyhow::Result<()> {
     let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
+    if signalling::is_enrolment(&connection) {
+        // The permit bounds these too: who is being enrolled takes the place of a handshake.
+        let done = enrol::converse(&connection, events).await;
+        drop(handshake);
+        return done;
+    }
     let identity = connection.peer_identity().context("no certificate")?;
     let chain = identity
         .downcast::<Vec<CertificateDer<'static>>>()
@@ -233,15 +244,25 @@ async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{ANCHOR_NAME, Join};
+    use crate::identity::{ANCHOR_NAME, Credentials, new_key, request};
     use segue_store::Embedded;
-    use segue_wire::signal::{Refusal, SIGNAL_VERSION};
+    use segue_wire::enrol::{self as wire, ENROL_VERSION, EnrolRefusal, TOKEN_LEN, Token};
+    use segue_wire::signal::{self, Refusal, SIGNAL_VERSION};
+
+    /// Seconds since 1970, and how long things last from then: TLS looks at the real time.
+    const NOW: (u64, Duration) = (2_000_000_000, Duration::from_secs(1_000_000_000));
 
     struct Listening {
         signal: Signal,
         events: mpsc::Receiver<SignalEvent>,
-        join: Join,
+        join: Member,
         anchor: SocketAddr,
+    }
+
+    /// What a host has that is enrolled.
+    struct Member {
+        authority: Vec<u8>,
+        host: Credentials,
     }
 
     /// An anchor's signalling on a free port, with one enrolled host.
@@ -253,15 +274,26 @@ mod tests {
         let signal = Signal::listen(0, &enrolment, sender).unwrap();
         let port = signal.endpoint.local_addr().unwrap().port();
         let anchor = SocketAddr::from(([127, 0, 0, 1], port));
-        let join = enrolment.add(&store, "mallory", vec![anchor]).unwrap();
+        let join = enrolment.invite(&store, "mallory", vec![anchor], NOW).unwrap();
+        let key = new_key().unwrap();
+        let asked = ToEnrol::Enrol {
+            version: ENROL_VERSION,
+            name: "mallory".into(),
+            token: join.token,
+            request: request(&key).unwrap(),
+        };
+        let (certificate, _) = enrolment.enrol(&store, &asked, NOW).unwrap();
+        let join = Member { authority: join.authority, host: Credentials { certificate, key } };
         Listening { signal, events, join, anchor }
     }
 
-    fn client(join: &Join) -> Endpoint {
+    fn client(join: &Member) -> Endpoint {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut endpoint = signalling::client_endpoint(socket).unwrap();
-        endpoint.set_default_client_config(signalling::client_config(join).unwrap());
+        endpoint.set_default_client_config(
+            signalling::client_config(&join.authority, &join.host).unwrap(),
+        );
         endpoint
     }
 
@@ -312,11 +344,51 @@ mod tests {
             match events.recv().await.unwrap() {
                 SignalEvent::Connected { established, .. } => admitted.push(established),
                 SignalEvent::Message { .. } => heard += 1,
-                SignalEvent::Closed { .. } => panic!("the connection was to be slowed, not ended"),
+                SignalEvent::Closed { .. } | SignalEvent::Enrol { .. } => {
+                    panic!("the connection was to be slowed, not ended")
+                }
             }
         }
         assert!(start.elapsed() >= PACE * 19, "{:?}", start.elapsed());
         flood.abort();
+    }
+
+    #[tokio::test]
+    async fn a_client_without_a_certificate_can_ask_to_be_enrolled_and_nothing_else() {
+        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let mut endpoint = client(&join);
+        let ask = ToEnrol::Enrol {
+            version: ENROL_VERSION,
+            name: "mallory".into(),
+            token: Token([0; TOKEN_LEN]),
+            request: vec![],
+        };
+        for alpn in [signal::ALPN, wire::ALPN] {
+            let config = signalling::anonymous_config(&join.authority, alpn).unwrap();
+            endpoint.set_default_client_config(config);
+            // The wrong message for the protocol ends the connection.
+            let connection = connect(&endpoint, anchor).await;
+            let (mut write, _read) = connection.open_bi().await.unwrap();
+            let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 << 60 };
+            signalling::send(&mut write, &register).await.unwrap();
+            connection.closed().await;
+            let event = events.recv().await.unwrap();
+            assert!(matches!(event, SignalEvent::Closed { .. }), "{alpn:?}");
+        }
+        let connection = connect(&endpoint, anchor).await;
+        let (mut write, read) = connection.open_bi().await.unwrap();
+        signalling::send(&mut write, &ask).await.unwrap();
+        let Some(SignalEvent::Enrol { asked, back, .. }) = events.recv().await else {
+            panic!("the daemon is asked");
+        };
+        assert_eq!(asked, ask);
+        let refused = Enrolled::Refused { reason: EnrolRefusal::Unknown };
+        back.send(refused.clone()).unwrap();
+        assert_eq!(Messages::new(read).next::<Enrolled>().await.unwrap(), Some(refused));
+        // It cannot go on to anything else on this connection.
+        let _ = signalling::send(&mut write, &FromHost::Leave).await;
+        connection.close(0u8.into(), b"done");
+        assert!(matches!(events.recv().await, Some(SignalEvent::Closed { .. })));
     }
 
     #[tokio::test]
@@ -359,7 +431,7 @@ mod tests {
     }
 
     /// The first datagram of a connection attempt.
-    async fn initial(join: &Join) -> Vec<u8> {
+    async fn initial(join: &Member) -> Vec<u8> {
         let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
         let endpoint = client(join);
         let _attempt = endpoint.connect(nobody.local_addr().unwrap(), ANCHOR_NAME).unwrap();

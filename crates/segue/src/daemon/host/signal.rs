@@ -2,19 +2,21 @@
 //! interface dies.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quinn::{Connection, Endpoint};
 use segue_tunnel::HostInput;
 use segue_wire::TUNNEL_PORT;
+use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
 use segue_wire::signal::{FromAnchor, FromHost};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
 use crate::daemon::packets::MARK;
-use crate::identity::{ANCHOR_NAME, Join};
+use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::signalling::{self, Messages, Worker};
 
 /// Head start of each address of the anchor over the next.
@@ -31,6 +33,40 @@ pub enum SignalEvent {
     Message { round: u64, message: FromAnchor },
     /// The connection, or all attempts, failed.
     Closed { round: u64, why: String },
+    /// The anchor has enrolled this host and given it this certificate.
+    Enrolled { certificate: Vec<u8> },
+    /// The anchor does not take what this host shows.
+    Rejected { round: u64, why: Rejected },
+}
+
+/// Why an anchor does not take what a host shows. Another attempt with the same does no better.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum Rejected {
+    /// Its join line.
+    #[error("{0}")]
+    Line(EnrolRefusal),
+    /// Its certificate, which has expired.
+    #[error("the certificate of this host has expired")]
+    Expired,
+}
+
+/// What a host shows to an anchor.
+#[derive(Clone)]
+pub enum Shown {
+    /// The token of its join line: it is to be enrolled first.
+    Line(Arc<Line>),
+    /// Its certificate.
+    Certificate(quinn::ClientConfig),
+}
+
+/// What enrols a host.
+pub struct Line {
+    /// What it asks.
+    pub asked: ToEnrol,
+    /// The anchor's authority.
+    pub authority: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
 }
 
 /// A connection that stands.
@@ -45,8 +81,8 @@ pub struct Established {
 /// The host's side of signalling.
 pub struct Signal {
     worker: Worker,
-    join: Join,
-    config: quinn::ClientConfig,
+    anchor: Vec<SocketAddr>,
+    shown: Shown,
     events: mpsc::Sender<SignalEvent>,
     round: u64,
     tasks: Vec<AbortHandle>,
@@ -55,10 +91,24 @@ pub struct Signal {
 
 impl Signal {
     /// Nothing connected.
-    pub fn new(join: Join, events: mpsc::Sender<SignalEvent>) -> anyhow::Result<Signal> {
-        let config = signalling::client_config(&join)?;
+    pub fn new(
+        anchor: Vec<SocketAddr>,
+        shown: Shown,
+        events: mpsc::Sender<SignalEvent>,
+    ) -> anyhow::Result<Signal> {
         let worker = Worker::start()?;
-        Ok(Signal { worker, join, config, events, round: 0, tasks: Vec::new(), current: None })
+        let (tasks, current) = (Vec::new(), None);
+        Ok(Signal { worker, anchor, shown, events, round: 0, tasks, current })
+    }
+
+    /// From the next connection on the host shows this.
+    pub fn show(&mut self, shown: Shown) {
+        self.shown = shown;
+    }
+
+    /// Whether `round` is the present one.
+    pub fn is_present(&self, round: u64) -> bool {
+        round == self.round
     }
 
     /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing; where
@@ -69,13 +119,12 @@ impl Signal {
         let round = self.round;
         let delays = (0..).map(|n| STAGGER * n);
         let attempts: Vec<_> = self
-            .join
             .anchor
             .iter()
             .zip(delays)
             .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
             .map(|(name, anchor, delay)| {
-                let attempt = attempt(name.clone(), anchor, self.config.clone(), delay);
+                let attempt = attempt(name.clone(), anchor, self.shown.clone(), delay);
                 self.worker.handle().spawn(attempt)
             })
             .collect();
@@ -153,39 +202,70 @@ impl Signal {
     }
 }
 
-type Attempt = tokio::task::JoinHandle<anyhow::Result<(String, SocketAddr, Endpoint, Connection)>>;
+/// What an attempt has achieved.
+struct Connected {
+    interface: String,
+    anchor: SocketAddr,
+    endpoint: Endpoint,
+    connection: Connection,
+    /// The certificate, where the host was enrolled first.
+    certificate: Option<Vec<u8>>,
+}
+
+type Attempt = tokio::task::JoinHandle<anyhow::Result<Connected>>;
 
 async fn attempt(
     interface: String,
     anchor: SocketAddr,
-    config: quinn::ClientConfig,
+    shown: Shown,
     delay: Duration,
-) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
+) -> anyhow::Result<Connected> {
     tokio::time::sleep(delay).await;
     let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
     let endpoint = signalling::client_endpoint(socket)?;
-    let connection = endpoint
-        .connect_with(config, anchor, ANCHOR_NAME)?
-        .await
-        .with_context(|| format!("no answer from {anchor} over {interface}"))?;
-    Ok((interface, anchor, endpoint, connection))
+    let no_answer = || format!("no answer from {anchor} over {interface}");
+    let (config, certificate) = match shown {
+        Shown::Certificate(config) => (config, None),
+        Shown::Line(line) => {
+            let config = signalling::enrolment_config(&line.authority)?;
+            let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
+            let connection = connecting.await.with_context(no_answer)?;
+            let certificate = enrol(&connection, &line.asked).await?;
+            let key = line.key.clone();
+            let host = Credentials { certificate: certificate.clone(), key };
+            (signalling::client_config(&line.authority, &host)?, Some(certificate))
+        }
+    };
+    let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
+    let connection = connecting.await.with_context(no_answer)?;
+    Ok(Connected { interface, anchor, endpoint, connection, certificate })
+}
+
+/// Has this host enrolled; its certificate.
+async fn enrol(connection: &Connection, asked: &ToEnrol) -> anyhow::Result<Vec<u8>> {
+    match signalling::enrol(connection, asked).await? {
+        Enrolled::Certificate { certificate } => Ok(certificate),
+        Enrolled::Refused { reason } if reason.is_final() => Err(Rejected::Line(reason).into()),
+        Enrolled::Refused { reason } => bail!("{reason}"),
+    }
 }
 
 /// Waits for the first attempt that succeeds, then reads its messages until it ends.
 async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEvent>) {
     let ended = match first(attempts).await {
-        Ok((interface, anchor, endpoint, connection)) => {
-            converse(round, interface, anchor, endpoint, connection, &events).await
-        }
+        Ok(connected) => converse(round, connected, &events).await,
         Err(error) => Err(error),
     };
+    if let Err(error) = &ended
+        && let Some(why) = error.downcast_ref::<Rejected>().copied()
+    {
+        let _ = events.send(SignalEvent::Rejected { round, why }).await;
+    }
     let why = ended.map_or_else(|error| format!("{error:#}"), |()| "the anchor closed".into());
     let _ = events.send(SignalEvent::Closed { round, why }).await;
 }
 
-async fn first(
-    mut attempts: Vec<Attempt>,
-) -> anyhow::Result<(String, SocketAddr, Endpoint, Connection)> {
+async fn first(mut attempts: Vec<Attempt>) -> anyhow::Result<Connected> {
     let mut last = anyhow::anyhow!("no interface to connect over");
     while !attempts.is_empty() {
         let (result, index) = std::future::poll_fn(|context| {
@@ -207,6 +287,8 @@ async fn first(
                 }
                 return Ok(winner);
             }
+            // What the anchor says for good no other interface changes.
+            Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
             Ok(Err(error)) => last = error,
             Err(_) => bail!("abandoned"),
         }
@@ -216,14 +298,16 @@ async fn first(
 
 async fn converse(
     round: u64,
-    interface: String,
-    anchor: SocketAddr,
-    endpoint: Endpoint,
-    connection: Connection,
+    connected: Connected,
     events: &mpsc::Sender<SignalEvent>,
 ) -> anyhow::Result<()> {
+    let Connected { interface, anchor, endpoint, connection, certificate } = connected;
+    if let Some(certificate) = certificate {
+        let _ = events.send(SignalEvent::Enrolled { certificate }).await;
+    }
     let (mut write, read) = connection.open_bi().await?;
     let (outbox, mut queued) = mpsc::channel::<FromHost>(OUTBOX);
+    let own = connection.clone();
     let established = Established { interface, anchor, endpoint, connection, outbox };
     let _ = events.send(SignalEvent::Connected { round, established }).await;
     let writer = async {
@@ -242,8 +326,10 @@ async fn converse(
         }
         anyhow::Ok(())
     };
-    tokio::select! {
+    let ended = tokio::select! {
         result = writer => result,
         result = reader => result,
-    }
+    };
+    // The handshake is over for the host before the anchor has looked at its certificate.
+    if signalling::is_expired(&own) { Err(Rejected::Expired.into()) } else { ended }
 }

@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 
 use segue_clock::Time;
-use segue_tunnel::{AnchorInput, HostInput};
+use segue_tunnel::{AnchorInput, Ending, HostInput};
 use segue_wire::signal::{FromHost, SIGNAL_VERSION};
 
 use super::access::{Access, outside};
@@ -136,8 +136,8 @@ impl Tunnels {
         node.enrolled = false;
         let name = node.name.clone();
         self.persisted.remove(&name);
-        self.reference.unenrolled(host);
-        self.tell_anchor(now, AnchorInput::Remove { host: name })
+        self.reference.unenrolled(now, host);
+        self.tell_anchor(now, AnchorInput::End { host: name, why: Ending::Removed })
     }
 
     fn handover(&mut self, now: Time, host: usize, to: Option<usize>) -> Result<(), Violation> {

@@ -43,6 +43,8 @@ const ANCHOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113,
 const MAX_SLOTS: u32 = 14;
 /// A host without a sign of life for this long is forgotten; short, so that it happens within a run.
 const EXPIRY: Span = Span::from_secs(6);
+/// How long nobody gets the address of a removed host; short, so that it ends within a run.
+const REST: Span = Span::from_secs(2);
 /// In the last seconds of the quiet time packets of flows are counted, until so long before the end.
 const COUNTED: Span = Span::from_secs(5);
 const IN_FLIGHT: Span = Span::from_secs(1);
@@ -111,6 +113,8 @@ impl Tunnels {
             max_paths: MAX_SLOTS,
             expiry: EXPIRY,
             known: Vec::new(),
+            rest: REST,
+            resting: Vec::new(),
             source,
             allow_upmt: false,
         };
@@ -215,7 +219,7 @@ impl Tunnels {
                         let known = self.persisted.get(&self.hosts[host].name);
                         let node = &self.hosts[host];
                         let running = (node.conn == Some(conn)).then_some(node.config.epoch);
-                        self.reference.on_signal(conn, host, &message, (known, running))?;
+                        self.reference.on_signal(now, conn, host, &message, (known, running))?;
                     }
                     self.message_from_anchor(now, conn, message);
                 }
@@ -369,7 +373,8 @@ impl Tunnels {
 
     fn restart_anchor(&mut self, now: Time) {
         let known = self.persisted.values().cloned().collect();
-        let config = AnchorConfig { known, ..self.anchor_config.clone() };
+        let resting = self.reference.resting().to_vec();
+        let config = AnchorConfig { known, resting, ..self.anchor_config.clone() };
         self.anchor = AnchorEnd::new(config, seed(&mut self.rng));
         self.conns.anchor_forgets();
         self.reference.anchor_began(now);

@@ -10,6 +10,7 @@ use segue_clock::Time;
 use segue_tunnel::{ConnId, Known};
 use segue_wire::signal::FromAnchor;
 
+use super::REST;
 use super::access::Node;
 use crate::faults::Violation;
 
@@ -18,6 +19,8 @@ pub(super) struct Reference {
     hosts: Vec<Account>,
     /// Connections over which an old copy of a host registers.
     old_copies: BTreeSet<ConnId>,
+    /// Addresses of removed hosts, and until when nobody gets them.
+    resting: Vec<(IpAddr, Time)>,
     pub anchor_began: Time,
 }
 
@@ -36,11 +39,16 @@ impl Reference {
     pub fn new(hosts: &[Node], start: Time) -> Reference {
         let account = Account { inner: Vec::new(), epoch: None, registered_since: None };
         let hosts = hosts.iter().map(|_| account.clone()).collect();
-        Reference { hosts, old_copies: BTreeSet::new(), anchor_began: start }
+        let (old_copies, resting) = (BTreeSet::new(), Vec::new());
+        Reference { hosts, old_copies, resting, anchor_began: start }
     }
 
     pub fn anchor_began(&mut self, now: Time) {
         self.anchor_began = now;
+    }
+
+    pub fn resting(&self) -> &[(IpAddr, Time)] {
+        &self.resting
     }
 
     pub fn epoch(&self, host: usize) -> Option<u64> {
@@ -64,9 +72,10 @@ impl Reference {
         self.old_copies.insert(conn);
     }
 
-    /// Its addresses are free, and its epochs forgotten.
-    pub fn unenrolled(&mut self, host: usize) {
-        self.hosts[host].inner.clear();
+    /// Its addresses are nobody's for a while, and its epochs forgotten.
+    pub fn unenrolled(&mut self, now: Time, host: usize) {
+        let addresses = core::mem::take(&mut self.hosts[host].inner);
+        self.resting.extend(addresses.into_iter().map(|address| (address, now + REST)));
         self.hosts[host].epoch = None;
     }
 
@@ -74,6 +83,7 @@ impl Reference {
     /// host's epoch, if it is that host's present connection.
     pub fn on_signal(
         &mut self,
+        now: Time,
         conn: ConnId,
         host: usize,
         message: &FromAnchor,
@@ -88,6 +98,10 @@ impl Reference {
         });
         Violation::unless(twice.is_none(), "no address is given twice", || {
             format!("host {host} is given {inner:?}, which is host {twice:?}'s")
+        })?;
+        let early = self.resting.iter().find(|(a, until)| inner.contains(a) && now < *until);
+        Violation::unless(early.is_none(), "the addresses of a removed host rest", || {
+            format!("host {host} is given {inner:?}, of which {early:?} rests")
         })?;
         let own = &self.hosts[host].inner;
         Violation::unless(own.is_empty() || own == inner, "a host has its address again", || {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 
 use segue_clock::{Span, Time};
-use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Known, Report};
+use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Ending, Known, Report};
 
 use super::super::signal::{AnchorSignal, AnchorSignalOutput};
 use super::super::{AnchorEffect, AnchorEnd, Arrived};
@@ -207,7 +207,7 @@ impl AnchorAgent {
             AnchorOrder::Unenroll(host) => {
                 self.enrolled.remove(&host);
                 self.known.remove(&host);
-                self.handle(io, AnchorInput::Remove { host });
+                self.handle(io, AnchorInput::End { host, why: Ending::Removed });
             }
         }
     }

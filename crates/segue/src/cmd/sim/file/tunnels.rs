@@ -271,6 +271,8 @@ fn add_one_anchor(builder: &mut Builder<'_>, anchor: Planned<'_>, number: u32) {
         max_paths: table.max_paths.unwrap_or(4_096),
         expiry: table.expiry.map_or(Span::from_secs(60), |d| d.0),
         known: known.clone(),
+        rest: Span::ZERO,
+        resting: Vec::new(),
         source: Source::Readings,
         allow_upmt: false,
     };

@@ -1,0 +1,191 @@
+//! What the anchor's daemon does about enrolment: join lines, certificates, their renewal and their end, each with
+//! a line for the audit in the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use segue_clock::{Span, Time};
+use segue_linux::clock::{monotonic, realtime_ns};
+use segue_tunnel::{AnchorInput, ConnId, Ending};
+use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
+use segue_wire::signal::FromAnchor;
+use tracing::{debug, info, warn};
+
+use super::Daemon;
+use super::enrolment::LINE_LIFETIME;
+use crate::control::EnrolmentStatus;
+use crate::identity::check_name;
+use crate::units::date;
+
+/// Lines about refusals are at least so far apart; those between are counted.
+const REFUSAL_PACE: Span = Span::from_secs(1);
+/// Certificates are looked at so many times within their lifetime.
+const LOOKS: u32 = 12;
+
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    realtime_ns() / 1_000_000_000
+}
+
+/// How often to look whose certificate is due or over, for certificates of this lifetime.
+pub fn review_period(lifetime: Duration) -> Duration {
+    (lifetime / LOOKS).clamp(Duration::from_secs(1), Duration::from_secs(3_600))
+}
+
+/// What is known of connections and refusals beside what is stored.
+#[derive(Default)]
+pub struct Credentials {
+    /// The host of each connection, and the certificate that it has shown or been given since.
+    shown: BTreeMap<ConnId, (String, Vec<u8>)>,
+    /// When hosts that have no connection were seen last, in seconds since 1970. At most one for each enrolled host.
+    seen: BTreeMap<String, u64>,
+    last_refusal: Option<Time>,
+    /// Refusals that were not told.
+    untold: u64,
+}
+
+impl Daemon {
+    /// Makes a join line. Whoever has earlier credentials of that name is out, and what they registered with binds
+    /// nobody.
+    pub fn invite(
+        &mut self,
+        name: &str,
+        addresses: Vec<SocketAddr>,
+        valid_s: Option<u64>,
+    ) -> anyhow::Result<String> {
+        let lifetime = valid_s.map_or(LINE_LIFETIME, Duration::from_secs);
+        let now_s = now_s();
+        let join = self.enrolment.invite(&self.store, name, addresses, (now_s, lifetime))?;
+        info!(
+            "audit: join line for {name} made, good until {}",
+            date(now_s.saturating_add(lifetime.as_secs()))
+        );
+        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Replaced });
+        Ok(join.to_string())
+    }
+
+    /// Ends an enrolment.
+    pub fn unenroll(&mut self, name: &str) -> anyhow::Result<String> {
+        self.enrolment.remove(&self.store, name, now_s())?;
+        self.credentials.seen.remove(name);
+        info!("audit: {name} removed");
+        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed });
+        Ok(format!("{name} is no longer enrolled"))
+    }
+
+    /// Who is enrolled, and who was seen when.
+    pub fn enrolments(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
+        let now_s = now_s();
+        let mut all = self.enrolment.list(&self.store, now_s)?;
+        let connected: BTreeSet<&str> =
+            self.credentials.shown.values().map(|(name, _)| name.as_str()).collect();
+        for host in &mut all {
+            host.connected = connected.contains(host.name.as_str());
+            let seen_s = self.credentials.seen.get(&host.name).copied();
+            host.seen_s = if host.connected { Some(now_s) } else { seen_s.max(host.seen_s) };
+        }
+        Ok(all)
+    }
+
+    /// Answers somebody who wants to be enrolled.
+    pub fn on_enrol(&mut self, asked: &ToEnrol, from: SocketAddr) -> Enrolled {
+        let ToEnrol::Enrol { name, .. } = asked;
+        let now_s = now_s();
+        let lifetime = self.settings.certificate_lifetime;
+        match self.enrolment.enrol(&self.store, asked, (now_s, lifetime)) {
+            Ok((certificate, new)) => {
+                let what = if new { "enrolled" } else { "asks for its certificate again" };
+                info!("audit: {name} {what} from {from}");
+                Enrolled::Certificate { certificate }
+            }
+            Err(reason) => {
+                self.tell_refusal(name, from, reason);
+                Enrolled::Refused { reason }
+            }
+        }
+    }
+
+    /// A host has shown a certificate that is enrolled.
+    pub fn on_shown(&mut self, conn: ConnId, name: &str, certificate: Vec<u8>) {
+        if let Err(error) = self.enrolment.shown(&self.store, &certificate) {
+            self.trouble.tell(monotonic(), &error);
+        }
+        self.credentials.shown.insert(conn, (name.to_owned(), certificate));
+        self.ask_to_renew(conn, now_s());
+    }
+
+    /// Its connection has ended.
+    pub fn on_hidden(&mut self, conn: ConnId) {
+        if let Some((name, _)) = self.credentials.shown.remove(&conn)
+            && self.enrolment.knows(&name)
+        {
+            self.credentials.seen.insert(name, now_s());
+        }
+    }
+
+    /// Looks whose certificate is due to be renewed, and whose is over.
+    pub fn review_certificates(&mut self) {
+        let now_s = now_s();
+        let conns: Vec<ConnId> = self.credentials.shown.keys().copied().collect();
+        for conn in conns {
+            self.ask_to_renew(conn, now_s);
+        }
+        let registered: BTreeSet<&str> =
+            self.machine.hosts().map(|host| host.name.as_str()).collect();
+        let over: Vec<String> = self
+            .enrolment
+            .expired(now_s)
+            .filter(|name| registered.contains(name))
+            .map(str::to_owned)
+            .collect();
+        for host in over {
+            info!("audit: the certificate of {host} has expired");
+            self.feed(AnchorInput::End { host, why: Ending::Expired });
+        }
+    }
+
+    fn ask_to_renew(&mut self, conn: ConnId, now_s: u64) {
+        let shown = self.credentials.shown.get(&conn);
+        if shown.is_some_and(|(_, shown)| self.enrolment.is_due(shown, now_s)) {
+            self.signal.send(conn, FromAnchor::Renew);
+        }
+    }
+
+    /// A host asks for its next certificate. One that was not asked to gets none.
+    pub fn on_renew(&mut self, conn: ConnId, request: &[u8]) {
+        let now_s = now_s();
+        let shown = self.credentials.shown.get(&conn);
+        let due = shown.filter(|(_, shown)| self.enrolment.is_due(shown, now_s));
+        let Some((name, _)) = due.cloned() else {
+            debug!("a host asked for a certificate out of turn");
+            return;
+        };
+        let lifetime = self.settings.certificate_lifetime;
+        match self.enrolment.renew(&self.store, &name, request, (now_s, lifetime)) {
+            Ok(certificate) => {
+                let until_s = now_s.saturating_add(lifetime.as_secs());
+                info!("audit: {name} renewed its certificate, good until {}", date(until_s));
+                self.credentials.shown.insert(conn, (name, certificate.clone()));
+                self.signal.send(conn, FromAnchor::Renewed { certificate });
+            }
+            Err(error) => self.trouble.tell(monotonic(), &error),
+        }
+    }
+
+    fn tell_refusal(&mut self, name: &str, from: SocketAddr, reason: EnrolRefusal) {
+        let now = monotonic();
+        let credentials = &mut self.credentials;
+        if credentials.last_refusal.is_some_and(|last| now.since(last) < REFUSAL_PACE) {
+            credentials.untold += 1;
+            return;
+        }
+        credentials.last_refusal = Some(now);
+        let name = if check_name(name).is_ok() { name } else { "?" };
+        let untold = match std::mem::take(&mut credentials.untold) {
+            0 => String::new(),
+            n => format!(" ({n} refusals before were not told)"),
+        };
+        warn!("audit: enrolment of {name} from {from} refused: {reason}{untold}");
+    }
+}

@@ -1,0 +1,36 @@
+//! The conversation by which a host is enrolled: one question, one answer.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use quinn::Connection;
+use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::{PATIENCE, SignalEvent};
+use crate::signalling::{self, Messages};
+
+/// Asks the daemon what the client asks. Each step of the client's has its time, and the connection ends with the
+/// answer.
+pub async fn converse(
+    connection: &Connection,
+    events: &mpsc::Sender<SignalEvent>,
+) -> anyhow::Result<()> {
+    let streams = timeout(PATIENCE, connection.accept_bi()).await.context("no stream in time")?;
+    let (mut write, read) = streams?;
+    let mut messages = Messages::new(read);
+    let asked =
+        timeout(PATIENCE, messages.next::<ToEnrol>()).await.context("no message in time")?;
+    let asked = asked?.context("no message")?;
+    let (back, answer) = oneshot::channel();
+    let from = connection.remote_address();
+    let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+    events.send(SignalEvent::Enrol { asked, from, back }).await?;
+    let later = Enrolled::Refused { reason: EnrolRefusal::Later };
+    signalling::send(&mut write, &answer.await.unwrap_or(later)).await?;
+    let _ = write.finish();
+    // The client ends the connection when it has the answer.
+    let _ = timeout(PATIENCE, connection.closed()).await;
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! What a host keeps of its enrolment: its key, which it makes itself, and the certificate for it, in a store of
+//! its own. A key is written before the anchor hears of it, and a certificate before it is shown, so that a host
+//! that crashes in between asks again with the same key and gets the same answer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use segue_store::{Embedded, Store, StoreExt, Write};
+use segue_wire::enrol::{ENROL_VERSION, ToEnrol};
+use serde::{Deserialize, Serialize};
+
+use super::signal::{Line, Rejected, Shown};
+use crate::identity::{Credentials, Join, new_key, request};
+use crate::signalling::client_config;
+
+/// Table of what a host keeps.
+const TABLE: &str = "host";
+/// Key of the enrolment in force.
+const MEMBER: &str = "member";
+/// Key of the join line that the host is being enrolled with.
+const PENDING: &str = "pending";
+
+/// An enrolment in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Standing {
+    join: Join,
+    host: Credentials,
+    /// The key of the next certificate, once the host has been asked to renew.
+    next: Option<Secret>,
+}
+
+/// A join line, and the key that the host has made for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Pending {
+    join: Join,
+    key: Secret,
+}
+
+/// A private key, PKCS #8 in DER.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Secret(Vec<u8>);
+
+impl std::fmt::Debug for Secret {
+    /// Never shows the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+enum State {
+    Standing(Standing),
+    Pending(Pending),
+}
+
+/// A host's enrolment, standing or on its way.
+pub struct Member {
+    store: Embedded,
+    state: State,
+}
+
+impl Member {
+    /// Opens the host's state. A join line that the state does not know yet begins an enrolment; without a line,
+    /// or with the one that was used, the state says what there is.
+    pub fn open(state: &Path, line: Option<Join>) -> anyhow::Result<Member> {
+        let store = Embedded::open(state)?;
+        let unreadable = || format!("the enrolment in {} is unreadable", state.display());
+        let standing: Option<Standing> = store.get_as(TABLE, MEMBER).with_context(unreadable)?;
+        let pending: Option<Pending> = store.get_as(TABLE, PENDING).with_context(unreadable)?;
+        let same = |known: &Join| line.as_ref().is_none_or(|line| known.is_of(line));
+        let state = match (standing, pending, line.clone()) {
+            (Some(standing), ..) if same(&standing.join) => State::Standing(standing),
+            (_, Some(pending), _) if same(&pending.join) => State::Pending(pending),
+            (.., Some(join)) => {
+                let pending = Pending { join, key: Secret(new_key()?) };
+                store.put_as(TABLE, PENDING, &pending)?;
+                State::Pending(pending)
+            }
+            (.., None) => bail!(
+                "a host needs an enrolment, and {} holds none: run `segue enroll NAME` at the anchor and \
+                 give its line with --join LINE",
+                state.display()
+            ),
+        };
+        Ok(Member { store, state })
+    }
+
+    /// The line by which the host came, or comes, to its enrolment.
+    pub fn join(&self) -> &Join {
+        match &self.state {
+            State::Standing(standing) => &standing.join,
+            State::Pending(pending) => &pending.join,
+        }
+    }
+
+    /// What the host shows to its anchor.
+    pub fn shown(&self) -> anyhow::Result<Shown> {
+        Ok(match &self.state {
+            State::Standing(Standing { join, host, .. }) => {
+                Shown::Certificate(client_config(&join.authority, host)?)
+            }
+            State::Pending(Pending { join, key }) => {
+                let asked = ToEnrol::Enrol {
+                    version: ENROL_VERSION,
+                    name: join.name.clone(),
+                    token: join.token,
+                    request: request(&key.0)?,
+                };
+                let (authority, key) = (join.authority.clone(), key.0.clone());
+                Shown::Line(Arc::new(Line { asked, authority, key }))
+            }
+        })
+    }
+
+    /// The anchor has enrolled the host.
+    pub fn enrolled(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
+        let State::Pending(Pending { join, key }) = &self.state else { return Ok(()) };
+        let host = Credentials { certificate, key: key.0.clone() };
+        self.keep(Standing { join: join.clone(), host, next: None })
+    }
+
+    /// A request for the next certificate, for a new key, or the same as before until there is an answer.
+    pub fn renewal(&mut self) -> anyhow::Result<Vec<u8>> {
+        let State::Standing(standing) = &self.state else { bail!("there is nothing to renew yet") };
+        if let Some(next) = &standing.next {
+            return request(&next.0);
+        }
+        let key = new_key()?;
+        let asked = request(&key)?;
+        self.keep(Standing { next: Some(Secret(key)), ..standing.clone() })?;
+        Ok(asked)
+    }
+
+    /// The answer. A certificate that is not for the key is not taken.
+    pub fn renewed(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
+        let State::Standing(standing) = &self.state else { return Ok(()) };
+        let Some(next) = &standing.next else { return Ok(()) };
+        let host = Credentials { certificate, key: next.0.clone() };
+        client_config(&standing.join.authority, &host)
+            .context("the anchor's certificate is not for the key that asked")?;
+        self.keep(Standing { join: standing.join.clone(), host, next: None })
+    }
+
+    /// What to do about it if the anchor does not take what this host shows.
+    pub fn advice(&self, why: Rejected) -> String {
+        let name = &self.join().name;
+        format!(
+            "{why}: run `segue enroll {name}` at the anchor and start this host with the line that it prints"
+        )
+    }
+
+    fn keep(&mut self, standing: Standing) -> anyhow::Result<()> {
+        let value = postcard::to_allocvec(&standing)?;
+        let put = Write::Put { table: TABLE, key: MEMBER, value: &value, lifetime: None };
+        let writes = [put, Write::Delete { table: TABLE, key: PENDING }];
+        self.store.transact(&[], &writes).context("the host's enrolment cannot be kept")?;
+        self.state = State::Standing(standing);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_wire::enrol::{EnrolRefusal, TOKEN_LEN, Token};
+
+    use super::*;
+    use crate::identity::Authority;
+
+    struct Place {
+        directory: tempfile::TempDir,
+        authority: Authority,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let authority = Authority::generate().unwrap();
+            Place { directory: tempfile::tempdir().unwrap(), authority }
+        }
+
+        fn line(&self, token: u8) -> Join {
+            Join {
+                name: "laptop".into(),
+                anchor: vec!["192.0.2.1:5006".parse().unwrap()],
+                authority: self.authority.authority.certificate.clone(),
+                token: Token([token; TOKEN_LEN]),
+            }
+        }
+
+        fn open(&self, line: Option<Join>) -> anyhow::Result<Member> {
+            Member::open(&self.directory.path().join("host.db"), line)
+        }
+
+        fn certify(&self, request: &[u8]) -> Vec<u8> {
+            self.authority.certify("laptop", request, 4_000_000_000).unwrap().certificate
+        }
+    }
+
+    fn request_of(member: &Member) -> Vec<u8> {
+        match member.shown().unwrap() {
+            Shown::Line(line) => {
+                let ToEnrol::Enrol { request, .. } = &line.asked;
+                request.clone()
+            }
+            Shown::Certificate(_) => panic!("it is enrolled"),
+        }
+    }
+
+    fn is_enrolled(member: &Member) -> bool {
+        matches!(member.shown().unwrap(), Shown::Certificate(_))
+    }
+
+    /// The public key in a request: the only long part of it that is the same each time.
+    fn key_in(place: &Place, request: &[u8]) -> Vec<u8> {
+        place.authority.certify("laptop", request, 4_000_000_000).unwrap().key
+    }
+
+    #[test]
+    fn a_host_that_crashes_before_the_answer_asks_again_with_the_same_key() {
+        let place = Place::new();
+        let first = request_of(&place.open(Some(place.line(1))).unwrap());
+        let again = request_of(&place.open(Some(place.line(1))).unwrap());
+        assert_eq!(key_in(&place, &first), key_in(&place, &again));
+        // Also where the line is not given again.
+        let again = request_of(&place.open(None).unwrap());
+        assert_eq!(key_in(&place, &first), key_in(&place, &again));
+        let other = request_of(&place.open(Some(place.line(2))).unwrap());
+        assert_ne!(key_in(&place, &first), key_in(&place, &other));
+    }
+
+    #[test]
+    fn an_enrolled_host_needs_its_line_no_more_and_another_line_takes_its_place_once_it_works() {
+        let place = Place::new();
+        let mut member = place.open(Some(place.line(1))).unwrap();
+        let certificate = place.certify(&request_of(&member));
+        member.enrolled(certificate).unwrap();
+        drop(member);
+        for line in [None, Some(place.line(1))] {
+            assert!(is_enrolled(&place.open(line).unwrap()));
+        }
+        // The other line has been begun, and refused: the enrolment stands.
+        let member = place.open(Some(place.line(2))).unwrap();
+        assert!(!is_enrolled(&member));
+        let advice = member.advice(Rejected::Line(EnrolRefusal::Used));
+        assert!(
+            advice.contains("used already") && advice.contains("segue enroll laptop"),
+            "{advice}"
+        );
+        drop(member);
+        assert!(is_enrolled(&place.open(None).unwrap()));
+        let mut member = place.open(Some(place.line(2))).unwrap();
+        let certificate = place.certify(&request_of(&member));
+        member.enrolled(certificate).unwrap();
+        drop(member);
+        let member = place.open(None).unwrap();
+        assert!(is_enrolled(&member) && member.join() == &place.line(2));
+    }
+
+    #[test]
+    fn a_renewal_goes_on_with_its_key_after_a_crash_and_takes_no_certificate_for_another() {
+        let place = Place::new();
+        let mut member = place.open(Some(place.line(1))).unwrap();
+        let first = request_of(&member);
+        let certificate = place.certify(&first);
+        member.enrolled(certificate).unwrap();
+        let asked = member.renewal().unwrap();
+        assert_ne!(
+            key_in(&place, &asked),
+            key_in(&place, &first),
+            "each certificate has a key of its own"
+        );
+        drop(member);
+        let mut member = place.open(None).unwrap();
+        assert_eq!(key_in(&place, &member.renewal().unwrap()), key_in(&place, &asked));
+        let foreign = place.certify(&request(&new_key().unwrap()).unwrap());
+        assert!(member.renewed(foreign).is_err());
+        assert_eq!(key_in(&place, &member.renewal().unwrap()), key_in(&place, &asked));
+        let certificate = place.certify(&asked);
+        member.renewed(certificate.clone()).unwrap();
+        // What was not asked for is not taken.
+        member.renewed(vec![1]).unwrap();
+        drop(member);
+        let member = place.open(None).unwrap();
+        let State::Standing(standing) = &member.state else { panic!("it stands") };
+        assert_eq!((&standing.host.certificate, &standing.next), (&certificate, &None));
+    }
+
+    #[test]
+    fn without_line_and_state_there_is_advice_and_the_state_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = Place::new();
+        let error = place.open(None).err().unwrap().to_string();
+        assert!(error.contains("segue enroll NAME") && error.contains("host.db"), "{error}");
+        let file = std::fs::metadata(place.directory.path().join("host.db")).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
+        let member = place.open(Some(place.line(1))).unwrap();
+        let State::Pending(pending) = &member.state else { panic!("it waits") };
+        assert!(!format!("{pending:?}").contains(&format!("{:?}", pending.key.0)));
+    }
+}
