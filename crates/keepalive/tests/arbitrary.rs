@@ -179,7 +179,7 @@ proptest! {
     ) {
         let mut now = Time(start);
         let mut client = Client::new(first, now, seed);
-        let (mut state, mut heard, mut doubt) = (client.state(), client.heard(), false);
+        let (mut state, mut heard) = (client.state(), client.heard());
         for (pause, step) in steps {
             let input = match step {
                 Step::Deadline => {
@@ -215,17 +215,12 @@ proptest! {
                         heard = new;
                     }
                     ClientOutput::Sample(sample) => check_sample(&sample)?,
-                    ClientOutput::Doubt(new) => {
-                        prop_assert_ne!(new, doubt);
-                        doubt = new;
-                    }
+                    ClientOutput::Doubt(_) => {}
                     ClientOutput::SendRequest(_) => {}
                 }
             }
             prop_assert_eq!((state, heard), (client.state(), client.heard()));
-            // It ends with a change of the state, too.
-            doubt = client.in_doubt();
-            prop_assert!(!doubt || state == State::Up);
+            prop_assert!(!client.in_doubt() || state == State::Up);
             check_estimates(client.estimates())?;
             if let Some((at, reason)) = client.deadline() {
                 // A look that is due waits for the tick, before which a reading comes.

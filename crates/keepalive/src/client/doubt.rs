@@ -399,7 +399,9 @@ impl Client {
         (self.doubt.unproven, self.doubt.question) = (None, None);
         // A stream that paused has to flow again before it is missed.
         self.doubt.stream = Stream::default();
-        if episode.unanswered {
+        // One about a stream that merely paused ends with the answer to its first question.
+        let rtt = self.measure.estimates.rtt_last.unwrap_or(Span::ZERO);
+        if episode.unanswered || now - rtt > episode.began + MARGIN {
             self.note_lapse(now, episode.since);
         }
         self.outputs.push_back(ClientOutput::Doubt(false));

@@ -493,7 +493,11 @@ impl Host {
     }
 
     /// A path's downlink is dead: the anchor hears of it at once, over every path that lives.
+    /// Where K and T_KA decide the next request tells it.
     fn tell_others(&mut self, now: Time, number: u8) {
+        if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
+            return;
+        }
         let others =
             self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
         let others: Vec<u8> = others.map(|(n, _)| *n).collect();
