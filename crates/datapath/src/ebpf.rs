@@ -77,7 +77,7 @@ const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
 const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
 /// `SCALES_MAX` of segue.bpf.h.
-const SCALES_MAX: usize = 16;
+const SCALES_MAX: usize = 64;
 
 /// The programs of one access interface. The fields' order is the order of removal: XDP hands
 /// stripped packets to TC, so it must go first.
@@ -228,7 +228,7 @@ impl Ebpf {
         let entry = match self.scales.len() {
             SCALES_MAX => self.scales.iter().position(unused).ok_or_else(|| {
                 let source = io::ErrorKind::OutOfMemory.into();
-                DatapathError::Kernel { what: "keep more than 16 sets of time constants", source }
+                DatapathError::Kernel { what: "keep more than 64 sets of time constants", source }
             })?,
             len => len,
         };

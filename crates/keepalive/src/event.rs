@@ -18,7 +18,8 @@ pub struct Arrival {
     /// echoed t_Sc.
     pub sent_at: Option<Time>,
     /// How far the RTT of this probe may be off because of how this end took its stamps; zero where
-    /// the kernel took them next to the wire.
+    /// the kernel took them next to the wire. Nearly all samples keep it: docs/measuring.md says which may
+    /// not, and how many.
     pub uncertainty: Span,
 }
 

@@ -59,6 +59,13 @@ pub(crate) fn push_over(values: &mut Vec<f64>, taus: &[Tau], elapsed: Span, x: f
     }
 }
 
+/// The time constant with which an average has covered 90 % of a step after `timeliness` (T_tml):
+/// τ = T_tml/ln 10 (appendix IV).
+#[must_use]
+pub fn time_constant(timeliness: Span) -> Span {
+    Span::from_secs_f64(timeliness.as_secs_f64() / core::f64::consts::LN_10)
+}
+
 /// One step of eq. 13 from the average `s` with the sample `x`, `elapsed` after the previous one.
 #[must_use]
 pub fn step(s: f64, x: f64, elapsed: Span, tau: Tau) -> f64 {

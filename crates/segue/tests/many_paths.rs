@@ -237,6 +237,8 @@ impl Driver {
                     mode: Mode::Both,
                     rides: false,
                     encapsulation: Encapsulation::Segue,
+                    n: 10,
+                    taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
                 };
                 let message = FromHost::AddPath(offer);
                 self.feed(AnchorInput::Signal { conn, message });

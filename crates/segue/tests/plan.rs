@@ -169,3 +169,15 @@ fn what_is_missing_or_has_no_unit_is_said() {
     assert!(refused(&format!("{EXAMPLE} --csv")).contains("--sweep"));
     assert!(refused(&format!("{EXAMPLE} --responsiveness-max 1s")).contains("exclude"));
 }
+
+#[test]
+fn the_time_to_reach_a_measurement_gives_the_time_constant() {
+    // The example of section 6: 2 s give 0.87 s.
+    near(&json("--t-tml 2s")["tau_ms"], 2_000.0 / std::f64::consts::LN_10);
+    assert!(ok("--t-tml 2s").starts_with("tau     868.589 ms"), "{}", ok("--t-tml 2s"));
+    let both = json(&format!("{EXAMPLE} --t-tml 2s"));
+    assert_eq!(both["k"], 7);
+    near(&both["tau_ms"], 2_000.0 / std::f64::consts::LN_10);
+    assert!(json(EXAMPLE).get("tau_ms").is_none());
+    assert!(refused("--t-tml 0s").contains("--t-tml"));
+}

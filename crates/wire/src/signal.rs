@@ -76,6 +76,27 @@ pub struct PathOffer {
     pub rides: bool,
     /// Form of the path's packets.
     pub encapsulation: Encapsulation,
+    /// Probes of a loss interval (N), at least 1.
+    pub n: u16,
+    /// Time constants of the averages that the anchor keeps of the path.
+    pub taus: [Timescale; 2],
+}
+
+/// Time constants of an average in milliseconds; 0 follows each sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timescale {
+    /// For samples above the average.
+    pub rise_ms: u32,
+    /// For those below.
+    pub fall_ms: u32,
+}
+
+impl Timescale {
+    /// The same for both.
+    #[must_use]
+    pub const fn symmetric(ms: u32) -> Timescale {
+        Timescale { rise_ms: ms, fall_ms: ms }
+    }
 }
 
 /// Who measures a path.
@@ -258,6 +279,8 @@ mod tests {
             mode: Mode::Both,
             rides: false,
             encapsulation: Encapsulation::Segue,
+            n: 10,
+            taus: [1_000, 10_000].map(Timescale::symmetric),
         })
     }
 

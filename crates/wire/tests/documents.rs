@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol, Token};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
-use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, decode, encode};
+use segue_wire::signal::{
+    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, decode, encode,
+};
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
 use segue_wire::upmt::{ProbePacket, Trailer};
@@ -136,6 +138,8 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         mode: Mode::Both,
         rides: false,
         encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [1_000, 10_000].map(Timescale::symmetric),
     };
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),

@@ -369,7 +369,7 @@ struct held {
 };
 
 #define LOCALS_MAX 4096
-#define SCALES_MAX 16
+#define SCALES_MAX 64 /* what `scale` holds in 6 bits */
 
 /* What the XDP program tells the TC program of a packet that it stripped. */
 struct xdp_meta {

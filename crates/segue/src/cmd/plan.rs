@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
+use segue_keepalive::ewma;
 use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
 use serde::Serialize;
 
@@ -80,6 +81,10 @@ pub struct Args {
     /// Number of values of the sweep.
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(2..=10_000))]
     points: Option<u32>,
+    /// An average shall have covered 90 % of a step after this time (T_tml): its time constant. Alone, or
+    /// beside a plan.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with_all = ["sweep", "t_ka"])]
+    t_tml: Option<Span>,
     /// Print a table as comma-separated values.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -113,6 +118,9 @@ struct Shown {
     t_fp_s: Option<f64>,
     probes_per_s: f64,
     bits_per_s: f64,
+    /// Time constant for `--t-tml`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tau_ms: Option<f64>,
 }
 
 /// Runs the verb.
@@ -136,14 +144,31 @@ fn one_plan(args: &Args) -> anyhow::Result<()> {
     if args.csv {
         bail!("--csv prints a table: it needs --sweep or --t-ka");
     }
+    let tau_ms = args.t_tml.map(|t_tml| ewma::time_constant(t_tml).as_millis_f64());
+    if tau_ms.is_some_and(|tau_ms| tau_ms == 0.0) {
+        bail!("--t-tml: a time of zero has no time constant");
+    }
+    let targets = args.responsiveness.or(args.responsiveness_max).or(args.false_positive_interval);
+    if let (Some(tau_ms), None, None) = (tau_ms, targets, args.rtt) {
+        match args.json {
+            true => println!("{}", serde_json::json!({ "tau_ms": tau_ms })),
+            false => print!("{}", tau_row(tau_ms)),
+        }
+        return Ok(());
+    }
     let plan = planner::plan(&Given::from(args).check(args)?)?;
     warn(&plan);
     if args.json {
-        println!("{}", serde_json::to_string(&Shown::from(&plan))?);
+        println!("{}", serde_json::to_string(&Shown { tau_ms, ..Shown::from(&plan) })?);
     } else {
-        print!("{}", describe(&plan, args.rides));
+        print!("{}{}", describe(&plan, args.rides), tau_ms.map(tau_row).unwrap_or_default());
     }
     Ok(())
+}
+
+fn tau_row(tau_ms: f64) -> String {
+    let what = "time constant (tau) of averages that cover 90 % of a step in T_tml";
+    format!("{:<8}{:<28}{what}\n", "tau", milliseconds(tau_ms))
 }
 
 fn warn(plan: &Plan) {
@@ -264,6 +289,7 @@ impl From<&Plan> for Shown {
             t_fp_s: plan.t_fp.is_finite().then(|| rounded(plan.t_fp)),
             probes_per_s: rounded(plan.probes_per_s),
             bits_per_s: rounded(plan.bits_per_s),
+            tau_ms: None,
         }
     }
 }

@@ -15,6 +15,8 @@ const RIDES_FIXED: bool = false;
 const RIDES_ADAPTIVE: bool = true;
 /// The shortest period that an anchor takes.
 const SHORTEST: Span = Span::from_millis(5);
+/// What an anchor takes.
+const LONGEST_TAU: Span = Span::from_secs(3_600);
 /// A probe states whole milliseconds in 16 bits.
 const LONGEST: Span = Span::from_millis(65_535);
 
@@ -49,6 +51,10 @@ pub struct KeepaliveKeys {
     period: Option<Duration>,
     /// Time constants of the averages, `["1s", "10s"]`.
     tau: Option<Vec<Duration>>,
+    /// Time constant of the first average for samples that are worse than it; needs `tau_fall`.
+    tau_rise: Option<Duration>,
+    /// And for better ones; needs `tau_rise`.
+    tau_fall: Option<Duration>,
     /// Probes of a loss interval (N), 10.
     loss_interval: Option<u32>,
 }
@@ -98,6 +104,8 @@ impl KeepaliveKeys {
             k: self.k.or(base.k),
             period: self.period.or(base.period),
             tau: self.tau.clone().or_else(|| base.tau.clone()),
+            tau_rise: self.tau_rise.or(base.tau_rise),
+            tau_fall: self.tau_fall.or(base.tau_fall),
             loss_interval: self.loss_interval.or(base.loss_interval),
         })
     }
@@ -113,18 +121,12 @@ impl KeepaliveKeys {
             bail!("k must be at least 1 and the period between {SHORTEST} and {LONGEST}");
         }
         if let Some(n) = self.loss_interval {
-            if n == 0 {
-                bail!("loss_interval must be at least 1");
+            if !(1..=u32::from(u16::MAX)).contains(&n) {
+                bail!("loss_interval must lie between 1 and 65535");
             }
             keepalive.n = n;
         }
-        keepalive.taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
-        if let Some(taus) = &self.tau {
-            if taus.is_empty() || taus.iter().any(|tau| tau.0 == Span::ZERO) {
-                bail!("tau needs at least one time constant, each above zero");
-            }
-            keepalive.taus = taus.iter().map(|tau| Tau { rise: tau.0, fall: tau.0 }).collect();
-        }
+        keepalive.taus = self.taus()?;
         keepalive.mode = match self.mode {
             None | Some(ModeKey::Both) => Mode::Both,
             Some(ModeKey::Client) => Mode::Client,
@@ -134,6 +136,26 @@ impl KeepaliveKeys {
         let adaptive = self.aims()?;
         keepalive.rides = self.rides.unwrap_or(self.rides_unsaid());
         Ok(Probed { keepalive, enabled: self.enabled.unwrap_or(true), adaptive })
+    }
+
+    fn taus(&self) -> anyhow::Result<Vec<Tau>> {
+        let mut taus = [1, 10].map(Span::from_secs).map(Tau::symmetric).to_vec();
+        if let Some(given) = &self.tau {
+            taus = given.iter().map(|tau| Tau::symmetric(tau.0)).collect();
+        }
+        match (self.tau_rise, self.tau_fall, taus.first_mut()) {
+            (Some(Duration(rise)), Some(Duration(fall)), Some(first)) => {
+                *first = Tau { rise, fall }
+            }
+            (None, None, Some(_)) => {}
+            (_, _, None) => bail!("tau needs at least one time constant"),
+            _ => bail!("tau_rise and tau_fall go together"),
+        }
+        let spans = || taus.iter().flat_map(|tau| [tau.rise, tau.fall]);
+        if spans().any(|tau| tau == Span::ZERO || tau > LONGEST_TAU) {
+            bail!("tau, tau_rise and tau_fall must be above zero and at most {LONGEST_TAU}");
+        }
+        Ok(taus)
     }
 
     fn aims(&self) -> anyhow::Result<Option<Aims>> {
@@ -241,10 +263,22 @@ mod tests {
     }
 
     #[test]
+    fn a_path_may_have_an_asymmetric_first_average_of_its_own() {
+        let probed =
+            probed("tau = [\"2s\", \"20s\"]", "tau_rise = \"500ms\"\ntau_fall = \"8s\"").unwrap();
+        let first = Tau { rise: Span::from_millis(500), fall: Span::from_secs(8) };
+        assert_eq!(probed.keepalive.taus, [first, Tau::symmetric(Span::from_secs(20))]);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_the_key() {
         for (text, key) in [
             ("mode = \"server\"", "mode"),
             ("probe_budget = 0", "probe_budget"),
+            ("tau = []", "tau"),
+            ("tau = [\"2h\"]", "tau"),
+            ("tau_rise = \"1s\"", "tau_fall"),
+            ("loss_interval = 70000", "loss_interval"),
             ("idle_responsiveness = \"0s\"", "idle_responsiveness"),
         ] {
             let error = probed("", text).err().map(|error| error.to_string()).unwrap_or_default();

@@ -120,6 +120,8 @@ impl Peer {
             mode: Mode::Both,
             rides: false,
             encapsulation: Encapsulation::Segue,
+            n: 10,
+            taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
         };
         self.send(&FromHost::AddPath(offer)).unwrap();
         match self.receive() {

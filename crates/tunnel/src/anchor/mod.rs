@@ -14,6 +14,7 @@ mod downlink;
 mod hosts;
 mod paths;
 mod probes;
+mod scales;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,6 +57,7 @@ pub struct Anchor {
     /// Slots that were given up, the longest unused first: late packets of their former paths shall
     /// find nobody.
     free_slots: VecDeque<u32>,
+    scales: scales::Scales,
     /// Where the search for a free address begins, in each pool.
     free_from: [u128; 2],
     out: VecDeque<AnchorOutput>,
@@ -95,6 +97,7 @@ impl Anchor {
             next_owner: 1,
             fresh_slot: 1,
             free_slots: VecDeque::new(),
+            scales: scales::Scales::default(),
             free_from: [0; 2],
             out: VecDeque::new(),
         }

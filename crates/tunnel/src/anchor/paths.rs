@@ -3,20 +3,14 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Config as Keepalive, Server, ServerInput, Source, State, Tau};
+use segue_keepalive::{Config as Keepalive, Server, ServerInput, Source, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey};
 
+use super::scales::{Taus, wanted};
 use super::{Anchor, Timer};
 use crate::{AnchorConfig, AnchorOutput, ConnId, PathSetup, Redirect, Report};
 
-/// Time constants of the anchor's averages.
-const TAUS: [Tau; 2] = [
-    Tau { rise: Span::from_secs(1), fall: Span::from_secs(1) },
-    Tau { rise: Span::from_secs(30), fall: Span::from_secs(30) },
-];
-/// Probes of a loss interval at the anchor.
-const LOSS_INTERVAL: u32 = 10;
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
 pub(super) const MIN_T_KA_MS: u16 = 5;
 
@@ -136,12 +130,12 @@ impl AnchorPath {
 }
 
 /// The anchor's settings of an offered path.
-fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant) -> Keepalive {
+fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &Taus) -> Keepalive {
     Keepalive {
         k: offer.k,
         t_ka: Span::from_millis(u64::from(offer.t_ka_ms)),
-        n: LOSS_INTERVAL,
-        taus: TAUS.to_vec(),
+        n: u32::from(offer.n),
+        taus: taus.to_vec(),
         up_after: 3,
         mode: grant.mode,
         rides: grant.rides,
@@ -166,7 +160,8 @@ impl Anchor {
     /// The grant for an offer: the standing one where the offer names the same receiver, with what
     /// else the offer changes; else a new path in the place of the old.
     fn grant(&mut self, now: Time, owner: u32, offer: &PathOffer) -> Result<PathGrant, Refusal> {
-        if usize::from(offer.path) >= MAX_PATHS || offer.k == 0 || offer.t_ka_ms < MIN_T_KA_MS {
+        let counts = offer.k > 0 && offer.n > 0 && offer.t_ka_ms >= MIN_T_KA_MS;
+        if usize::from(offer.path) >= MAX_PATHS || !counts {
             return Err(Refusal::NoPath);
         }
         let host = self.hosts.get(&owner).ok_or(Refusal::Protocol)?;
@@ -201,10 +196,18 @@ impl Anchor {
     /// Changes a standing path to what its host offers: cookies, keys and counters stay.
     fn amend(&mut self, now: Time, slot: u32, offer: &PathOffer) -> Option<PathGrant> {
         let encapsulation = self.encapsulation_for(offer);
+        let old = self.slots.get(&slot)?;
+        let terms = |offer: &PathOffer| {
+            (offer.k, offer.t_ka_ms, offer.mode, offer.rides, offer.n, offer.taus)
+        };
+        let changed = terms(&old.offer) != terms(offer) || old.grant.encapsulation != encapsulation;
+        let mut taus = old.setup.probing.taus;
+        if old.offer.taus != offer.taus {
+            let owner = old.owner;
+            self.scales.release(&taus);
+            taus = self.take_scale(owner, Some(slot), offer);
+        }
         let path = self.slots.get_mut(&slot)?;
-        let terms = |offer: &PathOffer| (offer.k, offer.t_ka_ms, offer.mode, offer.rides);
-        let changed =
-            terms(&path.offer) != terms(offer) || path.grant.encapsulation != encapsulation;
         let other_mode = path.grant.mode != offer.mode;
         path.offer = offer.clone();
         path.name.clone_from(&offer.name);
@@ -212,7 +215,7 @@ impl Anchor {
             PathGrant { mode: offer.mode, rides: offer.rides, encapsulation, ..path.grant.clone() };
         let grant = path.grant.clone();
         if changed {
-            let keepalive = settings(&self.config, offer, &grant);
+            let keepalive = settings(&self.config, offer, &grant, &taus);
             path.setup.probing = keepalive.probing(encapsulation);
             self.out.push_back(AnchorOutput::SetPath(slot, path.setup.clone()));
             if other_mode {
@@ -239,12 +242,14 @@ impl Anchor {
     pub(super) fn release_slot(&mut self, slot: u32) -> Option<AnchorPath> {
         self.disarm(slot);
         let path = self.slots.remove(&slot)?;
+        self.scales.release(&path.setup.probing.taus);
         self.free_slots.push_back(slot);
         Some(path)
     }
 
     fn install(&mut self, now: Time, owner: u32, slot: u32, offer: &PathOffer, grant: &PathGrant) {
-        let keepalive = settings(&self.config, offer, grant);
+        let taus = self.take_scale(owner, None, offer);
+        let keepalive = settings(&self.config, offer, grant, &taus);
         let setup = PathSetup {
             tx_index: offer.index,
             tx_cookie: offer.cookie,
@@ -280,6 +285,14 @@ impl Anchor {
         self.out.push_back(AnchorOutput::SetPath(slot, setup));
         self.out.push_back(AnchorOutput::Report(report));
         self.review(now, slot);
+    }
+
+    /// The time constants of a path, which has `slot` or is to have one.
+    fn take_scale(&mut self, owner: u32, slot: Option<u32>, offer: &PathOffer) -> Taus {
+        let slots = self.hosts.get(&owner).into_iter().flat_map(|host| host.paths.values());
+        let others = slots.filter(|other| Some(**other) != slot);
+        let taus = others.filter_map(|other| Some(self.slots.get(other)?.setup.probing.taus));
+        self.scales.take(wanted(offer), taus)
     }
 
     /// Follows the host, which has switched a path's keepalive off or on.

@@ -10,7 +10,7 @@ use segue_keepalive::{
     Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State, Tau,
 };
 use segue_steering::{PathId, PathView};
-use segue_wire::signal::{FromHost, PathGrant, PathOffer};
+use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
 use segue_wire::{Encapsulation, Mode, ProbeKey};
 
 use super::Host;
@@ -241,6 +241,12 @@ fn answers_since(input: &ClientInput, now: Time, since: Time) -> bool {
     u64::from(age_us) <= now.since(since).0 / 1_000
 }
 
+/// A time constant as it is signalled: whole milliseconds.
+fn timescale(tau: Tau) -> Timescale {
+    let ms = |span: Span| u32::try_from(span.0.div_ceil(1_000_000)).unwrap_or(u32::MAX);
+    Timescale { rise_ms: ms(tau.rise), fall_ms: ms(tau.fall) }
+}
+
 /// The host's settings of a path with the terms of its grant.
 fn granted(keepalive: &Keepalive, grant: &PathGrant) -> Keepalive {
     Keepalive { mode: grant.mode, rides: grant.rides, ..keepalive.clone() }
@@ -268,6 +274,8 @@ impl Host {
             mode: wanted.mode,
             rides: wanted.rides,
             encapsulation: path.config.encapsulation,
+            n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
+            taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
         };
         self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
     }

@@ -1,7 +1,7 @@
 //! What both ends agree on: who measures, whether at all, and to whom responses go unasked.
 
 use segue_clock::{Machine, Span};
-use segue_keepalive::Source;
+use segue_keepalive::{Source, Tau};
 use segue_tunnel::{AnchorConfig, AnchorInput, HostConfig, HostInput, HostOutput};
 use segue_wire::signal::{FromHost, PathOffer};
 use segue_wire::{Encapsulation, Mode};
@@ -71,6 +71,25 @@ fn where_only_the_loss_of_the_round_trip_is_known_half_of_it_steers() {
 }
 
 #[test]
+fn the_anchor_averages_over_the_times_that_the_host_asks_for() {
+    let mut config = host_config(3, 60);
+    let tau = |rise, fall| Tau { rise: ms(rise), fall: ms(fall) };
+    let taus = vec![tau(500, 8_000), tau(20_000, 20_000)];
+    (config.path.keepalive.taus, config.path.keepalive.n) = (taus.clone(), 25);
+    let mut slow = config.path.clone();
+    slow.keepalive.taus = vec![tau(90_000, 90_000)];
+    config.paths.insert("lte".into(), slow);
+    let (mut net, _) = Net::two_paths(1, config);
+    net.run_for(secs(2));
+    for (_, path) in net.anchor.machine.paths() {
+        let of = path.server().config();
+        let wanted = if path.name == "wifi" { taus.clone() } else { vec![tau(90_000, 90_000); 2] };
+        assert_eq!((&of.taus, of.n), (&wanted, 25), "{}", path.name);
+    }
+    assert_eq!(net.anchor.machine.paths().count(), 2);
+}
+
+#[test]
 fn an_offer_with_other_terms_changes_a_standing_path() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let (number, cookie, before) = {
@@ -90,6 +109,8 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
         mode: Mode::Both,
         rides: true,
         encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
     };
     net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
     let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();

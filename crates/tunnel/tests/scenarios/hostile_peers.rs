@@ -45,6 +45,8 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
                 mode: segue_wire::Mode::Both,
                 rides: false,
                 encapsulation: segue_wire::Encapsulation::Segue,
+                n: 10,
+                taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
             })
         };
         // Offered, offered again as it stands, and replaced.
@@ -136,6 +138,8 @@ fn anchor_that_reads() -> (Anchor, u32) {
         mode: segue_wire::Mode::Both,
         rides: false,
         encapsulation: segue_wire::Encapsulation::Segue,
+        n: 10,
+        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
     });
     for input in [
         AnchorInput::Connected { conn, host: "mallory".into() },

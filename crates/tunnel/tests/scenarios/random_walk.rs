@@ -138,6 +138,8 @@ fn from_host(rng: &mut Rng) -> FromHost {
             mode: mode(rng),
             rides: false,
             encapsulation: segue_wire::Encapsulation::Segue,
+            n: rng.below(3) as u16,
+            taus: [segue_wire::signal::Timescale::symmetric(number(rng)); 2],
         }),
     }
 }

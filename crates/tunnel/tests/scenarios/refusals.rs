@@ -22,6 +22,8 @@ fn offer(path: u8, k: u8, t_ka_ms: u16, cookie: u64) -> FromHost {
         mode: segue_wire::Mode::Both,
         rides: false,
         encapsulation: segue_wire::Encapsulation::Segue,
+        n: 10,
+        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
     })
 }
 

@@ -99,6 +99,8 @@ fn offer(path: u8) -> PathOffer {
         mode: Mode::Both,
         rides: false,
         encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
     }
 }
 

@@ -1,0 +1,93 @@
+//! Time constants that hosts ask for. Paths with the same share an entry of the datapath's table, which is
+//! small: each host has a few, all hosts together no more than there is room for, and who asks for more gets
+//! the anchor's own.
+
+use alloc::collections::BTreeMap;
+
+use segue_clock::Span;
+use segue_keepalive::Tau;
+use segue_wire::signal::{PathOffer, Timescale};
+
+/// The time constants of one path's averages.
+pub(super) type Taus = [Tau; 2];
+
+/// What a path gets that asks for nothing that can be had.
+pub(super) const TAUS: Taus =
+    [Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(10))];
+/// Different sets of one host at a time.
+pub const SCALES_PER_HOST: usize = 2;
+/// Different sets of all hosts. The programs have 64 entries; a path that changes has two for a moment.
+pub const SCALES_MAX: usize = 62;
+/// The longest time constant.
+const LONGEST: Span = Span::from_secs(3_600);
+
+/// How many paths use each set.
+#[derive(Debug, Default)]
+pub(super) struct Scales(BTreeMap<[u64; 4], u32>);
+
+fn key(taus: &Taus) -> [u64; 4] {
+    [taus[0].rise.0, taus[0].fall.0, taus[1].rise.0, taus[1].fall.0]
+}
+
+/// What an offer asks for.
+pub(super) fn wanted(offer: &PathOffer) -> Taus {
+    let span = |ms: u32| Span::from_millis(ms.into()).min(LONGEST);
+    offer
+        .taus
+        .map(|Timescale { rise_ms, fall_ms }| Tau { rise: span(rise_ms), fall: span(fall_ms) })
+}
+
+impl Scales {
+    /// A path of a host whose `others` use these sets gets `wanted`, or the anchor's own.
+    pub(super) fn take(&mut self, wanted: Taus, others: impl Iterator<Item = Taus>) -> Taus {
+        let mut own: alloc::vec::Vec<[u64; 4]> =
+            others.filter(|t| *t != TAUS).map(|t| key(&t)).collect();
+        own.push(key(&wanted));
+        own.sort_unstable();
+        own.dedup();
+        let room = self.0.contains_key(&key(&wanted)) || self.0.len() + 1 < SCALES_MAX;
+        let taus = if own.len() <= SCALES_PER_HOST && room { wanted } else { TAUS };
+        *self.0.entry(key(&taus)).or_default() += 1;
+        taus
+    }
+
+    /// A path no longer uses a set.
+    pub(super) fn release(&mut self, taus: &Taus) {
+        let key = key(taus);
+        if let Some(count) = self.0.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ms: u64) -> Taus {
+        [Tau::symmetric(Span::from_millis(ms)); 2]
+    }
+
+    #[test]
+    fn a_host_has_two_sets_and_all_together_as_many_as_there_is_room_for() {
+        let mut scales = Scales::default();
+        let mut mine = alloc::vec::Vec::new();
+        for ms in 1..=5 {
+            mine.push(scales.take(set(ms), mine.clone().into_iter()));
+        }
+        assert_eq!(mine, [set(1), set(2), TAUS, TAUS, TAUS]);
+        let given =
+            (10..200).filter(|ms| scales.take(set(*ms), [].into_iter()) == set(*ms)).count();
+        assert_eq!(
+            given,
+            SCALES_MAX - 4,
+            "the anchor's own is one of them, and one stays free for it"
+        );
+        assert_eq!(scales.take(set(12), [].into_iter()), set(12), "what is there is shared");
+        scales.release(&set(1));
+        assert_eq!(scales.take(set(999), [].into_iter()), set(999));
+    }
+}
