@@ -20,13 +20,15 @@
 //! a doubt on a living path ends badly with probability
 //!
 //! ```text
-//! p_answer = c(A)·c(y)^(K−1)        p_stream = q·c(y)^(K−1)
+//! p_loss = c(A)·c(y)^(K−1)        p_pause = q·c(y)^(K−1)
 //! ```
 //!
-//! and with r requests and s pauses in a second the mean time between false positives is
+//! Of doubts that begin with a loss there are r·q in a second, r being the requests, and where there are bursts as
+//! many as bursts begin, q/B, if that is more. With s streams that pause in a second the mean time between false
+//! positives is
 //!
 //! ```text
-//! T_fp = 1 / (r·q·p_answer + s·p_stream)
+//! T_fp = 1 / (max(r·q, q/B)·p_loss + s·p_pause)
 //! ```
 //!
 //! [`questions`] takes the K and y with the shortest T_D that keep T_fp and whose questions are spread wider,
@@ -117,7 +119,9 @@ pub fn evaluate(silence: &Silence, k: u8, spacing: f64) -> Questions {
     let more = f64::from(k.max(1)) - 1.0;
     let rest = libm::pow(after(spacing), more);
     let q = silence.loss;
-    let rate = silence.requests * q * after(silence.answer) * rest + silence.pauses * q * rest;
+    let bursts = silence.burst.filter(|burst| *burst > 0.0).map_or(0.0, |burst| q / burst);
+    let losses = (silence.requests * q).max(bursts);
+    let rate = losses * after(silence.answer) * rest + silence.pauses * q * rest;
     let t_fp = if rate > 0.0 { 1.0 / rate } else { f64::INFINITY };
     Questions { k, spacing, t_d: more * spacing + silence.answer, t_fp }
 }

@@ -24,7 +24,7 @@ const FIELDS: [&str; 38] = [
     "segue.flags.response",
     "segue.flags.report",
     "segue.k",
-    "segue.reserved",
+    "segue.age",
     "segue.index",
     "segue.cookie",
     "segue.probe.seq",
@@ -134,7 +134,7 @@ fn expect_header(line: &[Vec<String>], header: &Header) {
     assert_eq!(number(line, "segue.type"), header.packet_type as u64);
     assert_eq!(number(line, "segue.flags"), u64::from(header.flags));
     assert_eq!(number(line, "segue.k"), u64::from(header.k));
-    assert_eq!(number(line, "segue.reserved"), 0);
+    assert_eq!(number(line, "segue.age"), 0);
     assert_eq!(number(line, "segue.index"), u64::from(header.index));
     assert_eq!(number(line, "segue.cookie"), header.cookie);
     assert!(get(line, "segue.malformed").is_empty());

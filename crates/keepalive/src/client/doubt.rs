@@ -178,10 +178,12 @@ impl Lapses {
         Lapses { weight: weight * keep, lasted: lasted * keep, longest: longest * keep, ..*self }
     }
 
-    /// The mean length in seconds; `None` while there were few.
+    /// The mean length in seconds, a standard deviation of it on top, since false alarms are exponential in it; `None`
+    /// while there were few.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.weight >= Self::FEW).then(|| self.lasted / self.weight)
+        let spread = 1.0 + 1.0 / libm::sqrt(self.weight.max(1.0));
+        (self.weight >= Self::FEW).then(|| self.lasted / self.weight * spread)
     }
 }
 
