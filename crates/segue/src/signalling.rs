@@ -14,7 +14,7 @@ use quinn::{
 };
 use rustls::client::WantsClientCert;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
@@ -52,6 +52,10 @@ fn chain(own: &Credentials) -> (Vec<CertificateDer<'static>>, PrivatePkcs8KeyDer
 }
 
 mod reset;
+mod roster;
+
+use roster::Listed;
+pub use roster::Roster;
 
 /// A thread of its own for signalling. What TLS costs must hold up neither a daemon's timers nor, at their
 /// priority, the machine: it is to be started before the daemon asks for precision, so that it is ordinary.
@@ -93,14 +97,16 @@ impl Drop for Worker {
     }
 }
 
-/// The anchor's side: its certificate, and clients whose certificate its authority signed. Who has none may ask
+/// The anchor's side: its certificate, and clients whose certificate its authority signed and is
+/// on the list. Who has none may ask
 /// to be enrolled ([`is_enrolment`]), and nothing else.
-fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
+fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots(&authority.authority.certificate)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
         .allow_unauthenticated()
         .build()?;
+    let verifier = Arc::new(Listed { signed: verifier, roster });
     let (chain, key) = chain(&authority.anchor);
     let mut tls = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -108,6 +114,9 @@ fn server_config(authority: &Authority) -> anyhow::Result<quinn::ServerConfig> {
         .with_single_cert(chain, key.into())?;
     tls.alpn_protocols = vec![ALPN.to_vec(), enrol::ALPN.to_vec()];
     tls.max_early_data_size = 0;
+    // A session that is resumed shows no certificate: a host that was removed would get in.
+    tls.send_tls13_tickets = 0;
+    tls.session_storage = Arc::new(NoServerSessionStorage {});
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     config.transport_config(transport());
     Ok(config)
@@ -177,10 +186,14 @@ pub fn client_endpoint(socket: UdpSocket) -> anyhow::Result<Endpoint> {
 
 /// An anchor's QUIC endpoint on a socket. A host that still talks to an earlier start of the anchor
 /// is told at once that its connection is gone (stateless reset, RFC 9000, section 10.3).
-pub fn server_endpoint(socket: UdpSocket, authority: &Authority) -> anyhow::Result<Endpoint> {
+pub fn server_endpoint(
+    socket: UdpSocket,
+    authority: &Authority,
+    roster: Roster,
+) -> anyhow::Result<Endpoint> {
     let mut config = EndpointConfig::new(Arc::new(reset::Key::of(authority)?));
     config.cid_generator(|| Box::new(reset::AnyId));
-    let server = Some(server_config(authority)?);
+    let server = Some(server_config(authority, roster)?);
     Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).context("no signalling endpoint")
 }
 
@@ -266,7 +279,7 @@ mod tests {
         let impostor = Authority { anchor: host(&authority, "mallory"), ..authority.clone() };
         let laptop = host(&authority, "laptop");
         for (anchor, taken) in [(&authority, true), (&impostor, false)] {
-            let server = server_endpoint(local(), anchor).unwrap();
+            let server = server_endpoint(local(), anchor, Roster::default()).unwrap();
             let at = server.local_addr().unwrap();
             let accepting = tokio::spawn(async move {
                 while let Some(incoming) = server.accept().await {

@@ -1,6 +1,6 @@
 //! What a daemon remembers to tell: the machine's reports, numbered, bounded, and on standard error.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use segue_clock::{Span, Time};
 use segue_keepalive::State;
@@ -11,18 +11,39 @@ use crate::control::EventRecord;
 
 /// Events kept for those who ask; older ones are forgotten.
 const KEPT: usize = 10_000;
+/// Events of one host that an anchor tells and keeps in one go, so that no host can bury those of others.
+const AT_ONCE: u64 = 200;
+/// Time between two events of a host that has more; those beyond are counted and forgotten.
+const PACE: Span = Span::from_millis(500);
+/// Hosts whose pace is remembered before those are forgotten whose events all count no more.
+const HOSTS: usize = 1_024;
 
 /// The events of a daemon.
 #[derive(Default)]
 pub struct Events {
     kept: VecDeque<EventRecord>,
     next: u64,
+    /// By name, at an anchor.
+    paces: BTreeMap<String, Pace>,
+}
+
+/// How much a host has had told.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// When all its events would have come at [`PACE`].
+    settled: Time,
+    /// Events that were not told.
+    untold: u64,
 }
 
 impl Events {
-    /// Notes a report and logs it.
+    /// Notes a report and logs it, unless its host has had too many.
     pub fn note(&mut self, now: Time, report: &Report) {
         let mut record = record_of(report);
+        // A host's own daemon tells everything.
+        if !record.host.is_empty() && !self.may_tell(now, &record.host) {
+            return;
+        }
         record.number = self.next;
         record.at_ns = now.0;
         self.next += 1;
@@ -36,6 +57,24 @@ impl Events {
         if self.kept.len() > KEPT {
             self.kept.pop_front();
         }
+    }
+
+    fn may_tell(&mut self, now: Time, host: &str) -> bool {
+        if self.paces.len() > HOSTS {
+            self.paces.retain(|_, pace| pace.settled > now || pace.untold > 0);
+        }
+        let pace = self.paces.entry(host.to_owned()).or_default();
+        let settled = pace.settled.max(now);
+        if settled.since(now) > PACE * (AT_ONCE - 1) {
+            pace.untold += 1;
+            return false;
+        }
+        pace.settled = settled + PACE;
+        let untold = std::mem::take(&mut pace.untold);
+        if untold > 0 {
+            warn!("{host}: {untold} events were not told, there were too many");
+        }
+        true
     }
 
     /// Number of the next event.
@@ -191,6 +230,20 @@ mod tests {
             flows,
             class: class.map(str::to_owned),
         })
+    }
+
+    #[test]
+    fn a_host_that_has_too_many_events_buries_no_other_hosts() {
+        let mut events = Events::default();
+        let gone = |host: &str| Report::Gone { host: host.into() };
+        events.note(Time(0), &gone("alice"));
+        for n in 0..100_000 {
+            events.note(Time(n * 100_000), &gone("mallory"));
+        }
+        events.note(Time(10_000_000_000), &gone("alice"));
+        let of = |host: &str| events.since(0).iter().filter(|e| e.host == host).count();
+        assert_eq!((of("alice"), of("mallory")), (2, 200 + 20 - 1));
+        assert_eq!(events.next(), 221, "what is not told has no number");
     }
 
     #[test]

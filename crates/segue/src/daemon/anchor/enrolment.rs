@@ -26,6 +26,7 @@ pub use self::records::Lease;
 use self::records::{Certificate, Host, Invitation, encoded};
 use crate::control::EnrolmentStatus;
 use crate::identity::{Authority, Join, check_name};
+use crate::signalling::Roster;
 
 /// Table of the anchor's own secrets.
 const OWN: &str = "anchor";
@@ -52,8 +53,8 @@ pub struct Enrolment {
     authority: Authority,
     invitations: BTreeMap<String, Invitation>,
     hosts: BTreeMap<String, Host>,
-    /// Name by certificate.
-    names: BTreeMap<Vec<u8>, String>,
+    /// Name by certificate, as TLS asks too.
+    names: Roster,
 }
 
 impl Enrolment {
@@ -73,7 +74,7 @@ impl Enrolment {
         let hosts: BTreeMap<String, Host> =
             store.list_as(HOSTS).context(unreadable)?.into_iter().collect();
         let mut enrolment =
-            Enrolment { authority, invitations, hosts: BTreeMap::new(), names: BTreeMap::new() };
+            Enrolment { authority, invitations, hosts: BTreeMap::new(), names: Roster::default() };
         for (name, host) in hosts {
             enrolment.keep(&name, host);
         }
@@ -86,8 +87,13 @@ impl Enrolment {
     }
 
     /// The host with this certificate.
-    pub fn name_of(&self, certificate: &[u8]) -> Option<&str> {
-        self.names.get(certificate).map(String::as_str)
+    pub fn name_of(&self, certificate: &[u8]) -> Option<String> {
+        self.names.get(certificate)
+    }
+
+    /// The enrolled hosts, as they are from now on.
+    pub fn roster(&self) -> Roster {
+        self.names.clone()
     }
 
     /// Whether there is an enrolled host of this name.
@@ -197,7 +203,7 @@ impl Enrolment {
 
     /// Whether the host with this certificate should ask for another: two thirds of its lifetime are over.
     pub fn is_due(&self, certificate: &[u8], now_s: u64) -> bool {
-        self.names.get(certificate).and_then(|name| self.hosts.get(name)).is_some_and(|host| {
+        self.names.get(certificate).and_then(|name| self.hosts.get(&name)).is_some_and(|host| {
             host.certificates().any(|known| known.der == certificate && known.is_due(now_s))
         })
     }
@@ -239,7 +245,7 @@ impl Enrolment {
     /// Notes that a host has shown this certificate: one that it was given by [`Enrolment::renew`] takes the place
     /// of the one before.
     pub fn shown(&mut self, store: &impl Store, certificate: &[u8]) -> anyhow::Result<()> {
-        let Some(name) = self.names.get(certificate).cloned() else { return Ok(()) };
+        let Some(name) = self.names.get(certificate) else { return Ok(()) };
         let host = self.hosts.get(&name).cloned();
         let Some(Host { next: Some(next), since_s, token, .. }) = host else { return Ok(()) };
         if next.der == certificate {

@@ -1,11 +1,10 @@
 //! The anchor's signalling: one QUIC endpoint, one stream of messages for each host.
 //!
-//! Whoever sends to the port can make the anchor work, so that work has bounds: handshakes under way,
-//! connections of one host, messages a second.
+//! Whoever sends to the port can make the anchor work, so that work has bounds: handshakes of one network,
+//! connections of one host, its messages and registrations over all of them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,12 +14,18 @@ use segue_tunnel::ConnId;
 use segue_wire::enrol::{Enrolled, ToEnrol};
 use segue_wire::signal::{FromAnchor, FromHost};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
-use crate::signalling::{self, Messages, Worker};
+use crate::signalling::{self, Messages, Roster, Worker};
+
+mod handshakes;
+mod pace;
+
+use self::handshakes::{Handshakes, Place, Verdict};
+use self::pace::Allowances;
 
 mod enrol;
 
@@ -29,18 +34,8 @@ const OUTBOX: usize = 64;
 /// A host must send its first message within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Handshakes under way from which on a source must first show that it receives what is sent to its
-/// address (RFC 9000, section 8.1.2): those with a false source are ended by that.
-const HANDSHAKES_UNASKED: usize = 32;
-/// Most handshakes under way, first stream included; further ones are not answered.
-const HANDSHAKES: usize = 512;
 /// Connections of one host; one more ends its oldest. A host needs one, and while it moves another.
 const CONNECTIONS: usize = 4;
-/// Messages that a host may send in one go: twice what sixteen paths need at a start.
-const BURST: u32 = 64;
-/// Time between two messages of a host that sends more.
-const PACE: Duration = Duration::from_millis(50);
-
 /// What connections tell.
 pub enum SignalEvent {
     /// A host has authenticated itself with this certificate.
@@ -84,9 +79,10 @@ impl Signal {
         let worker = Worker::start()?;
         let endpoint = {
             let _there = worker.handle().enter();
-            signalling::server_endpoint(listener(port)?, enrolment.authority())?
+            signalling::server_endpoint(listener(port)?, enrolment.authority(), enrolment.roster())?
         };
-        worker.handle().spawn(accept(endpoint.clone(), events));
+        let gate = Gate { roster: enrolment.roster(), allowances: Allowances::default() };
+        worker.handle().spawn(accept(endpoint.clone(), gate, events));
         Ok(Signal { endpoint, connections: BTreeMap::new(), _worker: worker })
     }
 
@@ -144,25 +140,28 @@ fn listener(port: u16) -> anyhow::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-async fn accept(endpoint: Endpoint, events: mpsc::Sender<SignalEvent>) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignalEvent>) {
+    let handshakes = Handshakes::default();
     let mut next = 0;
     while let Some(incoming) = endpoint.accept().await {
-        let under_way = HANDSHAKES - handshakes.available_permits();
-        if under_way >= HANDSHAKES_UNASKED && incoming.may_retry() {
-            // Fails only where it may not.
-            let _ = incoming.retry();
-            continue;
-        }
-        let Ok(handshake) = Arc::clone(&handshakes).try_acquire_owned() else {
-            incoming.ignore();
-            continue;
+        let (source, validated) = (incoming.remote_address(), incoming.remote_address_validated());
+        let place = match handshakes.begin(source.ip(), validated, Instant::now()) {
+            Verdict::Serve(place) => place,
+            Verdict::Retry => {
+                // Fails only where it may not.
+                let _ = incoming.retry();
+                continue;
+            }
+            Verdict::Ignore => {
+                incoming.ignore();
+                continue;
+            }
         };
         let conn = ConnId(next);
         next += 1;
-        let events = events.clone();
+        let (gate, events) = (gate.clone(), events.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve(conn, incoming, handshake, &events).await {
+            if let Err(error) = serve(conn, incoming, place, &gate, &events).await {
                 debug!("signalling connection {}: {error:#}", conn.0);
             }
             let _ = events.send(SignalEvent::Closed { conn }).await;
@@ -170,26 +169,18 @@ async fn accept(endpoint: Endpoint, events: mpsc::Sender<SignalEvent>) {
     }
 }
 
-/// Lets messages through as they come until there are too many, and then at a steady pace. What
-/// waits is held back at the sender by QUIC's flow control.
-struct Pace {
-    /// When all messages so far would have come at that pace.
-    settled: Instant,
-}
-
-impl Pace {
-    async fn wait(&mut self) {
-        let now = Instant::now();
-        self.settled = self.settled.max(now) + PACE;
-        let ahead = self.settled.duration_since(now);
-        tokio::time::sleep(ahead.saturating_sub(PACE * BURST)).await;
-    }
+/// Who is let in, and how often each may ask.
+#[derive(Clone)]
+struct Gate {
+    roster: Roster,
+    allowances: Allowances,
 }
 
 async fn serve(
     conn: ConnId,
     incoming: quinn::Incoming,
-    handshake: OwnedSemaphorePermit,
+    handshake: Place,
+    gate: &Gate,
     events: &mpsc::Sender<SignalEvent>,
 ) -> anyhow::Result<()> {
     let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
@@ -204,6 +195,7 @@ async fn serve(
         .downcast::<Vec<CertificateDer<'static>>>()
         .map_err(|_| anyhow::anyhow!("an identity that is no certificate"))?;
     let certificate = chain.first().context("an empty chain")?.to_vec();
+    let host = gate.roster.get(&certificate).context("no longer enrolled")?;
     let (mut write, read) = tokio::time::timeout(PATIENCE, connection.accept_bi())
         .await
         .context("no stream in time")??;
@@ -226,10 +218,11 @@ async fn serve(
         anyhow::Ok(())
     };
     let reader = async {
-        let mut pace = Pace { settled: Instant::now() };
         let mut next = Some(first);
         while let Some(message) = next {
-            pace.wait().await;
+            let hosts = gate.roster.count();
+            let wait = gate.allowances.take(&host, &message, hosts, Instant::now());
+            tokio::time::sleep(wait).await;
             events.send(SignalEvent::Message { conn, message }).await?;
             next = messages.next::<FromHost>().await?;
         }
@@ -243,6 +236,8 @@ async fn serve(
 
 #[cfg(test)]
 mod tests {
+    use super::handshakes::{MOST_OF_NETWORK, UNASKED};
+    use super::pace::{BURST, PACE, REGISTRATION_PACE, REGISTRATIONS};
     use super::*;
     use crate::identity::{ANCHOR_NAME, Credentials, new_key, request};
     use segue_store::Embedded;
@@ -257,6 +252,8 @@ mod tests {
         events: mpsc::Receiver<SignalEvent>,
         join: Member,
         anchor: SocketAddr,
+        enrolment: Enrolment,
+        store: Embedded,
     }
 
     /// What a host has that is enrolled.
@@ -284,7 +281,7 @@ mod tests {
         };
         let (certificate, _) = enrolment.enrol(&store, &asked, NOW).unwrap();
         let join = Member { authority: join.authority, host: Credentials { certificate, key } };
-        Listening { signal, events, join, anchor }
+        Listening { signal, events, join, anchor, enrolment, store }
     }
 
     fn client(join: &Member) -> Endpoint {
@@ -303,7 +300,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_holds_no_more_than_its_share_of_connections() {
-        let Listening { mut signal, mut events, join, anchor } = listening();
+        let Listening { mut signal, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let mut held = Vec::new();
         for epoch in 0..CONNECTIONS as u64 + 3 {
@@ -330,7 +327,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_floods_is_heard_at_a_steady_pace() {
-        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let connection = connect(&endpoint, anchor).await;
         let (mut write, _read) = connection.open_bi().await.unwrap();
@@ -353,9 +350,121 @@ mod tests {
         flood.abort();
     }
 
+    /// How many messages are heard of a host that sends them as fast as it can over as many connections as it
+    /// may have, and in how many seconds.
+    async fn heard(message: fn(u64) -> FromHost) -> (u32, f64) {
+        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let endpoint = client(&join);
+        let flood = tokio::spawn(async move {
+            let mut held = Vec::new();
+            for n in 0..CONNECTIONS {
+                let connection = connect(&endpoint, anchor).await;
+                let (mut write, read) = connection.open_bi().await.unwrap();
+                held.push(tokio::spawn(async move {
+                    let _read = read;
+                    let mut epoch = n as u64;
+                    while signalling::send(&mut write, &message(epoch)).await.is_ok() {
+                        epoch += CONNECTIONS as u64;
+                        // The others of this thread have their turn.
+                        tokio::task::yield_now().await;
+                    }
+                    connection
+                }));
+            }
+            std::future::pending::<()>().await;
+        });
+        let (mut count, start) = (0, Instant::now());
+        let _ = tokio::time::timeout(Duration::from_secs(2), async {
+            while let Some(event) = events.recv().await {
+                match event {
+                    SignalEvent::Connected { conn, established, .. } => {
+                        signal.admit(conn, "mallory", established);
+                    }
+                    SignalEvent::Message { .. } => count += 1,
+                    SignalEvent::Closed { .. } | SignalEvent::Enrol { .. } => {}
+                }
+            }
+        })
+        .await;
+        flood.abort();
+        (count, start.elapsed().as_secs_f64())
+    }
+
+    #[tokio::test]
+    async fn several_connections_are_heard_at_the_pace_of_one() {
+        let (count, seconds) = heard(|epoch| FromHost::RemovePath { path: epoch as u8 }).await;
+        let most = BURST + (seconds / PACE.as_secs_f64()) as u32 + 1;
+        assert!((BURST..=most).contains(&count), "{count} of {most}");
+    }
+
+    #[tokio::test]
+    async fn a_host_registers_a_few_times_at_once_and_then_at_a_pace() {
+        let register = |epoch| FromHost::Register { version: SIGNAL_VERSION, epoch };
+        let (count, seconds) = heard(register).await;
+        let most = REGISTRATIONS + (seconds / REGISTRATION_PACE.as_secs_f64()) as u32 + 1;
+        assert!((REGISTRATIONS..=most).contains(&count), "{count} of {most}");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_was_removed_is_refused_by_tls() {
+        let Listening { signal: _signal, mut events, join, anchor, mut enrolment, store } =
+            listening();
+        let endpoint = client(&join);
+        let attempt = || async {
+            let connection = connect(&endpoint, anchor).await;
+            if let Ok((mut write, read)) = connection.open_bi().await {
+                let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
+                let _ = signalling::send(&mut write, &register).await;
+                return (connection, Some((write, read)));
+            }
+            (connection, None)
+        };
+        let _good = attempt().await;
+        assert!(matches!(events.recv().await, Some(SignalEvent::Connected { .. })));
+        enrolment.remove(&store, "mallory", NOW.0).unwrap();
+        let (connection, _streams) = attempt().await;
+        let why = connection.closed().await;
+        let revoked = u8::from(rustls::AlertDescription::CertificateRevoked);
+        let quinn::ConnectionError::ConnectionClosed(close) = &why else { panic!("{why}") };
+        assert_eq!(close.error_code, quinn::TransportErrorCode::crypto(revoked), "{why}");
+        loop {
+            match events.recv().await.unwrap() {
+                SignalEvent::Connected { .. } => panic!("the daemon hears nothing of it"),
+                SignalEvent::Closed { .. } => break,
+                SignalEvent::Message { .. } | SignalEvent::Enrol { .. } => {} // of the good one
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_network_that_fills_its_share_of_handshakes_keeps_no_other_out() {
+        let Listening { signal: _signal, events: _events, join, anchor, .. } = listening();
+        let from = |ip: [u8; 4]| {
+            let socket = UdpSocket::bind(SocketAddr::from((ip, 0))).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut endpoint = signalling::client_endpoint(socket).unwrap();
+            endpoint.set_default_client_config(
+                signalling::client_config(&join.authority, &join.host).unwrap(),
+            );
+            endpoint
+        };
+        // They stand for the client, and say nothing.
+        let crowd: Vec<Endpoint> = (1..=8).map(|n| from([127, 0, 3, n])).collect();
+        let mut held = Vec::new();
+        for n in 0..MOST_OF_NETWORK {
+            held.push(connect(&crowd[n % crowd.len()], anchor).await);
+        }
+        let late = from([127, 0, 3, 99]);
+        let wait = Duration::from_millis(500);
+        let attempt = tokio::time::timeout(wait, late.connect(anchor, ANCHOR_NAME).unwrap()).await;
+        assert!(attempt.is_err(), "one more of this network is not answered");
+        let other = from([127, 0, 4, 1]);
+        tokio::time::timeout(PATIENCE, connect(&other, anchor)).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_client_without_a_certificate_can_ask_to_be_enrolled_and_nothing_else() {
-        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
         let mut endpoint = client(&join);
         let ask = ToEnrol::Enrol {
             version: ENROL_VERSION,
@@ -393,7 +502,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_says_nothing_ends() {
-        let Listening { signal: _signal, mut events, join, anchor } = listening();
+        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let silent = connect(&endpoint, anchor).await;
         let half = connect(&endpoint, anchor).await;
@@ -412,7 +521,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_cut_off() {
-        let Listening { mut signal, mut events, join, anchor } = listening();
+        let Listening { mut signal, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
         let connection = connect(&endpoint, anchor).await;
         let (mut write, _unread) = connection.open_bi().await.unwrap();
@@ -421,8 +530,11 @@ mod tests {
             panic!("the connection stands");
         };
         signal.admit(conn, "mallory", established);
-        // None of it leaves before this task waits.
-        for path in 0..=OUTBOX {
+        // More than leaves meanwhile, and than the connection holds.
+        for path in 0..OUTBOX * 10_000 {
+            if signal.connections[&conn].1.connection.close_reason().is_some() {
+                break;
+            }
             signal
                 .send(conn, FromAnchor::PathRefused { path: path as u8, reason: Refusal::NoPath });
         }
@@ -447,9 +559,9 @@ mod tests {
     async fn when_many_handshakes_hang_a_new_source_must_show_that_it_receives() {
         /// Long header, fixed bit, type Retry (RFC 9000, section 17.2.5).
         const RETRY: u8 = 0xf0;
-        let Listening { signal: _signal, events: _events, join, anchor } = listening();
+        let Listening { signal: _signal, events: _events, join, anchor, .. } = listening();
         let mut retries = Vec::new();
-        for _ in 0..HANDSHAKES_UNASKED + 4 {
+        for _ in 0..UNASKED + 4 {
             let first = initial(&join).await;
             let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
             socket.send_to(&first, anchor).await.unwrap();
@@ -459,7 +571,7 @@ mod tests {
             retries.push(answer[0] & 0xf0 == RETRY);
         }
         assert!(!retries[0]);
-        assert!(retries[HANDSHAKES_UNASKED..].iter().all(|retry| *retry), "{retries:?}");
+        assert!(retries[UNASKED..].iter().all(|retry| *retry), "{retries:?}");
         // Who does receive is let in all the same.
         connect(&client(&join), anchor).await;
     }

@@ -85,7 +85,7 @@ fn a_join_line_enrols_one_key_once_and_repeats_its_answer() {
     let (key, thief) = (new_key().unwrap(), new_key().unwrap());
     let (certificate, new) = place.enrol(&ask(&join, &key), NOW + 5).unwrap();
     assert!(new);
-    assert_eq!(place.enrolment.name_of(&certificate), Some("laptop"));
+    assert_eq!(place.enrolment.name_of(&certificate), Some("laptop".into()));
     // The answer was lost, the host crashed, or the anchor: the same key has the same certificate.
     for restart in [false, true] {
         if restart {
@@ -93,7 +93,7 @@ fn a_join_line_enrols_one_key_once_and_repeats_its_answer() {
         }
         assert_eq!(place.enrol(&ask(&join, &key), NOW + 9), Ok((certificate.clone(), false)));
         assert_eq!(place.enrol(&ask(&join, &thief), NOW + 9), Err(EnrolRefusal::Used));
-        assert_eq!(place.enrolment.name_of(&certificate), Some("laptop"));
+        assert_eq!(place.enrolment.name_of(&certificate), Some("laptop".into()));
     }
 }
 
@@ -147,17 +147,21 @@ fn a_certificate_is_renewed_after_two_thirds_and_the_old_one_serves_until_the_ne
     assert!(place.renew("laptop", &other, two_thirds + 1).is_err());
     assert!(place.renew("nobody", &other, two_thirds + 1).is_err());
     for certificate in [&first, &second] {
-        assert_eq!(place.enrolment.name_of(certificate), Some("laptop"));
+        assert_eq!(place.enrolment.name_of(certificate), Some("laptop".into()));
     }
     place.shown(&first);
-    assert_eq!(place.enrolment.name_of(&first), Some("laptop"), "the new one was not shown yet");
+    assert_eq!(
+        place.enrolment.name_of(&first),
+        Some("laptop".into()),
+        "the new one was not shown yet"
+    );
     place.shown(&second);
     for restart in [false, true] {
         if restart {
             place.restart();
         }
         assert_eq!(place.enrolment.name_of(&first), None);
-        assert_eq!(place.enrolment.name_of(&second), Some("laptop"));
+        assert_eq!(place.enrolment.name_of(&second), Some("laptop".into()));
     }
     let end = two_thirds + LIFETIME.as_secs();
     assert_eq!(place.enrolment.expired(end - 1).count(), 0);
@@ -187,7 +191,7 @@ fn a_new_enrolment_and_the_end_of_one_leave_nothing_of_the_old() {
     assert_eq!(lease.inner, ["10.77.0.2".parse::<IpAddr>().unwrap()], "its address stays its own");
     assert_eq!(place.resting(), []);
     let (new, _) = place.enrol(&ask(&newer, &new_key().unwrap()), NOW + 1).unwrap();
-    assert_eq!(place.enrolment.name_of(&new), Some("laptop"));
+    assert_eq!(place.enrolment.name_of(&new), Some("laptop".into()));
 
     let store = place.store.as_ref().unwrap();
     place.enrolment.remove(store, "laptop", NOW + 2).unwrap();

@@ -1,0 +1,191 @@
+//! How many handshakes an anchor has under way, in all and with one network.
+//!
+//! Whoever has many addresses has a network of them. IPv4 is counted by /24 and IPv6 by /48: nothing longer is
+//! routed between providers, so that what is held as a whole is at least that; hosts behind the address
+//! translation of one provider, who are counted together, would be counted together by the single address too.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::pace::Pace;
+
+/// Handshakes under way from which on a source must first show that it receives what is sent to its
+/// address (RFC 9000, section 8.1.2): those with a false source are ended by that.
+pub const UNASKED: usize = 32;
+/// The same for those with one network.
+pub const UNASKED_OF_NETWORK: usize = 8;
+/// Most handshakes under way, first message included; further ones are not answered.
+pub const MOST: usize = 512;
+/// Most of them with one network.
+pub const MOST_OF_NETWORK: usize = 64;
+/// Handshakes with one network in one go; more must first show that they receive, and are not answered then.
+pub const BURST: u32 = 128;
+/// Time between two with a network that has had so many.
+pub const PACE: Duration = Duration::from_millis(20);
+/// Networks of which something is remembered before those are forgotten of which nothing need be. Each has a
+/// handshake under way, or one that is not paid for, which takes [`PACE`] each.
+const REMEMBERED: usize = 1_024;
+
+/// What to do with a handshake that begins.
+pub enum Verdict {
+    /// Go on; the handshake ends when the place is dropped.
+    Serve(Place),
+    /// Have the source show first that it receives.
+    Retry,
+    /// Say nothing.
+    Ignore,
+}
+
+/// The handshakes under way. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Handshakes(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    under_way: usize,
+    networks: BTreeMap<IpAddr, Network>,
+}
+
+#[derive(Default)]
+struct Network {
+    under_way: usize,
+    pace: Pace,
+}
+
+/// A handshake under way.
+pub struct Place {
+    handshakes: Handshakes,
+    network: IpAddr,
+}
+
+impl Handshakes {
+    /// What to do with one from `source`, which has shown that it receives (`validated`) or not.
+    pub fn begin(&self, source: IpAddr, validated: bool, now: Instant) -> Verdict {
+        let network = network_of(source);
+        let mut state = self.lock();
+        let known = state.networks.get(&network);
+        let own = known.map_or(0, |known| known.under_way);
+        let spent = known.is_some_and(|known| !known.pace.wait(PACE, BURST, now).is_zero());
+        let full = state.under_way >= MOST || own >= MOST_OF_NETWORK || spent;
+        if !validated && (full || state.under_way >= UNASKED || own >= UNASKED_OF_NETWORK) {
+            return Verdict::Retry;
+        }
+        if full {
+            return Verdict::Ignore;
+        }
+        if state.networks.len() >= REMEMBERED {
+            state.networks.retain(|_, known| known.under_way > 0 || !known.pace.is_settled(now));
+        }
+        state.under_way += 1;
+        let known = state.networks.entry(network).or_default();
+        known.under_way += 1;
+        known.pace.spend(PACE, BURST, now);
+        Verdict::Serve(Place { handshakes: self.clone(), network })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.handshakes.lock();
+        state.under_way -= 1;
+        if let Some(known) = state.networks.get_mut(&self.network) {
+            known.under_way -= 1;
+        }
+    }
+}
+
+fn network_of(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & !0xff).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins handshakes from these sources that do not end; how many were served.
+    fn served(
+        handshakes: &Handshakes,
+        sources: impl Iterator<Item = IpAddr>,
+        validated: bool,
+        now: Instant,
+    ) -> Vec<Place> {
+        let begin = |source| match handshakes.begin(source, validated, now) {
+            Verdict::Serve(place) => Some(place),
+            _ => None,
+        };
+        sources.filter_map(begin).collect()
+    }
+
+    fn v4(network: u8) -> impl Iterator<Item = IpAddr> {
+        (0..=255).map(move |n| IpAddr::from([192, 0, network, n]))
+    }
+
+    #[test]
+    fn a_network_has_its_share_of_the_handshakes_under_way_however_many_addresses_it_has() {
+        let (handshakes, now) = (Handshakes::default(), Instant::now());
+        let held = served(&handshakes, v4(2), true, now);
+        assert_eq!(held.len(), MOST_OF_NETWORK);
+        let v6 = (0..5_000u128).map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n << 60).into());
+        let held_v6 = served(&handshakes, v6, true, now);
+        assert_eq!(held_v6.len(), MOST_OF_NETWORK);
+        assert_eq!(served(&handshakes, v4(3), true, now).len(), MOST_OF_NETWORK, "another's");
+        drop(held);
+        assert_eq!(served(&handshakes, v4(2), true, now).len(), MOST_OF_NETWORK);
+        // An IPv4 address is the same however it is written.
+        let mapped = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+            v6 => v6,
+        };
+        assert_eq!(network_of(mapped([192, 0, 2, 1].into())), network_of([192, 0, 2, 9].into()));
+    }
+
+    #[test]
+    fn a_network_that_ends_its_handshakes_fast_begins_them_at_a_pace() {
+        let (handshakes, start) = (Handshakes::default(), Instant::now());
+        let tries = |network: u8, at_ms: u64| {
+            let now = start + Duration::from_millis(at_ms);
+            let source = IpAddr::from([192, 0, network, 1]);
+            matches!(handshakes.begin(source, true, now), Verdict::Serve(_))
+        };
+        // Ten thousand in a second, each over at once.
+        let began = (0..10_000).filter(|n| tries(2, n / 10)).count();
+        assert!((128 + 49..=128 + 51).contains(&began), "{began}");
+        assert!(tries(3, 999), "another network's");
+    }
+
+    #[test]
+    fn sources_that_have_shown_nothing_can_take_neither_all_places_nor_those_of_a_network() {
+        let (handshakes, now) = (Handshakes::default(), Instant::now());
+        let mut held = served(&handshakes, v4(2), false, now);
+        assert_eq!(held.len(), UNASKED_OF_NETWORK);
+        held.extend((3..100).flat_map(|n| served(&handshakes, v4(n), false, now)));
+        assert_eq!(held.len(), UNASKED);
+        let shown = served(&handshakes, v4(2), true, now);
+        assert_eq!(shown.len(), MOST_OF_NETWORK - UNASKED_OF_NETWORK, "who receives is let in");
+        let all: Vec<Place> =
+            (100..150).flat_map(|n| served(&handshakes, v4(n), true, now)).collect();
+        assert_eq!(all.len() + held.len() + shown.len(), MOST);
+    }
+
+    #[test]
+    fn networks_of_which_nothing_need_be_remembered_are_forgotten() {
+        let (handshakes, start) = (Handshakes::default(), Instant::now());
+        for n in 0..50_000u32 {
+            let now = start + Duration::from_millis(u64::from(n));
+            let source = IpAddr::from(Ipv4Addr::from_bits(n << 8));
+            drop(handshakes.begin(source, true, now));
+        }
+        assert!(handshakes.lock().networks.len() <= REMEMBERED);
+    }
+}

@@ -1,0 +1,102 @@
+//! What each host may do how often, counted for the host and not for the connection that it comes by.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use segue_wire::signal::FromHost;
+use tokio::time::Instant;
+
+/// Messages that a host may send in one go: twice what sixteen paths need at a start.
+pub const BURST: u32 = 64;
+/// Time between two messages of a host that sends more.
+pub const PACE: Duration = Duration::from_millis(50);
+/// Registrations of a host in one go. Each start and each new connection of a host is one.
+pub const REGISTRATIONS: u32 = 8;
+/// Time between two registrations of a host that makes more.
+pub const REGISTRATION_PACE: Duration = Duration::from_secs(1);
+
+/// The longest wait: a host that asked too often in error is not shut out for long.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Lets through what comes until there is too much, and then at a steady pace.
+#[derive(Clone, Copy, Default)]
+pub struct Pace {
+    /// When all so far would have come at that pace.
+    settled: Option<Instant>,
+}
+
+impl Pace {
+    /// How long the next one waits where `burst` may come in one go and then one a `pace`.
+    pub fn wait(&self, pace: Duration, burst: u32, now: Instant) -> Duration {
+        let ahead = self.settled.unwrap_or(now).saturating_duration_since(now);
+        ahead.saturating_sub(pace * (burst - 1))
+    }
+
+    /// Counts one.
+    pub fn spend(&mut self, pace: Duration, burst: u32, now: Instant) {
+        let settled = self.settled.unwrap_or(now).max(now) + pace;
+        self.settled = Some(settled.min(now + pace * burst + LONGEST));
+    }
+
+    /// Whether nothing of what came counts any more.
+    pub fn is_settled(&self, now: Instant) -> bool {
+        self.settled.is_none_or(|settled| settled <= now)
+    }
+}
+
+/// The allowances of all hosts, by name. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Allowances(Arc<Mutex<BTreeMap<String, Allowance>>>);
+
+#[derive(Default)]
+struct Allowance {
+    messages: Pace,
+    registrations: Pace,
+}
+
+impl Allowances {
+    /// Counts a message of a host, and says how long it is to wait. What waits is held back at the sender by
+    /// QUIC's flow control. Hosts of which nothing counts any more are forgotten when there are more than
+    /// `hosts`, those enrolled.
+    pub fn take(&self, host: &str, message: &FromHost, hosts: usize, now: Instant) -> Duration {
+        let mut all = self.lock();
+        if all.len() > hosts {
+            all.retain(|_, own| {
+                !own.messages.is_settled(now) || !own.registrations.is_settled(now)
+            });
+        }
+        let own = all.entry(host.to_owned()).or_default();
+        let mut wait = own.messages.wait(PACE, BURST, now);
+        own.messages.spend(PACE, BURST, now);
+        if matches!(message, FromHost::Register { .. }) {
+            wait = wait.max(own.registrations.wait(REGISTRATION_PACE, REGISTRATIONS, now));
+            own.registrations.spend(REGISTRATION_PACE, REGISTRATIONS, now);
+        }
+        wait
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Allowance>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_host_spends_another_does_not_miss_and_nobody_is_remembered_for_ever() {
+        let (allowances, start) = (Allowances::default(), Instant::now());
+        let leave = FromHost::Leave;
+        let waits = |host: &str| allowances.take(host, &leave, 2, start);
+        let at_once = (0..1_000).take_while(|_| waits("mallory").is_zero()).count();
+        assert_eq!(at_once, BURST as usize);
+        assert!(waits("alice").is_zero());
+        let later = start + Duration::from_secs(3_600);
+        for n in 0..10 {
+            allowances.take(&format!("host{n}"), &leave, 2, later + Duration::from_secs(n));
+        }
+        assert!(allowances.lock().len() <= 3);
+    }
+}
