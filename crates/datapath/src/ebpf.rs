@@ -38,7 +38,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use libbpf_rs::MapHandle;
@@ -54,8 +55,8 @@ use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
-    generation, kernel_endpoint, kernel_path, kernel_route, kernel_scale, kernel_silence,
-    kernel_sweep,
+    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_scale,
+    kernel_silence, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
@@ -70,9 +71,10 @@ use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeOrder, Reach, Role, Setup, Via,
 };
 
+const THREAD: &str = "segue-ebpf";
 const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
 const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
@@ -135,6 +137,8 @@ pub struct Ebpf {
     shore: Arc<Shore>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    /// Why the thread has ended, if it said.
+    ended: Arc<Mutex<Option<String>>>,
 }
 
 impl Ebpf {
@@ -171,15 +175,16 @@ impl Ebpf {
         let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
         let shore = Arc::new(Shore::new(tun, tables, setup.role, again, probes));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
+        let ended = Arc::<Mutex<Option<String>>>::default();
         let (stop, stopped) =
             UnixStream::pair().map_err(failed("make the packet path's stop signal"))?;
         let thread = std::thread::Builder::new()
-            .name("segue-ebpf".into())
+            .name(THREAD.into())
             .spawn({
-                let shore = Arc::clone(&shore);
+                let (shore, ended) = (Arc::clone(&shore), Arc::clone(&ended));
                 move || {
                     if let Err(error) = reader::run(&shore, &sink, &watch, &stopped) {
-                        tracing::error!(%error, "the thread of the packet path ends");
+                        *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     }
                 }
             })
@@ -200,6 +205,7 @@ impl Ebpf {
             shore,
             stop: Some(stop),
             thread: Some(thread),
+            ended,
         })
     }
 
@@ -467,6 +473,11 @@ impl Datapath for Ebpf {
         self.shore.tables.set_inner(address, entry.owner)
     }
 
+    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError> {
+        self.shore.tables.denied.store(kernel_denied(reach), Ordering::Relaxed);
+        self.shore.tables.set_alive(monotonic())
+    }
+
     fn remove_inner(&mut self, address: IpAddr) {
         self.shore.tables.remove_inner(address);
     }
@@ -555,6 +566,17 @@ impl Datapath for Ebpf {
 
     fn stamp_limited(&self) -> u64 {
         self.programs.stamp.count().limited
+    }
+
+    fn carries(&self) -> Result<(), DatapathError> {
+        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        let why = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(DatapathError::Ended {
+            thread: THREAD,
+            why: why.unwrap_or_else(|| "it panicked".into()),
+        })
     }
 
     fn heartbeat(&mut self) {

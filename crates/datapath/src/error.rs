@@ -15,6 +15,14 @@ pub enum DatapathError {
         #[source]
         source: io::Error,
     },
+    /// A thread that carries packets has ended.
+    #[error("no packets are carried any more, the thread {thread} has ended: {why}")]
+    Ended {
+        /// Its name.
+        thread: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// A slot outside the table.
     #[error("path slot {slot} is outside the table of {max}")]
     Slot {

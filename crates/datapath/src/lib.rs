@@ -17,7 +17,7 @@ pub use error::DatapathError;
 pub use types::STAMP_TO_WIRE;
 pub use types::{
     Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
-    ProbeEvent, ProbeKind, ProbeOrder, Role, Setup, Via,
+    ProbeEvent, ProbeKind, ProbeOrder, Reach, Role, Services, Setup, Via,
 };
 
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub trait Datapath: Send {
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError>;
     /// Says to whom an inner address belongs (see [`InnerEntry`]).
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
+    /// What hosts may reach (anchor); everything until it is said.
+    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError>;
     /// Forgets an inner address.
     fn remove_inner(&mut self, address: IpAddr);
     /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path. The binding ends
@@ -108,6 +110,11 @@ pub trait Datapath: Send {
     /// Says that the daemon is alive; to be called once a second. When it stops, packets pass this
     /// datapath untouched after [`HEARTBEAT_TIMEOUT_S`].
     fn heartbeat(&mut self);
+    /// Whether packets are still carried.
+    ///
+    /// # Errors
+    /// [`DatapathError::Ended`] once a thread that carries them has ended: nothing brings it back.
+    fn carries(&self) -> Result<(), DatapathError>;
 }
 
 /// Seconds without [`Datapath::heartbeat`] after which the programs in the kernel let every packet

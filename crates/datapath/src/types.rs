@@ -73,12 +73,54 @@ pub struct PathConfig {
     pub probing: Probing,
 }
 
-/// To whom an inner address belongs: at an anchor the host that may send from it, at a host itself
-/// (owner 0).
+/// To whom an inner address belongs: at an anchor the host that may send from it, or the anchor itself
+/// (owner 0); at a host itself (owner 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerEntry {
     /// The owner, as in [`PathConfig::owner`].
     pub owner: u32,
+}
+
+/// What an anchor's hosts may begin flows to. Answers to what others began pass in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Inner addresses of hosts.
+    pub hosts: bool,
+    /// The anchor's own inner addresses.
+    pub anchor: Services,
+    /// Everything else, as the anchor's system routes it; its other addresses are part of that.
+    pub routed: bool,
+}
+
+impl Reach {
+    /// No limit.
+    pub const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
+
+    /// Whether a host may begin a flow of this protocol to an address that belongs to `owner`.
+    #[must_use]
+    pub fn allows(&self, owner: Option<u32>, protocol: u8) -> bool {
+        const ICMP: [u8; 2] = [1, 58];
+        match owner {
+            None => self.routed,
+            Some(0) => match self.anchor {
+                Services::Nothing => false,
+                Services::Ping => ICMP.contains(&protocol),
+                Services::All => true,
+            },
+            Some(_) => self.hosts,
+        }
+    }
+}
+
+/// What of the anchor's own services hosts may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Services {
+    /// None.
+    Nothing,
+    /// ICMP and ICMPv6.
+    Ping,
+    /// All.
+    All,
 }
 
 /// Where packets of a path go instead.

@@ -26,7 +26,7 @@ use tun_rs::SyncDevice;
 use crate::misses::Misses;
 use crate::{
     Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeKind, ProbeOrder, Role, Setup, Via,
+    PathCounters, ProbeKind, ProbeOrder, Reach, Role, Setup, Via,
 };
 use flows::FlowTable;
 use path::{Path, State, lock};
@@ -58,7 +58,9 @@ pub struct User {
     tun: Arc<SyncDevice>,
     tun_ifindex: u32,
     setup: Setup,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<(&'static str, JoinHandle<()>)>,
+    /// Why one has ended, if it said.
+    ended: Arc<Mutex<Option<&'static str>>>,
 }
 
 /// What the threads and the owner share.
@@ -83,6 +85,7 @@ struct Core {
     paths: Vec<Option<Arc<Path>>>,
     vias: Vec<Option<Via>>,
     inner: HashMap<IpAddr, InnerEntry>,
+    reach: Reach,
     flows: FlowTable,
     misses: Misses,
     /// How packets without an index are told apart.
@@ -146,6 +149,7 @@ impl User {
             paths: vec![None; paths],
             vias: vec![None; paths],
             inner: HashMap::new(),
+            reach: Reach::EVERYTHING,
             flows: FlowTable::new(setup.max_flows),
             misses: Misses::new(setup.role),
             upmt: upmt::Table::default(),
@@ -163,16 +167,25 @@ impl User {
             opened: Mutex::default(),
             waiting: Mutex::default(),
         });
-        let mut user = User { shared, tun, tun_ifindex, setup: setup.clone(), threads: Vec::new() };
+        let (setup, threads, ended) = (setup.clone(), Vec::new(), Arc::default());
+        let mut user = User { shared, tun, tun_ifindex, setup, threads, ended };
         user.start("segue-egress", egress::run).map_err(kernel("starting a thread"))?;
         user.start("segue-ingress", ingress::run).map_err(kernel("starting a thread"))?;
         Ok(user)
     }
 
-    fn start(&mut self, name: &str, body: fn(&Shared, RawFd)) -> std::io::Result<()> {
-        let (shared, tun) = (self.shared.clone(), self.tun.clone());
-        let thread = std::thread::Builder::new().name(name.into());
-        self.threads.push(thread.spawn(move || body(&shared, tun.as_raw_fd()))?);
+    fn start(
+        &mut self,
+        name: &'static str,
+        body: fn(&Shared, RawFd) -> Result<(), &'static str>,
+    ) -> std::io::Result<()> {
+        let (shared, tun, ended) = (self.shared.clone(), self.tun.clone(), self.ended.clone());
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            if let Err(why) = body(&shared, tun.as_raw_fd()) {
+                *lock(&ended) = Some(why);
+            }
+        })?;
+        self.threads.push((name, thread));
         Ok(())
     }
 
@@ -298,6 +311,11 @@ impl Datapath for User {
         Ok(())
     }
 
+    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError> {
+        lock(&self.shared.core).reach = reach;
+        Ok(())
+    }
+
     fn remove_inner(&mut self, address: IpAddr) {
         lock(&self.shared.core).inner.remove(&address);
     }
@@ -385,6 +403,14 @@ impl Datapath for User {
             .collect()
     }
 
+    fn carries(&self) -> Result<(), DatapathError> {
+        let over = self.threads.iter().find(|(_, thread)| thread.is_finished());
+        over.map_or(Ok(()), |(thread, _)| {
+            let why = (*lock(&self.ended)).unwrap_or("it panicked").into();
+            Err(DatapathError::Ended { thread, why })
+        })
+    }
+
     /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
     /// nobody decided on is given up here.
     fn heartbeat(&mut self) {
@@ -398,7 +424,7 @@ impl Drop for User {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake_egress.wake();
         self.shared.wake_ingress.wake();
-        for thread in self.threads.drain(..) {
+        for (_, thread) in self.threads.drain(..) {
             // An event sink may hold the last reference, and a thread cannot wait for itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();

@@ -126,6 +126,54 @@ pub fn delete_route(route: &Route) -> Result<()> {
         .map_err(|e| route_error("delete", route, e))
 }
 
+/// Makes a destination unreachable wherever a table has no better route to it, of any device; the entry stays when
+/// devices go. One that is there already stays.
+///
+/// # Errors
+/// No permission, no such family.
+pub fn add_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<()> {
+    let (route, message) = unreachable(destination, table, metric);
+    netlink::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+        .map_err(|e| route_error("close", &route, e))
+}
+
+/// Takes [`add_unreachable`] back.
+///
+/// # Errors
+/// There is none, no permission.
+pub fn delete_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<()> {
+    let (route, message) = unreachable(destination, table, metric);
+    netlink::request(RouteNetlinkMessage::DelRoute(message), 0)
+        .map_err(|e| route_error("open", &route, e))
+}
+
+/// The unreachable destinations of a table with this metric.
+///
+/// # Errors
+/// When netlink is refused.
+pub fn unreachables(table: u32, metric: u32) -> Result<Vec<Prefix>> {
+    let all = netlink::dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))
+        .map_err(|e| LinuxError::refused("list routes", e))?;
+    let read = |message| match message {
+        RouteNetlinkMessage::NewRoute(mut route) if route.header.kind == RouteType::Unreachable => {
+            route.header.kind = RouteType::Unicast;
+            read_route(&route)
+        }
+        _ => None,
+    };
+    let ours = |route: &Route| route.table == table && route.metric == Some(metric);
+    Ok(all.into_iter().filter_map(read).filter(ours).map(|route| route.destination).collect())
+}
+
+fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMessage) {
+    let (gateway, index, metric, source) = (None, 0, Some(metric), None);
+    let route = Route { destination, gateway, index, table, metric, source };
+    let mut message = route_message(&route);
+    message.header.kind = RouteType::Unreachable;
+    message.header.scope = RouteScope::Universe;
+    (route, message)
+}
+
 /// The unicast routes of all tables but the kernel's own local one, in the kernel's order.
 ///
 /// # Errors

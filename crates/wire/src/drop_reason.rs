@@ -39,11 +39,15 @@ pub enum DropReason {
     NoHost = 14,
     /// A queue to user space was full.
     QueueFull = 15,
+    /// It came past the tunnel: to an inner address of this host, or (anchor side) from an inner address.
+    PastTunnel = 16,
+    /// The anchor's settings do not let its hosts reach that destination.
+    NotAllowed = 17,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 18] = [
         DropReason::Truncated,
         DropReason::Version,
         DropReason::Type,
@@ -60,6 +64,8 @@ impl DropReason {
         DropReason::Decapsulation,
         DropReason::NoHost,
         DropReason::QueueFull,
+        DropReason::PastTunnel,
+        DropReason::NotAllowed,
     ];
 
     /// The name used in output and metrics.
@@ -82,6 +88,8 @@ impl DropReason {
             DropReason::Decapsulation => "decapsulation",
             DropReason::NoHost => "no_host",
             DropReason::QueueFull => "queue_full",
+            DropReason::PastTunnel => "past_tunnel",
+            DropReason::NotAllowed => "not_allowed",
         }
     }
 }

@@ -140,6 +140,7 @@ const volatile struct held type_of_held = {};
 const volatile enum event_flag type_of_event_flag = EVENT_ANSWER;
 const volatile enum known type_of_known = KNOWN_RTT;
 const volatile enum heartbeat type_of_heartbeat = HEARTBEAT_TIMEOUT_S;
+const volatile enum denied type_of_denied = DENY_HOSTS;
 
 static __always_inline void count(enum drop_reason reason)
 {

@@ -15,8 +15,27 @@ struct {
 	.values = { (void *)&segue_stamp_bare, (void *)&segue_stamp },
 };
 
-/* Binds the return direction of a flow to the path that it came over. */
-static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u32 generation)
+/* Whether the anchor's settings let a host begin a flow. */
+static __always_inline int may_begin(const struct flow_key *arrived)
+{
+	struct inner_owner *to = bpf_map_lookup_elem(&segue_inner, arrived->dst);
+	__u32 zero = 0;
+	struct sign_of_life *alive = bpf_map_lookup_elem(&segue_alive, &zero);
+	__u64 asked = DENY_ANCHOR;
+
+	if (!to)
+		asked = DENY_ROUTED;
+	else if (to->owner)
+		asked = DENY_HOSTS;
+	else if (arrived->protocol == IPPROTO_ICMP || arrived->protocol == IPPROTO_ICMPV6)
+		asked = DENY_PING;
+	return alive && !(alive->denied & asked);
+}
+
+/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`; 0 if the
+ * host may not begin it. What goes on, or answers, has a binding. */
+static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u32 generation,
+				 int one_way)
 {
 	struct flow_value fresh = {
 		.slot = slot,
@@ -35,14 +54,45 @@ static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u
 	key.protocol = arrived->protocol;
 	key.label = arrived->label;
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
+	if (!flow && !may_begin(arrived))
+		return 0;
+	if (one_way)
+		return 1;
 	if (!flow) {
 		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
-		return 0;
+		return 1;
 	}
 	if (*(volatile __u64 *)flow != binding(slot, generation))
 		*(volatile __u64 *)flow = binding(slot, generation);
 	flow->last_seen_ns = fresh.last_seen_ns;
-	return 0;
+	return 1;
+}
+
+/* Whether a packet that did not come through the tunnel is to an inner address of this host, or at an anchor
+ * from one of its hosts' or its own: somebody on the link made it up. */
+static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
+{
+	struct inner_key key = {};
+	__u32 v4;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb,
+				       link + (is_anchor ? offsetof(struct iphdr, saddr)
+							 : offsetof(struct iphdr, daddr)),
+				       &v4, sizeof(v4)))
+			return 0;
+		map_v4(key.address, v4);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb,
+				       link + (is_anchor ? offsetof(struct ipv6hdr, saddr)
+							 : offsetof(struct ipv6hdr, daddr)),
+				       &key, sizeof(key)))
+			return 0;
+	} else {
+		return 0;
+	}
+	return bpf_map_lookup_elem(&segue_inner, &key) &&
+	       !daemon_is_gone(bpf_ktime_get_coarse_ns());
 }
 
 /* Flags of a header in the lower byte, the age that it states in the upper one. */
@@ -75,8 +125,8 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
-	if (is_anchor && !(flags & FLAG_DATA_ONE_WAY))
-		learn_flow(&inner->key, slot, generation);
+	if (is_anchor && !learn_flow(&inner->key, slot, generation, flags & FLAG_DATA_ONE_WAY))
+		return DROP_NOT_ALLOWED;
 	return -1;
 }
 
@@ -165,12 +215,16 @@ static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 	outer->link = link;
 	reason = read_outer(skb, outer);
 	if (reason == NOT_OURS) {
+		if (is_past_tunnel(skb, link))
+			return drop(DROP_PAST_TUNNEL);
 		if (stamp_port)
 			bpf_tail_call(skb, &segue_reflectors, !!link);
 		return PASS;
 	}
 	outer->local_id = local_id(outer->local);
-	if (!outer->local_id || daemon_is_gone(bpf_ktime_get_coarse_ns()))
+	if (!outer->local_id)
+		return is_past_tunnel(skb, link) ? drop(DROP_PAST_TUNNEL) : PASS;
+	if (daemon_is_gone(bpf_ktime_get_coarse_ns()))
 		return PASS;
 	if (reason == TOO_SHORT)
 		return drop(DROP_TRUNCATED);

@@ -27,7 +27,9 @@ enum drop_reason {
 	DROP_DECAPSULATION = 13,
 	DROP_NO_HOST = 14,
 	DROP_QUEUE_FULL = 15,
-	DROP_REASONS = 16,
+	DROP_PAST_TUNNEL = 16,
+	DROP_NOT_ALLOWED = 17,
+	DROP_REASONS = 18,
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */
@@ -324,10 +326,19 @@ struct scale {
 	__u64 fall[2];
 };
 
-/* The daemon lives, and what it knows of the clocks. */
+/* What an anchor's hosts may not reach. */
+enum denied {
+	DENY_HOSTS = 1,
+	DENY_ANCHOR = 2, /* all but ICMP */
+	DENY_PING = 4,
+	DENY_ROUTED = 8,
+};
+
+/* The daemon lives, what it knows of the clocks, and what it lets hosts reach. */
 struct sign_of_life {
 	__u64 at_ns;
 	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
+	__u64 denied;        /* enum denied */
 };
 
 /* An Ethernet device with an XDP program, in entry `ifindex % DEVICES_MAX`; written by the daemon. */
@@ -339,7 +350,7 @@ struct own_device {
 };
 
 struct inner_owner {
-	__u32 owner;
+	__u32 owner; /* at an anchor a host, or 0 for the anchor itself */
 };
 
 struct probe_event {
@@ -379,7 +390,7 @@ struct xdp_meta {
 	__u32 flags;
 };
 
-_Static_assert(sizeof(struct sign_of_life) == 16, "sign of life");
+_Static_assert(sizeof(struct sign_of_life) == 24, "sign of life");
 _Static_assert(sizeof(struct tunnel_header) == 16, "tunnel header");
 _Static_assert(sizeof(struct probe_data) == 32, "probe");
 _Static_assert(sizeof(struct probe_packet) == 56, "probe packet");

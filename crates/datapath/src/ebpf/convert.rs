@@ -7,11 +7,11 @@ use segue_keepalive::Tau;
 use segue_wire::Mode;
 
 use super::skel::{
-    endpoint, host_route, path_config, path_flag, path_mode, probe_data, probe_event, probe_kind,
-    probe_order, scale,
+    denied, endpoint, host_route, path_config, path_flag, path_mode, probe_data, probe_event,
+    probe_kind, probe_order, scale,
 };
 use super::tables::mapped;
-use crate::{PathConfig, ProbeKind, ProbeOrder};
+use crate::{PathConfig, ProbeKind, ProbeOrder, Reach, Services};
 
 /// `MODE_SHIFT`, `SILENCE_TURN` and `SILENCE_UNIT_US` of segue.bpf.h.
 const MODE_SHIFT: u8 = 6;
@@ -60,6 +60,15 @@ pub(super) fn kernel_silence(silence: Span) -> u8 {
 /// `generation_of` of common.bpf.h: what tells a path from those that had its slot before.
 pub(super) fn generation(path: &path_config) -> u32 {
     (path.rx_cookie >> 32) as u32
+}
+
+/// What hosts may not reach.
+pub(super) fn kernel_denied(reach: Reach) -> u64 {
+    let deny = |allowed: bool, bit: denied| if allowed { 0 } else { u64::from(bit.0) };
+    deny(reach.hosts, denied::DENY_HOSTS)
+        | deny(reach.anchor == Services::All, denied::DENY_ANCHOR)
+        | deny(reach.anchor != Services::Nothing, denied::DENY_PING)
+        | deny(reach.routed, denied::DENY_ROUTED)
 }
 
 fn kernel_mode(mode: Mode) -> path_mode {

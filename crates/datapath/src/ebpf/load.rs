@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -77,6 +78,7 @@ pub(super) fn load(
         refreshing: Mutex::default(),
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
+        denied: AtomicU64::new(0),
         events: kept(&maps.segue_events)?,
         held: kept(&maps.segue_held)?,
     };

@@ -126,26 +126,31 @@ pub(super) fn run(
     sink: &EventSink,
     watch: &Watch,
     stop: &UnixStream,
-) -> Result<(), libbpf_rs::Error> {
+) -> Result<(), String> {
+    let text = |error: libbpf_rs::Error| format!("{error:#}");
     let on_event = Arc::clone(sink);
     let unanswered = RefCell::new(Vec::new());
     let taken = Cell::new(0);
     let mut builder = RingBufferBuilder::new();
-    builder.add(&shore.tables.events, |bytes| {
-        let Some(event) = probe_event::from_bytes(bytes) else { return 0 };
-        if event.wants & ANSWER != 0 {
-            unanswered.borrow_mut().push((kernel_answer(&event), outer_ethertype(event.family)));
-        }
-        if event.kind == LOOK {
-            on_event(Event::Look(event.slot));
-        } else if event.wants & QUIET == 0 {
-            on_event(Event::Probe(read_event(&event)));
-        }
-        // Under a flood there are always more, and answers and packets wait behind them.
-        taken.set(taken.get() + 1);
-        if taken.get() < EVENTS { 0 } else { ENOUGH }
-    })?;
-    let events = builder.build()?;
+    builder
+        .add(&shore.tables.events, |bytes| {
+            let Some(event) = probe_event::from_bytes(bytes) else { return 0 };
+            if event.wants & ANSWER != 0 {
+                unanswered
+                    .borrow_mut()
+                    .push((kernel_answer(&event), outer_ethertype(event.family)));
+            }
+            if event.kind == LOOK {
+                on_event(Event::Look(event.slot));
+            } else if event.wants & QUIET == 0 {
+                on_event(Event::Probe(read_event(&event)));
+            }
+            // Under a flood there are always more, and answers and packets wait behind them.
+            taken.set(taken.get() + 1);
+            if taken.get() < EVENTS { 0 } else { ENOUGH }
+        })
+        .map_err(text)?;
+    let events = builder.build().map_err(text)?;
     // SAFETY: the descriptor belongs to `events`, which lives until this function returns.
     let events_fd = unsafe { BorrowedFd::borrow_raw(events.epoll_fd()) };
     let mut buffers = vec![vec![0; PACKET_MAX]; BATCH];
@@ -161,6 +166,10 @@ pub(super) fn run(
         if fds[2].any() == Some(true) {
             return Ok(());
         }
+        if fds[0].revents().is_some_and(|is| is.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
+        {
+            return Err("the tunnel device is gone".into());
+        }
         if fds[3].any() == Some(true) {
             watch.drain();
             if let Err(error) = locals::refresh(&shore.tables) {
@@ -170,7 +179,7 @@ pub(super) fn run(
         taken.set(0);
         match events.consume_raw() {
             code if code >= 0 || code == ENOUGH => {}
-            code => return Err(libbpf_rs::Error::from_raw_os_error(-code)),
+            code => return Err(text(libbpf_rs::Error::from_raw_os_error(-code))),
         }
         shore.send_probes(&unanswered.take());
         read_packets(shore, sink, &mut buffers);

@@ -8,9 +8,9 @@ mod generated {
 }
 
 pub(super) use generated::types::{
-    batch, batch_order, endpoint, event_flag, flow_key, flow_value, heartbeat, held, host_route,
-    host_state, inner_key, inner_owner, known, local_address, loss, order_mark, own_device,
-    path_config, path_flag, path_mode, path_state, probe_data, probe_event, probe_kind,
+    batch, batch_order, denied, endpoint, event_flag, flow_key, flow_value, heartbeat, held,
+    host_route, host_state, inner_key, inner_owner, known, local_address, loss, order_mark,
+    own_device, path_config, path_flag, path_mode, path_state, probe_data, probe_event, probe_kind,
     probe_order, scale, sign_of_life,
 };
 pub(super) use generated::{OpenSegueSkel, SegueSkelBuilder};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
@@ -43,6 +44,8 @@ pub(super) struct Tables {
     pub(super) devices: MapHandle,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
+    /// What hosts may not reach, as the programs read it; goes to them with each heartbeat.
+    pub(super) denied: AtomicU64,
     pub(super) events: MapHandle,
     pub(super) held: MapHandle,
 }
@@ -248,7 +251,8 @@ impl Tables {
     }
 
     pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
-        let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns() };
+        let denied = self.denied.load(Ordering::Relaxed);
+        let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns(), denied };
         put(&self.alive, "write the heartbeat", &0u32, &sign)
     }
 }

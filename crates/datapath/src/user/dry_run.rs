@@ -17,7 +17,7 @@ use super::path::{Path, State, lock};
 use super::socket::Endpoint;
 use super::{Core, Drops, Shared, tun};
 use crate::misses::Misses;
-use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Role};
+use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Reach, Role};
 
 /// Tables filled once, then fed with datagrams.
 pub struct DryRun {
@@ -63,6 +63,7 @@ impl DryRun {
             paths: table,
             vias: vec![None; slots],
             inner: inner.iter().copied().collect::<HashMap<_, _>>(),
+            reach: Reach::EVERYTHING,
             flows: FlowTable::new(64),
             misses: Misses::new(role),
             upmt,

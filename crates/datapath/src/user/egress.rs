@@ -14,7 +14,6 @@ use segue_wire::{DropReason, FlowKey, Header};
 use super::class::class_of;
 use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
-use super::socket::wait;
 use super::{Core, Shared, tun};
 use crate::misses::Missed;
 use crate::{Event, MissPacket, Role};
@@ -28,9 +27,6 @@ const BURST_SEGMENTS: usize = 64;
 /// Payload of one UDP datagram over IPv4, of which IPv6 allows a little more.
 const BURST_BYTES: usize = 65_507;
 
-/// Pause between looks at a device that is gone, in milliseconds.
-const GONE_WAIT_MS: i32 = 1000;
-
 /// A packet that has a path.
 struct Job {
     path: Arc<Path>,
@@ -42,8 +38,8 @@ struct Job {
     cut: Cut,
 }
 
-/// Carries packets until the datapath ends.
-pub fn run(shared: &Shared, tun_fd: RawFd) {
+/// Carries packets until the datapath ends, or the device is gone.
+pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut arena = vec![0u8; BATCH_BYTES + tun::MAX_READ + 8];
     let mut spans = Vec::with_capacity(BATCH_PACKETS);
     let mut sender = Sender::default();
@@ -60,11 +56,11 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
             // SAFETY: two valid pollfds.
             unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
             if fds[0].revents & libc::POLLERR != 0 {
-                // Somebody removed the device: there is nothing to read until the datapath ends.
-                wait(shared.wake_egress.fd(), libc::POLLIN, GONE_WAIT_MS);
+                return Err("the tunnel device is gone");
             }
         }
     }
+    Ok(())
 }
 
 /// A descriptor to poll for input.

@@ -69,7 +69,7 @@ pub struct Last {
 }
 
 /// Carries packets until the datapath ends.
-pub fn run(shared: &Shared, tun_fd: RawFd) {
+pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut batch = Batch::new();
     let mut sockets = shared.sockets();
     while !shared.stopped() {
@@ -98,6 +98,7 @@ pub fn run(shared: &Shared, tun_fd: RawFd) {
             }
         }
     }
+    Ok(())
 }
 
 /// Real-time minus monotonic clock and how far that may be off, by which kernel stamps are converted. A thread that loses its
@@ -303,9 +304,17 @@ pub fn take_data<'a>(
         last.admitted = Some((address, path.slot));
     }
     let back = (inner.key.reversed(), path.bound());
-    if !host && !head.one_way && last.learned != Some(back) {
-        core.flows.bind(back.0, back.1, arrival.at);
-        last.learned = Some(back);
+    if !host && last.learned != Some(back) {
+        // What goes on, or answers, has a binding.
+        let begins = core.flows.bound(&back.0).is_none();
+        let owner = || core.inner.get(&inner.key.dst).map(|entry| entry.owner);
+        if begins && !core.reach.allows(owner(), inner.key.protocol) {
+            return Err(DropReason::NotAllowed);
+        }
+        if !head.one_way {
+            core.flows.bind(back.0, back.1, arrival.at);
+            last.learned = Some(back);
+        }
     }
     if arrival.congested && !capable(class_of(&body)) {
         return Err(DropReason::Decapsulation);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use segue_linux::link::{self, Link};
 
 use crate::control::{self, Place};
-use crate::daemon::{check_permission, routing};
+use crate::daemon::{check_permission, past, routing};
 
 /// Remove what a crashed daemon or lab left in the system.
 ///
@@ -40,6 +40,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             0 => {}
             n => removed.push(format!("{n} routing rules")),
         }
+        match routing::remove_unreachable() {
+            0 => {}
+            n => removed.push(format!("{n} unreachable routes")),
+        }
+        removed.extend(past::remove_tables().iter().map(|name| format!("nftables table {name}")));
         for link in &links {
             let filters = segue_datapath::ebpf::remove_stale_filters(link.index);
             removed.extend(filters.iter().map(|name| format!("filter {name} on {}", link.name)));

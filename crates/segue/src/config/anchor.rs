@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
+use segue_datapath::{Reach, Services};
 use segue_linux::link::Prefix;
 use segue_tunnel::Pool;
 use segue_wire::stamp::PORT as STAMP_PORT;
@@ -58,6 +59,24 @@ pub struct AnchorFile {
     pub realtime: Option<bool>,
     /// Whether hosts may have paths with UPMT's packets, false.
     pub allow_upmt: Option<bool>,
+    /// Whether hosts reach each other, false.
+    pub reach_hosts: Option<bool>,
+    /// What of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
+    pub reach_anchor: Option<ServicesKey>,
+    /// Whether hosts reach what the anchor routes, true.
+    pub reach_routed: Option<bool>,
+}
+
+/// What hosts reach of the anchor's own services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServicesKey {
+    /// None.
+    Nothing,
+    /// ICMP and ICMPv6.
+    Ping,
+    /// All.
+    All,
 }
 
 /// Reads `ADDRESS` or `ADDRESS:PORT`.
@@ -125,6 +144,15 @@ impl AnchorFile {
             certificate_lifetime,
             realtime: self.realtime.unwrap_or(true),
             allow_upmt,
+            reach: Reach {
+                hosts: self.reach_hosts.unwrap_or(false),
+                anchor: match self.reach_anchor.unwrap_or(ServicesKey::Ping) {
+                    ServicesKey::Nothing => Services::Nothing,
+                    ServicesKey::Ping => Services::Ping,
+                    ServicesKey::All => Services::All,
+                },
+                routed: self.reach_routed.unwrap_or(true),
+            },
             state: self.state.unwrap_or_else(default_state),
             control: self.control.unwrap_or_else(|| control::default_path("anchor")),
         })

@@ -34,6 +34,8 @@ pub struct HostFile {
     pub datapath: Option<Choice>,
     /// What goes through the tunnel; everything.
     pub routes: Option<Vec<String>>,
+    /// Nothing of `routes` leaves but by the tunnel, false.
+    pub fail_closed: Option<bool>,
     /// Interfaces to use; all that reach the anchor.
     pub interfaces: Option<Vec<String>>,
     /// Control socket.
@@ -110,6 +112,7 @@ impl HostFile {
             port: self.port.unwrap_or(TUNNEL_PORT),
             datapath: self.datapath.unwrap_or(Choice::Auto),
             routes,
+            fail_closed: self.fail_closed.unwrap_or(false),
             interfaces: self.interfaces.unwrap_or_default(),
             path,
             paths,

@@ -5,14 +5,16 @@ mod enrolment;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{Datapath, Event, InnerEntry, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::{
+    Datapath, Event, InnerEntry, Kind, ProbeKind, ProbeOrder, Reach, Role, Setup,
+};
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::link::Prefix;
@@ -30,6 +32,7 @@ use self::enrolment::{LEASES, Lease, REST};
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
+use super::past::Guard;
 use super::routing::Routing;
 use super::stamp::{self, Stamp};
 use super::turns::{Sources, Work};
@@ -60,6 +63,8 @@ pub struct Settings {
     pub max_paths: u32,
     /// Whether hosts may have paths with UPMT's packets.
     pub allow_upmt: bool,
+    /// What hosts may reach.
+    pub reach: Reach,
     /// How to answer STAMP; `None` for not at all.
     pub stamp: Option<stamp::Settings>,
     /// How long a silent host keeps its registration.
@@ -79,6 +84,7 @@ struct Daemon {
     machine: Anchor,
     datapath: Box<dyn Datapath>,
     _routing: Routing,
+    _guard: Option<Guard>,
     held: Held,
     store: Embedded,
     enrolment: Enrolment,
@@ -116,17 +122,22 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         ..EbpfOptions::default()
     };
     let opened = packets::open(settings.datapath, &setup(&settings), options, settings.realtime)?;
-    let (datapath, _reserved) = (opened.datapath, opened.reserved);
+    let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let mut routing = Routing::at_anchor(&settings.device);
     let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
-    routing.set_anchor(
-        &pools.iter().map(|pool| pool.anchor()).collect::<Vec<_>>(),
-        &pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect::<Vec<_>>(),
-    )?;
+    let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
+    let networks: Vec<Prefix> =
+        pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
+    datapath.set_reach(settings.reach)?;
+    own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
+    let guard = (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device));
+    guard.iter().for_each(|guard| guard.set_anchor(&networks));
+    routing.set_anchor(&own, &networks)?;
     let mut daemon = Daemon {
         machine: Anchor::new(machine_config(&settings, &store, source)?, random_seed()?),
         _routing: routing,
+        _guard: guard,
         held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
@@ -155,7 +166,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             // Of those that are ready one at random: none can keep another from its turn.
             _ = interrupt.recv() => break,
-            _ = heartbeat.tick() => daemon.datapath.heartbeat(),
+            _ = heartbeat.tick() => {
+                daemon.datapath.heartbeat();
+                daemon.datapath.carries()?;
+            }
             () = super::until(deadline) => daemon.on_deadline(),
             works = sources.turn(&mut daemon.packets) => {
                 works.into_iter().try_for_each(|work| daemon.on_work(work))?;

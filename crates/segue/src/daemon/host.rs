@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use segue_clock::{Machine, Time};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{Datapath, DatapathError, Event, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::{Datapath, DatapathError, Event, Kind, ProbeKind, ProbeOrder, Role, Setup};
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
@@ -27,6 +27,7 @@ use self::member::Member;
 use self::signal::{Rejected, Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
+use super::past::Guard;
 use super::routing::Routing;
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
@@ -49,6 +50,8 @@ pub struct Settings {
     pub datapath: Choice,
     /// What goes through the tunnel.
     pub routes: Vec<Prefix>,
+    /// Nothing of `routes` leaves but by the tunnel.
+    pub fail_closed: bool,
     /// The interfaces to use; all that reach the anchor if empty.
     pub interfaces: Vec<String>,
     /// Settings of paths.
@@ -74,6 +77,7 @@ struct Daemon {
     machine: Host,
     datapath: Box<dyn Datapath>,
     routing: Routing,
+    guard: Option<Guard>,
     held: Held,
     signal: Signal,
     events: Events,
@@ -99,6 +103,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let member = Member::open(&settings.state, settings.join.clone())?;
     let anchor = member.join().anchor.clone();
     let signal = Signal::new(anchor.clone(), member.shown()?, signal_in)?;
+    let routing = match settings.fail_closed {
+        true => Routing::at_closed_host(&settings.device, &settings.routes)?,
+        false => Routing::at_host(&settings.device),
+    };
     let opened = packets::open(
         settings.datapath,
         &setup(&settings, &anchor),
@@ -109,7 +117,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let source = packets::source(datapath.as_ref());
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings, &anchor, source), random_seed()?),
-        routing: Routing::at_host(&settings.device),
+        routing,
+        guard: (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device)),
         signal,
         held: Held::default(),
         events: Events::default(),
@@ -145,6 +154,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     }
     daemon.feed(HostInput::Stop)?;
     daemon.signal.close().await;
+    daemon.routing.open();
     Ok(())
 }
 
@@ -191,6 +201,7 @@ impl Daemon {
     /// The one time in a second at which the daemon wakes though all requests ride.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.datapath.heartbeat();
+        self.datapath.carries()?;
         let carried = self.machine.carried();
         self.read(&carried)?;
         self.send_probes();
@@ -255,6 +266,7 @@ impl Daemon {
                 for address in &inner {
                     self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
                 }
+                self.guard.iter().for_each(|guard| guard.set_host(&inner));
                 self.routing.set_host(&inner, &self.settings.routes)?;
             }
             HostOutput::SetPath(slot, path) => {

@@ -4,6 +4,7 @@ pub mod anchor;
 pub mod events;
 pub mod host;
 pub mod packets;
+pub mod past;
 pub mod routing;
 pub mod stamp;
 pub mod status;

@@ -4,6 +4,7 @@
 
 mod adversary;
 mod changes;
+mod closed;
 mod credentials;
 mod enrolment;
 mod fleet;
@@ -14,6 +15,7 @@ mod keepalive;
 mod life;
 mod nat;
 mod outage;
+mod reach;
 mod refusals;
 mod several;
 mod stamp;

@@ -336,7 +336,7 @@ impl Drop for Daemon {
 
 /// Everything in a namespace that a daemon might leave behind, as the system's own tools print it.
 pub fn inventory(node: &Netns) -> Vec<String> {
-    const ASKED: [&[&str]; 8] = [
+    const ASKED: [&[&str]; 9] = [
         &["ip", "-d", "link"],
         &["ip", "-o", "addr"],
         &["ip", "-4", "rule"],
@@ -345,6 +345,7 @@ pub fn inventory(node: &Netns) -> Vec<String> {
         &["ip", "-6", "route", "show", "table", "all"],
         &["tc", "qdisc", "show"],
         &["bpftool", "net"],
+        &["nft", "list", "tables"],
     ];
     let mut all = Vec::new();
     for words in ASKED {

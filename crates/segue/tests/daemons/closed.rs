@@ -1,0 +1,129 @@
+//! A host that fails closed: nothing leaves past the tunnel, whatever becomes of the daemon and of the routes; and
+//! packet threads that end take their daemon with them.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use segue_linux::netns::Netns;
+
+use crate::over_both;
+use crate::traffic::{UdpEcho, any, correspondents, one_datagram, udp};
+use crate::world::{Daemon, World, inner, inventory, paths_up, settled, text};
+
+over_both! { among_others:
+    nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route
+    a_tunnel_device_that_is_removed_ends_the_daemon
+}
+
+const CLOSED: &str = "fail_closed = true\n[keepalive]\nk = 6\nperiod = \"50ms\"\n";
+
+fn ip(node: &Netns, arguments: &str) -> String {
+    let done = node.command("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {arguments}: {}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+/// The gateway of a host's default route over Wi-Fi.
+fn gateway(node: &Netns, v6: bool) -> String {
+    let family = if v6 { "-6" } else { "-4" };
+    let routes = ip(node, &format!("{family} route show default dev wifi"));
+    let words: Vec<&str> = routes.split_whitespace().collect();
+    let via = words.iter().position(|word| *word == "via").expect("a default route");
+    words[via + 1].to_owned()
+}
+
+/// Whether a datagram from here, by whatever way, arrives at `far`.
+fn leaves(node: &Netns, far: &UdpSocket, from: SocketAddr, device: bool) -> bool {
+    let near = udp(node, from);
+    if device {
+        let bound = nix::sys::socket::sockopt::BindToDevice;
+        nix::sys::socket::setsockopt(&near, bound, &"wifi".into()).unwrap();
+    }
+    for _ in 0..3 {
+        let _ = near.send_to(b"in clear", far.local_addr().unwrap());
+    }
+    far.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    far.recv(&mut [0; 16]).is_ok()
+}
+
+fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let node = world.net.host();
+    let before = settled(node);
+    let anchor = world.anchor();
+    let join = world.enroll(&anchor, "laptop");
+    let mut host = world.host_in(node, "host", &join, CLOSED);
+    let up = |status: &serde_json::Value| paths_up(status) == 2;
+    let status = host.wait("two paths up", up);
+    let own = [IpAddr::from(inner(&status).0), inner(&status).1.into()];
+    let echoes = correspondents().map(|ip| UdpEcho::start(world.net.cn(), ip));
+    for (echo, own) in echoes.iter().zip(own) {
+        // As a hostile answer to DHCP, or a router advertisement, would have it.
+        let to = echo.address.ip();
+        let via = gateway(node, to.is_ipv6());
+        ip(node, &format!("route add {to} via {via} dev wifi"));
+        let (from, _) = one_datagram(node, echo.address).expect("through the tunnel");
+        assert_eq!(from.ip(), own, "the hostile route pulled it out");
+    }
+    drop(echoes);
+    host.end(Signal::SIGKILL);
+    let far = correspondents().map(|ip| udp(world.net.cn(), SocketAddr::new(ip, 0)));
+    let ways = |open: bool| {
+        for far in &far {
+            let anywhere = any(far.local_addr().unwrap().ip());
+            assert_eq!(leaves(node, far, anywhere, false), open, "{datapath} {far:?}");
+            // Over IPv6 the kernel passes over what is unreachable where a socket insists on a device.
+            if anywhere.is_ipv4() {
+                let by_device = leaves(node, far, anywhere, true);
+                assert_eq!(by_device, open, "{datapath} {far:?}, by device");
+            }
+        }
+    };
+    ways(false);
+    // A daemon that cannot go on leaves it as it was.
+    let taken = udp(node, "0.0.0.0:5005".parse().unwrap());
+    let config = world.file("closed.toml", CLOSED);
+    let files = ["host.join", "host.db"].map(|name| world.path(name));
+    let [file, state] = files.each_ref().map(|path| path.to_str().unwrap());
+    let args = ["host", "--datapath", datapath, "-c", &config, "--join-file", file];
+    let args = [&args[..], &["--state", state]].concat();
+    let mut refused = Daemon::start(node, world.path("refused"), &args);
+    assert!(!refused.ended().success());
+    assert!(refused.log().contains("5005"), "{}", refused.log());
+    drop(taken);
+    ways(false);
+    let mut host = world.host_in(node, "host", &join, CLOSED);
+    host.wait("two paths up again", up);
+    host.end(Signal::SIGKILL);
+    ways(false);
+    let socket = host.socket();
+    let clean =
+        node.command(crate::world::SEGUE).arg("clean").arg("--control").arg(socket).output();
+    let said = text(&clean.unwrap().stdout);
+    assert!(said.contains("routing rules") && said.contains("unreachable routes"), "{said}");
+    ways(true);
+    // One that is told to end opens it too.
+    let mut host = world.host_in(node, "host", &join, CLOSED);
+    host.wait("two paths up", up);
+    assert!(host.end(Signal::SIGTERM).success());
+    ways(true);
+    for far in &far {
+        ip(node, &format!("route del {}", far.local_addr().unwrap().ip()));
+    }
+    assert_eq!(inventory(node), before);
+}
+
+fn a_tunnel_device_that_is_removed_ends_the_daemon(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (mut anchor, mut host) = world.running();
+    for (daemon, node) in [(&mut host, world.net.host()), (&mut anchor, world.net.anchor())] {
+        ip(node, "link del segue0");
+        let status = daemon.ended();
+        assert!(!status.success(), "{status}");
+        let log = daemon.log();
+        let said = log.lines().filter(|line| line.contains("has ended")).count();
+        assert_eq!(said, 1, "{log}");
+        assert!(log.contains("the tunnel device is gone"), "{log}");
+    }
+}

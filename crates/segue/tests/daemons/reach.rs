@@ -1,0 +1,165 @@
+//! What enrolled hosts reach, and what neighbours reach past the tunnel.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use segue_linux::netns::Netns;
+
+use crate::over_both;
+use crate::several::Two;
+use crate::traffic::{UdpEcho, any, one_datagram, udp};
+use crate::world::{Daemon, drops, inner, text, wait_for};
+
+over_both! { among_others:
+    hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else
+    an_anchors_settings_say_what_hosts_reach
+    plain_packets_past_the_tunnel_are_dropped
+}
+
+/// Whether anything comes back from an echo.
+fn answers(from: &Netns, to: SocketAddr) -> bool {
+    let socket = udp(from, any(to.ip()));
+    socket.connect(to).unwrap();
+    (0..3).any(|_| {
+        let _ = socket.send(b"anybody there");
+        socket.recv(&mut [0; 32]).is_ok()
+    })
+}
+
+/// Whether the answer to an ICMP echo request comes back.
+fn pings(from: &Netns, to: IpAddr) -> bool {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+    let (family, protocol, kind) = match to {
+        IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8u8),
+        IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128),
+    };
+    let raw = from.run(|| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap());
+    let socket = UdpSocket::from(raw.unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    // Echo request, identifier 0x5e60, number 1; the kernel sums ICMPv6 up.
+    let mut request = [kind, 0, 0, 0, 0x5e, 0x60, 0, 1];
+    let sum = !(0x0800u16 + 0x5e60 + 1);
+    request[2..4].copy_from_slice(&sum.to_be_bytes());
+    (0..3).any(|_| {
+        let _ = socket.send_to(&request, SocketAddr::new(to, 0));
+        let mut buffer = [0; 128];
+        (0..4).any(|_| {
+            let Ok(len) = socket.recv(&mut buffer) else { return false };
+            let at = if to.is_ipv4() { 20 } else { 0 };
+            let reply = if to.is_ipv4() { 0 } else { 129 };
+            len >= at + 8 && buffer[at] == reply && buffer[at + 4..at + 6] == [0x5e, 0x60]
+        })
+    })
+}
+
+fn addresses(daemon: &Daemon) -> [IpAddr; 2] {
+    let (v4, v6) = inner(&daemon.status());
+    [v4.into(), v6.into()]
+}
+
+fn hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let (a, b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    let cn = UdpEcho::start(two.node("cn"), "10.61.3.2".parse().unwrap());
+    one_datagram(two.node("a"), cn.address).expect("what is routed");
+    let mut refused = 0;
+    for ((of_b, of_anchor), of_a) in
+        addresses(&b).into_iter().zip(addresses(&anchor)).zip(addresses(&a))
+    {
+        let at_b = UdpEcho::start(two.node("b"), of_b);
+        let at_anchor = UdpEcho::start(two.node("anchor"), of_anchor);
+        assert!(!answers(two.node("a"), at_b.address), "{of_b}: another host");
+        assert!(!pings(two.node("a"), of_b), "{of_b}: another host, by ICMP");
+        assert!(!answers(two.node("a"), at_anchor.address), "{of_anchor}: the anchor's services");
+        assert!(pings(two.node("a"), of_anchor), "{of_anchor}: the anchor, by ICMP");
+        let status = anchor.wait("counted", |status| drops(status, "not_allowed") >= refused + 9);
+        refused = drops(&status, "not_allowed");
+        assert_eq!(drops(&b.status(), "inner_destination"), 0);
+        // What others begin is answered.
+        let at_a = UdpEcho::start(two.node("a"), of_a);
+        one_datagram(two.node("anchor"), at_a.address).expect("begun by the anchor");
+    }
+}
+
+fn an_anchors_settings_say_what_hosts_reach(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let settings = "reach_hosts = true\nreach_anchor = \"all\"\nreach_routed = false\n";
+    let anchor = two.anchor_with(settings);
+    let (_a, b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    for (of_b, of_anchor) in addresses(&b).into_iter().zip(addresses(&anchor)) {
+        for (node, address) in [("b", of_b), ("anchor", of_anchor)] {
+            let echo = UdpEcho::start(two.node(node), address);
+            wait_for("an answer", || answers(two.node("a"), echo.address));
+        }
+    }
+    let cn = UdpEcho::start(two.node("cn"), "10.61.3.2".parse().unwrap());
+    assert!(!answers(two.node("a"), cn.address), "what is routed");
+}
+
+fn ip(node: &Netns, arguments: &str) -> String {
+    let done = node.command("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {arguments}: {}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+/// The link-local address of a device.
+fn link_local(node: &Netns, device: &str) -> String {
+    let shown = ip(node, &format!("-6 -o addr show dev {device} scope link"));
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "inet6").expect("a link-local address");
+    words[at + 1].split('/').next().unwrap().to_owned()
+}
+
+/// Packets dropped by the guard of a node, by whatever means.
+fn past_tunnel(daemon: &Daemon, node: &Netns) -> u64 {
+    let listed = node.command("nft").args(["list", "ruleset"]).output().unwrap();
+    let listed = text(&listed.stdout);
+    let packets = listed.split("counter packets ").skip(1);
+    let by_nft: u64 = packets.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum();
+    drops(&daemon.status(), "past_tunnel") + by_nft
+}
+
+fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let (a, b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    let ends = addresses(&a).into_iter().zip(addresses(&b));
+    for (of_a, of_b) in ends {
+        let family = if of_a.is_ipv4() { "-4" } else { "-6" };
+        let receiver = udp(two.node("a"), SocketAddr::new(of_a, 9_000));
+        let spoofed = |node: &str, source: Option<IpAddr>| {
+            let source = source.map_or(any(of_a), |source| SocketAddr::new(source, 0));
+            let socket = udp(two.node(node), source);
+            for _ in 0..5 {
+                socket.send_to(b"past the tunnel", receiver.local_addr().unwrap()).unwrap();
+            }
+        };
+        // A neighbour on the host's access link, which is the anchor's machine here.
+        let via = match of_a {
+            IpAddr::V4(_) => "10.61.1.2".to_owned(),
+            IpAddr::V6(_) => link_local(two.node("a"), "up0"),
+        };
+        let node = two.node("anchor");
+        ip(node, &format!("{family} route add {of_a} via {via} dev a table 77"));
+        ip(node, &format!("{family} rule add ipproto udp dport 9000 lookup 77 priority 100"));
+        let before = past_tunnel(&a, two.node("a"));
+        spoofed("anchor", None);
+        assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} from a neighbour");
+        wait_for("counted at the host", || past_tunnel(&a, two.node("a")) >= before + 5);
+        ip(node, &format!("{family} rule del priority 100"));
+        // Somebody behind the anchor, in the name of another host.
+        let far = two.node("cn");
+        let length = if of_b.is_ipv4() { 32 } else { 128 };
+        ip(far, &format!("addr add {of_b}/{length} dev lo"));
+        if of_a.is_ipv6() {
+            let via = link_local(node, "cn");
+            ip(far, &format!("-6 route add {of_a} via {via} dev up0"));
+        }
+        let before = past_tunnel(&anchor, node);
+        wait_for("a usable address", || far.run(|| UdpSocket::bind((of_b, 0)).is_ok()).unwrap());
+        spoofed("cn", Some(of_b));
+        assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} in the name of {of_b}");
+        wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
+    }
+}
