@@ -147,6 +147,7 @@ fn a_quiet_path_tells_once_that_the_round_trip_or_the_loss_has_changed_much() {
         packet_type: PacketType::Request,
         flags: 0,
         k: 200, // so that no delay of a busy machine is an outage
+        age: 0,
         index: anchor_slot(0),
         cookie: 0xa000,
     };
