@@ -250,7 +250,7 @@ pub enum Event {
     /// datapath keeps up to 64 further packets of that flow and sends them with it.
     Miss(MissPacket),
     /// A [reading] of the path in this slot is due: data follow a silence where the path
-    /// [asks for that](segue_keepalive::Probing::calls), or requests have ceased to ride, or responses to come, and
+    /// [asks for that](segue_keepalive::Probing::follows_use), or requests have ceased to ride, or responses to come, and
     /// [`watched`] has come.
     ///
     /// [reading]: crate::Datapath::reading

@@ -68,8 +68,10 @@ pub struct Probing {
     pub taus: [Tau; 2],
     /// Probes may ride on data.
     pub rides: bool,
-    /// The datapath of a host calls its driver when data follow a silence ([`crate::SILENCE`]).
-    pub calls: bool,
+    /// Detection follows use. The datapath of a host calls its driver when data follow a silence
+    /// ([`crate::SILENCE`]); that of an anchor answers requests that come alone at once, and lets other responses
+    /// wait for a ride no longer than [`segue_wire::HELD_AT_MOST_MS`].
+    pub follows_use: bool,
     /// Form of the packets.
     pub encapsulation: Encapsulation,
 }
@@ -141,7 +143,7 @@ impl Config {
             n: self.n,
             taus: [main, self.taus.get(1).copied().unwrap_or(main)],
             rides: self.rides,
-            calls: self.doubt.is_some(),
+            follows_use: self.doubt.is_some(),
             encapsulation,
         }
     }

@@ -239,6 +239,7 @@ impl Driver {
                     encapsulation: Encapsulation::Segue,
                     n: 10,
                     taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+                    follows_use: false,
                 };
                 let message = FromHost::AddPath(offer);
                 self.feed(AnchorInput::Signal { conn, message });

@@ -80,6 +80,8 @@ pub struct PathOffer {
     pub n: u16,
     /// Time constants of the averages that the anchor keeps of the path.
     pub taus: [Timescale; 2],
+    /// Detection follows use: who asks alone waits for the answer, and rides are answered soon.
+    pub follows_use: bool,
 }
 
 /// Time constants of an average in milliseconds; 0 follows each sample.
@@ -281,6 +283,7 @@ mod tests {
             encapsulation: Encapsulation::Segue,
             n: 10,
             taus: [1_000, 10_000].map(Timescale::symmetric),
+            follows_use: false,
         })
     }
 

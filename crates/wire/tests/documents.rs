@@ -140,6 +140,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         encapsulation: Encapsulation::Segue,
         n: 10,
         taus: [1_000, 10_000].map(Timescale::symmetric),
+        follows_use: false,
     };
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),

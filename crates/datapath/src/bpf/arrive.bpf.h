@@ -296,8 +296,11 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= take_counted_request(slot, at_ns, *received, packet);
-	/* Who asks alone has nothing else to send, and may be in doubt. */
-	if (!alone && (*challenge || !hold(slot, path, state, at_ns, seq)))
+	/* Who asks alone may be in doubt. */
+	if (rides && !*challenge && !(alone && path->flags & PATH_FOLLOWS_USE) &&
+	    hold(slot, path, state, at_ns, seq))
+		answers = 0;
+	else if (!alone)
 		wants = EVENT_ANSWER;
 	if (!new && path->flags & PATH_QUIET)
 		wants |= EVENT_QUIET;

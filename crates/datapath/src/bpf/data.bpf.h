@@ -46,7 +46,7 @@ static __noinline int data_left(__u32 slot, __u64 now_ns)
 
 	if (!path || !host)
 		return 0;
-	calls = path->flags & PATH_CALLS && is_after_silence(host, now_ns);
+	calls = path->flags & PATH_FOLLOWS_USE && is_after_silence(host, now_ns);
 	host->data_out_ns = now_ns;
 	if (calls)
 		have_looked_at(slot, now_ns);
@@ -63,7 +63,7 @@ static __noinline int data_came(__u32 slot, __u32 packets, __u8 age)
 
 	if (!path || !host)
 		return 0;
-	calls = path->flags & PATH_CALLS && is_after_silence(host, now_ns);
+	calls = path->flags & PATH_FOLLOWS_USE && is_after_silence(host, now_ns);
 	host->data_in_ns = now_ns;
 	__sync_fetch_and_add(&host->data_packets, packets);
 	if (host->heard_ns < now_ns)

@@ -53,14 +53,17 @@ static __always_inline int take_held(struct path_state *state, __u32 seq)
 	return 0;
 }
 
-/* How long a response may wait, in microseconds: not longer than T_KA as it is set or as the host states it. */
+/* How long a response may wait, in microseconds: T_KA as it is set or as the host states it, and not for long where
+ * detection follows use. */
 static __always_inline __u32 longest_wait(const struct path_config *path, __u64 newest)
 {
 	__u32 stated = (newest >> NEWEST_T_KA_SHIFT & 0xffff) * 1000, wait = path->t_ka_us;
 
 	if (stated && stated < wait)
 		wait = stated;
-	return wait < HELD_AT_MOST_US ? wait : HELD_AT_MOST_US;
+	if (path->flags & PATH_FOLLOWS_USE && wait > HELD_AT_MOST_US)
+		wait = HELD_AT_MOST_US;
+	return wait;
 }
 
 /* The request that the response answers, as it came but for what the response has of its own; `r` is
@@ -139,7 +142,7 @@ static __noinline int hold(__u32 slot, const struct path_config *path,
 	entry.until_us = stamp_us(at_ns) + wait;
 	guard = *(volatile __u32 *)&state->guard;
 	ticks -= state->data_at;
-	if (ticks > (wait * 1000ULL >> TICK_SHIFT) + 1 || guard & GUARD_HELD ||
+	if (ticks > (wait * 1000ULL >> TICK_SHIFT) + 1 || !state->data_at || guard & GUARD_HELD ||
 	    __sync_val_compare_and_swap(&state->guard, guard,
 					(guard & ~GUARD_NUMBER) | held_bits(seq)) != guard)
 		return 0;

@@ -163,7 +163,7 @@ enum path_flag {
 	PATH_VIA_ONE_WAY = 4,
 	PATH_QUIET = 8, /* probes that say nothing new are kept from the daemon */
 	PATH_RIDES = 16, /* probes may ride on data packets */
-	PATH_CALLS = 32, /* a host's daemon is told when data follow a silence */
+	PATH_FOLLOWS_USE = 32, /* a host's daemon is told when data follow a silence; an anchor answers soon */
 };
 
 /* Who measures: segue_wire::Mode. In the upper bits of `scale`. */

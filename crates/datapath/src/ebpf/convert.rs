@@ -22,7 +22,7 @@ pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
 pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
 pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
 pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
-pub(super) const PATH_CALLS: u8 = path_flag::PATH_CALLS.0 as u8;
+pub(super) const PATH_FOLLOWS_USE: u8 = path_flag::PATH_FOLLOWS_USE.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
 /// A path as the programs read it; `scale` is the entry of its time constants.
@@ -42,7 +42,7 @@ pub(super) fn kernel_path(config: &PathConfig, scale: u8) -> path_config {
         n: u16::try_from(probing.n).unwrap_or(u16::MAX),
         flags: PATH_USED
             | if probing.rides { PATH_RIDES } else { 0 }
-            | if probing.calls { PATH_CALLS } else { 0 },
+            | if probing.follows_use { PATH_FOLLOWS_USE } else { 0 },
         scale: scale | (kernel_mode(probing.mode).0 as u8) << MODE_SHIFT,
         heard: 0,
         k: probing.k,

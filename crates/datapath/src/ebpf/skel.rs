@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(offset_of!(path_state, down), 156);
         assert_eq!(size_of::<loss>(), 36);
         assert_eq!(size_of::<host_state>(), 168);
-        assert_eq!(offset_of!(host_state, round_trip), 96);
+        assert_eq!(offset_of!(host_state, round_trip), 120);
         assert_eq!(size_of::<held>(), 8);
         assert_eq!(size_of::<host_route>(), 48);
         assert_eq!(size_of::<scale>(), 32);

@@ -362,7 +362,7 @@ impl Take<'_> {
             k: self.header.k,
             probe,
             received_at: arrival.at,
-            waits: !self.alone,
+            rode: !self.alone,
             elsewhere,
         };
         work.answers.push(Answer { path: path.clone(), response });

@@ -27,8 +27,8 @@ pub struct Pending {
     pub probe: Probe,
     /// t_Rs.
     pub received_at: Time,
-    /// It may wait for a ride: its request rode.
-    pub waits: bool,
+    /// Its request rode.
+    pub rode: bool,
     /// It does not go to the path's endpoint but there, with this challenge for t_Ss.
     pub elsewhere: Option<(Endpoint, u32)>,
 }
@@ -46,7 +46,8 @@ impl Pending {
 /// Sends the answer to a request, or keeps it for a ride.
 pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
-    let waits = path.config.probing.rides && response.waits;
+    let probing = &path.config.probing;
+    let waits = probing.rides && (response.rode || !probing.follows_use);
     let at_once = if waits { path.hold(response, waiting) } else { vec![response] };
     at_once.iter().for_each(|response| send_response(&path, response, drops));
 }

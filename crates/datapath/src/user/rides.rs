@@ -215,7 +215,9 @@ impl Path {
     pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
-        let t_ka = self.config.probing.t_ka.min(Span::from_millis(HELD_AT_MOST_MS));
+        let probing = &self.config.probing;
+        let soon = Span::from_millis(HELD_AT_MOST_MS);
+        let t_ka = if probing.follows_use { probing.t_ka.min(soon) } else { probing.t_ka };
         let mut waiting = lock(waiting);
         let mut at_once = Vec::new();
         if let Some(held) = tx.rides.held.take() {
@@ -243,7 +245,8 @@ impl Path {
     pub fn reading(&self) -> Option<Reading> {
         let probing = &self.config.probing;
         let reading = || lock(&self.state.tx).rides.reading(monotonic());
-        (probing.rides || probing.calls).then(|| Reading { traffic: self.traffic(), ..reading() })
+        (probing.rides || probing.follows_use)
+            .then(|| Reading { traffic: self.traffic(), ..reading() })
     }
 }
 

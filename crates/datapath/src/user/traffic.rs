@@ -56,13 +56,13 @@ impl Data {
 impl Path {
     /// Data leave. Whether the driver is to look at this path.
     pub fn data_left(&self, role: Role, now: Time) -> bool {
-        role == Role::Host && self.state.data.left(now) && self.config.probing.calls
+        role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
     }
 
     /// Data arrived. Whether the driver is to look at this path.
     pub fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
         self.state.data.heard(at);
-        role == Role::Host && self.state.data.came(at, stated) && self.config.probing.calls
+        role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
     }
 
     /// What a reading says of data.

@@ -38,7 +38,7 @@ const RATE_OVER: f64 = 1.0;
 /// For how long after its last packet of data a path is in use.
 const USED_FOR: Span = Span::from_secs(2);
 /// A datapath calls its driver when data follow a silence longer than this, on a path that is
-/// [asked about](crate::config::Probing::calls). While they follow sooner the client looks as often by itself.
+/// [asked about](crate::config::Probing::follows_use). While they follow sooner the client looks as often by itself.
 pub const SILENCE: Span = Span::from_millis(40);
 /// What a reading says is taken to be so for this long.
 const FRESH: Span = Span::from_millis(2);

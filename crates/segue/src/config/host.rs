@@ -59,7 +59,7 @@ pub struct HostFile {
 pub struct PathKeys {
     /// As in `[keepalive]`, for this path alone.
     #[serde(default)]
-    keepalive: KeepaliveKeys,
+    pub(crate) keepalive: KeepaliveKeys,
     /// Form of the packets, `segue` or `upmt`.
     encapsulation: Option<EncapsulationKey>,
     /// Relative price per byte, 0.

@@ -80,6 +80,11 @@ pub struct Probed {
 }
 
 impl KeepaliveKeys {
+    /// Whether these keys ask for rides, in so many words.
+    pub fn asks_for_rides(&self) -> bool {
+        self.rides == Some(true)
+    }
+
     /// These keys, and `base`'s where these are silent. A path's own K and period end what `base` says of
     /// adaptation.
     pub fn over(&self, base: &KeepaliveKeys) -> anyhow::Result<KeepaliveKeys> {

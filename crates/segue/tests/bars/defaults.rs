@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -202,9 +202,11 @@ const CASES: [(Flow, [bool; 2]); 14] = [
 fn all(runs: usize, cases: &'static [(Flow, [bool; 2])]) {
     together(DATAPATHS, |datapath| {
         let stage = Stage::running(Plan::of_defaults("none", datapath));
-        for ((flow, ways), port) in cases.iter().zip(7_400..) {
+        // Another port each time: a datagram of an earlier flow may still be under way.
+        let ports = AtomicU16::new(7_400);
+        for (flow, ways) in cases {
             late::fairly(&format!("{datapath} {flow:?} {ways:?}"), STILL, || {
-                judge(&stage, *flow, *ways, port, runs)
+                judge(&stage, *flow, *ways, ports.fetch_add(1, Ordering::Relaxed), runs)
             });
         }
     });

@@ -122,6 +122,7 @@ impl Peer {
             encapsulation: Encapsulation::Segue,
             n: 10,
             taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+            follows_use: false,
         };
         self.send(&FromHost::AddPath(offer)).unwrap();
         match self.receive() {

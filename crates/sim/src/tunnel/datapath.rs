@@ -217,7 +217,7 @@ impl<P> Datapath<P> {
         let path = self.path(slot)?;
         let traffic = path.traffic.as_deref().copied().unwrap_or_default();
         if !self.measures {
-            let calls = path.setup.probing.calls;
+            let calls = path.setup.probing.follows_use;
             return calls.then(|| Reading { at: now, traffic, ..Reading::default() });
         }
         Some(Reading { traffic, ..path.meter.reading(now) })

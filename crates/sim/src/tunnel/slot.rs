@@ -68,7 +68,7 @@ impl Slot {
                 traffic.heard_back = traffic.heard_back.max(heard);
             }
         }
-        self.setup.probing.calls && last.is_none_or(|last| now.since(last) > SILENCE)
+        self.setup.probing.follows_use && last.is_none_or(|last| now.since(last) > SILENCE)
     }
 
     /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the

@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Config as Keepalive, Server, ServerInput, Source, State};
+use segue_keepalive::{Config as Keepalive, Probing, Server, ServerInput, Source, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey};
 
@@ -144,6 +144,11 @@ fn settings(config: &AnchorConfig, offer: &PathOffer, grant: &PathGrant, taus: &
     }
 }
 
+/// What the packet path must know of an offered path's probes.
+fn probing(keepalive: &Keepalive, offer: &PathOffer, encapsulation: Encapsulation) -> Probing {
+    Probing { follows_use: offer.follows_use, ..keepalive.probing(encapsulation) }
+}
+
 impl Anchor {
     pub(super) fn add_path(&mut self, now: Time, conn: ConnId, owner: u32, offer: &PathOffer) {
         match self.grant(now, owner, offer) {
@@ -198,7 +203,15 @@ impl Anchor {
         let encapsulation = self.encapsulation_for(offer);
         let old = self.slots.get(&slot)?;
         let terms = |offer: &PathOffer| {
-            (offer.k, offer.t_ka_ms, offer.mode, offer.rides, offer.n, offer.taus)
+            (
+                offer.k,
+                offer.t_ka_ms,
+                offer.mode,
+                offer.rides,
+                offer.n,
+                offer.taus,
+                offer.follows_use,
+            )
         };
         let changed = terms(&old.offer) != terms(offer) || old.grant.encapsulation != encapsulation;
         let mut taus = old.setup.probing.taus;
@@ -216,7 +229,7 @@ impl Anchor {
         let grant = path.grant.clone();
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
-            path.setup.probing = keepalive.probing(encapsulation);
+            path.setup.probing = probing(&keepalive, offer, encapsulation);
             self.out.push_back(AnchorOutput::SetPath(slot, path.setup.clone()));
             if other_mode {
                 path.server = Server::new(keepalive, now, true);
@@ -260,7 +273,7 @@ impl Anchor {
             ifindex: 0,
             gateway: None,
             owner,
-            probing: keepalive.probing(grant.encapsulation),
+            probing: probing(&keepalive, offer, grant.encapsulation),
         };
         let path = AnchorPath {
             owner,

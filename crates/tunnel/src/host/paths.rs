@@ -276,6 +276,7 @@ impl Host {
             encapsulation: path.config.encapsulation,
             n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
             taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
+            follows_use: path.following.is_some(),
         };
         self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
     }

@@ -111,6 +111,7 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
         encapsulation: Encapsulation::Segue,
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+        follows_use: false,
     };
     net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
     let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();

@@ -47,6 +47,7 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
                 encapsulation: segue_wire::Encapsulation::Segue,
                 n: 10,
                 taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+                follows_use: false,
             })
         };
         // Offered, offered again as it stands, and replaced.
@@ -140,6 +141,7 @@ fn anchor_that_reads() -> (Anchor, u32) {
         encapsulation: segue_wire::Encapsulation::Segue,
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+        follows_use: false,
     });
     for input in [
         AnchorInput::Connected { conn, host: "mallory".into() },

@@ -140,6 +140,7 @@ fn from_host(rng: &mut Rng) -> FromHost {
             encapsulation: segue_wire::Encapsulation::Segue,
             n: rng.below(3) as u16,
             taus: [segue_wire::signal::Timescale::symmetric(number(rng)); 2],
+            follows_use: false,
         }),
     }
 }

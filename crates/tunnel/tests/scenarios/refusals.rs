@@ -24,6 +24,7 @@ fn offer(path: u8, k: u8, t_ka_ms: u16, cookie: u64) -> FromHost {
         encapsulation: segue_wire::Encapsulation::Segue,
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+        follows_use: false,
     })
 }
 

@@ -101,6 +101,7 @@ fn offer(path: u8) -> PathOffer {
         encapsulation: Encapsulation::Segue,
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+        follows_use: false,
     }
 }
 

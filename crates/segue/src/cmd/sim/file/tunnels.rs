@@ -156,7 +156,7 @@ fn add_one_host(
     builder.inner.insert(node, inner.clone());
     let name = host.name.get_ref().clone();
     anchor.known.push(Known { name: name.clone(), epoch: 0, inner });
-    let Paths { path, paths, steering } =
+    let Paths { mut path, mut paths, steering } =
         Paths::validate(&host.keepalive, &host.path, &host.steering, true)
             .map_err(|error| Mistake::of(&host.name, format!("{error:#}")))?;
     let interfaces = &builder.network.node(node).interfaces;
@@ -169,13 +169,16 @@ fn add_one_host(
     if paths.values().chain([&path]).any(|p| p.encapsulation == Encapsulation::Upmt) {
         return Err(Mistake::beside(&host.name, "path", "upmt is not simulated: leave it out"));
     }
-    if paths.values().chain([&path]).any(|p| p.keepalive.rides) {
+    let keys = host.path.values().map(|path| &path.keepalive).chain([&host.keepalive]);
+    if keys.into_iter().any(KeepaliveKeys::asks_for_rides) {
         return Err(Mistake::beside(
             &host.name,
             "keepalive",
             "rides are not simulated: leave them out",
         ));
     }
+    // Where the file does not say, probes would ride.
+    paths.values_mut().chain([&mut path]).for_each(|path| path.keepalive.rides = false);
     let config = HostConfig {
         anchor: anchor.addresses.iter().map(|a| SocketAddr::new(*a, TUNNEL_PORT)).collect(),
         epoch: 1,
