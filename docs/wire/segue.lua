@@ -214,7 +214,7 @@ function segue.dissector(buffer, pinfo, tree)
 	sub:add(f.age, buffer(3, 1))
 	sub:add(f.index, buffer(4, 4))
 	sub:add(f.cookie, buffer(8, 8))
-	if buffer(1, 1):uint() > known_flags[type] or buffer(3, 1):uint() ~= 0 or
+	if buffer(1, 1):uint() > known_flags[type] or (type > RIDE and buffer(3, 1):uint() ~= 0) or
 		(type == RIDE and buffer(1, 1):bitfield(5, 2) == 3) or
 		(type == DATA and buffer(2, 1):uint() ~= 0) then
 		sub:add_proto_expert_info(malformed, "a field that must be zero is not")

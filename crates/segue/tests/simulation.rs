@@ -71,8 +71,9 @@ fn a_rebound_translator_gives_the_host_another_address_and_its_tunnel_goes_on() 
         results["call.down.sent"].as_u64().unwrap() - got
     };
     assert!(lost(&rebound) >= lost(&still), "{rebound}");
-    // The anchor learns the new address from the next packet of the host, 20 ms later.
-    assert!(lost(&rebound) - lost(&still) <= 5, "{} {}", lost(&rebound), lost(&still));
+    // The host misses the downlink's stream after 40 ms, and the anchor takes the new address from a question that
+    // echoes what the answer to the one before said: a round trip and a few milliseconds.
+    assert!(lost(&rebound) - lost(&still) <= 9, "{} {}", lost(&rebound), lost(&still));
 }
 
 #[test]

@@ -180,7 +180,7 @@ static __noinline int ride(struct __sk_buff *skb, __u32 slot, const struct outer
 	if (bpf_check_mtu(skb, to->ifindex, &outer, 0, 0))
 		return NO_RIDE;
 	if (is_anchor) {
-		state->data_at = tick(now_ns) | 1; /* 0: never */
+		state->data_at = tick(now_ns) ?: 0xffff; /* 0: never */
 		guard = read_held(state, &packet, &received_ns);
 		if (!guard || !take_read(state, guard))
 			return NO_RIDE;
