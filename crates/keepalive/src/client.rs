@@ -495,7 +495,9 @@ impl Client {
             self.outputs.push_back(ClientOutput::Heard(false));
         }
         if now < self.schedule.next {
-        } else if self.config.rides && self.schedule.rode(now, self.config.t_ka) {
+        } else if self.config.rides
+            && self.schedule.rode(now, self.schedule.period(self.config.t_ka))
+        {
             self.schedule.advance(now, self.config.t_ka);
         } else {
             self.send(now);

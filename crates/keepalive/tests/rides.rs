@@ -246,3 +246,19 @@ fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
         assert!(plane.client.is_carried(), "seed {seed}");
     }
 }
+
+/// A ride of a short period is none of the longer one that follows: the server would wait in vain.
+#[test]
+fn a_longer_period_is_told_though_requests_rode_just_before() {
+    for source in [Source::Probes, Source::Readings] {
+        // A packet every 20 ms for two seconds, then nothing.
+        let data: Traffic = Box::new(|_, now| Some(now + ms(20)).filter(|at| *at < at_ms(2_000)));
+        let mut plane = Plane::new(riding(4, ms(250), source), steady(ms(15)), data);
+        plane.run_until(at_ms(2_100));
+        assert!(plane.requests.iter().any(|(_, rode)| *rode));
+        plane.set_pace(4, ms(4_800));
+        plane.run_until(at_ms(60_000));
+        assert_eq!(plane.server_states.len(), 1, "{source:?}: {:?}", plane.server_states);
+        assert_eq!(plane.states.len(), 1, "{source:?}: {:?}", plane.states);
+    }
+}

@@ -40,6 +40,11 @@ impl Schedule {
         }
     }
 
+    /// The period that runs: a longer one begins when it has been announced.
+    pub(super) fn period(&self, t_ka: Span) -> Span {
+        self.announce.map_or(t_ka, |(old, _)| old)
+    }
+
     /// Whether a request rode in the period that ended last. One that went alone at a point of the grid
     /// belongs to the period before it, so that no two are more than 2·T_KA apart.
     pub(super) fn rode(&self, now: Time, t_ka: Span) -> bool {

@@ -147,8 +147,8 @@ fn attack(daemon: &Daemon, forger: &mut Forger, probe: &[u8], data: &[u8]) {
     let probes = flipped(probe_payload, &mut (0..PROBE * 8));
     let may = [&every[..], &["inner_packet", "replay", "truncated"]].concat();
     step("probes with one wrong bit", probe, probes, &may);
-    // A data packet's flag for one direction is allowed to be set; K means nothing in it.
-    let bits = &mut (0..HEADER * 8).filter(|bit| !(15..24).contains(bit));
+    // A data packet's flag for one direction may be set, as may any age; K means nothing in it.
+    let bits = &mut (0..HEADER * 8).filter(|bit| !(15..32).contains(bit));
     let may = [&every[..], &["truncated"]].concat();
     step("data with one wrong bit in the header", data, flipped(data_payload, bits), &may);
     let repeats = vec![probe_payload.to_vec(); 20];

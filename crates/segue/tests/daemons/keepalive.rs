@@ -57,12 +57,14 @@ fn k_and_period_follow_what_is_measured_at_both_ends(datapath: &'static str) {
     let host = world.host_in(world.net.host(), "adaptive", &join, config);
     host.wait("both paths", |status| paths_up(status) == 2);
     let status = host.wait("a choice", |status| {
-        path(status, "wifi")["why"]["target_ms"] == 700.0
-            && path(status, "wifi")["k"] == path(status, "wifi")["why"]["k"]
+        let wifi = path(status, "wifi");
+        wifi["why"]["active"] == false && wifi["k"] == wifi["why"]["k"]
     });
     let wifi = path(&status, "wifi");
     println!("{datapath}: {}", wifi["why"]["text"]);
-    assert!(wifi["why"]["t_r_avg_ms"].as_f64() <= Some(701.0), "{wifi}");
+    assert!(wifi["why"]["detection_ms"].as_f64() <= Some(701.0), "{wifi}");
+    assert!(wifi["t_ka_ms"].as_f64() > Some(900.0), "{wifi}");
+    assert!(wifi["why"]["questions"].as_u64() >= Some(3), "{wifi}");
     anchor.wait("the same settings", |status| {
         let host = host.status();
         let (here, there) = (path(&host, "wifi"), path(status, "wifi"));
