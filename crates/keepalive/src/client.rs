@@ -7,6 +7,7 @@ use segue_wire::{Mode, Probe, Report};
 
 mod carried;
 mod doubt;
+mod excuse;
 mod reading;
 mod round_trip;
 mod schedule;
@@ -14,6 +15,7 @@ mod schedule;
 pub use self::carried::LOOK;
 use self::doubt::Doubt;
 pub use self::doubt::{Lapses, SILENCE};
+use self::excuse::Excuse;
 use self::reading::Taken;
 pub(crate) use self::reading::grown;
 use self::schedule::Schedule;
@@ -118,41 +120,6 @@ pub struct Client {
     /// The round-trip loss that the next request reports ([`Mode::RoundTripLoss`]).
     unreported: Option<f64>,
     outputs: VecDeque<ClientOutput>,
-}
-
-/// What of the silence is this end's own: its driver did not run.
-#[derive(Clone, Copy, Debug, Default)]
-struct Excuse {
-    /// Periods that went by without a request.
-    skipped: Span,
-    /// How late within its period the last request was.
-    late: Span,
-    /// Until when answers may be those to requests from before.
-    until: Time,
-    /// Until when an expired time-out whose tick was late is put off, and whether it has been since the
-    /// last answer.
-    put_off: Option<Time>,
-}
-
-impl Excuse {
-    fn span(&self) -> Span {
-        self.skipped + self.late
-    }
-
-    /// A request that was due leaves `late` after its time; answers to older ones may come for
-    /// `in_flight` from now.
-    fn on_request(&mut self, now: Time, late: Span, t_ka: Span, in_flight: Span) {
-        let skipped = t_ka * (late.0 / t_ka.0.max(1));
-        let late = late - skipped;
-        if now > self.until {
-            self.late = Span::ZERO;
-        }
-        if late > Span(t_ka.0 / 4) || skipped > Span::ZERO {
-            self.skipped = self.skipped + skipped;
-            self.late = self.late.max(late);
-            self.until = now + in_flight;
-        }
-    }
 }
 
 /// What the next request repeats from the last response.

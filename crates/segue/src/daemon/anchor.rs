@@ -104,6 +104,24 @@ struct Daemon {
     started: Time,
 }
 
+/// Has packet path and routes serve the inner addresses; what guards them where the packet path cannot.
+fn serve_pools(
+    settings: &Settings,
+    datapath: &mut dyn Datapath,
+    routing: &mut Routing,
+) -> anyhow::Result<Option<Guard>> {
+    let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
+    let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
+    let networks: Vec<Prefix> =
+        pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
+    datapath.set_reach(settings.reach)?;
+    own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
+    let guard = (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device));
+    guard.iter().for_each(|guard| guard.set_anchor(&networks));
+    routing.set_anchor(&own, &networks)?;
+    Ok(guard)
+}
+
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     super::check_permission("run an anchor")?;
@@ -125,15 +143,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let mut routing = Routing::at_anchor(&settings.device);
-    let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
-    let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
-    let networks: Vec<Prefix> =
-        pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
-    datapath.set_reach(settings.reach)?;
-    own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
-    let guard = (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device));
-    guard.iter().for_each(|guard| guard.set_anchor(&networks));
-    routing.set_anchor(&own, &networks)?;
+    let guard = serve_pools(&settings, datapath.as_mut(), &mut routing)?;
     let mut daemon = Daemon {
         machine: Anchor::new(machine_config(&settings, &store, source)?, random_seed()?),
         _routing: routing,

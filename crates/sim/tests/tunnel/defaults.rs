@@ -154,7 +154,7 @@ fn bursts_are_no_outages_once_they_are_known() {
         while at < Time(3_660_000_000_000) {
             let lasts = Span::from_secs_f64(-0.05 * (1.0 - rng.unit()).ln());
             world.cut("wifi", at, Some(at + lasts));
-            at = at + lasts + Span(rng.below(6_000_000_000));
+            at += lasts + Span(rng.below(6_000_000_000));
         }
         world.run(Time(180_000_000_000));
         let learned = downs(&world);
@@ -185,11 +185,11 @@ fn each_of_several_outages_is_found_as_soon() {
             world.run(at);
             // The steering comes back later each time to a path that keeps failing.
             while world.way_of(up).as_deref() != Some("wifi") {
-                at = at + SECS(1);
+                at += SECS(1);
                 world.run(at);
                 assert!(at < mends + SECS(60), "{source:?} outage {outage}");
             }
-            at = at + SECS(2);
+            at += SECS(2);
             world.run(at);
         }
     }

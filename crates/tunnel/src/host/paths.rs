@@ -23,8 +23,6 @@ use crate::{
 
 /// Packets that a path is taken to have carried without loss before it was measured.
 const BENEFIT: f64 = 100.0;
-/// Doubts of a path are told at most this often.
-const DOUBT_PACE: Span = Span::from_secs(10);
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
 
@@ -488,31 +486,6 @@ impl Host {
             bound,
         }));
         self.rescue_signal();
-    }
-
-    /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
-    fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
-        let Some(path) = self.paths.get_mut(&number) else { return };
-        if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
-            return;
-        }
-        path.doubt_told = Some(now);
-        let path = path.name.to_string();
-        self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
-    }
-
-    /// A path's downlink is dead: the anchor hears of it at once, over every path that lives.
-    /// Where K and T_KA decide the next request tells it.
-    fn tell_others(&mut self, now: Time, number: u8) {
-        if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
-            return;
-        }
-        let others =
-            self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
-        let others: Vec<u8> = others.map(|(n, _)| *n).collect();
-        for other in others {
-            self.feed(now, other, ClientInput::Ask);
-        }
     }
 
     /// The downlink of a path whose uplink was already given up fell silent too, so its flows move

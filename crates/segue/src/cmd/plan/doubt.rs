@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
-use segue_keepalive::adapt::Look;
+use segue_keepalive::adapt::{Look, Why};
 use segue_keepalive::questions::{K_MIN, Questions, SPACING_MIN, Silence, evaluate};
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 use serde::Serialize;
@@ -14,6 +14,8 @@ use super::{Args, human, rounded, seconds};
 const MARGIN: Span = Span::from_millis(10);
 /// Packets that the losses are taken to have been measured with.
 const MEASURED: f64 = 1e6;
+/// What a path in use is taken to carry, in bytes a second.
+const RATE: f64 = 1e5;
 /// Questions of the table.
 const COLUMNS: [&str; 6] = ["K", "spacing_ms", "spread_ms", "t_d_ms", "detection_ms", "t_fp_s"];
 
@@ -61,6 +63,44 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is given of a path.
+struct Path {
+    rtt: Span,
+    answer: Span,
+    up: f64,
+    down: f64,
+    burst: Option<Span>,
+}
+
+impl Path {
+    /// What a host makes of it, once it knows it well.
+    fn plan(&self, aims: Aims, used: bool) -> anyhow::Result<Why> {
+        let mut adaptive = Adaptive::new(aims);
+        let rtt_ewma = vec![self.rtt.as_secs_f64()];
+        let mut estimates = Estimates { rtt_ewma, ..Estimates::default() };
+        let lapses = self.burst.map_or_else(Lapses::default, |burst| {
+            let burst = burst.as_secs_f64();
+            let (weight, lasted) = (MEASURED, MEASURED * burst);
+            Lapses { weight, lasted, longest: burst, ..Lapses::default() }
+        });
+        for n in [0.0, MEASURED] {
+            let counted =
+                |loss: f64| Counted { sent: n as u64, received: (n * (1.0 - loss)) as u64 };
+            (estimates.up, estimates.down) = (counted(self.up), counted(self.down));
+            adaptive.update(Look {
+                estimates: &estimates,
+                round_trips: Counted::default(),
+                lapses,
+                answer: self.answer,
+                used,
+                rate: RATE,
+                is_up: true,
+            });
+        }
+        adaptive.why().copied().context("nothing can be planned for this path")
+    }
+}
+
 fn shown(args: &Args) -> anyhow::Result<Shown> {
     let rtt = args.rtt.context("the round-trip time is missing: add for example --rtt 20ms")?;
     let loss = args.loss.unwrap_or(0.0);
@@ -75,33 +115,9 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
     if aims.idle <= 0.0 || aims.fp_interval <= 0.0 {
         bail!("--responsiveness and --false-positive-interval must be above zero");
     }
-    let plan = |used: bool, rate: f64| {
-        let answer = args.rtt_max.unwrap_or(rtt).max(rtt) + MARGIN;
-        let mut adaptive = Adaptive::new(aims);
-        let mut estimates = Estimates { rtt_ewma: vec![rtt.as_secs_f64()], ..Estimates::default() };
-        let lapses = args.burst_time.map_or_else(Lapses::default, |burst| {
-            let burst = burst.as_secs_f64();
-            Lapses { weight: 20.0, lasted: 20.0 * burst, longest: burst, ..Lapses::default() }
-        });
-        for n in [0.0, 1.0] {
-            let counted = |loss: f64| Counted {
-                sent: (n * MEASURED) as u64,
-                received: (n * MEASURED * (1.0 - loss)) as u64,
-            };
-            (estimates.up, estimates.down) = (counted(up), counted(down));
-            adaptive.update(Look {
-                estimates: &estimates,
-                round_trips: Counted::default(),
-                lapses,
-                answer,
-                used,
-                rate,
-                is_up: true,
-            });
-        }
-        adaptive.why().copied().context("nothing can be planned for this path")
-    };
-    let (idle, used) = (plan(false, 0.0)?, plan(true, 1e5)?);
+    let answer = args.rtt_max.unwrap_or(rtt).max(rtt) + MARGIN;
+    let path = Path { rtt, answer, up, down, burst: args.burst_time };
+    let (idle, used) = (path.plan(aims, false)?, path.plan(aims, true)?);
     let silence = Silence {
         answer: used.known.answer,
         loss: used.known.loss,

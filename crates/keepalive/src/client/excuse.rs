@@ -1,0 +1,38 @@
+//! What of a silence is this end's own.
+
+use segue_clock::{Span, Time};
+
+/// What of the silence is this end's own: its driver did not run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Excuse {
+    /// Periods that went by without a request.
+    pub(super) skipped: Span,
+    /// How late within its period the last request was.
+    pub(super) late: Span,
+    /// Until when answers may be those to requests from before.
+    pub(super) until: Time,
+    /// Until when an expired time-out whose tick was late is put off, and whether it has been since the
+    /// last answer.
+    pub(super) put_off: Option<Time>,
+}
+
+impl Excuse {
+    pub(super) fn span(&self) -> Span {
+        self.skipped + self.late
+    }
+
+    /// A request that was due leaves `late` after its time; answers to older ones may come for
+    /// `in_flight` from now.
+    pub(super) fn on_request(&mut self, now: Time, late: Span, t_ka: Span, in_flight: Span) {
+        let skipped = t_ka * (late.0 / t_ka.0.max(1));
+        let late = late - skipped;
+        if now > self.until {
+            self.late = Span::ZERO;
+        }
+        if late > Span(t_ka.0 / 4) || skipped > Span::ZERO {
+            self.skipped = self.skipped + skipped;
+            self.late = self.late.max(late);
+            self.until = now + in_flight;
+        }
+    }
+}
