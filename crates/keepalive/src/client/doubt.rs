@@ -29,9 +29,9 @@ const ROUNDED: Span = Span::from_millis(5);
 const QUESTION: f64 = (2 * (20 + 8 + segue_wire::Probe::PACKET_LEN)) as f64;
 /// What questions about unanswered data may cost of its bytes, how many may come at once, how far apart they are
 /// at least, and how far where data do not pay for them.
-const QUESTION_SHARE: f64 = 0.2;
+const QUESTION_SHARE: f64 = 0.3;
 const QUESTION_CREDIT: f64 = 5.0;
-const QUESTION_GAP: Span = Span::from_millis(100);
+const QUESTION_GAP: Span = Span::from_millis(60);
 const QUESTION_RARE: Span = Span::from_secs(1);
 /// Over how many seconds the rate is averaged.
 const RATE_OVER: f64 = 1.0;

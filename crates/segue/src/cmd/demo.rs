@@ -32,10 +32,9 @@ pub struct Args {
     /// Which datapath
     #[arg(long, value_enum, default_value = "auto")]
     datapath: Choice,
-    /// Plan K and T_KA for this mean time to notice a silent outage (T_Ravg) [default: as without a configuration,
-    /// detection follows use]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    responsiveness: Option<segue_clock::Span>,
+    /// Mean time to notice a silent outage (T_Ravg)
+    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = units::duration)]
+    responsiveness: segue_clock::Span,
     /// When the Wi-Fi falls silent
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     silent_at: segue_clock::Span,

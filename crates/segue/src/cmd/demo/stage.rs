@@ -81,7 +81,7 @@ impl Stage {
     /// Builds the network and starts both daemons.
     pub fn build(
         datapath: Choice,
-        responsiveness: Option<Span>,
+        responsiveness: Span,
         nat: bool,
         out: &Path,
     ) -> anyhow::Result<Stage> {
@@ -275,16 +275,16 @@ impl Drop for Stage {
 }
 
 /// What the demonstration's host has beside its socket and datapath.
-fn host_lines(responsiveness: Option<Span>) -> String {
-    let mut text = "\n[keepalive]\ntau = [\"1s\", \"200ms\", \"10s\"]\n".to_owned();
-    if let Some(responsiveness) = responsiveness {
-        let _ = writeln!(text, "responsiveness = \"{}ms\"", responsiveness.as_millis_f64());
-    }
+fn host_lines(responsiveness: Span) -> String {
+    let mut text = format!(
+        "\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\", \"10s\"]\n",
+        responsiveness.as_millis_f64(),
+    );
     for (name, rtt_ms, price) in [(DemoNet::WIFI, 20, 0.0), (DemoNet::LTE, 60, 1.0)] {
-        let _ = write!(text, "\n[path.{name}]\nprice = {price:?}\n");
-        if responsiveness.is_some() {
-            let _ = writeln!(text, "keepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}");
-        }
+        let _ = write!(
+            text,
+            "\n[path.{name}]\nprice = {price:?}\nkeepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}\n"
+        );
     }
     text
 }

@@ -349,6 +349,10 @@ impl Target {
                 ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
                 ClientOutput::SendRequest(_) | ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
+                // What an interval without an answer brings is in the averages: here samples are of answers.
+                ClientOutput::Sample(Sample {
+                    rtt: None, owl_up: None, owl_down: None, ..
+                }) => {}
                 ClientOutput::Sample(sample) => {
                     self.news.push(News::Sample(sample, Stamps::default()));
                 }
