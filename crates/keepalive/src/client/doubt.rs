@@ -234,12 +234,6 @@ impl Client {
         self.doubt.episode.is_some()
     }
 
-    /// What data the datapath said last that the path carried.
-    #[must_use]
-    pub fn traffic(&self) -> &Traffic {
-        &self.doubt.traffic
-    }
-
     /// Until when the path counts as in use, and how many bytes of data in a second it carries.
     #[must_use]
     pub fn use_of_path(&self) -> (Time, f64) {
@@ -265,6 +259,12 @@ impl Client {
         within.min(LONGEST)
     }
 
+    /// The same for one that may wait for a ride.
+    fn held_answer_within(&self) -> Span {
+        let waits = if self.config.rides { segue_wire::HELD_AT_MOST_MS } else { 0 };
+        self.answer_within() + Span::from_millis(waits)
+    }
+
     /// How long it may take until the path is called down: from the first packet that is lost if it is in use, from
     /// the outage if not.
     #[must_use]
@@ -273,12 +273,6 @@ impl Client {
         let t_d = asking.spacing * u64::from(asking.k.saturating_sub(1)) + answer;
         let until_asked = if in_use { answer + QUESTION_GAP } else { self.config.t_ka };
         until_asked + self.held_answer_within() + t_d
-    }
-
-    /// The same for one that may wait for a ride.
-    fn held_answer_within(&self) -> Span {
-        let waits = if self.config.rides { segue_wire::HELD_AT_MOST_MS } else { 0 };
-        self.answer_within() + Span::from_millis(waits)
     }
 
     pub(super) fn on_traffic(&mut self, at: Time, traffic: Traffic) {

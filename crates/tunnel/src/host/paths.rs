@@ -117,12 +117,6 @@ impl Path {
         [client, offer, follow].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Something was due on it and did not come: questions are under way.
-    #[must_use]
-    pub fn in_doubt(&self) -> bool {
-        self.client.as_ref().is_some_and(Client::in_doubt)
-    }
-
     /// Whether the anchor has granted it, so that the datapath has it.
     pub(super) fn is_set(&self) -> bool {
         self.client.is_some()
