@@ -20,11 +20,14 @@ mod neighbour;
 mod options;
 #[cfg(test)]
 mod packets;
+mod pages;
 mod reader;
 mod reading;
 #[cfg(test)]
 mod reflect;
 mod send;
+#[cfg(test)]
+mod shares;
 mod skel;
 mod stamp;
 mod states;
@@ -70,8 +73,8 @@ pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeOrder, Reach, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
+    PathConfig, PathCounters, ProbeOrder, Reach, Role, Setup, Via,
 };
 
 const THREAD: &str = "segue-ebpf";
@@ -497,8 +500,13 @@ impl Datapath for Ebpf {
         self.shore.tables.unbind(key);
     }
 
-    fn flows(&mut self) -> Vec<FlowEntry> {
-        self.shore.tables.flows()
+    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
+        self.shore.tables.flow_page(from, |slot, of| {
+            self.paths.get(&slot).is_some_and(|path| {
+                let wanted = owner.is_none_or(|owner| owner == path.config.owner);
+                generation(&path.config) == of && wanted
+            })
+        })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {

@@ -16,8 +16,9 @@ pub use ebpf::{StampAnswers, StampCounts, StampOptions};
 pub use error::DatapathError;
 pub use types::STAMP_TO_WIRE;
 pub use types::{
-    Event, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig, PathCounters,
-    ProbeEvent, ProbeKind, ProbeOrder, Reach, Role, Services, Setup, Via,
+    Event, EventSink, FLOW_PACE, FLOWS_A_PAGE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage,
+    InnerEntry, Kind, MissPacket, PathConfig, PathCounters, ProbeEvent, ProbeKind, ProbeOrder,
+    Reach, Role, Services, Setup, Via,
 };
 
 use std::collections::BTreeMap;
@@ -59,8 +60,21 @@ pub trait Datapath: Send {
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError>;
     /// Removes a binding.
     fn unbind_flow(&mut self, key: &FlowKey);
-    /// All bindings, those learned from arriving packets included.
-    fn flows(&mut self) -> Vec<FlowEntry>;
+    /// Some of the bindings, those learned from arriving packets included: what lies behind `from`, in an
+    /// order of the datapath's own, [`FLOWS_A_PAGE`] at most. With `owner`, only flows over paths of that host
+    /// (anchor), so that a page may be empty and not the last. A binding that stays while pages are taken is
+    /// in one of them, once; one whose path is gone is in none.
+    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage;
+    /// All bindings in one go. That takes seconds where there are many: a daemon takes pages.
+    fn flows(&mut self) -> Vec<FlowEntry> {
+        let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
+        while let Some(cursor) = from {
+            let page = self.flow_page(cursor, None);
+            all.extend(page.flows);
+            from = page.next;
+        }
+        all
+    }
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
     /// The `heard` word that answers, unsolicited responses and requests that ride carry from now on on

@@ -163,6 +163,28 @@ pub struct FlowEntry {
     pub last_seen: Time,
 }
 
+/// Most bindings in a page of them, and most that are looked at for one: a page takes a millisecond or two.
+pub const FLOWS_A_PAGE: usize = 512;
+
+/// Flows that may begin from one inner address of an anchor's host at once: a sixteenth of the table of an
+/// anchor's daemon. Further ones are refused, since one host must not push the others' flows out of it.
+pub const FLOWS_AT_ONCE: u32 = 65_536;
+/// From one flow to the next after that.
+pub const FLOW_PACE: Span = Span(1_000_000_000 / 1_024);
+
+/// Where a page of bindings begins; the default is the beginning of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCursor(pub u64);
+
+/// Some of a datapath's bindings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowPage {
+    /// The bindings.
+    pub flows: Vec<FlowEntry>,
+    /// Where the next page begins; `None` after the last.
+    pub next: Option<FlowCursor>,
+}
+
 /// A probe to send. The datapath fills the stamps and counters of the sending end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOrder {

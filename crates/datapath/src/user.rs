@@ -25,11 +25,12 @@ use tun_rs::SyncDevice;
 
 use crate::misses::Misses;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowEntry, InnerEntry, Kind, MissPacket, PathConfig,
-    PathCounters, ProbeKind, ProbeOrder, Reach, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
+    PathConfig, PathCounters, ProbeKind, ProbeOrder, Reach, Role, Setup, Via,
 };
 use flows::FlowTable;
 use path::{Path, State, lock};
+use share::Shares;
 use socket::{Endpoint, Socket};
 
 mod checksum;
@@ -44,6 +45,7 @@ mod path;
 mod probes;
 mod rides;
 pub mod segment;
+mod share;
 mod socket;
 mod traffic;
 mod tun;
@@ -87,6 +89,7 @@ struct Core {
     inner: HashMap<IpAddr, InnerEntry>,
     reach: Reach,
     flows: FlowTable,
+    shares: Shares,
     misses: Misses,
     /// How packets without an index are told apart.
     upmt: upmt::Table,
@@ -151,6 +154,7 @@ impl User {
             inner: HashMap::new(),
             reach: Reach::EVERYTHING,
             flows: FlowTable::new(setup.max_flows),
+            shares: Shares::default(),
             misses: Misses::new(setup.role),
             upmt: upmt::Table::default(),
         };
@@ -303,11 +307,13 @@ impl Datapath for User {
     }
 
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
-        let inner = &mut lock(&self.shared.core).inner;
-        if inner.len() >= MAX_INNER && !inner.contains_key(&address) {
+        let mut core = lock(&self.shared.core);
+        if core.inner.len() >= MAX_INNER && !core.inner.contains_key(&address) {
             return Err(DatapathError::Full { what: "inner address" });
         }
-        inner.insert(address, entry);
+        if core.inner.insert(address, entry) != Some(entry) {
+            core.shares.forget(&address);
+        }
         Ok(())
     }
 
@@ -317,7 +323,9 @@ impl Datapath for User {
     }
 
     fn remove_inner(&mut self, address: IpAddr) {
-        lock(&self.shared.core).inner.remove(&address);
+        let mut core = lock(&self.shared.core);
+        core.inner.remove(&address);
+        core.shares.forget(&address);
     }
 
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError> {
@@ -337,8 +345,13 @@ impl Datapath for User {
         lock(&self.shared.core).flows.unbind(key);
     }
 
-    fn flows(&mut self) -> Vec<FlowEntry> {
-        lock(&self.shared.core).flows.list()
+    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
+        let core = lock(&self.shared.core);
+        core.flows.page(from, |bound| {
+            core.path(bound.slot).is_some_and(|path| {
+                path.bound() == bound && owner.is_none_or(|owner| owner == path.config.owner)
+            })
+        })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {

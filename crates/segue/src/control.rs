@@ -31,8 +31,15 @@ pub enum Request {
         /// First event wanted; [`u64::MAX`] for none.
         events_from: u64,
     },
-    /// The flows: a list of [`FlowStatus`].
-    Flows,
+    /// Some of the flows: a [`FlowsPage`].
+    Flows {
+        /// Where the page begins: 0, or as the last page says.
+        #[serde(default)]
+        from: u64,
+        /// Those of one host alone, by name (anchor).
+        #[serde(default)]
+        host: Option<String>,
+    },
     /// Moves flows (host).
     Handover {
         /// One flow, as `segue flows` prints it.
@@ -75,7 +82,7 @@ pub enum Response {
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Flows`].
-    Flows(Vec<FlowStatus>),
+    Flows(FlowsPage),
     /// To [`Request::Enrolments`].
     Enrolments(Vec<EnrolmentStatus>),
     /// Done; for an enrolment the join line.
@@ -294,6 +301,16 @@ pub struct Count {
     pub lost: u64,
 }
 
+/// Some of the flows. There may be a million: whoever wants all asks for page after page, and the daemon sees to
+/// its paths in between.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FlowsPage {
+    /// The flows.
+    pub flows: Vec<FlowStatus>,
+    /// Where the next page begins; none after the last.
+    pub next: Option<u64>,
+}
+
 /// A flow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowStatus {
@@ -353,18 +370,55 @@ pub fn default_path(role: &str) -> PathBuf {
 
 /// Asks a daemon.
 pub fn ask(path: &Path, request: &Request) -> anyhow::Result<Response> {
-    let mut stream = UnixStream::connect(path).with_context(|| {
-        format!("no daemon answers at {}; is one running, and may you reach it?", path.display())
-    })?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    stream.write_all(&line)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).context("the daemon did not answer")?;
-    match serde_json::from_str(&answer).context("the daemon's answer makes no sense")? {
-        Response::Error(error) => bail!(error),
-        response => Ok(response),
+    Client::connect(path)?.ask(request)
+}
+
+/// All flows of a daemon, or those of one host (anchor); `each` page as it comes.
+pub fn flows(
+    path: &Path,
+    host: Option<&str>,
+    mut each: impl FnMut(Vec<FlowStatus>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut client = Client::connect(path)?;
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let request = Request::Flows { from, host: host.map(str::to_owned) };
+        let Response::Flows(page) = client.ask(&request)? else {
+            bail!("the daemon's answer makes no sense");
+        };
+        next = page.next;
+        each(page.flows)?;
+    }
+    Ok(())
+}
+
+/// A connection to a daemon.
+struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    fn connect(path: &Path) -> anyhow::Result<Client> {
+        let stream = UnixStream::connect(path).with_context(|| {
+            format!(
+                "no daemon answers at {}; is one running, and may you reach it?",
+                path.display()
+            )
+        })?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+
+    fn ask(&mut self, request: &Request) -> anyhow::Result<Response> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).context("the daemon did not answer")?;
+        match serde_json::from_str(&answer).context("the daemon's answer makes no sense")? {
+            Response::Error(error) => bail!(error),
+            response => Ok(response),
+        }
     }
 }
 

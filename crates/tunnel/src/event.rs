@@ -146,7 +146,12 @@ pub enum HostInput {
         ticket: Ticket,
     },
     /// Which flows were seen when, from the datapath's table.
-    Flows(Vec<(FlowKey, Time)>),
+    Flows {
+        /// Some of them.
+        seen: Vec<(FlowKey, Time)>,
+        /// The last ones: flows that are idle are forgotten.
+        last: bool,
+    },
     /// An order of the operator: move one flow, a class or everything to an interface, or leave it
     /// to the steering again.
     Handover {

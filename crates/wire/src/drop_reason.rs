@@ -43,11 +43,13 @@ pub enum DropReason {
     PastTunnel = 16,
     /// The anchor's settings do not let its hosts reach that destination.
     NotAllowed = 17,
+    /// A host has begun more flows than its share of the anchor's table.
+    TooManyFlows = 18,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 18] = [
+    pub const ALL: [DropReason; 19] = [
         DropReason::Truncated,
         DropReason::Version,
         DropReason::Type,
@@ -66,6 +68,7 @@ impl DropReason {
         DropReason::QueueFull,
         DropReason::PastTunnel,
         DropReason::NotAllowed,
+        DropReason::TooManyFlows,
     ];
 
     /// The name used in output and metrics.
@@ -90,6 +93,7 @@ impl DropReason {
             DropReason::QueueFull => "queue_full",
             DropReason::PastTunnel => "past_tunnel",
             DropReason::NotAllowed => "not_allowed",
+            DropReason::TooManyFlows => "too_many_flows",
         }
     }
 }

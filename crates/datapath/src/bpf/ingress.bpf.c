@@ -32,10 +32,26 @@ static __always_inline int may_begin(const struct flow_key *arrived)
 	return alive && !(alive->denied & asked);
 }
 
-/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`; 0 if the
- * host may not begin it. What goes on, or answers, has a binding. */
-static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u32 generation,
-				 int one_way)
+/* Whether a flow more from this address is within its share: one host must not push the others' flows out of
+ * the table. */
+static __always_inline int has_share(struct inner_owner *from, __u64 now_ns)
+{
+	__u64 paid_ns = from->paid_ns;
+
+	if ((__s64)(paid_ns - now_ns) < 0 &&
+	    __sync_val_compare_and_swap(&from->paid_ns, paid_ns, now_ns + FLOW_PACE_NS) == paid_ns)
+		return 1;
+	paid_ns = from->paid_ns;
+	if ((__s64)(paid_ns - now_ns) > (__s64)FLOWS_AT_ONCE * FLOW_PACE_NS)
+		return 0;
+	__sync_fetch_and_add(&from->paid_ns, FLOW_PACE_NS);
+	return 1;
+}
+
+/* Binds the return direction of a flow to the path that it came over, unless it came `one_way`; -1, or a drop
+ * reason if the host may not begin it. What goes on, or answers, has a binding. */
+static __noinline int learn_flow(const struct flow_key *arrived, struct inner_owner *from,
+				 __u32 slot, __u32 generation, int one_way)
 {
 	struct flow_value fresh = {
 		.slot = slot,
@@ -45,8 +61,8 @@ static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u
 	struct flow_key key = {};
 	struct flow_value *flow;
 
-	if (!arrived)
-		return 0;
+	if (!arrived || !from)
+		return DROP_INNER_PACKET;
 	copy_address(key.src, arrived->dst);
 	copy_address(key.dst, arrived->src);
 	key.sport = arrived->dport;
@@ -55,17 +71,19 @@ static __noinline int learn_flow(const struct flow_key *arrived, __u32 slot, __u
 	key.label = arrived->label;
 	flow = bpf_map_lookup_elem(&segue_flows, &key);
 	if (!flow && !may_begin(arrived))
-		return 0;
+		return DROP_NOT_ALLOWED;
 	if (one_way)
-		return 1;
+		return -1;
 	if (!flow) {
+		if (!has_share(from, fresh.last_seen_ns))
+			return DROP_TOO_MANY_FLOWS;
 		bpf_map_update_elem(&segue_flows, &key, &fresh, BPF_ANY);
-		return 1;
+		return -1;
 	}
 	if (*(volatile __u64 *)flow != binding(slot, generation))
 		*(volatile __u64 *)flow = binding(slot, generation);
 	flow->last_seen_ns = fresh.last_seen_ns;
-	return 1;
+	return -1;
 }
 
 /* Whether a packet that did not come through the tunnel is to an inner address of this host, or at an anchor
@@ -125,9 +143,9 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	owner = bpf_map_lookup_elem(&segue_inner, is_anchor ? inner->key.src : inner->key.dst);
 	if (!owner || owner->owner != path->owner)
 		return is_anchor ? DROP_INNER_SOURCE : DROP_INNER_DESTINATION;
-	if (is_anchor && !learn_flow(&inner->key, slot, generation, flags & FLAG_DATA_ONE_WAY))
-		return DROP_NOT_ALLOWED;
-	return -1;
+	if (!is_anchor)
+		return -1;
+	return learn_flow(&inner->key, owner, slot, generation, flags & FLAG_DATA_ONE_WAY);
 }
 
 /* RFC 6040, 4.2: congestion seen outside goes inside; false if the packet must be dropped for it. */

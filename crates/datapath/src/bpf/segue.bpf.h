@@ -29,7 +29,8 @@ enum drop_reason {
 	DROP_QUEUE_FULL = 15,
 	DROP_PAST_TUNNEL = 16,
 	DROP_NOT_ALLOWED = 17,
-	DROP_REASONS = 18,
+	DROP_TOO_MANY_FLOWS = 18,
+	DROP_REASONS = 19,
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */
@@ -349,9 +350,17 @@ struct own_device {
 	__u8 reserved[2];
 };
 
+/* The daemon writes it once; the programs count the flows that begin there. */
 struct inner_owner {
 	__u32 owner; /* at an anchor a host, or 0 for the anchor itself */
+	__u32 reserved;
+	__u64 paid_ns; /* when all flows from this address so far would have begun at the pace */
 };
+
+/* Flows that may begin from one inner address at once, a sixteenth of an anchor's table, and then the time from
+ * one to the next in nanoseconds: segue_datapath::{FLOWS_AT_ONCE, FLOW_PACE}. */
+#define FLOWS_AT_ONCE 65536
+#define FLOW_PACE_NS 976562
 
 struct probe_event {
 	__u64 at_ns;
@@ -408,6 +417,7 @@ _Static_assert(sizeof(struct path_state) == 192, "path state");
 _Static_assert(sizeof(struct host_state) == 168, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");
 _Static_assert(sizeof(struct own_device) == 12, "device");
+_Static_assert(sizeof(struct inner_owner) == 16, "an inner address");
 _Static_assert(sizeof(struct scale) == 32, "time constants");
 _Static_assert(sizeof(struct probe_event) == 72, "probe event");
 _Static_assert(sizeof(struct xdp_meta) % 4 == 0 && sizeof(struct xdp_meta) <= 32, "metadata");

@@ -103,12 +103,12 @@ pub(super) fn header(packet_type: PacketType) -> Header {
     Header { packet_type, flags: 0, k, age: 0, index: SLOT, cookie: COOKIE }
 }
 
-fn data(inner: &[u8]) -> Vec<u8> {
+pub(super) fn data(inner: &[u8]) -> Vec<u8> {
     [&header(PacketType::Data).emit()[..], inner].concat()
 }
 
 /// 10.8.0.1:4000 > 10.8.0.2:80 with `options` in its header, or a later fragment.
-fn inner_v4(protocol: u8, options: &[u8], fragment: u16) -> Vec<u8> {
+pub(super) fn inner_v4(protocol: u8, options: &[u8], fragment: u16) -> Vec<u8> {
     let mut p = vec![0x45 + (options.len() / 4) as u8, 0xb8];
     p.extend((20 + options.len() as u16 + 24).to_be_bytes());
     p.extend([0, 1]);

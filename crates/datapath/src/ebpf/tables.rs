@@ -12,12 +12,13 @@ use segue_linux::clock::tai_offset_ns;
 use segue_wire::{DropReason, FlowKey};
 
 use super::convert::{PATH_USED, PATH_VIA, generation};
+use super::pages;
 use super::skel::{
     Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
     local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
-use crate::{DatapathError, FlowEntry};
+use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
 const LOCALS_MAX: u16 = 4096;
@@ -121,9 +122,14 @@ impl Tables {
         put(&self.scales, "write time constants", &entry, scale)
     }
 
+    /// An address that stays with its owner keeps count of the flows that began there.
     pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
+        if self.owner_of(address) == Some(owner) {
+            return Ok(());
+        }
         let key = inner_key { address: mapped(address) };
-        put(&self.inner, "write an inner address", &key, &inner_owner { owner })
+        let entry = inner_owner { owner, ..inner_owner::default() };
+        put(&self.inner, "write an inner address", &key, &entry)
     }
 
     /// To whom an inner address belongs.
@@ -213,19 +219,33 @@ impl Tables {
         })
     }
 
-    pub(super) fn flows(&self) -> Vec<FlowEntry> {
-        let entry = |key: Vec<u8>| {
-            let flow: flow_value =
-                Shared::from_bytes(&self.flows.lookup(&key, MapFlags::ANY).ok()??)?;
-            Some(FlowEntry {
-                key: flow_of(&Shared::from_bytes(&key)?),
-                slot: flow.slot,
-                packets: flow.packets,
-                bytes: flow.bytes,
-                last_seen: Time(flow.last_seen_ns),
-            })
+    /// A page of the flows on slots and generations that are `wanted`.
+    pub(super) fn flow_page(
+        &self,
+        from: FlowCursor,
+        wanted: impl Fn(u32, u32) -> bool,
+    ) -> FlowPage {
+        let (raw, next) = pages::page(&self.flows, from);
+        let wanted = raw.iter().filter(|(_, flow)| wanted(flow.slot, flow.generation));
+        let entry = |(key, flow): &(flow_key, flow_value)| FlowEntry {
+            key: flow_of(key),
+            slot: flow.slot,
+            packets: flow.packets,
+            bytes: flow.bytes,
+            last_seen: Time(flow.last_seen_ns),
         };
-        self.flows.keys().filter_map(entry).collect()
+        FlowPage { flows: wanted.map(entry).collect(), next }
+    }
+
+    #[cfg(test)]
+    pub(super) fn flows(&self) -> Vec<FlowEntry> {
+        let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
+        while let Some(cursor) = from {
+            let page = self.flow_page(cursor, |_, _| true);
+            all.extend(page.flows);
+            from = page.next;
+        }
+        all
     }
 
     pub(super) fn drops(&self) -> BTreeMap<DropReason, u64> {

@@ -14,6 +14,7 @@ use segue_wire::DropReason;
 use super::flows::FlowTable;
 use super::ingress::{Arrival, Last, Work, take_datagram};
 use super::path::{Path, State, lock};
+use super::share::Shares;
 use super::socket::Endpoint;
 use super::{Core, Drops, Shared, tun};
 use crate::misses::Misses;
@@ -65,6 +66,7 @@ impl DryRun {
             inner: inner.iter().copied().collect::<HashMap<_, _>>(),
             reach: Reach::EVERYTHING,
             flows: FlowTable::new(64),
+            shares: Shares::default(),
             misses: Misses::new(role),
             upmt,
         };

@@ -5,14 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use segue_clock::Time;
 use segue_wire::FlowKey;
 
-use crate::FlowEntry;
+use crate::{FLOWS_A_PAGE, FlowCursor, FlowEntry, FlowPage};
 
 /// The bindings, bounded: the least recently used gives way.
 pub struct FlowTable {
     max: usize,
-    entries: HashMap<FlowKey, Entry>,
-    /// Use order: `Entry::used` of each flow.
-    order: BTreeMap<u64, FlowKey>,
+    /// Place of each flow in `entries`.
+    places: HashMap<FlowKey, u32>,
+    /// A flow stays in its place, by which pages go.
+    entries: Vec<Option<Entry>>,
+    /// Places without a flow.
+    free: Vec<u32>,
+    /// Use order: the place of each flow by its `Entry::used`.
+    order: BTreeMap<u64, u32>,
     uses: u64,
 }
 
@@ -25,6 +30,7 @@ pub struct Bound {
 }
 
 struct Entry {
+    key: FlowKey,
     bound: Bound,
     packets: u64,
     bytes: u64,
@@ -32,12 +38,17 @@ struct Entry {
     used: u64,
 }
 
+/// Most places that are looked at for a page, those without a flow included.
+const PLACES_A_PAGE: usize = 16 * FLOWS_A_PAGE;
+
 impl FlowTable {
     /// An empty table of at most `max` flows (at least one).
     pub fn new(max: u32) -> FlowTable {
         FlowTable {
             max: (max as usize).max(1),
-            entries: HashMap::new(),
+            places: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
             order: BTreeMap::new(),
             uses: 0,
         }
@@ -47,57 +58,99 @@ impl FlowTable {
     pub fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
         self.uses += 1;
         let used = self.uses;
-        if let Some(entry) = self.entries.get_mut(&key) {
-            self.order.remove(&entry.used);
+        if let Some((place, entry)) = self.entry(&key) {
+            let before = entry.used;
             if entry.bound != bound {
                 (entry.bound, entry.packets, entry.bytes) = (bound, 0, 0);
             }
             (entry.last_seen, entry.used) = (now, used);
-        } else {
-            if self.entries.len() >= self.max
-                && let Some((_, oldest)) = self.order.pop_first()
-            {
-                self.entries.remove(&oldest);
-            }
-            self.entries.insert(key, Entry { bound, packets: 0, bytes: 0, last_seen: now, used });
+            self.order.remove(&before);
+            self.order.insert(used, place);
+            return;
         }
-        self.order.insert(used, key);
+        if self.places.len() >= self.max
+            && let Some((_, oldest)) = self.order.first_key_value()
+            && let Some(oldest) = self.entries[*oldest as usize].as_ref().map(|entry| entry.key)
+        {
+            self.unbind(&oldest);
+        }
+        let entry = Some(Entry { key, bound, packets: 0, bytes: 0, last_seen: now, used });
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = entry;
+                place
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.places.insert(key, place);
+        self.order.insert(used, place);
+    }
+
+    fn entry(&mut self, key: &FlowKey) -> Option<(u32, &mut Entry)> {
+        let place = *self.places.get(key)?;
+        Some((place, self.entries.get_mut(place as usize)?.as_mut()?))
     }
 
     /// The path of a flow, `None` if it is not bound.
     pub fn bound(&self, key: &FlowKey) -> Option<Bound> {
-        self.entries.get(key).map(|entry| entry.bound)
+        let place = *self.places.get(key)?;
+        self.entries.get(place as usize)?.as_ref().map(|entry| entry.bound)
     }
 
     /// Notes packets that a flow sends.
     pub fn sent(&mut self, key: &FlowKey, packets: u64, bytes: u64, now: Time) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+        let used = self.uses;
+        let Some((place, entry)) = self.entry(key) else { return };
         entry.packets += packets;
         entry.bytes += bytes;
         entry.last_seen = now;
-        if entry.used != self.uses {
-            self.order.remove(&entry.used);
-            self.uses += 1;
-            entry.used = self.uses;
-            self.order.insert(entry.used, *key);
+        let before = entry.used;
+        if before != used {
+            entry.used = used + 1;
+            self.uses = used + 1;
+            self.order.remove(&before);
+            self.order.insert(used + 1, place);
         }
     }
 
     /// Removes a binding.
     pub fn unbind(&mut self, key: &FlowKey) {
-        if let Some(entry) = self.entries.remove(key) {
+        let Some(place) = self.places.remove(key) else { return };
+        if let Some(entry) = self.entries[place as usize].take() {
             self.order.remove(&entry.used);
+            self.free.push(place);
         }
     }
 
-    /// All bindings, the least recently used first.
-    pub fn list(&self) -> Vec<FlowEntry> {
-        let entry = |key: &FlowKey| {
-            let e = self.entries.get(key)?;
+    /// A page of those bindings of which `wanted` says so, and where the next begins.
+    pub fn page(&self, from: FlowCursor, wanted: impl Fn(Bound) -> bool) -> FlowPage {
+        let begin = usize::try_from(from.0).unwrap_or(usize::MAX).min(self.entries.len());
+        let end = self.entries.len().min(begin + PLACES_A_PAGE);
+        let mut flows = Vec::new();
+        for (n, entry) in self.entries[begin..end].iter().enumerate() {
+            let Some(e) = entry.as_ref().filter(|entry| wanted(entry.bound)) else { continue };
+            if flows.len() == FLOWS_A_PAGE {
+                return FlowPage { flows, next: Some(FlowCursor((begin + n) as u64)) };
+            }
             let (slot, packets, bytes, last_seen) = (e.bound.slot, e.packets, e.bytes, e.last_seen);
-            Some(FlowEntry { key: *key, slot, packets, bytes, last_seen })
-        };
-        self.order.values().filter_map(entry).collect()
+            flows.push(FlowEntry { key: e.key, slot, packets, bytes, last_seen });
+        }
+        let more = end < self.entries.len();
+        FlowPage { flows, next: more.then_some(FlowCursor(end as u64)) }
+    }
+
+    /// All bindings.
+    pub fn list(&self) -> Vec<FlowEntry> {
+        let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
+        while let Some(cursor) = from {
+            let page = self.page(cursor, |_| true);
+            all.extend(page.flows);
+            from = page.next;
+        }
+        all
     }
 }
 
@@ -112,6 +165,38 @@ mod tests {
 
     fn path(slot: u32) -> Bound {
         Bound { slot, cookie: 0 }
+    }
+
+    #[test]
+    fn every_flow_is_in_one_page_though_flows_are_used_come_and_go_meanwhile() {
+        let flow = |n: u32| FlowKey { label: n, ..key(7) };
+        let mut table = FlowTable::new(100_000);
+        for n in 0..90_000 {
+            table.bind(flow(n), path(n % 3), Time(0));
+        }
+        // Whole pages of places without a flow.
+        for n in 20_000..60_000 {
+            table.unbind(&flow(n));
+        }
+        let (mut seen, mut pages) = (BTreeMap::new(), 0);
+        let mut from = Some(FlowCursor::default());
+        while let Some(cursor) = from {
+            let page = table.page(cursor, |bound| bound.slot != 2);
+            assert!(page.flows.len() <= FLOWS_A_PAGE);
+            assert!(page.flows.iter().all(|flow| flow.slot != 2));
+            page.flows.iter().for_each(|flow| *seen.entry(flow.key.label).or_insert(0) += 1);
+            for n in 0..100 {
+                table.sent(&flow(80_000 + pages * 37 + n), 1, 1, Time(1));
+                table.bind(flow(200_000 + pages * 100 + n), path(0), Time(1));
+            }
+            pages += 1;
+            from = page.next;
+        }
+        let stayed = (0..20_000).chain(60_000..90_000).filter(|n| n % 3 != 2);
+        for n in stayed {
+            assert_eq!(seen.remove(&n), Some(1), "flow {n}");
+        }
+        assert!(seen.keys().all(|n| *n >= 200_000), "those that came meanwhile");
     }
 
     #[test]

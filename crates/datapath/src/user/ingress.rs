@@ -312,6 +312,9 @@ pub fn take_data<'a>(
             return Err(DropReason::NotAllowed);
         }
         if !head.one_way {
+            if begins && !core.shares.take(address, arrival.at) {
+                return Err(DropReason::TooManyFlows);
+            }
             core.flows.bind(back.0, back.1, arrival.at);
             last.learned = Some(back);
         }

@@ -47,6 +47,9 @@ pub struct FlowsArgs {
     /// Say why each flow is where it is
     #[arg(long)]
     why: bool,
+    /// Those of one host alone (anchor)
+    #[arg(long)]
+    host: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -224,9 +227,11 @@ fn print_why(path: &PathStatus) {
 
 /// Runs `segue flows`.
 pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
-    let Response::Flows(flows) = control::ask(&args.which.socket(), &Request::Flows)? else {
-        bail!("the daemon's answer makes no sense");
-    };
+    let mut flows = Vec::new();
+    control::flows(&args.which.socket(), args.host.as_deref(), |page| {
+        flows.extend(page);
+        Ok(())
+    })?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&flows)?);
         return Ok(ExitCode::SUCCESS);

@@ -13,7 +13,7 @@ use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{
-    Datapath, Event, InnerEntry, Kind, ProbeKind, ProbeOrder, Reach, Role, Setup,
+    Datapath, Event, FlowCursor, InnerEntry, Kind, ProbeKind, ProbeOrder, Reach, Role, Setup,
 };
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
@@ -37,7 +37,7 @@ use super::routing::Routing;
 use super::stamp::{self, Stamp};
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
-use crate::control::{self, Asked, Request, Response, Status};
+use crate::control::{self, Asked, FlowsPage, Request, Response, Status};
 
 /// Everything that an anchor daemon needs to know, validated.
 pub struct Settings {
@@ -444,11 +444,9 @@ impl Daemon {
                 self.send_probes();
                 Response::Status(Box::new(self.status(*events_from)))
             }
-            Request::Flows => Response::Flows(status::anchor_flows(
-                &self.machine,
-                self.datapath.as_mut(),
-                monotonic(),
-            )),
+            Request::Flows { from, host } => {
+                answer(self.flows(*from, host.as_deref()).map(Response::Flows))
+            }
             Request::Handover { .. } | Request::Keepalive { .. } => {
                 Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
             }
@@ -459,6 +457,17 @@ impl Daemon {
             Request::Enrolments => answer(self.enrolments().map(Response::Enrolments)),
         };
         let _ = back.send(response);
+    }
+
+    fn flows(&mut self, from: u64, host: Option<&str>) -> anyhow::Result<FlowsPage> {
+        let owner = host
+            .map(|name| {
+                let owner = self.machine.owner(name);
+                owner.with_context(|| format!("no host {name:?} is registered"))
+            })
+            .transpose()?;
+        let (datapath, from) = (self.datapath.as_mut(), FlowCursor(from));
+        Ok(status::anchor_flows(&self.machine, datapath, monotonic(), from, owner))
     }
 
     fn enroll(

@@ -11,7 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use segue_clock::{Machine, Time};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{Datapath, DatapathError, Event, Kind, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::{
+    Datapath, DatapathError, Event, FlowCursor, Kind, ProbeKind, ProbeOrder, Role, Setup,
+};
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
@@ -89,6 +91,8 @@ struct Daemon {
     inner: Vec<std::net::IpAddr>,
     /// Interfaces that the datapath listens on.
     attached: BTreeSet<u32>,
+    /// Where the flow table is looked at next; `None` until the next [`SWEEP`].
+    swept: Option<FlowCursor>,
     started: Time,
 }
 
@@ -125,6 +129,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         trouble: Trouble::default(),
         inner: Vec::new(),
         attached: BTreeSet::new(),
+        swept: None,
         started: monotonic(),
         packets: opened.events,
         orders: Vec::new(),
@@ -144,7 +149,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             _ = interrupt.recv() => break,
             _ = heartbeat.tick() => daemon.on_heartbeat()?,
             () = super::until(deadline) => daemon.on_deadline()?,
-            _ = sweep.tick() => daemon.sweep()?,
+            _ = sweep.tick() => daemon.swept = daemon.swept.or_else(|| Some(FlowCursor::default())),
+            from = super::at_once(daemon.swept) => {
+                daemon.sweep(from)?;
+                tokio::task::yield_now().await;
+            }
             works = sources.turn(&mut daemon.packets) => {
                 works.into_iter().try_for_each(|work| daemon.on_work(work))?;
                 // The runtime's other tasks have theirs.
@@ -438,9 +447,12 @@ impl Daemon {
         }
     }
 
-    fn sweep(&mut self) -> anyhow::Result<()> {
-        let seen = self.datapath.flows().iter().map(|flow| (flow.key, flow.last_seen)).collect();
-        self.feed(HostInput::Flows(seen))
+    /// Looks at a page of the flow table. The rest of it has its turns.
+    fn sweep(&mut self, from: FlowCursor) -> anyhow::Result<()> {
+        let page = self.datapath.flow_page(from, None);
+        self.swept = page.next;
+        let seen = page.flows.iter().map(|flow| (flow.key, flow.last_seen)).collect();
+        self.feed(HostInput::Flows { seen, last: page.next.is_none() })
     }
 
     fn on_request(
@@ -455,10 +467,14 @@ impl Daemon {
                 self.send_probes();
                 Response::Status(Box::new(self.status(*events_from)))
             }
-            Request::Flows => Response::Flows(status::host_flows(
+            Request::Flows { host: Some(_), .. } => {
+                Response::Error("this is a host; all its flows are its own".into())
+            }
+            Request::Flows { from, host: None } => Response::Flows(status::host_flows(
                 &self.machine,
                 self.datapath.as_mut(),
                 monotonic(),
+                FlowCursor(*from),
             )),
             Request::Handover { flow, class, to } => {
                 match self.handover(flow.as_deref(), class.as_deref(), to.clone()) {

@@ -40,6 +40,14 @@ pub async fn until(deadline: Option<Time>) {
     }
 }
 
+/// What there is to do, at once; never if there is nothing.
+pub async fn at_once<T>(work: Option<T>) -> T {
+    match work {
+        Some(work) => work,
+        None => std::future::pending().await,
+    }
+}
+
 /// Receives once for each SIGINT or SIGTERM.
 pub fn termination() -> anyhow::Result<mpsc::Receiver<()>> {
     let (sender, receiver) = mpsc::channel(2);

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
-use segue_datapath::{Datapath, FlowEntry};
+use segue_datapath::{Datapath, FlowCursor, FlowEntry, FlowPage};
 use segue_keepalive::{Counted, Estimates, Why};
+use segue_steering::Class;
 use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, Host};
 use segue_wire::{Encapsulation, Mode};
 
 use super::events::state_name;
-use crate::control::{Count, FlowStatus, HostStatus, PathStatus, WhyStatus};
+use crate::control::{Count, FlowStatus, FlowsPage, HostStatus, PathStatus, WhyStatus};
 
 /// The state of a path that nobody looks after.
 const UNWATCHED: &str = "unwatched";
@@ -196,17 +197,22 @@ fn flow_status(entry: &FlowEntry, now: Time, path: &str, via: Option<&str>) -> F
     }
 }
 
-/// The host's flows, with the reason for each one's path.
-pub fn host_flows(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<FlowStatus> {
-    let names: BTreeMap<u32, &Path> = host.paths().map(|(n, p)| (u32::from(n), p)).collect();
-    let known: BTreeMap<_, _> = host.flows().collect();
-    let flows = datapath.flows();
-    let row = |entry: &FlowEntry| {
-        let path = names.get(&entry.slot);
-        let via = path.and_then(|p| p.via()).and_then(|via| names.get(&via.slot));
+/// A page of the host's flows, with the reason for each one's path.
+pub fn host_flows(
+    host: &Host,
+    datapath: &mut dyn Datapath,
+    now: Time,
+    from: FlowCursor,
+) -> FlowsPage {
+    let paths: BTreeMap<u32, &Path> = host.paths().map(|(n, p)| (u32::from(n), p)).collect();
+    let whys: BTreeMap<Class, String> =
+        Class::ALL.into_iter().map(|class| (class, host.why(class))).collect();
+    page(datapath.flow_page(from, None), |entry| {
+        let path = paths.get(&entry.slot);
+        let via = path.and_then(|p| p.via()).and_then(|via| paths.get(&via.slot));
         let name = path.map_or("?", |p| p.name());
         let mut status = flow_status(entry, now, name, via.map(|p| p.name()));
-        if let Some(flow) = known.get(&entry.key) {
+        if let Some(flow) = host.flow(&entry.key) {
             status.class = Some(flow.class.name().to_owned());
             status.pinned = flow.pinned.is_some();
             status.why = if flow.pinned.is_some() {
@@ -214,21 +220,29 @@ pub fn host_flows(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<Fl
             } else if via.is_some() {
                 "its path is dead".into()
             } else {
-                host.why(flow.class)
+                whys.get(&flow.class).cloned().unwrap_or_default()
             };
         }
         status
-    };
-    flows.iter().map(row).collect()
+    })
 }
 
-/// The anchor's flows, learned from the hosts' packets.
-pub fn anchor_flows(anchor: &Anchor, datapath: &mut dyn Datapath, now: Time) -> Vec<FlowStatus> {
-    let row = |entry: &FlowEntry| {
+/// A page of the anchor's flows, learned from the hosts' packets; `owner`: those of one host alone.
+pub fn anchor_flows(
+    anchor: &Anchor,
+    datapath: &mut dyn Datapath,
+    now: Time,
+    from: FlowCursor,
+    owner: Option<u32>,
+) -> FlowsPage {
+    page(datapath.flow_page(from, owner), |entry| {
         let path = anchor.path(entry.slot);
         let via = path.and_then(|p| p.via()).and_then(|via| anchor.path(via.slot));
         let name = path.map_or("?", |p| p.name.as_str());
         flow_status(entry, now, name, via.map(|p| p.name.as_str()))
-    };
-    datapath.flows().iter().map(row).collect()
+    })
+}
+
+fn page(page: FlowPage, row: impl Fn(&FlowEntry) -> FlowStatus) -> FlowsPage {
+    FlowsPage { flows: page.flows.iter().map(row).collect(), next: page.next.map(|next| next.0) }
 }

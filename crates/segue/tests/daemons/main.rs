@@ -6,6 +6,7 @@ mod adversary;
 mod changes;
 mod closed;
 mod credentials;
+mod crowd;
 mod enrolment;
 mod fleet;
 mod floods;

@@ -311,6 +311,10 @@ impl Daemon {
         tasks.filter_map(policy).collect()
     }
 
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

@@ -110,7 +110,7 @@ impl<P> HostEnd<P> {
     /// every [`SWEEP`].
     pub fn sweep(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
         let seen: Vec<_> = self.datapath.seen().collect();
-        self.handle(now, HostInput::Flows(seen), effects);
+        self.handle(now, HostInput::Flows { seen, last: true }, effects);
     }
 
     /// Takes a packet of an application on the host.

@@ -135,6 +135,12 @@ impl Anchor {
         self.hosts.get(&owner).map(|host| host.name.as_str())
     }
 
+    /// A registered host's number in tables of the datapath.
+    #[must_use]
+    pub fn owner(&self, name: &str) -> Option<u32> {
+        self.owner_of.get(name).copied()
+    }
+
     fn on_miss(&mut self, key: FlowKey, ticket: Ticket) {
         let best = self
             .owner_of_address

@@ -15,8 +15,8 @@ use crate::{Cause, HostOutput, Report, Ticket};
 
 /// Most flows remembered; those seen longest ago give way.
 const MAX_FLOWS: usize = 65_536;
-/// How many give way at once: to find the oldest takes a look at all of them, which a flood of new flows must
-/// not cost each time.
+/// How many give way or are forgotten at once: to find the oldest takes a look at all of them, which a flood of
+/// new flows must not cost each time, and to unbind many takes long.
 const GIVE_WAY: usize = 1_024;
 /// Most packets that wait for a first path; the oldest is dropped.
 const MAX_WAITING: usize = 256;
@@ -110,17 +110,21 @@ impl Host {
         }
     }
 
-    pub(super) fn on_flows(&mut self, now: Time, seen: &[(FlowKey, Time)]) {
+    pub(super) fn on_flows(&mut self, now: Time, seen: &[(FlowKey, Time)], last: bool) {
         for (key, at) in seen {
             if let Some(flow) = self.flows.get_mut(key) {
                 flow.last_seen = flow.last_seen.max(*at);
             }
+        }
+        if !last {
+            return;
         }
         let idle: Vec<FlowKey> = self
             .flows
             .iter()
             .filter(|(_, flow)| now.since(flow.last_seen) > IDLE)
             .map(|(key, _)| *key)
+            .take(GIVE_WAY)
             .collect();
         for key in idle {
             self.flows.remove(&key);

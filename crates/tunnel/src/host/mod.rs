@@ -166,6 +166,12 @@ impl Host {
         self.flows.iter()
     }
 
+    /// A flow.
+    #[must_use]
+    pub fn flow(&self, key: &FlowKey) -> Option<&Flow> {
+        self.flows.get(key)
+    }
+
     /// The steering, for its explanations.
     #[must_use]
     pub fn steering(&self) -> &Steering {
@@ -385,7 +391,7 @@ impl Machine for Host {
             HostInput::Probe(probe) => self.on_probe(now, &probe),
             HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
             HostInput::Miss { key, dscp, ticket } => self.on_miss(now, key, dscp, ticket),
-            HostInput::Flows(seen) => self.on_flows(now, &seen),
+            HostInput::Flows { seen, last } => self.on_flows(now, &seen, last),
             HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),
             HostInput::Keepalive { path, on } => self.on_keepalive(now, &path, on),
             HostInput::Stop => self.on_stop(),

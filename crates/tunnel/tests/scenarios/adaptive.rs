@@ -18,7 +18,7 @@ fn run(net: &mut Net, host: usize, span: Span) {
     while net.now < end {
         let seen =
             net.apps.iter().map(|app| (app.key, app.up.last_arrival.unwrap_or_default())).collect();
-        net.tell_host(host, HostInput::Flows(seen));
+        net.tell_host(host, HostInput::Flows { seen, last: true });
         net.run_for(secs(5).min(Span(end.0 - net.now.0)));
     }
 }

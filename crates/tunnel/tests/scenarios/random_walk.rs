@@ -156,7 +156,10 @@ fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
         4 => HostInput::SignalDown,
         5 => HostInput::Signal(from_anchor(rng)),
         6 => HostInput::Probe(probe(rng, net.now)),
-        7 => HostInput::Flows((0..9).map(|_| (key(rng), Time(rng.below(1 << 40)))).collect()),
+        7 => HostInput::Flows {
+            seen: (0..9).map(|_| (key(rng), Time(rng.below(1 << 40)))).collect(),
+            last: rng.chance(0.5),
+        },
         8 if rng.chance(0.02) => HostInput::Stop,
         8 => return net.miss_at_host(host, key(rng), rng.below(64) as u8),
         _ => HostInput::Handover {

@@ -208,10 +208,12 @@ impl Stage {
 
     /// The flows of the host (`host`) or the anchor (`anchor`).
     pub fn flows(&self, role: &str) -> anyhow::Result<Vec<FlowStatus>> {
-        match control::ask(&self.socket(role), &Request::Flows)? {
-            Response::Flows(flows) => Ok(flows),
-            _ => bail!("the {role}'s answer makes no sense"),
-        }
+        let mut flows = Vec::new();
+        control::flows(&self.socket(role), None, |page| {
+            flows.extend(page);
+            Ok(())
+        })?;
+        Ok(flows)
     }
 
     /// Waits until both paths are up and measured.
