@@ -14,9 +14,9 @@ use super::tables::mapped;
 use crate::{PathConfig, ProbeKind, ProbeOrder, Reach, Services};
 
 /// `MODE_SHIFT`, `SILENCE_TURN` and `SILENCE_UNIT_US` of segue.bpf.h.
-const MODE_SHIFT: u8 = 6;
+pub(super) const MODE_SHIFT: u8 = 6;
 pub(super) const SILENCE_TURN: u8 = 0x80;
-const SILENCE_UNIT_US: f64 = 4_000.0;
+pub(super) const SILENCE_UNIT_US: f64 = 4_000.0;
 
 pub(super) const PATH_USED: u8 = path_flag::PATH_USED.0 as u8;
 pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;

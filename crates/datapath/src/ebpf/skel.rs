@@ -106,6 +106,55 @@ mod tests {
         assert_eq!(offset_of!(probe_event, probe), 40);
     }
 
+    /// What the header defines a name as.
+    fn defined(name: &str) -> u64 {
+        let header = include_str!("../bpf/segue.bpf.h");
+        let value = |line: &'static str| {
+            let (found, value) = line.strip_prefix("#define ")?.split_once(' ')?;
+            (found == name).then(|| value.split_whitespace().next().unwrap_or_default())
+        };
+        let value = header.lines().find_map(value).unwrap_or_else(|| panic!("{name} is missing"));
+        let digits = value.trim_end_matches(['U', 'L']);
+        match digits.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => digits.parse(),
+        }
+        .unwrap_or_else(|_| panic!("{name}: {value}"))
+    }
+
+    #[test]
+    fn numbers_that_the_header_repeats_are_those_of_the_crates() {
+        use super::super::{SCALES_MAX, convert, tables};
+        use segue_wire::header::flags;
+        let same: [(&str, u64); 20] = [
+            ("SILENCE_NS", segue_keepalive::SILENCE.0),
+            ("HELD_AT_MOST_US", segue_wire::HELD_AT_MOST_MS * 1_000),
+            ("TICK_SHIFT", segue_wire::age::UNIT_SHIFT.into()),
+            ("FLOWS_AT_ONCE", crate::FLOWS_AT_ONCE.into()),
+            ("FLOW_PACE_NS", crate::FLOW_PACE.0),
+            ("HEADER_VERSION", segue_wire::Header::VERSION.into()),
+            ("TYPE_DATA", segue_wire::PacketType::Data as u64),
+            ("TYPE_RIDE", segue_wire::PacketType::Ride as u64),
+            ("TYPE_REQUEST", segue_wire::PacketType::Request as u64),
+            ("TYPE_RESPONSE", segue_wire::PacketType::Response as u64),
+            ("FLAG_DATA_ONE_WAY", flags::DATA_ONE_WAY.into()),
+            ("FLAG_UNSOLICITED", flags::RESPONSE_UNSOLICITED.into()),
+            ("FLAG_REPORT", flags::REQUEST_REPORT.into()),
+            ("FLAG_RIDE_ONE_WAY", flags::RIDE_ONE_WAY.into()),
+            ("FLAG_RIDE_RESPONSE", flags::RIDE_RESPONSE.into()),
+            ("FLAG_RIDE_REPORT", flags::RIDE_REPORT.into()),
+            ("MODE_SHIFT", convert::MODE_SHIFT.into()),
+            ("SILENCE_TURN", convert::SILENCE_TURN.into()),
+            ("LOCALS_MAX", tables::LOCALS_MAX.into()),
+            ("SCALES_MAX", SCALES_MAX as u64),
+        ];
+        for (name, ours) in same {
+            assert_eq!(defined(name), ours, "{name}");
+        }
+        assert_eq!(defined("DEVICES_MAX"), u64::from(tables::DEVICES_MAX));
+        assert_eq!(defined("SILENCE_UNIT_US") as f64, convert::SILENCE_UNIT_US);
+    }
+
     #[test]
     fn drop_reasons_of_the_programs_are_those_of_the_wire_crate() {
         let header = include_str!("../bpf/segue.bpf.h");

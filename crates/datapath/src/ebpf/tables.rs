@@ -21,9 +21,9 @@ use super::states::States;
 use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
-const LOCALS_MAX: u16 = 4096;
+pub(super) const LOCALS_MAX: u16 = 4096;
 /// `DEVICES_MAX` of segue.bpf.h.
-const DEVICES_MAX: u32 = 64;
+pub(super) const DEVICES_MAX: u32 = 64;
 
 /// Handles on the maps; usable from any thread.
 #[derive(Debug)]
