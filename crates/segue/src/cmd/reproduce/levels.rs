@@ -34,9 +34,10 @@ const FIG17: Variant =
 const FIG18: Variant = Variant { tag: "asymslow", asymmetric: true, ..FIG17 };
 const FIG22: Variant = Variant { tag: "levelsfast", t_ka_ms: 200, periods: 2, ..FIG17 };
 const FIG23: Variant = Variant { tag: "asymfast", asymmetric: true, ..FIG22 };
-// A host's file has no asymmetric time constants.
 const FIG17_TUNNEL: Variant = Variant { tag: "levelsslowtun", over: Over::Tunnel, ..FIG17 };
+const FIG18_TUNNEL: Variant = Variant { tag: "asymslowtun", over: Over::Tunnel, ..FIG18 };
 const FIG22_TUNNEL: Variant = Variant { tag: "levelsfasttun", over: Over::Tunnel, ..FIG22 };
+const FIG23_TUNNEL: Variant = Variant { tag: "asymfasttun", over: Over::Tunnel, ..FIG23 };
 
 /// Fig. 17, 18, 22 and 23.
 pub fn experiments() -> Vec<Experiment> {
@@ -63,10 +64,22 @@ pub fn experiments() -> Vec<Experiment> {
             |stage| run(stage, &FIG17_TUNNEL),
         ),
         of(
+            "salsano-fig18-tunnel",
+            "Asymmetric average on three levels, T_KA = 2 s, over the tunnel",
+            &FIG18_TUNNEL,
+            |stage| run(stage, &FIG18_TUNNEL),
+        ),
+        of(
             "salsano-fig22-tunnel",
             "Average of the RTT on three levels, T_KA = 200 ms, over the tunnel",
             &FIG22_TUNNEL,
             |stage| run(stage, &FIG22_TUNNEL),
+        ),
+        of(
+            "salsano-fig23-tunnel",
+            "Asymmetric average on three levels, T_KA = 200 ms, over the tunnel",
+            &FIG23_TUNNEL,
+            |stage| run(stage, &FIG23_TUNNEL),
         ),
     ]
 }

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Context;
-use segue_clock::Time;
-use segue_keepalive::Config;
+use segue_clock::{Span, Time};
+use segue_keepalive::{Config, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
 use segue_linux::clock::monotonic;
 use segue_wire::TUNNEL_PORT;
@@ -66,13 +66,16 @@ impl Tunnel {
     }
 }
 
-/// How the host probes, as lines of its file: nothing is left to defaults.
+/// How the host probes, as lines of its file: nothing is left to defaults. The first average may be asymmetric.
 fn lines(config: &Config) -> String {
-    let taus: Vec<String> =
-        config.taus.iter().map(|tau| format!("\"{}us\"", tau.rise.0 / 1_000)).collect();
+    let time = |span: Span| format!("\"{}us\"", span.0 / 1_000);
+    let taus: Vec<String> = config.taus.iter().map(|tau| time(tau.fall)).collect();
     let mut text = String::from("\n[keepalive]\n");
     let _ = writeln!(text, "k = {}\nperiod = \"{}ms\"", config.k, config.t_ka.0 / 1_000_000);
     let _ = writeln!(text, "tau = [{}]\nloss_interval = {}", taus.join(", "), config.n);
+    if let Some(Tau { rise, fall }) = config.taus.first() {
+        let _ = writeln!(text, "tau_rise = {}\ntau_fall = {}", time(*rise), time(*fall));
+    }
     let _ = writeln!(text, "rides = {}", config.rides);
     text
 }
