@@ -3,6 +3,8 @@
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{
@@ -20,7 +22,10 @@ const FOREVER: u64 = u64::MAX;
 /// A [`Store`] in one file, which one process at a time can have open.
 #[derive(Debug)]
 pub struct Embedded {
-    database: Database,
+    /// None while the file cannot be opened again.
+    database: RwLock<Option<Database>>,
+    /// A write has failed: redb takes no other one until the file was opened again.
+    failed: AtomicBool,
     path: PathBuf,
 }
 
@@ -38,23 +43,38 @@ impl Embedded {
                 .create(directory)
                 .map_err(StoreError::io("create directory", directory))?;
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(StoreError::io("open", path))?;
-        let database = Database::builder()
-            .create_file(file.try_clone().map_err(StoreError::io("open", path))?)
-            .map_err(|error| StoreError::backend(path, error.into()))?;
-        // Only a file that has turned out to be a store is touched.
-        file.set_permissions(Permissions::from_mode(0o600))
-            .map_err(StoreError::io("set the mode of", path))?;
-        let store = Embedded { database, path: path.to_owned() };
-        store.purge()?;
+        let database = open_file(path)?;
+        let store = Embedded {
+            database: RwLock::new(Some(database)),
+            failed: AtomicBool::new(false),
+            path: path.to_owned(),
+        };
+        store.with(|database| store.purge(database))?;
         Ok(store)
+    }
+
+    /// Opens the file again after a write that failed, as the next start would.
+    fn mend(&self) -> Result<(), StoreError> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // Another one may have been first.
+        if self.failed.load(Ordering::Acquire) {
+            // The lock on the file goes with it.
+            *database = None;
+            *database = Some(open_file(&self.path)?);
+            self.failed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        act(database.as_ref().ok_or_else(|| StoreError::Closed { path: self.path.clone() })?)
     }
 
     fn fail<E: Into<redb::Error>>(&self) -> impl Fn(E) -> StoreError {
@@ -63,8 +83,8 @@ impl Embedded {
 
     /// Clears out what has expired. Expired values are invisible at once; they take room until the
     /// store is opened the next time or their key is written to.
-    fn purge(&self) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write().map_err(self.fail())?;
+    fn purge(&self, database: &Database) -> Result<(), StoreError> {
+        let transaction = database.begin_write().map_err(self.fail())?;
         let tables: Vec<String> = transaction
             .list_tables()
             .map_err(self.fail())?
@@ -120,9 +140,14 @@ impl Embedded {
     }
 }
 
-impl Store for Embedded {
-    fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let transaction = self.database.begin_read().map_err(self.fail())?;
+impl Embedded {
+    fn find(
+        &self,
+        database: &Database,
+        table: &str,
+        key: &str,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let transaction = database.begin_read().map_err(self.fail())?;
         let table = match transaction.open_table(definition(table)) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -132,8 +157,8 @@ impl Store for Embedded {
         Ok(stored.and_then(|stored| alive(stored.value(), now_ms()).map(<[u8]>::to_vec)))
     }
 
-    fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let transaction = self.database.begin_read().map_err(self.fail())?;
+    fn scan(&self, database: &Database, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let transaction = database.begin_read().map_err(self.fail())?;
         let table = match transaction.open_table(definition(table)) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
@@ -150,8 +175,13 @@ impl Store for Embedded {
         Ok(found)
     }
 
-    fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError> {
-        let transaction = self.database.begin_write().map_err(self.fail())?;
+    fn attempt(
+        &self,
+        database: &Database,
+        conditions: &[Condition],
+        writes: &[Write],
+    ) -> Result<bool, StoreError> {
+        let transaction = database.begin_write().map_err(self.fail())?;
         let now_ms = now_ms();
         for condition in conditions {
             if !self.holds(&transaction, now_ms, condition)? {
@@ -166,6 +196,44 @@ impl Store for Embedded {
         transaction.commit().map_err(self.fail())?;
         Ok(true)
     }
+}
+
+impl Store for Embedded {
+    fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.with(|database| self.find(database, table, key))
+    }
+
+    fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.with(|database| self.scan(database, table))
+    }
+
+    fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError> {
+        self.mend()?;
+        let done = self.with(|database| self.attempt(database, conditions, writes));
+        if done.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        done
+    }
+}
+
+/// Opens or creates the file, and closes it to others.
+fn open_file(path: &Path) -> Result<Database, StoreError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(StoreError::io("open", path))?;
+    let database = Database::builder()
+        .create_file(file.try_clone().map_err(StoreError::io("open", path))?)
+        .map_err(|error| StoreError::backend(path, error.into()))?;
+    // Only a file that has turned out to be a store is touched.
+    file.set_permissions(Permissions::from_mode(0o600))
+        .map_err(StoreError::io("set the mode of", path))?;
+    Ok(database)
 }
 
 fn definition(table: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {

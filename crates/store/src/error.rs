@@ -37,6 +37,12 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// A write failed, and the file could not be opened again since.
+    #[error("{} failed and cannot be opened again yet", path.display())]
+    Closed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The back end failed in a way of its own.
     #[error("{}: {source}", path.display())]
     Backend {

@@ -2,11 +2,13 @@
 
 mod credentials;
 mod enrolment;
+mod ledger;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,7 +22,7 @@ use segue_linux::clock::monotonic;
 use segue_linux::link::Prefix;
 use segue_linux::monitor::{Interface, Monitor};
 use segue_store::{Embedded, StoreExt};
-use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, Known, Pool};
+use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
 use segue_wire::signal::FromHost;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
@@ -29,6 +31,7 @@ pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
 use self::enrolment::{LEASES, Lease, REST};
+use self::ledger::{Ledger, Say};
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
@@ -86,7 +89,8 @@ struct Daemon {
     _routing: Routing,
     _guard: Option<Guard>,
     held: Held,
-    store: Embedded,
+    store: Arc<Embedded>,
+    ledger: Ledger,
     enrolment: Enrolment,
     credentials: Credentials,
     signal: Signal,
@@ -129,11 +133,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked>(16);
     let _control = control::Server::start(&settings.control, asked_in)?;
-    let store = Embedded::open(&settings.state)?;
-    let enrolment = Enrolment::load(&store)?;
+    let store = Arc::new(Embedded::open(&settings.state)?);
+    let enrolment = Enrolment::load(store.as_ref())?;
     let (signal_in, signalled) = mpsc::channel(1_024);
     let signal = Signal::listen(settings.signal_port, &enrolment, signal_in)?;
     // Before the packet path's threads, which may run before ordinary ones.
+    let ledger = Ledger::start(store.clone())?;
     let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
     let options = EbpfOptions {
         stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
@@ -161,6 +166,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         stamp,
         datapath,
         store,
+        ledger,
         enrolment,
         credentials: Credentials::default(),
         signal,
@@ -179,8 +185,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             _ = heartbeat.tick() => {
                 daemon.datapath.heartbeat();
                 daemon.datapath.carries()?;
+                daemon.ledger.writes()?;
             }
             () = super::until(deadline) => daemon.on_deadline(),
+            () = daemon.ledger.told() => daemon.on_written(),
             works = sources.turn(&mut daemon.packets) => {
                 works.into_iter().try_for_each(|work| daemon.on_work(work))?;
                 // The runtime's other tasks have theirs.
@@ -309,8 +317,8 @@ impl Daemon {
 
     fn apply(&mut self, now: Time, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
-            AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
-            AnchorOutput::Close(conn) => self.signal.forget(conn),
+            AnchorOutput::Signal(conn, message) => self.say(conn, Say::Message(message)),
+            AnchorOutput::Close(conn) => self.say(conn, Say::Close),
             AnchorOutput::SetPath(slot, path) => {
                 if path.probing.rides {
                     self.riding.insert(slot);
@@ -346,13 +354,43 @@ impl Daemon {
             AnchorOutput::Persist(known) => {
                 let seen_s = Some(credentials::now_s());
                 let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
-                self.store.put_as(LEASES, &known.name, &lease).with_context(|| {
-                    format!("the registration of {} will not outlive a restart", known.name)
-                })?;
+                self.ledger.put(&known.name, lease);
             }
             AnchorOutput::Report(report) => self.events.note(now, &report),
         }
         Ok(())
+    }
+
+    /// Says something to a host, once what it follows from is on disk.
+    fn say(&mut self, conn: ConnId, say: Say) {
+        match self.signal.host_of(conn) {
+            Some(host) if self.ledger.is_open(host) => {
+                if !self.ledger.hold(host, conn, say) {
+                    self.signal.end(conn, b"too much waits for the anchor's disk");
+                }
+            }
+            _ => self.signal.say(conn, say),
+        }
+    }
+
+    /// Leases are on disk, or cannot be.
+    fn on_written(&mut self) {
+        let outcome = self.ledger.outcome();
+        if let Some(error) = outcome.error {
+            self.trouble.tell(monotonic(), &error);
+        }
+        for (conn, say) in outcome.said {
+            self.signal.say(conn, say);
+        }
+        for conn in outcome.failed {
+            self.signal.end(conn, b"the anchor cannot write");
+        }
+    }
+
+    /// Until this is over nothing of leases is on its way to the store.
+    fn settle(&mut self) {
+        self.ledger.settle();
+        self.on_written();
     }
 
     fn on_work(&mut self, work: Work<SignalEvent>) -> anyhow::Result<()> {

@@ -93,8 +93,13 @@ impl Peer {
 
     /// The anchor's next message; none where it ends the connection or says nothing for long.
     pub fn receive(&mut self) -> Option<FromAnchor> {
+        self.receive_within(PATIENCE)
+    }
+
+    /// The same within this time.
+    pub fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
-        let next = async { tokio::time::timeout(PATIENCE, read.next::<FromAnchor>()).await };
+        let next = async { tokio::time::timeout(time, read.next::<FromAnchor>()).await };
         self.worker.handle().block_on(next).ok()?.ok()?
     }
 

@@ -13,6 +13,7 @@ mod floods;
 mod handover;
 mod hostile;
 mod keepalive;
+mod leases;
 mod life;
 mod nat;
 mod outage;

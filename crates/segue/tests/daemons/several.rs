@@ -71,6 +71,16 @@ impl Two {
         self.start("anchor", &["anchor", "--state", state, "-c", file])
     }
 
+    /// Where the files of this test are.
+    pub fn directory(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// An anchor whose state is elsewhere.
+    pub fn anchor_at(&self, state: &std::path::Path) -> Daemon {
+        self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
+    }
+
     /// A join line for a host on a network.
     pub fn enroll(&self, anchor: &Daemon, net: u8, name: &str) -> String {
         let done = anchor.cli(&["enroll", name, "--at", &format!("10.61.{net}.1")]);

@@ -56,7 +56,10 @@ impl Daemon {
     ) -> anyhow::Result<String> {
         let lifetime = valid_s.map_or(LINE_LIFETIME, Duration::from_secs);
         let now_s = now_s();
-        let join = self.enrolment.invite(&self.store, name, addresses, (now_s, lifetime))?;
+        self.settle();
+        let join =
+            self.enrolment.invite(self.store.as_ref(), name, addresses, (now_s, lifetime))?;
+        self.ledger.forget(name);
         info!(
             "audit: join line for {name} made, good until {}",
             date(now_s.saturating_add(lifetime.as_secs()))
@@ -67,7 +70,9 @@ impl Daemon {
 
     /// Ends an enrolment.
     pub fn unenroll(&mut self, name: &str) -> anyhow::Result<String> {
-        self.enrolment.remove(&self.store, name, now_s())?;
+        self.settle();
+        self.enrolment.remove(self.store.as_ref(), name, now_s())?;
+        self.ledger.forget(name);
         self.credentials.seen.remove(name);
         info!("audit: {name} removed");
         self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed });
@@ -77,7 +82,7 @@ impl Daemon {
     /// Who is enrolled, and who was seen when.
     pub fn enrolments(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
         let now_s = now_s();
-        let mut all = self.enrolment.list(&self.store, now_s)?;
+        let mut all = self.enrolment.list(self.store.as_ref(), now_s)?;
         let connected: BTreeSet<&str> =
             self.credentials.shown.values().map(|(name, _)| name.as_str()).collect();
         for host in &mut all {
@@ -93,7 +98,7 @@ impl Daemon {
         let ToEnrol::Enrol { name, .. } = asked;
         let now_s = now_s();
         let lifetime = self.settings.certificate_lifetime;
-        match self.enrolment.enrol(&self.store, asked, (now_s, lifetime)) {
+        match self.enrolment.enrol(self.store.as_ref(), asked, (now_s, lifetime)) {
             Ok((certificate, new)) => {
                 let what = if new { "enrolled" } else { "asks for its certificate again" };
                 info!("audit: {name} {what} from {from}");
@@ -108,7 +113,7 @@ impl Daemon {
 
     /// A host has shown a certificate that is enrolled.
     pub fn on_shown(&mut self, conn: ConnId, name: &str, certificate: Vec<u8>) {
-        if let Err(error) = self.enrolment.shown(&self.store, &certificate) {
+        if let Err(error) = self.enrolment.shown(self.store.as_ref(), &certificate) {
             self.trouble.tell(monotonic(), &error);
         }
         self.credentials.shown.insert(conn, (name.to_owned(), certificate));
@@ -162,7 +167,7 @@ impl Daemon {
             return;
         };
         let lifetime = self.settings.certificate_lifetime;
-        match self.enrolment.renew(&self.store, &name, request, (now_s, lifetime)) {
+        match self.enrolment.renew(self.store.as_ref(), &name, request, (now_s, lifetime)) {
             Ok(certificate) => {
                 let until_s = now_s.saturating_add(lifetime.as_secs());
                 info!("audit: {name} renewed its certificate, good until {}", date(until_s));

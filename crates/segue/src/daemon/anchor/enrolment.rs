@@ -22,8 +22,8 @@ use segue_store::{Store, StoreExt, Write};
 use segue_wire::enrol::{ENROL_VERSION, EnrolRefusal, TOKEN_LEN, ToEnrol, Token};
 use sha2::{Digest, Sha256};
 
-pub use self::records::Lease;
-use self::records::{Certificate, Host, Invitation, encoded};
+use self::records::{Certificate, Host, Invitation};
+pub use self::records::{Lease, encoded};
 use crate::control::EnrolmentStatus;
 use crate::identity::{Authority, Join, check_name};
 use crate::signalling::Roster;

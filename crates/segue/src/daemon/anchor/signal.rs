@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
+use super::ledger::Say;
 use crate::signalling::{self, Messages, Roster, Worker};
 
 mod handshakes;
@@ -104,6 +105,26 @@ impl Signal {
             && established.outbox.try_send(message).is_err()
         {
             established.connection.close(1u8.into(), b"outbox full");
+        }
+    }
+
+    /// The host at the other end.
+    pub fn host_of(&self, conn: ConnId) -> Option<&str> {
+        self.connections.get(&conn).map(|(host, _)| host.as_str())
+    }
+
+    /// Queues a message, or ends the connection after those that are queued.
+    pub fn say(&mut self, conn: ConnId, say: Say) {
+        match say {
+            Say::Message(message) => self.send(conn, message),
+            Say::Close => self.forget(conn),
+        }
+    }
+
+    /// Ends a connection whatever waits for it.
+    pub fn end(&mut self, conn: ConnId, why: &[u8]) {
+        if let Some((_, established)) = self.connections.remove(&conn) {
+            established.connection.close(4u8.into(), why);
         }
     }
 

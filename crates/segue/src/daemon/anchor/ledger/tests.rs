@@ -1,0 +1,166 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use segue_store::{Condition, Embedded, StoreError, StoreExt};
+use segue_wire::signal::Refusal;
+
+use super::*;
+
+/// A store whose writes wait for the test, and fail if it says so.
+struct Slow {
+    inner: Embedded,
+    /// How many more transactions may take place, and whether they succeed.
+    allowed: Mutex<(usize, bool)>,
+    change: Condvar,
+    transactions: AtomicUsize,
+}
+
+impl Slow {
+    fn allow(&self, transactions: usize, good: bool) {
+        *self.allowed.lock().unwrap() = (transactions, good);
+        self.change.notify_all();
+    }
+
+    fn epoch(&self, host: &str) -> Option<u64> {
+        let lease: Option<Lease> = self.inner.get_as(LEASES, host).unwrap();
+        lease.map(|lease| lease.epoch)
+    }
+}
+
+impl Store for Slow {
+    fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(table, key)
+    }
+
+    fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.inner.list(table)
+    }
+
+    fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError> {
+        let closed = |allowed: &mut (usize, bool)| allowed.0 == 0;
+        let mut allowed = self.change.wait_while(self.allowed.lock().unwrap(), closed).unwrap();
+        allowed.0 -= 1;
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        if !allowed.1 {
+            return Err(StoreError::Closed { path: "nowhere".into() });
+        }
+        self.inner.transact(conditions, writes)
+    }
+}
+
+fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = Arc::new(Slow {
+        inner: Embedded::open(&directory.path().join("anchor.db")).unwrap(),
+        allowed: Mutex::new((0, true)),
+        change: Condvar::new(),
+        transactions: AtomicUsize::new(0),
+    });
+    let ledger = Ledger::start(slow.clone()).unwrap();
+    (directory, slow, ledger)
+}
+
+fn lease(epoch: u64) -> Lease {
+    Lease { epoch, inner: vec!["10.0.0.2".parse().unwrap()], seen_s: None }
+}
+
+fn message() -> Say {
+    Say::Message(FromAnchor::Refused { reason: Refusal::Protocol })
+}
+
+/// What the thread tells next.
+async fn outcome(ledger: &mut Ledger) -> Outcome {
+    tokio::time::timeout(Duration::from_secs(20), ledger.told()).await.unwrap();
+    ledger.outcome()
+}
+
+#[tokio::test]
+async fn what_is_said_after_a_lease_waits_for_it_in_order_and_no_other_host_waits() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put("alice", lease(7));
+    assert!(ledger.is_open("alice") && !ledger.is_open("bob"));
+    assert!(
+        ledger.hold("alice", ConnId(1), message()) && ledger.hold("alice", ConnId(1), Say::Close)
+    );
+    let early = tokio::time::timeout(Duration::from_millis(200), ledger.told()).await;
+    assert!(early.is_err() && ledger.outcome().said.is_empty() && slow.epoch("alice").is_none());
+    slow.allow(1, true);
+    let outcome = outcome(&mut ledger).await;
+    assert_eq!(slow.epoch("alice"), Some(7));
+    let [(ConnId(1), Say::Message(_)), (ConnId(1), Say::Close)] = &outcome.said[..] else {
+        panic!("{outcome:?}");
+    };
+    assert!(outcome.failed.is_empty() && outcome.error.is_none() && !ledger.is_open("alice"));
+}
+
+#[tokio::test]
+async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host_counts() {
+    let (_directory, slow, mut ledger) = slow();
+    for epoch in 1..=1_000 {
+        ledger.put(&format!("host{}", epoch % 10), lease(epoch));
+    }
+    slow.allow(usize::MAX, true);
+    ledger.settle();
+    // One may have begun with the first.
+    assert!(slow.transactions.load(Ordering::Relaxed) <= 2, "{:?}", slow.transactions);
+    let epochs: Vec<_> = (1..=10).map(|n| slow.epoch(&format!("host{}", n % 10))).collect();
+    assert_eq!(epochs, (991..=1_000).map(Some).collect::<Vec<_>>());
+    outcome(&mut ledger).await;
+    assert!((0..10).all(|n| !ledger.is_open(&format!("host{n}"))));
+}
+
+#[tokio::test]
+async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put("alice", lease(7));
+    assert!(ledger.hold("alice", ConnId(1), message()));
+    slow.allow(1, false);
+    let first = outcome(&mut ledger).await;
+    assert!(first.said.is_empty() && first.failed == [ConnId(1)], "{first:?}");
+    assert!(first.error.unwrap().to_string().contains("registration of alice"));
+    // It comes again, and says nothing that is to be written.
+    assert!(ledger.is_open("alice") && ledger.hold("alice", ConnId(2), message()));
+    slow.allow(1, true);
+    let second = outcome(&mut ledger).await;
+    assert!(matches!(second.said[..], [(ConnId(2), Say::Message(_))]), "{second:?}");
+    assert_eq!(slow.epoch("alice"), Some(7));
+}
+
+#[tokio::test]
+async fn a_newer_lease_holds_nothing_up_that_waits_for_an_older_one() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put("alice", lease(1));
+    assert!(ledger.hold("alice", ConnId(1), message()));
+    while !ledger.desk.lock().waiting.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    ledger.put("alice", lease(2));
+    assert!(ledger.hold("alice", ConnId(2), message()));
+    slow.allow(1, true);
+    let first = outcome(&mut ledger).await;
+    assert!(matches!(first.said[..], [(ConnId(1), _)]), "{first:?}");
+    assert!(ledger.is_open("alice"));
+    slow.allow(1, true);
+    let second = outcome(&mut ledger).await;
+    assert!(matches!(second.said[..], [(ConnId(2), _)]), "{second:?}");
+}
+
+#[test]
+fn what_waits_at_the_end_is_written() {
+    let (_directory, slow, mut ledger) = slow();
+    for n in 0..100 {
+        ledger.put(&format!("host{n}"), lease(n));
+    }
+    slow.allow(usize::MAX, true);
+    drop(ledger);
+    assert!((0..100).all(|n| slow.epoch(&format!("host{n}")) == Some(n)));
+}
+
+#[test]
+fn too_much_is_not_held_for_one_host() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put("alice", lease(1));
+    let held = (0..1_000).take_while(|_| ledger.hold("alice", ConnId(1), message())).count();
+    assert_eq!(held, MOST_HELD);
+    slow.allow(usize::MAX, true);
+}
