@@ -92,8 +92,30 @@ pub struct Rule {
     pub invert: bool,
     /// Only packets from this prefix.
     pub from: Option<Prefix>,
+    /// Only packets to this prefix.
+    pub to: Option<Prefix>,
+    /// Only packets that came by this interface; what this machine sends comes by `lo`.
+    pub iif: Option<String>,
+    /// What becomes of the packets.
+    pub then: Then,
     /// Ignores results with a prefix this long or shorter: 0 hides default routes.
     pub suppress_prefix_length: Option<u32>,
+}
+
+/// What a rule does with packets that fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Then {
+    /// Looks the table up.
+    #[default]
+    Lookup,
+    /// Goes on with the rule of this priority, a greater one.
+    Goto(u32),
+    /// Nothing: goes on with the next rule.
+    Nothing,
+    /// Refuses them: there is no way.
+    Unreachable,
+    /// Refuses them: there is no permission.
+    Prohibit,
 }
 
 /// Adds a route. It fails if the same destination with the same metric is there already.
@@ -207,7 +229,7 @@ pub fn delete_rule(rule: &Rule) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("delete the routing rule {}", rule.priority), e))
 }
 
-/// The policy rules of both families that look a table up, in the kernel's order.
+/// The policy rules of both families, but those that do what [`Then`] does not know, in the kernel's order.
 ///
 /// # Errors
 /// When netlink is refused.
@@ -300,13 +322,26 @@ fn rule_message(rule: &Rule) -> RuleMessage {
     let mut message = RuleMessage::default();
     message.header.family = family(rule.v6);
     message.header.src_len = rule.from.map_or(0, |p| p.len);
-    message.header.action = RuleAction::ToTable;
+    message.header.dst_len = rule.to.map_or(0, |p| p.len);
+    message.header.action = match rule.then {
+        Then::Lookup => RuleAction::ToTable,
+        Then::Goto(_) => RuleAction::Goto,
+        Then::Nothing => RuleAction::Nop,
+        Then::Unreachable => RuleAction::Unreachable,
+        Then::Prohibit => RuleAction::Prohibit,
+    };
     message.header.flags.set(RuleFlags::Invert, rule.invert);
     let attributes = &mut message.attributes;
     attributes.push(RuleAttribute::Priority(rule.priority));
-    attributes.push(RuleAttribute::Table(rule.table));
+    match rule.then {
+        Then::Lookup => attributes.push(RuleAttribute::Table(rule.table)),
+        Then::Goto(priority) => attributes.push(RuleAttribute::Goto(priority)),
+        Then::Nothing | Then::Unreachable | Then::Prohibit => {}
+    }
     attributes.extend(rule.fwmark.map(RuleAttribute::FwMark));
     attributes.extend(rule.from.map(|p| RuleAttribute::Source(masked(p))));
+    attributes.extend(rule.to.map(|p| RuleAttribute::Destination(masked(p))));
+    attributes.extend(rule.iif.clone().map(RuleAttribute::Iifname));
     attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
     message
 }
@@ -314,11 +349,16 @@ fn rule_message(rule: &Rule) -> RuleMessage {
 fn read_rule(message: &RuleMessage) -> Option<Rule> {
     let header = &message.header;
     let v6 = is_v6(header.family)?;
-    if header.action != RuleAction::ToTable {
-        return None;
-    }
+    let then = match header.action {
+        RuleAction::ToTable => Then::Lookup,
+        RuleAction::Goto => Then::Goto(0),
+        RuleAction::Nop => Then::Nothing,
+        RuleAction::Unreachable => Then::Unreachable,
+        RuleAction::Prohibit => Then::Prohibit,
+        _ => return None,
+    };
     let invert = header.flags.contains(RuleFlags::Invert);
-    let mut rule = Rule { v6, table: u32::from(header.table), invert, ..Rule::default() };
+    let mut rule = Rule { v6, table: u32::from(header.table), invert, then, ..Rule::default() };
     for attribute in &message.attributes {
         match attribute {
             RuleAttribute::Source(addr) => {
@@ -331,7 +371,11 @@ fn read_rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::SuppressPrefixLen(len) => {
                 rule.suppress_prefix_length = Some(*len).filter(|l| *l != u32::MAX);
             }
-            RuleAttribute::Destination(_) => return None,
+            RuleAttribute::Destination(addr) => {
+                rule.to = Some(Prefix { addr: *addr, len: header.dst_len });
+            }
+            RuleAttribute::Iifname(name) => rule.iif = Some(name.clone()),
+            RuleAttribute::Goto(priority) => rule.then = Then::Goto(*priority),
             _ => (),
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use segue_linux::link::{self, Feature, Prefix, Route, Rule};
 use segue_linux::netns::{self, Netns};
+use segue_linux::route::Then;
 
 fn root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -138,7 +139,14 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
             let from = prefix(if v6 { "fd61:77::/48" } else { "10.61.0.0/16" });
             let sourced =
                 Rule { v6, priority: 5208, table: 5005, from: Some(from), ..Rule::default() };
-            for rule in [marked, suppressed, sourced] {
+            let on = Rule { v6, priority: 5207, then: Then::Nothing, ..Rule::default() };
+            let iif = Some("lo".to_owned());
+            let (priority, then) = (5206, Then::Goto(5207));
+            let skipped = Rule { v6, priority, then, iif, invert: true, ..Rule::default() };
+            let sunk =
+                Rule { v6, priority: 5205, then: Then::Unreachable, to: Some(from), ..on.clone() };
+            let prohibited = Rule { priority: 5204, then: Then::Prohibit, ..sunk.clone() };
+            for rule in [marked, suppressed, sourced, on, skipped, sunk, prohibited] {
                 link::add_rule(&rule).unwrap();
                 assert!(link::rules().unwrap().contains(&rule), "{:?}", link::rules());
                 link::delete_rule(&rule).unwrap();

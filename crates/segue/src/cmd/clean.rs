@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use segue_linux::link::{self, Link};
 
 use crate::control::{self, Place};
-use crate::daemon::{check_permission, past, routing};
+use crate::daemon::{check_permission, forwarding, past, routing};
 
 /// Remove what a crashed daemon or lab left in the system.
 ///
@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{} belongs to a running daemon and is left alone", link.name);
     }
     if living.is_empty() {
-        match routing::remove_rules() {
+        match routing::remove_rules() + forwarding::clean() {
             0 => {}
             n => removed.push(format!("{n} routing rules")),
         }

@@ -2,6 +2,7 @@
 
 pub mod anchor;
 pub mod events;
+pub mod forwarding;
 pub mod host;
 pub mod packets;
 pub mod past;

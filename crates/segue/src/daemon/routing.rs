@@ -8,24 +8,31 @@
 //!
 //! A host that is to fail closed does not ask the main table first, where whoever answers its DHCP requests could
 //! put better routes, and what belongs into the tunnel is unreachable wherever the tunnel's table has no device for
-//! it. Both outlive the process, and go when it is told to end, or with `segue clean`.
+//! it. Over IPv6 the kernel passes over what is unreachable where a socket insists on an interface, so that rules make the
+//! same destinations unreachable once more. All of it outlives the process, and go when it is told to end, or with `segue clean`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context;
 use segue_linux::link::{self, Prefix};
 use segue_linux::route::{
-    MAIN_TABLE, Route, Rule, add_rule, add_unreachable, delete_rule, delete_unreachable,
+    MAIN_TABLE, Route, Rule, Then, add_rule, add_unreachable, delete_rule, delete_unreachable,
     replace_route, rules, unreachables,
 };
 use tracing::warn;
 
+use super::forwarding::Forwarding;
 use super::packets::MARK;
 
 /// Routing table of the host's tunnel.
 pub const TABLE: u32 = 0x5e60;
 /// Priority of the first of the two rules.
 const PRIORITY: u32 = 5_210;
+/// Priorities of the rules that close IPv6 for sockets that insist on an interface: what passes them, what does not,
+/// and where the search goes on.
+const PASSES: u32 = PRIORITY + 2;
+const CLOSED: u32 = PRIORITY + 3;
+const ON: u32 = PRIORITY + 4;
 /// Metric of what is unreachable without the tunnel: any other route is better.
 const LAST_METRIC: u32 = u32::MAX - 1;
 
@@ -36,6 +43,8 @@ pub struct Routing {
     rules: bool,
     /// Whether traffic stays away while there is no tunnel.
     closed: bool,
+    /// What an anchor's machine forwards.
+    forwarding: Option<Forwarding>,
 }
 
 impl Routing {
@@ -57,19 +66,20 @@ impl Routing {
             }
         }
         let present = rules().context("fail_closed: the routing rules cannot be read")?;
-        for rule in tunnel_rules().filter(|rule| !present.contains(rule)) {
-            add_rule(&rule).context("fail_closed: cannot add the tunnel's routing rules")?;
+        let wanted: Vec<Rule> = tunnel_rules().chain(closing_rules(routes)).collect();
+        for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
+            add_rule(rule).context("fail_closed: cannot add the tunnel's routing rules")?;
         }
-        remove(present.iter().filter(|rule| main_rules().any(|main| main == **rule)));
+        remove(present.iter().filter(|rule| is_ours(rule) && !wanted.contains(rule)));
         let mut routing = Routing::at_anchor(device);
         (routing.rules, routing.closed) = (true, true);
         Ok(routing)
     }
 
-    /// Nothing set up yet at an anchor. It sets no rules: those that there are belong to a host beside
-    /// it, and stay.
+    /// Nothing set up yet at an anchor. A host's rules belong to a host beside it, and stay.
     pub fn at_anchor(device: &str) -> Routing {
-        Routing { device: device.to_owned(), addresses: Vec::new(), rules: false, closed: false }
+        let (device, addresses) = (device.to_owned(), Vec::new());
+        Routing { device, addresses, rules: false, closed: false, forwarding: None }
     }
 
     /// The daemon ends because it was told to: a closed host is open again.
@@ -102,20 +112,14 @@ impl Routing {
     }
 
     /// Gives the anchor its inner addresses, routes the pools into the tunnel and lets packets be
-    /// forwarded.
+    /// forwarded to it and from it.
     pub fn set_anchor(&mut self, own: &[IpAddr], pools: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(own)?;
         for pool in pools {
             replace_route(&Route::on(*pool, &self.device)?)
                 .with_context(|| format!("cannot route {pool} into the tunnel"))?;
         }
-        if pools.iter().any(|pool| pool.addr.is_ipv4()) {
-            link::sysctl("net.ipv4.ip_forward", "1").context("cannot switch forwarding on")?;
-        }
-        if pools.iter().any(|pool| pool.addr.is_ipv6()) {
-            link::sysctl("net.ipv6.conf.all.forwarding", "1")
-                .context("cannot switch forwarding on")?;
-        }
+        self.forwarding = Some(Forwarding::start(&self.device, pools)?);
         Ok(())
     }
 
@@ -182,10 +186,38 @@ fn tunnel_rules() -> impl Iterator<Item = Rule> {
     })
 }
 
+/// Then those that close IPv6 for these destinations. What is marked passes, and what goes to a neighbour by its
+/// address on the link: no route leads that elsewhere.
+fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
+    let closed: Vec<&Prefix> = routes.iter().filter(|route| route.addr.is_ipv6()).collect();
+    if closed.is_empty() {
+        return Vec::new();
+    }
+    let link_local = Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
+    let pass = Rule { v6: true, priority: PASSES, then: Then::Goto(ON), ..Rule::default() };
+    let mut all = vec![
+        Rule { priority: ON, then: Then::Nothing, ..pass.clone() },
+        Rule { fwmark: Some(MARK), ..pass.clone() },
+        Rule { to: Some(link_local), ..pass.clone() },
+    ];
+    all.extend(closed.into_iter().map(|route| Rule {
+        priority: CLOSED,
+        to: (route.len > 0).then_some(*route),
+        then: Then::Unreachable,
+        ..pass.clone()
+    }));
+    all
+}
+
+/// Whether a host daemon sets such rules.
+fn is_ours(rule: &Rule) -> bool {
+    let closing = rule.v6 && (PASSES..=ON).contains(&rule.priority) && rule.then != Then::Lookup;
+    closing || main_rules().chain(tunnel_rules()).any(|one| one == *rule)
+}
+
 /// Removes every rule that a host daemon sets; says how many there were.
 pub fn remove_rules() -> usize {
-    let ours = |rule: &&Rule| main_rules().chain(tunnel_rules()).any(|one| one == **rule);
-    remove(rules().unwrap_or_default().iter().filter(ours))
+    remove(rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)))
 }
 
 fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {

@@ -3,17 +3,19 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use segue_linux::netns::Netns;
 
 use crate::over_both;
 use crate::several::Two;
 use crate::traffic::{UdpEcho, any, one_datagram, udp};
-use crate::world::{Daemon, drops, inner, text, wait_for};
+use crate::world::{Daemon, drops, inner, inventory, settled, text, wait_for};
 
 over_both! { among_others:
     hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else
     an_anchors_settings_say_what_hosts_reach
     plain_packets_past_the_tunnel_are_dropped
+    an_anchor_forwards_for_its_hosts_and_for_nobody_else
 }
 
 /// Whether anything comes back from an echo.
@@ -162,4 +164,90 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} in the name of {of_b}");
         wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
     }
+}
+
+/// Whether packets of a family are forwarded in a node.
+fn forwards(node: &Netns, v6: bool) -> bool {
+    let key = if v6 { "ipv6/conf/all/forwarding" } else { "ipv4/ip_forward" };
+    let read = || std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
+    node.run(read).unwrap().trim() == "1"
+}
+
+fn forward(node: &Netns, on: bool) {
+    let write = |key: &str| {
+        std::fs::write(format!("/proc/sys/net/{key}"), if on { "1" } else { "0" }).unwrap();
+    };
+    node.run(|| ["ipv4/ip_forward", "ipv6/conf/all/forwarding"].into_iter().for_each(write))
+        .unwrap();
+}
+
+/// Gives the networks of `b` and `cn` IPv6, the anchor being their router.
+fn with_ipv6(two: &Two) {
+    for (net, node) in [(2, "b"), (3, "cn")] {
+        ip(two.node("anchor"), &format!("-6 addr add fd61:{net}::1/64 dev {node} nodad"));
+        ip(two.node(node), &format!("-6 addr add fd61:{net}::2/64 dev up0 nodad"));
+        ip(two.node(node), &format!("-6 route add default via fd61:{net}::1 dev up0"));
+    }
+}
+
+/// `b` is no host here but somebody on an access link, who would have the anchor for a router.
+fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    with_ipv6(&two);
+    let node = two.node("anchor");
+    let echoes = ["10.61.3.2", "fd61:3::2"]
+        .map(|of_cn| UdpEcho::start(two.node("cn"), of_cn.parse().unwrap()));
+    let passes = |wanted: bool, when: &str| {
+        for echo in &echoes {
+            let passed = answers(two.node("b"), echo.address);
+            assert_eq!(passed, wanted, "{datapath}, {when}: from b to {}", echo.address);
+        }
+    };
+    // Whoever had it on before keeps it.
+    passes(true, "a router");
+    let mut anchor = two.anchor();
+    passes(true, "a router with an anchor");
+    assert!(anchor.end(Signal::SIGTERM).success());
+    passes(true, "a router after an anchor");
+
+    forward(node, false);
+    passes(false, "no router");
+    // As where virtual routers are: what is for the machine itself is looked up late.
+    for family in ["-4", "-6"] {
+        ip(node, &format!("{family} rule add priority 30000 lookup local"));
+        ip(node, &format!("{family} rule del priority 0"));
+    }
+    let before = settled(node);
+    let mut anchor = two.anchor();
+    let mut host = two.host(&anchor, 1, "a");
+    let works = |anchor: &Daemon, host: &Daemon, when: &str| {
+        passes(false, when);
+        for (of_a, echo) in addresses(host).into_iter().zip(&echoes) {
+            one_datagram(two.node("a"), echo.address).expect("a host's own");
+            let at_a = UdpEcho::start(two.node("a"), of_a);
+            one_datagram(two.node("cn"), at_a.address).expect("begun by the correspondent");
+            one_datagram(node, at_a.address).expect("begun by the anchor");
+        }
+        assert!(forwards(node, false) && forwards(node, true), "{}", anchor.log());
+    };
+    works(&anchor, &host, "an anchor");
+    // What a crash leaves is known again, and taken back.
+    host.end(Signal::SIGTERM);
+    anchor.end(Signal::SIGKILL);
+    passes(false, "a crashed anchor");
+    let mut anchor = two.anchor();
+    let mut host = two.again("a");
+    works(&anchor, &host, "an anchor after a crash");
+    host.end(Signal::SIGTERM);
+    assert!(anchor.end(Signal::SIGTERM).success());
+    assert!(!forwards(node, false) && !forwards(node, true));
+    assert_eq!(inventory(node), before);
+    let mut anchor = two.anchor();
+    anchor.end(Signal::SIGKILL);
+    let mut clean = node.command(crate::world::SEGUE);
+    let said = clean.args(["clean", "--control"]).arg(anchor.socket()).output().unwrap();
+    let said = text(&said.stdout);
+    assert!(said.contains("10 routing rules"), "{said}");
+    assert!(!forwards(node, false) && !forwards(node, true));
+    assert_eq!(inventory(node), before);
 }

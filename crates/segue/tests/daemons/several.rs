@@ -99,6 +99,14 @@ impl Two {
         self.joined(name, &self.enroll(anchor, net, name))
     }
 
+    /// A host that has been enrolled starts once more.
+    pub fn again(&self, name: &str) -> Daemon {
+        let state = self.dir.path().join(format!("{name}.db"));
+        let host = self.start(name, &["host", "--state", state.to_str().unwrap()]);
+        host.wait("a path up", |status| registered(status) && paths_up(status) == 1);
+        host
+    }
+
     fn joined(&self, name: &str, join: &str) -> Daemon {
         let args = self.host_args(name, join);
         let host = self.start(name, &args.each_ref().map(String::as_str));

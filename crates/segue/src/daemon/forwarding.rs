@@ -1,0 +1,160 @@
+//! What an anchor's machine forwards: packets that come out of the tunnel or go into it.
+//!
+//! Linux forwards for everybody or for nobody, so that switching it on for the hosts of a tunnel would make the machine
+//! a router for whoever sends it packets on an access link. Where it forwarded nothing before, rules stand in front of
+//! all others that let forwarded packets pass to a pool, or from the tunnel device, and prohibit the rest; what the
+//! machine itself sends passes them by. Whoever forwards on any interface when the anchor starts wants it so, and
+//! is left alone.
+//!
+//! The rules are there before forwarding is switched on and go after it is switched off again. A crash leaves both,
+//! and the next start knows by the rules that the forwarding is ours.
+
+use anyhow::Context;
+use segue_linux::link::{self, Prefix};
+use segue_linux::route::{Route, Rule, Then, add_rule, delete_rule, replace_route, rules};
+use tracing::{info, warn};
+
+/// Routing table of what goes into the tunnel.
+const TABLE: u32 = 0x5e61;
+/// The kernel's table of the machine's own addresses.
+const LOCAL_TABLE: u32 = 255;
+/// Priority of the rule for what is for this machine, the first of five.
+const LOCAL: u32 = 5_200;
+/// Priority of the rule for what goes into the tunnel.
+const INTO: u32 = 5_201;
+/// Priority of the rules for what comes out of it, one for each tunnel device.
+const OUT_OF: u32 = 5_202;
+/// Priority of the rule for all that remains.
+const OTHERS: u32 = 5_203;
+/// Priority of the rule that does nothing, where the search goes on for what came out.
+const ON: u32 = 5_204;
+
+/// Forwarding that was switched on. It is switched off when this is dropped.
+pub struct Forwarding {
+    device: String,
+    /// The families, by whether they are IPv6.
+    families: Vec<bool>,
+}
+
+impl Forwarding {
+    /// Lets packets be forwarded to these pools and from the device.
+    pub fn start(device: &str, pools: &[Prefix]) -> anyhow::Result<Forwarding> {
+        let mut forwarding = Forwarding { device: device.to_owned(), families: Vec::new() };
+        for v6 in [false, true] {
+            let own: Vec<&Prefix> = pools.iter().filter(|pool| pool.addr.is_ipv6() == v6).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let present = rules().context("the routing rules cannot be read")?;
+            if !present.contains(&others(v6)) && is_on(v6) {
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                info!("{family} was forwarded before the anchor: for whom is not its business");
+            } else {
+                forwarding.families.push(v6);
+                restrict(device, v6, &own, &present)?;
+            }
+            switch(v6, true).context("cannot switch forwarding on")?;
+        }
+        Ok(forwarding)
+    }
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        for v6 in &self.families {
+            remove(&out_of(&self.device, *v6));
+            let left = rules().unwrap_or_default();
+            // Another anchor's.
+            if !left.iter().any(|rule| rule.v6 == *v6 && is_out_of(rule)) {
+                end(*v6, &left);
+            }
+        }
+    }
+}
+
+/// Removes the rules of anchors that are gone and switches forwarding off that they had switched on; says how many rules
+/// there were.
+pub fn clean() -> usize {
+    let all = rules().unwrap_or_default();
+    [false, true].into_iter().map(|v6| end(v6, &all)).sum()
+}
+
+/// Forwarding is over, if it is ours, and then the rules go.
+fn end(v6: bool, all: &[Rule]) -> usize {
+    if all.contains(&others(v6))
+        && let Err(error) = switch(v6, false)
+    {
+        warn!("{error}; others may forward packets through this machine");
+    }
+    let fixed = [local(v6), into(v6), others(v6), on(v6)];
+    let ours = |rule: &&Rule| rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule));
+    all.iter().filter(ours).filter(|rule| remove(rule)).count()
+}
+
+fn restrict(device: &str, v6: bool, pools: &[&Prefix], present: &[Rule]) -> anyhow::Result<()> {
+    for pool in pools {
+        replace_route(&Route::on(**pool, device)?.table(TABLE))
+            .with_context(|| format!("cannot route {pool} into the tunnel"))?;
+    }
+    // What lets packets pass comes before what prohibits them.
+    for rule in [local(v6), into(v6), on(v6), out_of(device, v6), others(v6)] {
+        if !present.contains(&rule) {
+            add_rule(&rule).context("cannot restrict forwarding to the tunnel")?;
+        }
+    }
+    Ok(())
+}
+
+fn remove(rule: &Rule) -> bool {
+    delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok()
+}
+
+/// Whether packets of a family are forwarded from any interface.
+fn is_on(v6: bool) -> bool {
+    let family = if v6 { "ipv6" } else { "ipv4" };
+    let interfaces = std::fs::read_dir(format!("/proc/sys/net/{family}/conf"));
+    interfaces.into_iter().flatten().flatten().any(|interface| {
+        let state = std::fs::read_to_string(interface.path().join("forwarding"));
+        state.is_ok_and(|state| state.trim() != "0")
+    })
+}
+
+fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
+    let key = if v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+    link::sysctl(key, if on { "1" } else { "0" })
+}
+
+/// What is for this machine comes first: its administrator may have put the kernel's own rule for that behind ours.
+fn local(v6: bool) -> Rule {
+    forwarded(v6, LOCAL, Then::Lookup, LOCAL_TABLE)
+}
+
+/// Forwarded packets to a pool go into the tunnel.
+fn into(v6: bool) -> Rule {
+    forwarded(v6, INTO, Then::Lookup, TABLE)
+}
+
+/// For those that come out of the tunnel the search goes on.
+fn out_of(device: &str, v6: bool) -> Rule {
+    let (iif, then) = (Some(device.to_owned()), Then::Goto(ON));
+    Rule { v6, priority: OUT_OF, iif, then, ..Rule::default() }
+}
+
+fn is_out_of(rule: &Rule) -> bool {
+    rule.priority == OUT_OF && rule.then == Then::Goto(ON)
+}
+
+/// All others are prohibited.
+fn others(v6: bool) -> Rule {
+    forwarded(v6, OTHERS, Then::Prohibit, 0)
+}
+
+fn on(v6: bool) -> Rule {
+    Rule { v6, priority: ON, then: Then::Nothing, ..Rule::default() }
+}
+
+/// A rule for what this machine has not sent itself.
+fn forwarded(v6: bool, priority: u32, then: Then, table: u32) -> Rule {
+    let iif = Some("lo".to_owned());
+    Rule { v6, priority, table, then, iif, invert: true, ..Rule::default() }
+}
