@@ -2,17 +2,21 @@
 //! packet threads that end take their daemon with them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use segue_lab::DemoNet;
 use segue_linux::netns::Netns;
 
 use crate::over_both;
 use crate::traffic::{UdpEcho, any, correspondents, one_datagram, udp};
-use crate::world::{Daemon, World, inner, inventory, paths_up, settled, text};
+use crate::world::{Daemon, PATIENCE, World, inner, inventory, paths_up, settled, text};
 
 over_both! { among_others:
     nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route
+    a_closed_host_reaches_its_anchor_over_ipv6
+    packet_threads_that_panic_end_their_daemon
     a_tunnel_device_that_is_removed_ends_the_daemon
 }
 
@@ -73,14 +77,18 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
         for far in &far {
             let anywhere = any(far.local_addr().unwrap().ip());
             assert_eq!(leaves(node, far, anywhere, false), open, "{datapath} {far:?}");
-            // Over IPv6 the kernel passes over what is unreachable where a socket insists on a device.
-            if anywhere.is_ipv4() {
-                let by_device = leaves(node, far, anywhere, true);
-                assert_eq!(by_device, open, "{datapath} {far:?}, by device");
-            }
+            let by_device = leaves(node, far, anywhere, true);
+            assert_eq!(by_device, open, "{datapath} {far:?}, by device");
         }
     };
     ways(false);
+    // A neighbour is still one.
+    let neighbour = gateway(node, true);
+    let ping = |to: &str| node.command("ping").args(["-6", "-c", "1", "-W", "2", to]).output();
+    if neighbour.starts_with("fe80") {
+        let pinged = ping(&format!("{neighbour}%wifi")).unwrap();
+        assert!(pinged.status.success(), "{}", text(&pinged.stdout));
+    }
     // A daemon that cannot go on leaves it as it was.
     let taken = udp(node, "0.0.0.0:5005".parse().unwrap());
     let config = world.file("closed.toml", CLOSED);
@@ -126,4 +134,65 @@ fn a_tunnel_device_that_is_removed_ends_the_daemon(datapath: &'static str) {
         assert_eq!(said, 1, "{log}");
         assert!(log.contains("the tunnel device is gone"), "{log}");
     }
+}
+
+fn a_closed_host_reaches_its_anchor_over_ipv6(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let anchor = world.anchor();
+    let at = DemoNet::ANCHOR.1.to_string();
+    let done = anchor.cli(&["enroll", "laptop", "--at", &at]);
+    let host = world.host_in(world.net.host(), "host", text(&done.stdout).trim(), CLOSED);
+    host.wait("two paths up", |status| paths_up(status) == 2);
+    let echoes = correspondents().map(|ip| UdpEcho::start(world.net.cn(), ip));
+    for echo in &echoes {
+        one_datagram(world.net.host(), echo.address).expect("through the tunnel");
+    }
+}
+
+/// A tracer that has one thread's read return what no kernel returns. It ends with the thread.
+struct Tracer(Child);
+
+impl Tracer {
+    /// The first one after this. None where there is no `strace`.
+    fn attach(thread: u32) -> Option<Tracer> {
+        let tracer = Command::new("strace")
+            .args(["-qq", "-o", "/dev/null", "-e", "trace=read"])
+            .args(["-e", "inject=read:retval=1000000000:when=1"])
+            .args(["-p", &thread.to_string()])
+            .spawn();
+        match tracer {
+            Ok(tracer) => Some(Tracer(tracer)),
+            Err(error) => {
+                println!("skipped: strace: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A read of more bytes than there is room for is a defect that a thread does not survive, as any of its own.
+fn packet_threads_that_panic_end_their_daemon(datapath: &'static str) {
+    let thread = if datapath == "ebpf" { "segue-ebpf" } else { "segue-egress" };
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, mut host) = world.running();
+    let Some(_tracer) = Tracer::attach(host.thread(thread)) else { return };
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    let own = udp(world.net.host(), any(echo.address.ip()));
+    let start = Instant::now();
+    while host.runs() {
+        assert!(start.elapsed() < PATIENCE, "the daemon goes on: {}", host.log());
+        let _ = own.send_to(b"to be read", echo.address);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!host.ended().success(), "{datapath}");
+    let log = host.log();
+    assert!(log.contains(&format!("{thread} has ended: it panicked")), "{log}");
+    drop(anchor);
 }

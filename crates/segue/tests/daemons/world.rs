@@ -315,6 +315,17 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The number of its thread of this name.
+    pub fn thread(&self, name: &str) -> u32 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let named = |task: std::io::Result<std::fs::DirEntry>| {
+            let task = task.ok()?;
+            let comm = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            (comm.trim() == name).then(|| task.file_name().to_str()?.parse().ok())?
+        };
+        tasks.filter_map(named).next().expect("a thread of this name")
+    }
+
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
