@@ -325,10 +325,12 @@ impl Daemon {
                 } else {
                     self.riding.remove(&slot);
                 }
+                self.packets.shares.give(slot, path.owner);
                 self.datapath.set_path(slot, &packets::path_config(&path))?;
             }
             AnchorOutput::RemovePath(slot) => {
                 self.riding.remove(&slot);
+                self.packets.shares.take_back(slot);
                 self.datapath.remove_path(slot);
             }
             AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),

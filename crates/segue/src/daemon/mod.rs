@@ -7,6 +7,7 @@ pub mod host;
 pub mod packets;
 pub mod past;
 pub mod routing;
+pub mod shares;
 pub mod stamp;
 pub mod status;
 pub mod turns;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Context as TaskContext;
 
 use anyhow::Context;
-use segue_clock::Time;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
@@ -21,6 +20,7 @@ use segue_wire::DropReason;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::shares::Shares;
 use super::turns;
 
 /// Which datapath the operator wants.
@@ -54,11 +54,6 @@ const MISSES_A_TURN: usize = 64;
 /// Paths that are looked at before the datapath is told again that the daemon lives: with very many the
 /// looks take long on a busy machine.
 pub const PASS: usize = 1_024;
-/// Most probes of one path that are taken in a [`WINDOW`]: twice what the shortest period of
-/// requests, 5 ms, makes.
-const SHARE: u32 = 40;
-/// Length of a window in nanoseconds.
-const WINDOW: u64 = 100_000_000;
 /// Held packets of flows without a binding; more are dropped.
 const HELD: usize = 1_024;
 
@@ -119,6 +114,8 @@ pub struct Queue {
     misses: mpsc::Receiver<MissPacket>,
     rides: mpsc::Receiver<u32>,
     shed: Arc<AtomicU64>,
+    /// Whose path is in which slot, at an anchor.
+    pub shares: Shares,
 }
 
 impl Queue {
@@ -135,28 +132,24 @@ impl Queue {
         std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
     }
 
-    /// Events dropped for want of room, and those of a path beyond its share.
+    /// Events dropped for want of room, and those of a path or host beyond its share.
     pub fn shed(&self) -> u64 {
         self.shed.load(Ordering::Relaxed)
     }
 }
 
-/// The queue and what fills it. Each path has a share of the events, so that one host's flood of valid
-/// probes costs the others none.
+/// The queue and what fills it. Each path and each host has a share of the events, so that one host's flood of
+/// valid probes costs the others none.
 fn queue(max_paths: u32) -> (EventSink, Queue) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
     let (ride_in, rides) = mpsc::channel(RIDES);
     let shed = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&shed);
-    let shares: Vec<AtomicU64> = (0..max_paths).map(|_| AtomicU64::new(0)).collect();
+    let (shares, within) = Shares::new(max_paths);
     let sink: EventSink = Arc::new(move |event| {
         let taken = match event {
-            Event::Probe(probe) => {
-                let share = shares.get(probe.slot as usize);
-                share.is_some_and(|share| within_share(share, probe.at))
-                    && probe_in.try_send(probe).is_ok()
-            }
+            Event::Probe(probe) => within(probe.slot, probe.at) && probe_in.try_send(probe).is_ok(),
             Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
             Event::Look(slot) => ride_in.try_send(slot).is_ok(),
         };
@@ -164,17 +157,7 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (sink, Queue { probes, misses, rides, shed })
-}
-
-/// Counts an event of a path: its window in the upper half of the word, its events in that in the
-/// lower.
-fn within_share(share: &AtomicU64, at: Time) -> bool {
-    let window = (at.0 / WINDOW) << 32;
-    let count = |word: u64| if word >> 32 << 32 == window { word + 1 } else { window | 1 };
-    let (Ok(before) | Err(before)) =
-        share.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(count(word)));
-    count(before) as u32 <= SHARE
+    (sink, Queue { probes, misses, rides, shed, shares })
 }
 
 /// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
@@ -293,6 +276,9 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::shares::{HOST, PATH};
+
+    use segue_clock::Time;
 
     fn probe(slot: u32, at_ms: u64) -> Event {
         Event::Probe(ProbeEvent {
@@ -319,11 +305,26 @@ mod tests {
         sink(probe(2, 50));
         sink(probe(1, 150));
         let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
-        let flood = SHARE as usize;
+        let flood = PATH as usize;
         assert_eq!(slots.len(), flood + 2);
         assert_eq!(slots[flood..], [2, 1], "the next window brings a new share");
         assert_eq!(queue.shed(), 200_000 - flood as u64);
         sink(probe(4, 50));
         assert!(queue.waiting().is_empty(), "there is no such path");
+    }
+
+    #[test]
+    fn a_hosts_flood_of_probes_over_all_its_paths_costs_the_others_none() {
+        let (sink, mut queue) = queue(64);
+        (0..16).for_each(|slot| queue.shares.give(slot, 7));
+        queue.shares.give(16, 8);
+        for n in 0..200_000 {
+            sink(probe(n % 16, 50));
+        }
+        sink(probe(16, 50));
+        let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
+        assert_eq!(slots.len(), HOST as usize + 1);
+        assert_eq!(slots.last(), Some(&16));
+        assert_eq!(queue.shed(), 200_000 - u64::from(HOST));
     }
 }
