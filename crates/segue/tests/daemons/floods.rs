@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use segue::control::{self, Request};
 use segue::signalling::Worker;
 use segue_wire::ProbeKey;
-use segue_wire::signal::{FromHost, SIGNAL_VERSION};
+use segue_wire::signal::{FromHost, PathGrant, SIGNAL_VERSION};
 
 use crate::fleet::{Fleet, Member, Peer, data, request};
 use crate::over_both;
@@ -104,11 +104,11 @@ struct Storm {
 }
 
 fn floods_of_every_kind_take_no_path_down_and_hold_no_answer_up(datapath: &'static str) {
-    let storm = Storm { packets_per_second: 60_000, lasts: Duration::from_secs(2) };
+    let storm = Storm { packets_per_second: 100_000, lasts: Duration::from_secs(2) };
     endure(datapath, storm);
 }
 
-/// The whole bar, for a machine that does nothing else: `make soak`.
+/// The same for longer, for a machine that does nothing else: `make soak`.
 #[test]
 #[ignore = "minutes, and a quiet machine"]
 fn soak_floods_of_every_kind_at_full_strength() {
@@ -174,6 +174,15 @@ fn endure(datapath: &'static str, storm: Storm) {
     let own = peer.register(u64::MAX).expect("registered");
     let grant = peer.add_path(0);
     let socket = udp(two.node("b"), "0.0.0.0:0".parse().unwrap());
+    let more: Vec<PathGrant> = (1..16).map(|number| peer.add_path(number)).collect();
+    let own_paths: Vec<&PathGrant> = std::iter::once(&grant).chain(&more).collect();
+    stage.flood("valid probes of an enrolled host over all its paths", |n| {
+        let path = own_paths[n as usize % own_paths.len()];
+        let packet = request(path, &ProbeKey(path.key), 1 + n / own_paths.len() as u32);
+        let _ = socket.send_to(&packet, peer.tunnel());
+    });
+    let beyond = crate::world::drops(&anchor.status(), "queue_full");
+    assert!(datapath == "ebpf" || beyond > 0, "in user space all of them come to the daemon");
     stage.flood("flows of an enrolled host", |n| {
         let from = SocketAddrV4::new(own, n as u16);
         let _ = socket.send_to(&data(grant.index, grant.cookie, from, place(n)), peer.tunnel());
@@ -208,7 +217,7 @@ impl Stage<'_> {
     /// Calls `send` with growing numbers as often as the storm says.
     fn flood(&self, kind: &str, send: impl Fn(u32) + Sync) {
         let per_ms = u64::from(self.storm.packets_per_second / 1_000);
-        self.while_it_lasts(kind, |ended| {
+        let struck = self.while_it_lasts(kind, |ended| {
             let (start, mut sent) = (Instant::now(), 0u64);
             while !ended.load(Ordering::Relaxed) {
                 let due = start.elapsed().as_millis() as u64 * per_ms;
@@ -218,10 +227,12 @@ impl Stage<'_> {
             }
             sent as u32
         });
+        assert!(struck > 10_000.0, "{kind}: {struck:.0} a second is no flood");
     }
 
-    /// Asks for the status while `attack` runs, which says how often it struck; then looks at the paths.
-    fn while_it_lasts(&self, kind: &str, attack: impl FnOnce(&AtomicBool) -> u32 + Send) {
+    /// Asks for the status while `attack` runs, which says how often it struck; then looks at the paths. How often it
+    /// struck in a second.
+    fn while_it_lasts(&self, kind: &str, attack: impl FnOnce(&AtomicBool) -> u32 + Send) -> f64 {
         let mark = self.anchor.status()["next_event"].as_u64().unwrap();
         let mark_host = self.host.status()["next_event"].as_u64().unwrap();
         let answered = self.fleet.answered();
@@ -239,13 +250,14 @@ impl Stage<'_> {
             (attacker.join().unwrap(), took)
         });
         let tries = asked_for.len();
+        let slowest = asked_for.iter().max().copied().unwrap_or_default();
         let took = median(asked_for);
         let per_second = f64::from(struck) / start.elapsed().as_secs_f64();
         let answers = self.fleet.answered() - answered;
         println!(
-            "{}, {kind}: {per_second:.0} a second; status in {took:?} of {tries}, before in {calm:?}; \
-             {answers} probes answered",
-            self.two.datapath
+            "{}, {kind}: {per_second:.0} a second, of {} wanted; status in {took:?}, the slowest of {tries} in \
+             {slowest:?}, before in {calm:?}; {answers} probes answered",
+            self.two.datapath, self.storm.packets_per_second
         );
         assert!(took <= ANSWER.max(calm * 3), "{kind}: status took {took:?}, before {calm:?}");
         for (daemon, mark) in [(self.anchor, mark), (self.host, mark_host)] {
@@ -262,6 +274,7 @@ impl Stage<'_> {
         }
         assert!(paths_up(&self.anchor.status()) >= PATHS, "{kind}");
         assert!(answers > 0, "{kind}: nothing is probed");
+        per_second
     }
 
     /// How long the slower of both daemons takes to say how it stands.
