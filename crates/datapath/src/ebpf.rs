@@ -8,6 +8,7 @@
 mod attach;
 mod batch;
 mod convert;
+mod copies;
 mod device;
 mod features;
 #[cfg(test)]
@@ -57,7 +58,7 @@ pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
-    PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
+    PATH_OVER, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
     generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_scale,
     kernel_silence, kernel_sweep,
 };
@@ -74,12 +75,13 @@ use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
-    PathConfig, PathCounters, ProbeOrder, Reach, Role, Setup, Via,
+    PathConfig, PathCounters, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 
 const THREAD: &str = "segue-ebpf";
 const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
 const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
+const MARK_OVER: u32 = order_mark::MARK_OVER.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
 /// `SCALES_MAX` of segue.bpf.h.
 const SCALES_MAX: usize = 64;
@@ -117,6 +119,8 @@ struct Path {
     totals: Totals,
     /// The bit that told the last outage from the one before.
     turn: u8,
+    /// Copies with lower numbers were sent a second time, or were too old.
+    reinjected: u32,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
@@ -175,8 +179,9 @@ impl Ebpf {
         locals::refresh(&tables)?;
         let probes = Injector::open(tun.ifindex, MARK_PROBE, false)?;
         let again = Injector::open(tun.ifindex, MARK_AGAIN, true)?;
+        let over = Injector::open(tun.ifindex, MARK_OVER, true)?;
         let egress = Attached::tc(programs.egress.as_fd(), tun.ifindex, Side::Egress, options.tcx)?;
-        let shore = Arc::new(Shore::new(tun, tables, setup.role, again, probes));
+        let shore = Arc::new(Shore::new(tun, tables, setup.role, [again, over, probes]));
         let failed = |what| move |source: io::Error| DatapathError::Kernel { what, source };
         let ended = Arc::<Mutex<Option<String>>>::default();
         let (stop, stopped) =
@@ -268,6 +273,7 @@ impl Ebpf {
     /// Begins a path: off first, so that nothing counts while the counters are cleared.
     fn clear(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
         self.shore.tables.set_path(slot, &path_config::default())?;
+        self.shore.tables.drop_copies(slot);
         if self.shore.role == Role::Host {
             self.shore.tables.clear_host(slot)?;
         }
@@ -365,14 +371,14 @@ impl Datapath for Ebpf {
             }
             None => endpoint::default(),
         };
-        let (mut totals, mut turn) = (Totals::default(), 0);
+        let (mut totals, mut turn, mut reinjected) = (Totals::default(), 0, 0);
         match self.paths.get(&slot) {
             Some(old) if same_cookies(&old.config, &path) => {
                 path.flags |= old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET);
                 path.via_slot = old.config.via_slot;
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
-                (totals, turn) = (old.totals, old.turn);
+                (totals, turn, reinjected) = (old.totals, old.turn, old.reinjected);
             }
             // An anchor's endpoint is the programs' from then on.
             _ if self.shore.role == Role::Anchor => {
@@ -383,6 +389,7 @@ impl Datapath for Ebpf {
         if self.shore.role == Role::Host {
             self.shore.tables.set_route(slot, &kernel_route(endpoint, config.gateway))?;
         }
+        self.copy(slot, path.flags);
         self.shore.tables.set_path(slot, &path)?;
         let (remote, mode) = (ends.map(|(_, remote)| remote), config.probing.mode);
         let hop = remote.map(|remote| Hop {
@@ -392,7 +399,7 @@ impl Datapath for Ebpf {
         });
         let rides = path.flags & PATH_RIDES != 0;
         self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
-        let path = Path { config: path, remote, taus, mode, totals, turn };
+        let path = Path { config: path, remote, taus, mode, totals, turn, reinjected };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
@@ -402,6 +409,7 @@ impl Datapath for Ebpf {
         self.ways.set(slot, None);
         if let Some(path) = self.paths.remove(&slot) {
             self.count_riding(Some(&path.config), None);
+            self.shore.tables.drop_copies(slot);
             let cleared = self.shore.tables.set_path(slot, &path_config::default());
             if let Err(error) = cleared {
                 tracing::warn!(slot, %error, "a path could not be taken down");
@@ -412,7 +420,7 @@ impl Datapath for Ebpf {
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get_mut(&slot) else { return Ok(()) };
-        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY);
+        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY | PATH_OVER);
         path.config.via_slot = 0;
         if let Some(via) = via {
             if via.slot >= self.max_paths {
@@ -422,6 +430,13 @@ impl Datapath for Ebpf {
             path.config.via_slot = via.slot;
         }
         self.shore.tables.set_path(slot, &path.config)
+    }
+
+    fn reinject(&mut self, order: Reinjection) -> usize {
+        self.send_copies(order).unwrap_or_else(|error| {
+            tracing::debug!(%error, "nothing sent a second time");
+            0
+        })
     }
 
     fn set_heard(&mut self, slots: &[u32], heard: u16) {

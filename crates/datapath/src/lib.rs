@@ -8,6 +8,7 @@
 pub mod ebpf;
 pub mod user;
 
+mod copies;
 mod error;
 mod misses;
 mod types;
@@ -18,7 +19,7 @@ pub use types::STAMP_TO_WIRE;
 pub use types::{
     Event, EventSink, FLOW_PACE, FLOWS_A_PAGE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage,
     InnerEntry, Kind, MissPacket, PathConfig, PathCounters, ProbeEvent, ProbeKind, ProbeOrder,
-    Reach, Role, Services, Setup, Via,
+    Reach, Reinjection, Role, Services, Setup, Via,
 };
 
 use std::collections::BTreeMap;
@@ -48,6 +49,9 @@ pub trait Datapath: Send {
     /// Sends what is bound to `slot` over another path of the same owner, at once and for all flows; `None`
     /// ends that.
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError>;
+    /// Sends a second time, over another path, the copies of what left on one, each at most once. The packets are
+    /// marked one-way: the other end learns nothing from them. Answers how many there were.
+    fn reinject(&mut self, order: Reinjection) -> usize;
     /// Says to whom an inner address belongs (see [`InnerEntry`]).
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
     /// What hosts may reach (anchor); everything until it is said.

@@ -132,6 +132,17 @@ pub struct Via {
     pub one_way: bool,
 }
 
+/// What left on a path that follows its use, to be sent a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reinjection {
+    /// The path on which it left.
+    pub slot: u32,
+    /// The path to use, of the same owner.
+    pub over: u32,
+    /// What left after this, as far as there are copies ([`segue_keepalive::Copies`]).
+    pub since: Time,
+}
+
 /// Packets and bytes (outer IP packet lengths not included: inner bytes) of a path. Packet counters
 /// count probes too, wrap at 2³² and are what probes carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,6 +214,8 @@ pub struct ProbeOrder {
     pub held_since: u32,
     /// A request that reports the host's averages: its flag REPORT.
     pub report: bool,
+    /// Age that a request's header states ([`segue_wire::age`]).
+    pub age: u8,
 }
 
 /// Which kind of probe.
@@ -228,6 +241,8 @@ pub struct ProbeEvent {
     pub k: u8,
     /// A request that reports the host's averages (flag REPORT).
     pub report: bool,
+    /// Age that the header of a request states ([`segue_wire::age`]); 0 of others, and of one that rode.
+    pub age: u8,
     /// Its fields.
     pub probe: Probe,
     /// When it arrived, monotonic clock; kernel stamp if `kernel_stamp`.

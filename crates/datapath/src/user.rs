@@ -26,7 +26,7 @@ use tun_rs::SyncDevice;
 use crate::misses::Misses;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
-    PathConfig, PathCounters, ProbeKind, ProbeOrder, Reach, Role, Setup, Via,
+    PathConfig, PathCounters, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 use flows::FlowTable;
 use path::{Path, State, lock};
@@ -50,6 +50,8 @@ mod socket;
 mod traffic;
 mod tun;
 mod upmt;
+
+pub use checksum::pseudo_header;
 
 /// Most inner addresses.
 const MAX_INNER: usize = 1 << 20;
@@ -304,6 +306,10 @@ impl Datapath for User {
         via.map_or(Ok(()), |via| self.check(via.slot))?;
         lock(&self.shared.core).vias[slot as usize] = via;
         Ok(())
+    }
+
+    fn reinject(&mut self, order: Reinjection) -> usize {
+        egress::reinject(&self.shared, order)
     }
 
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {

@@ -109,6 +109,7 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
             probe: Probe { seq: 1, ..Probe::default() },
             held_since: 0,
             report: false,
+            age: 0,
         };
         lab.anchor.with(|u| u.send_probes(&[order]).unwrap());
         assert_eq!(expect_probe(&lab.host.probes, "word").kind, ProbeKind::Unsolicited);
@@ -117,6 +118,7 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
             kind: ProbeKind::Request,
             probe: Probe { seq: 4, ..Probe::default() },
             report: true,
+            age: 0,
             ..order
         };
         lab.host.with(|u| u.send_probes(&[order]).unwrap());

@@ -43,6 +43,7 @@ pub mod adapt;
 pub mod bursts;
 pub mod client;
 pub mod config;
+pub mod copies;
 pub mod estimates;
 pub mod event;
 pub mod ewma;
@@ -59,6 +60,7 @@ pub mod server;
 pub use adapt::{Adaptive, Aims, Why};
 pub use client::{Client, LOOK, Lapses, SILENCE};
 pub use config::{Asking, Config, Probing, Source, Tau};
+pub use copies::{COPIES, COPY_WINDOW_SHIFT, Copies};
 pub use estimates::{Counted, Estimates};
 pub use event::{
     Arrival, ClientInput, ClientOutput, Reading, Request, Sample, ServerInput, ServerOutput, State,

@@ -124,6 +124,8 @@ pub struct Status {
     pub classes: BTreeMap<String, String>,
     /// Refused packets by reason.
     pub drops: BTreeMap<String, u64>,
+    /// Packets sent a second time, over another path, while their own was in doubt.
+    pub reinjected: u64,
     /// Events from the number asked for on.
     pub events: Vec<EventRecord>,
     /// Number of the next event.

@@ -134,6 +134,19 @@ impl Steering {
         self.classes[class as usize].current
     }
 
+    /// The best usable path for `class` but one: where packets go a second time while that one is in doubt. `None`
+    /// if there is no other.
+    #[must_use]
+    pub fn beside(class: Class, paths: &[PathView], but: PathId) -> Option<PathId> {
+        let others = paths.iter().filter(|path| path.usable && path.id != but);
+        // Among equals the lowest number, as in a ranking.
+        let best = others.max_by(|a, b| {
+            let (of_a, of_b) = (score(class, a).value, score(class, b).value);
+            of_a.total_cmp(&of_b).then(b.id.cmp(&a.id))
+        });
+        best.map(|path| path.id)
+    }
+
     /// When a path that is better by now will have been so for long enough.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

@@ -81,6 +81,9 @@ pub struct ProbeIn {
     pub k: u8,
     /// It is a request that reports the host's averages (flag REPORT).
     pub report: bool,
+    /// Of a request: before how long, at most, the host heard another of its paths, which is in doubt
+    /// ([`segue_wire::age`]); 0 while none is.
+    pub age: u8,
     /// Its fields, stamp and counter.
     pub arrival: Arrival,
 }
@@ -99,6 +102,19 @@ pub struct ProbeOut {
     pub held_since: u32,
     /// A request that reports the host's averages: its flag REPORT.
     pub report: bool,
+    /// As [`ProbeIn::age`].
+    pub age: u8,
+}
+
+/// What left on a path of which nothing shows that it arrived is to be sent a second time, over another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reinjection {
+    /// The path in doubt.
+    pub slot: u32,
+    /// The path to use.
+    pub over: u32,
+    /// What left after this.
+    pub since: Time,
 }
 
 /// Names a packet that the driver keeps until the machine says what to do with it.
@@ -205,6 +221,8 @@ pub enum HostOutput {
     SetQuiet(u32, bool),
     /// A path was declared down after so long a silence, or is up: for a datapath that measures.
     SetDown(u32, Option<Span>),
+    /// Send a second time what the datapath has kept.
+    Reinject(Reinjection),
     /// Send a request.
     SendProbe(ProbeOut),
     /// Bind a flow to a path.
@@ -302,6 +320,8 @@ pub enum AnchorOutput {
     SetInner(IpAddr, u32),
     /// An inner address belongs to nobody.
     RemoveInner(IpAddr),
+    /// Send a second time what the datapath has kept.
+    Reinject(Reinjection),
     /// Send an unsolicited response.
     SendProbe(ProbeOut),
     /// Bind a flow to a path.

@@ -19,8 +19,9 @@ use crate::WireError;
 /// ```
 ///
 /// All fields are in network byte order. `K` is the number of unanswered probes before the client
-/// calls the path down (probes and rides, zero in data). `Age` says how long ago the sender heard the other end on
-/// this path (data and rides, zero in probes): [`crate::age`]. The cookie is secret and fixed for a
+/// calls the path down (probes and rides, zero in data). `Age` says how long ago the sender heard the other end
+/// ([`crate::age`]): in data and rides on this path; in a request on another path, which is in doubt, and zero while none
+/// is; in responses it is zero. The cookie is secret and fixed for a
 /// registration, so that every segment of a segmented super-packet carries the same header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -30,7 +31,7 @@ pub struct Header {
     pub flags: u8,
     /// K in probes, zero in data.
     pub k: u8,
-    /// [`crate::age`] in data and rides, zero in probes.
+    /// [`crate::age`] in data, rides and requests, zero in responses.
     pub age: u8,
     /// The receiver's index of the path.
     pub index: u32,
@@ -104,7 +105,7 @@ impl Header {
         if flags & !known != 0 || both {
             return Err(WireError::Field { field: "flags", got: u32::from(flags) });
         }
-        if age != 0 && matches!(packet_type, PacketType::Request | PacketType::Response) {
+        if age != 0 && packet_type == PacketType::Response {
             return Err(WireError::Field { field: "age", got: u32::from(age) });
         }
         if packet_type == PacketType::Data && k != 0 {
@@ -188,13 +189,13 @@ mod tests {
             assert_eq!(ride(bad), Err(WireError::Field { field: "flags", got: bad.into() }));
         }
         assert_eq!(with(2, 9), Err(WireError::Field { field: "k", got: 9 }));
-        let probe = |age: u8| {
+        let probe = |packet_type: u8, age: u8| {
             let mut b = GOLDEN;
-            (b[0], b[1], b[3]) = (0x12, 0, age);
+            (b[0], b[1], b[3]) = (0x10 | packet_type, 0, age);
             Header::parse(&b).map(|header| header.age)
         };
-        assert_eq!(probe(0), Ok(0));
-        assert_eq!(probe(1), Err(WireError::Field { field: "age", got: 1 }));
+        assert_eq!((probe(2, 0), probe(2, 1), probe(3, 0)), (Ok(0), Ok(1), Ok(0)));
+        assert_eq!(probe(3, 1), Err(WireError::Field { field: "age", got: 1 }));
     }
 
     proptest! {

@@ -64,6 +64,7 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 	*reply = *request;
 	reply->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
 	reply->header.flags = 0; /* a request's say something else */
+	reply->header.age = 0;
 	reply->header.index = path->tx_index;
 	reply->header.cookie = path->tx_cookie;
 	reply->probe.heard = bpf_htons(path->heard);

@@ -90,6 +90,8 @@ static __always_inline void report(__u32 slot, __u8 kind, __u8 wants, __u64 at_n
 	event->flags = packet->header.flags;
 	if ((packet->header.version_type & 15) == TYPE_RIDE)
 		event->flags = packet->header.flags & FLAG_RIDE_REPORT ? FLAG_REPORT : 0;
+	else if (kind == KIND_REQUEST)
+		event->age = packet->header.age;
 	event->wants = wants;
 	event->probe = packet->probe;
 	copy_address(event->remote, outer->remote);
@@ -295,6 +297,7 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
 	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
+	new |= alone && packet->header.age;
 	new |= take_counted_request(slot, at_ns, *received, packet);
 	/* Who asks alone may be in doubt. */
 	if (rides && !*challenge && !(alone && path->flags & PATH_FOLLOWS_USE) &&

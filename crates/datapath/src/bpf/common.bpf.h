@@ -80,6 +80,24 @@ struct {
 	__type(value, struct flow_value);
 } segue_flows SEC(".maps");
 
+/* By slot modulo COPIED_PATHS: the window in which data left last, modulo 2^29, and how many in it were copied, in
+ * the low 3 bits. Paths that share an entry have fewer copies. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, COPIED_PATHS);
+	__type(key, __u32);
+	__type(value, __u32);
+} segue_copied SEC(".maps");
+
+/* By slot. The daemon makes the entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct copies);
+} segue_copies SEC(".maps");
+
 struct inner_key {
 	__u32 address[4];
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /* TC egress of the TUN device: inner packets become tunnel packets, ordered probes real ones. */
+#include "copy.bpf.h"
 #include "parse.bpf.h"
 #include "ride.bpf.h"
 
@@ -55,24 +56,25 @@ static __always_inline int encapsulate_v6(struct __sk_buff *skb, const struct ou
 }
 
 /* The path that a packet of a flow takes, one `via` followed; null if it is gone. Another path in the slot
- * of a former one is not it, and no packet goes over another host's path. */
-static __always_inline struct path_config *route(__u32 *slot, __u32 generation, __u8 *flags)
+ * of a former one is not it, and no packet goes over another host's path. `over`: it left on the flow's own path
+ * before, and nobody is to learn from the way that it takes the second time. */
+static __always_inline struct path_config *route(__u32 *slot, __u32 generation, __u8 *flags, int over)
 {
 	struct path_config *path = path_of(*slot), *via;
 
 	if (!path || generation_of(path->rx_cookie) != generation)
 		return 0;
-	if (!(path->flags & PATH_VIA))
+	if (!(path->flags & (over ? PATH_VIA | PATH_OVER : PATH_VIA)))
 		return path;
-	if (path->flags & PATH_VIA_ONE_WAY)
+	if (path->flags & PATH_VIA_ONE_WAY || !(path->flags & PATH_VIA))
 		*flags = FLAG_DATA_ONE_WAY;
 	*slot = path->via_slot;
 	via = path_of(*slot);
 	return via && via->owner == path->owner ? via : 0;
 }
 
-/* `again`: the daemon has had it already, so that passing it on would make a loop. */
-static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int again)
+/* `again`: the daemon has had it already, so that passing it on would make a loop. `over`: see `route`. */
+static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int again, int over)
 {
 	struct tunnel_header header = { .version_type = HEADER_VERSION << 4 | TYPE_DATA };
 	struct inner inner = {};
@@ -92,7 +94,7 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		return again ? drop(DROP_NO_REMOTE) : PASS;
 	bound = *(volatile __u64 *)flow;
 	slot = bound;
-	path = route(&slot, bound >> 32, &header.flags);
+	path = route(&slot, bound >> 32, &header.flags, over);
 	state = state_of(slot);
 	if (!path || !state)
 		return again ? drop(DROP_NO_REMOTE) : PASS;
@@ -100,6 +102,8 @@ static __always_inline int send_data(struct __sk_buff *skb, __u64 now_ns, int ag
 		return drop(DROP_NO_REMOTE);
 	if (skb->gso_size && inner.key.protocol != PROTO_TCP)
 		return again ? drop(DROP_ENCAPSULATION) : PASS;
+	if (path->flags & PATH_FOLLOWS_USE && is_to_be_copied(slot, now_ns))
+		keep_copy(skb, slot, now_ns);
 	amount = measure(skb, 0, len, &inner); /* adjust_room zeroes gso_segs */
 	header.index = path->tx_index;
 	header.cookie = path->tx_cookie;
@@ -156,6 +160,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	measure_sending(state, host, path, now_ns, 0);
 	if (number_request(packet, path, state, host, now_ns))
 		packet->header.flags = FLAG_REPORT;
+	packet->header.age = order->age;
 	host->grid_ns = now_ns;
 	host->watch_ns = 0;
 	return 0;
@@ -289,8 +294,8 @@ int segue_egress(struct __sk_buff *skb)
 	__u32 from = skb->mark;
 
 	if (daemon_is_gone(now_ns))
-		return from == MARK_PROBE || from == MARK_AGAIN ? TC_ACT_SHOT : PASS;
+		return from >= MARK_PROBE && from <= MARK_OVER ? TC_ACT_SHOT : PASS;
 	if (from == MARK_PROBE)
 		return send_probe(skb);
-	return send_data(skb, now_ns, from == MARK_AGAIN);
+	return send_data(skb, now_ns, from == MARK_AGAIN || from == MARK_OVER, from == MARK_OVER);
 }

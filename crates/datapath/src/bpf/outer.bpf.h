@@ -82,7 +82,7 @@ static __always_inline int check_header(const struct tunnel_header *header)
 		return DROP_FIELD;
 	if (type == TYPE_RIDE && header->flags >= (FLAG_RIDE_RESPONSE | FLAG_RIDE_REPORT))
 		return DROP_FIELD;
-	if (header->age && type > TYPE_RIDE)
+	if (header->age && type == TYPE_RESPONSE)
 		return DROP_FIELD;
 	if (type == TYPE_DATA && header->k)
 		return DROP_FIELD;

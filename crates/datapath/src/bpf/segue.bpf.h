@@ -37,6 +37,7 @@ enum drop_reason {
 enum order_mark {
 	MARK_PROBE = 0x5e60e001,
 	MARK_AGAIN = 0x5e60e002,
+	MARK_OVER = 0x5e60e003, /* as MARK_AGAIN, and over another path: see PATH_OVER */
 };
 
 /* The tunnel header, segue_wire::Header. Network order. */
@@ -44,7 +45,7 @@ struct tunnel_header {
 	__u8 version_type;
 	__u8 flags;
 	__u8 k;
-	__u8 age; /* of data: when their sender heard this path, segue_wire::age */
+	__u8 age; /* when the sender heard this path, of a request another one in doubt: segue_wire::age */
 	__u32 index;
 	__u64 cookie;
 };
@@ -100,7 +101,8 @@ struct probe_order {
 	__u8 kind;
 	__u8 k;
 	__u8 swept; /* a response: the one that the path still holds, if its time is up */
-	__u8 reserved[5];
+	__u8 age;   /* of a request's header */
+	__u8 reserved[4];
 	struct probe_data probe;
 	__u64 reserved_mac;
 };
@@ -111,7 +113,8 @@ struct batch_order {
 	__u16 heard;
 	__u16 t_ka_ms;
 	__u8 k;
-	__u8 reserved[7];
+	__u8 age;
+	__u8 reserved[6];
 };
 
 /* A batch under way. All of it takes one next hop. */
@@ -165,6 +168,7 @@ enum path_flag {
 	PATH_QUIET = 8, /* probes that say nothing new are kept from the daemon */
 	PATH_RIDES = 16, /* probes may ride on data packets */
 	PATH_FOLLOWS_USE = 32, /* a host's daemon is told when data follow a silence; an anchor answers soon */
+	PATH_OVER = 64, /* packets with MARK_OVER take `via_slot` */
 };
 
 /* Who measures: segue_wire::Mode. In the upper bits of `scale`. */
@@ -285,6 +289,26 @@ struct path_state {
 	struct loss down;
 };
 
+/* The data that left last on a path, kept for the case that they did not arrive: segue_keepalive::Copies. Of each
+ * window of 2^COPY_WINDOW_SHIFT ns the first are kept, of a super-packet its first segment. */
+#define COPIES 4
+#define COPY_WINDOW_SHIFT 24
+#define COPY_MAX 1536
+/* Most paths with copies: their memory is not in docs/memory.md's account of a path. */
+#define COPIED_PATHS 4096
+struct copy {
+	__u64 at_ns;     /* 0 while it is written */
+	__u32 number;
+	__u16 len;
+	__u16 gso_size;  /* of a super-packet, else 0 */
+	__u8 bytes[COPY_MAX];
+};
+struct copies {
+	__u32 next;      /* number of the next; its place is modulo COPIES */
+	__u32 reserved;
+	struct copy copy[COPIES];
+};
+
 /* What only a host needs; written by the programs, cleared with `path_state`. */
 struct host_state {
 	__u32 echo_t_ss;   /* of the newest response, for the next request; machine's order */
@@ -373,7 +397,7 @@ struct probe_event {
 	__u8 family; /* outer, 4 or 6 */
 	__u8 flags;  /* of its header, those of a request or response alone */
 	__u8 wants;  /* enum event_flag */
-	__u8 reserved;
+	__u8 age;    /* of its header, where it is a request alone */
 	struct probe_data probe;
 };
 
@@ -413,6 +437,7 @@ _Static_assert(sizeof(struct local_address) == 20, "local address");
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");
 _Static_assert(sizeof(struct path_config) == 56, "path configuration");
 _Static_assert(sizeof(struct loss) == 36, "loss");
+_Static_assert(sizeof(struct copies) == 8 + COPIES * (16 + COPY_MAX), "copies");
 _Static_assert(sizeof(struct path_state) == 192, "path state");
 _Static_assert(sizeof(struct host_state) == 168, "a host's state");
 _Static_assert(sizeof(struct host_route) == 48, "a host's route");

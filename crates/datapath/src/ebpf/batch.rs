@@ -190,6 +190,7 @@ fn batch_order_of(order: &ProbeOrder) -> batch_order {
         heard: order.probe.heard,
         t_ka_ms: order.probe.t_ka_ms,
         k: order.k,
-        reserved: [0; 7],
+        age: order.age,
+        reserved: [0; 6],
     }
 }

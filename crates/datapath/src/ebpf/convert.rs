@@ -23,6 +23,7 @@ pub(super) const PATH_VIA: u8 = path_flag::PATH_VIA.0 as u8;
 pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
 pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
 pub(super) const PATH_FOLLOWS_USE: u8 = path_flag::PATH_FOLLOWS_USE.0 as u8;
+pub(super) const PATH_OVER: u8 = path_flag::PATH_OVER.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
 /// A path as the programs read it; `scale` is the entry of its time constants.
@@ -131,7 +132,8 @@ pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
         kind: probe_kind::KIND_RESPONSE.0 as u8,
         k: request.k,
         swept: 0,
-        reserved: [0; 5],
+        age: 0,
+        reserved: [0; 4],
         probe: probe_data { r: request.received.to_be(), ..request.probe },
         reserved_mac: 0,
     }
@@ -155,7 +157,8 @@ pub(super) fn kernel_order(order: &ProbeOrder) -> probe_order {
         },
         k: order.k,
         swept: 0,
-        reserved: [0; 5],
+        age: order.age,
+        reserved: [0; 4],
         probe: probe_data {
             seq: p.seq.to_be(),
             t_sc: p.t_sc.to_be(),

@@ -18,6 +18,8 @@ use super::tables::{Tables, kernel};
 use super::{Programs, StampOptions};
 use crate::{DatapathError, Role, Setup};
 
+/// `COPIED_PATHS` of segue.bpf.h.
+const COPIED_PATHS: u32 = 4_096;
 /// Fewest inner addresses that there is room for.
 const INNER_MIN: u32 = 64;
 /// One path in so many may have a response that waits for a ride.
@@ -81,6 +83,7 @@ pub(super) fn load(
         denied: AtomicU64::new(0),
         events: kept(&maps.segue_events)?,
         held: kept(&maps.segue_held)?,
+        copies: kept(&maps.segue_copies)?,
     };
     Ok((programs, tables, batch))
 }
@@ -137,6 +140,7 @@ fn size_tables(
     // As many hosts as paths, each with an address of either family.
     let inner = setup.max_paths.saturating_mul(2).max(INNER_MIN);
     sized(open.maps.segue_inner.set_max_entries(inner))?;
+    sized(open.maps.segue_copies.set_max_entries(setup.max_paths.clamp(1, COPIED_PATHS)))?;
     sized(open.maps.segue_flows.set_max_entries(setup.max_flows.max(1)))?;
     if stamp.is_none() {
         sized(open.maps.stamp_sessions.set_max_entries(1))?;

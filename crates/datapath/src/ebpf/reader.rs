@@ -39,6 +39,7 @@ pub(super) struct Shore {
     pub(super) tables: Tables,
     pub(super) role: Role,
     again: Injector,
+    over: Injector,
     pub(super) probes: Injector,
     held: Mutex<Misses>,
     drops: [AtomicU64; DropReason::ALL.len()],
@@ -49,12 +50,11 @@ impl Shore {
         tun: Tun,
         tables: Tables,
         role: Role,
-        again: Injector,
-        probes: Injector,
+        [again, over, probes]: [Injector; 3],
     ) -> Shore {
         let drops = std::array::from_fn(|_| AtomicU64::new(0));
         let held = Mutex::new(Misses::new(role));
-        Shore { tun, tables, role, again, probes, held, drops }
+        Shore { tun, tables, role, again, over, probes, held, drops }
     }
 
     /// Gives probes to the programs; each with its outer EtherType.
@@ -84,6 +84,13 @@ impl Shore {
     pub(super) fn refuse(&self, packet: &MissPacket) {
         let refused = self.held().refuse(&packet.key, monotonic());
         self.count(DropReason::NoRemote, refused);
+    }
+
+    /// Sends packets that left before a second time, over the path that the daemon has named.
+    pub(super) fn reinject(&self, packets: &[Vec<u8>]) {
+        let batch: Vec<(&[u8], u16)> = packets.iter().map(|p| (&p[..], ethertype(p))).collect();
+        let full = self.over.send(&batch);
+        self.count(DropReason::QueueFull, full);
     }
 
     fn held(&self) -> MutexGuard<'_, Misses> {
@@ -270,6 +277,7 @@ fn read_event(event: &probe_event) -> ProbeEvent {
         },
         k: event.k,
         report: event.kind == REQUEST && event.flags & REQUEST_REPORT != 0,
+        age: event.age,
         probe: Probe {
             seq: u32::from_be(p.seq),
             t_sc: u32::from_be(p.t_sc),

@@ -8,8 +8,8 @@ mod generated {
 }
 
 pub(super) use generated::types::{
-    batch, batch_order, denied, endpoint, event_flag, flow_key, flow_value, heartbeat, held,
-    host_route, host_state, inner_key, inner_owner, known, local_address, loss, order_mark,
+    batch, batch_order, copies, denied, endpoint, event_flag, flow_key, flow_value, heartbeat,
+    held, host_route, host_state, inner_key, inner_owner, known, local_address, loss, order_mark,
     own_device, path_config, path_flag, path_mode, path_state, probe_data, probe_event, probe_kind,
     probe_order, scale, sign_of_life,
 };
@@ -49,6 +49,7 @@ shared!(
     u64,
     batch,
     batch_order,
+    copies,
     flow_key,
     flow_value,
     inner_key,

@@ -14,7 +14,7 @@ use segue_wire::{DropReason, FlowKey};
 use super::convert::{PATH_USED, PATH_VIA, generation};
 use super::pages;
 use super::skel::{
-    Shared, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
+    Shared, copies, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
     local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
@@ -49,6 +49,7 @@ pub(super) struct Tables {
     pub(super) denied: AtomicU64,
     pub(super) events: MapHandle,
     pub(super) held: MapHandle,
+    pub(super) copies: MapHandle,
 }
 
 /// The numbers that the programs know this machine's addresses by.
@@ -268,6 +269,23 @@ impl Tables {
     pub(super) fn pop_held(&self) -> Option<held> {
         // A queue has no keys.
         Shared::from_bytes(&self.held.lookup_and_delete(&[]).ok()??)
+    }
+
+    /// Has the programs keep what leaves on a path. Where there is no room they keep nothing.
+    pub(super) fn keep_copies(&self, slot: u32) {
+        // One that is there already stays as it is.
+        let none = [0; size_of::<copies>()];
+        let _ = self.copies.update(slot.bytes(), &none, MapFlags::NO_EXIST);
+    }
+
+    /// What left last on a path.
+    pub(super) fn copies(&self, slot: u32) -> Option<Box<copies>> {
+        get(&self.copies, &slot).map(Box::new)
+    }
+
+    pub(super) fn drop_copies(&self, slot: u32) {
+        // A path without any is what was wanted.
+        let _ = self.copies.delete(slot.bytes());
     }
 
     pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {

@@ -16,7 +16,7 @@ use super::path::{Burst, Path, lock};
 use super::segment::{Cut, VnetHeader};
 use super::{Core, Shared, tun};
 use crate::misses::Missed;
-use crate::{Event, MissPacket, Role};
+use crate::{Event, MissPacket, Reinjection, Role, copies};
 
 /// Bytes read before they are sent: enough for many small packets, few enough for the cache.
 const BATCH_BYTES: usize = 65_536;
@@ -182,6 +182,43 @@ pub fn inject(shared: &Shared, first: MissPacket) {
     Sender::default().send(shared, &mut arena, &jobs);
 }
 
+/// Sends copies of what left on a path over another one.
+pub fn reinject(shared: &Shared, order: Reinjection) -> usize {
+    let mut core = lock(&shared.core);
+    let paths = core.path(order.slot).zip(core.path(order.over));
+    let own = paths.filter(|(path, over)| path.config.owner == over.config.owner);
+    let Some((path, over)) = own.map(|(path, over)| (path.clone(), over.clone())) else { return 0 };
+    let copies = lock(&path.state.copies).take_since(order.since);
+    let (mut jobs, mut arena, now) = (Vec::new(), Vec::new(), monotonic());
+    for bytes in copies {
+        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
+        core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
+        let at = arena.len()..arena.len() + bytes.len();
+        let class = class_of(&bytes[VnetHeader::LEN..]);
+        jobs.push(Job { path: over.clone(), flags: DATA_ONE_WAY, class, at, cut });
+        arena.extend(bytes);
+    }
+    drop(core);
+    Sender::default().send(shared, &mut arena, &jobs);
+    jobs.len()
+}
+
+/// Keeps copies of packets of one path, for the case that they do not arrive.
+fn keep(arena: &[u8], group: &[Job]) {
+    let Some(path) = group.first().map(|job| &job.path) else { return };
+    if !path.config.probing.follows_use {
+        return;
+    }
+    let (mut copies, now) = (lock(&path.state.copies), monotonic());
+    for job in group {
+        let bytes = &arena[job.at.clone()];
+        let Some((vnet, packet)) = VnetHeader::split(bytes) else { continue };
+        // Of a super-packet the first segment, which shows as much as all of them.
+        let gso_size = if job.cut.count > 1 { vnet.gso_size } else { 0 };
+        copies.keep(now, || copies::again(packet, gso_size).unwrap_or_default());
+    }
+}
+
 /// Puts packets of one path and size together, so that they leave in one call.
 #[derive(Default)]
 struct Sender {
@@ -212,6 +249,7 @@ impl Sender {
         if first.path.data_left(shared.role, monotonic()) {
             (shared.sink)(Event::Look(first.path.slot));
         }
+        keep(arena, group);
         let rides = first.path.config.probing.rides;
         let alone = |job: &Job| (job.cut.count == 1).then_some(job.cut.bytes);
         let lengths = group.iter().map(alone);

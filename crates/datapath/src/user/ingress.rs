@@ -410,6 +410,7 @@ impl Take<'_> {
             kind,
             k: self.header.k,
             report: kind == ProbeKind::Request && self.header.flags & report != 0,
+            age: if kind == ProbeKind::Request && self.alone { self.header.age } else { 0 },
             probe: self.probe,
             at: self.arrival.at,
             received: rx.packets,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_clock::{Span, Time};
+use segue_keepalive::Copies;
 use segue_keepalive::seq::{Order, SeqWindow};
 use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, Header, PacketType, Probe};
@@ -47,6 +48,8 @@ pub struct State {
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
     pub data: Data,
+    /// Of what left last, with virtio headers.
+    pub copies: Mutex<Copies<Vec<u8>>>,
     /// Makes challenges; its key is random.
     pub secret: RandomState,
     /// Inner addresses of probes on a path with UPMT's packets, once they are known.

@@ -55,14 +55,14 @@ pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
 /// Sends a response by itself.
 pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
     let to = response.elsewhere.map(|(endpoint, _)| endpoint);
-    send(path, to, ProbeKind::Response, (response.k, false), drops, |tx, ss, now| {
+    send(path, to, ProbeKind::Response, (response.k, false, 0), drops, |tx, ss, now| {
         response.complete(ss, now, tx.heard)
     });
 }
 
 /// Sends a probe that the daemon ordered.
 pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
-    send(path, None, order.kind, (order.k, order.report), drops, |tx, sent, now| {
+    send(path, None, order.kind, (order.k, order.report, order.age), drops, |tx, sent, now| {
         if order.kind == ProbeKind::Request && path.config.probing.rides {
             let Probe { heard, t_ka_ms, ss, r, .. } = order.probe;
             let request = Probe { heard, t_ka_ms, ..path.request(tx, sent, now) };
@@ -79,13 +79,13 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends one probe, to the path's endpoint if none is given. Its header has K, and whether a request is a report; `fill` completes it from the
+/// Sends one probe, to the path's endpoint if none is given. Its header has K, whether a request is a report, and the age that a request states; `fill` completes it from the
 /// sending side, the count of sent packets (itself included) and the time.
 fn send(
     path: &Path,
     to: Option<Endpoint>,
     kind: ProbeKind,
-    (k, report): (u8, bool),
+    (k, report, age): (u8, bool, u8),
     drops: &Drops,
     fill: impl FnOnce(&Tx, u32, Time) -> Probe,
 ) {
@@ -99,7 +99,8 @@ fn send(
         ProbeKind::Response => (PacketType::Response, 0),
         ProbeKind::Unsolicited => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
-    let header = Header { packet_type, flags, k, age: 0, ..path.data_header(0) };
+    let age = if kind == ProbeKind::Request { age } else { 0 };
+    let header = Header { packet_type, flags, k, age, ..path.data_header(0) };
     let mut tx = lock(&path.state.tx);
     let (count, now) = (tx.packets.wrapping_add(1), monotonic());
     let probe = fill(&tx, count, now);

@@ -45,6 +45,7 @@ fn order_many(world: &World, slots: impl Iterator<Item = u32>) {
             probe: Probe { t_ka_ms: 200, heard: 3, ..Probe::default() },
             held_since: 0,
             report: false,
+            age: 0,
         })
         .collect();
     world.host.datapath.lock().unwrap().send_probes(&orders).unwrap();

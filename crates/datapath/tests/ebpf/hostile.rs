@@ -129,7 +129,7 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
         // What no request asked for goes to the source that has.
         let (slot, kind, probe) =
             (anchor_slot(0), ProbeKind::Unsolicited, Probe { seq: 70, ..Probe::default() });
-        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false };
+        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false, age: 0 };
         world.anchor.datapath.lock().unwrap().send_probes(&[order]).unwrap();
         world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited && e.probe.seq == 70);
         let echo = Probe { seq: 3, t_ss: answer.t_ss, ..Probe::default() };
@@ -220,8 +220,15 @@ fn unsolicited_responses_reach_the_host_once() {
     let probe = Probe { seq: 77, ..Probe::default() };
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 2);
     let kind = ProbeKind::Unsolicited;
-    let order =
-        ProbeOrder { slot: anchor_slot(0), kind, k: 4, probe, held_since: 0, report: false };
+    let order = ProbeOrder {
+        slot: anchor_slot(0),
+        kind,
+        k: 4,
+        probe,
+        held_since: 0,
+        report: false,
+        age: 0,
+    };
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
     assert_eq!((seen.probe.seq, seen.probe.ss, seen.probe.r, seen.k), (77, 2, 1, 4));

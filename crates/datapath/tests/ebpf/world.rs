@@ -241,6 +241,7 @@ impl World {
             probe,
             held_since: 0,
             report: false,
+            age: 0,
         };
         self.host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
     }

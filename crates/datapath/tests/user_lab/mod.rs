@@ -290,6 +290,7 @@ impl Lab {
             probe,
             held_since: 0,
             report: false,
+            age: 0,
         };
         self.host.with(|u| u.send_probes(&[order]).unwrap());
     }

@@ -234,6 +234,19 @@ impl Client {
         self.doubt.episode.is_some()
     }
 
+    /// What left before is known to have arrived, and to have been answered; of what left later, nothing is.
+    #[must_use]
+    pub fn proven_until(&self) -> Time {
+        let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
+        self.proof() + ROUNDED - rtt
+    }
+
+    /// When anything arrived last, probes or data.
+    #[must_use]
+    pub fn heard_at(&self) -> Time {
+        self.doubt.traffic.received_at.map_or(self.last_heard, |at| at.max(self.last_heard))
+    }
+
     /// Until when the path counts as in use, and how many bytes of data in a second it carries.
     #[must_use]
     pub fn use_of_path(&self) -> (Time, f64) {
@@ -315,8 +328,7 @@ impl Client {
     /// Whether what left at `sent` has been shown to arrive. What the other end said before a round trip had
     /// passed is of something older.
     fn is_proven(&self, sent: Time) -> bool {
-        let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
-        self.proof() + ROUNDED >= sent + rtt
+        self.proven_until() >= sent
     }
 
     /// Takes into account what left and what came.

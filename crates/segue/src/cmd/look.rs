@@ -141,6 +141,9 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     for (reason, n) in &status.drops {
         println!("refused    {n} {reason}");
     }
+    if status.reinjected > 0 {
+        println!("reinjected {} (sent a second time over another path)", status.reinjected);
+    }
     for event in status.events.iter().rev().take(10).rev() {
         let ago = status.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
         println!("{ago:>8.1} s ago  {}", sentence(event));

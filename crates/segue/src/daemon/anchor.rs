@@ -96,6 +96,8 @@ struct Daemon {
     signal: Signal,
     events: Events,
     trouble: Trouble,
+    /// Packets sent a second time.
+    reinjected: u64,
     packets: Queue,
     /// Probes that the machine has ordered, to be sent in one go.
     orders: Vec<ProbeOrder>,
@@ -156,6 +158,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
+        reinjected: 0,
         attached: BTreeSet::new(),
         interfaces: Vec::new(),
         started: monotonic(),
@@ -335,6 +338,9 @@ impl Daemon {
             }
             AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
             AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
+            AnchorOutput::Reinject(order) => {
+                self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
+            }
             AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => {
@@ -556,6 +562,7 @@ impl Daemon {
             paths: status::anchor_paths(&self.machine, self.datapath.as_mut()),
             classes: BTreeMap::new(),
             drops,
+            reinjected: self.reinjected,
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

@@ -84,6 +84,8 @@ struct Daemon {
     signal: Signal,
     events: Events,
     trouble: Trouble,
+    /// Packets sent a second time.
+    reinjected: u64,
     packets: Queue,
     /// Probes that the machine has ordered, to be sent in one go.
     orders: Vec<ProbeOrder>,
@@ -127,6 +129,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
+        reinjected: 0,
         inner: Vec::new(),
         attached: BTreeSet::new(),
         swept: None,
@@ -284,6 +287,9 @@ impl Daemon {
             HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
             HostOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
             HostOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
+            HostOutput::Reinject(order) => {
+                self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
+            }
             HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             HostOutput::SendProbe(_) => {}
             HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
@@ -565,6 +571,7 @@ impl Daemon {
             paths: status::host_paths(&self.machine, self.datapath.as_mut(), now),
             classes,
             drops,
+            reinjected: self.reinjected,
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

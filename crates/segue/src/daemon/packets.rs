@@ -11,7 +11,7 @@ use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
     Datapath, Event, EventSink, Kind, MissPacket, PathConfig, ProbeEvent, ProbeKind, ProbeOrder,
-    Setup, Via,
+    Reinjection, Setup, Via,
 };
 use segue_keepalive::Source;
 use segue_linux::thread::{self, Precision};
@@ -240,6 +240,12 @@ pub fn via(redirect: Option<Redirect>) -> Option<Via> {
     redirect.map(|Redirect { slot, one_way }| Via { slot, one_way })
 }
 
+/// The datapath's form of an order to send a second time what left.
+pub fn reinjection(order: segue_tunnel::Reinjection) -> Reinjection {
+    let segue_tunnel::Reinjection { slot, over, since } = order;
+    Reinjection { slot, over, since }
+}
+
 /// The datapath's form of a probe to send.
 pub fn order(probe: &ProbeOut, kind: ProbeKind) -> ProbeOrder {
     ProbeOrder {
@@ -249,6 +255,7 @@ pub fn order(probe: &ProbeOut, kind: ProbeKind) -> ProbeOrder {
         probe: probe.probe,
         held_since: probe.held_since,
         report: probe.report,
+        age: probe.age,
     }
 }
 
@@ -263,6 +270,7 @@ pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
         },
         k: event.k,
         report: event.report,
+        age: event.age,
         arrival: segue_keepalive::Arrival {
             probe: event.probe,
             at: event.at,
@@ -285,6 +293,7 @@ mod tests {
             slot,
             kind: ProbeKind::Request,
             report: false,
+            age: 0,
             k: 3,
             probe: segue_wire::Probe::default(),
             at: Time(at_ms * 1_000_000),

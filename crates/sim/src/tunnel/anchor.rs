@@ -40,7 +40,7 @@ pub struct AnchorEnd<P> {
     reads: bool,
 }
 
-impl<P> AnchorEnd<P> {
+impl<P: Clone> AnchorEnd<P> {
     /// An anchor that knows what `config.known` says. `seed` is unlike that of any other end and start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
@@ -144,6 +144,10 @@ impl<P> AnchorEnd<P> {
             AnchorOutput::SetHeard(slots, word) => datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => datapath.set_inner(address, owner),
             AnchorOutput::RemoveInner(address) => datapath.remove_inner(address),
+            AnchorOutput::Reinject(order) => {
+                let sent = datapath.reinject(now, order).into_iter();
+                effects.extend(sent.map(|(outer, message)| AnchorEffect::Transmit(outer, message)));
+            }
             AnchorOutput::SendProbe(order) => {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| AnchorEffect::Transmit(outer, message)));

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Reading, Source};
-use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Ticket};
+use segue_keepalive::{Arrival, Copies, Reading, Source};
+use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Reinjection, Ticket};
 use segue_wire::FlowKey;
 
 use super::message::{Body, Inner, Message};
@@ -114,9 +114,11 @@ pub struct Datapath<P> {
     wrong: Option<Wrong>,
     /// A path whose driver is to be called.
     call: Option<u32>,
+    /// What left last, of each path that follows its use and has carried something.
+    copies: BTreeMap<u32, Copies<Inner<P>>>,
 }
 
-impl<P> Datapath<P> {
+impl<P: Clone> Datapath<P> {
     /// An anchor's, which measures by itself if its machine learns from readings.
     #[must_use]
     pub fn of_anchor(source: Source) -> Datapath<P> {
@@ -137,6 +139,7 @@ impl<P> Datapath<P> {
             refused: 0,
             wrong: None,
             call: None,
+            copies: BTreeMap::new(),
         }
     }
 
@@ -160,6 +163,7 @@ impl<P> Datapath<P> {
     /// Takes a path down.
     pub fn remove_path(&mut self, slot: u32) {
         let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
+        self.copies.remove(&slot);
         if removed.is_none() {
             self.note(Wrong::NoPath(slot));
         }
@@ -413,9 +417,27 @@ impl<P> Datapath<P> {
         path.tx = path.tx.wrapping_add(1);
         let calls = !is_anchor && path.carries(now, inner.bytes, None);
         let age = path.age(now);
+        if path.setup.probing.follows_use {
+            self.copies.entry(slot).or_default().keep(now, || inner.clone());
+        }
+        let path = self.path_mut(slot)?;
         let message = path.message(Body::Data { inner, one_way, age });
         self.call = calls.then_some(slot).or(self.call);
         Some((outer, message))
+    }
+
+    /// Sends a second time what left on a path and may not have arrived. Nothing is to be learned from it: what is
+    /// bound to the path stays there.
+    pub fn reinject(&mut self, now: Time, order: Reinjection) -> Vec<(Outer, Message<P>)> {
+        let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
+        if owner(order.over).is_none() || owner(order.slot) != owner(order.over) {
+            self.note(Wrong::NoPath(order.over));
+            return Vec::new();
+        }
+        let copies = self.copies.get_mut(&order.slot);
+        let packets = copies.map_or_else(Vec::new, |copies| copies.take_since(order.since));
+        let hop = (order.over, true);
+        packets.into_iter().filter_map(|inner| self.send_over(now, hop, inner)).collect()
     }
 
     fn hold(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
@@ -466,8 +488,9 @@ impl<P> Datapath<P> {
             (probe.t_sc, probe.sc) = (us, path.tx);
             ProbeKind::Request
         };
-        let (k, report, key) = (order.k, order.report, path.setup.key);
-        Some((outer, path.message(Body::Probe { kind, k, report, probe, key })))
+        let ProbeOut { k, report, age, .. } = *order;
+        let key = path.setup.key;
+        Some((outer, path.message(Body::Probe { kind, k, report, age, probe, key })))
     }
 
     /// Takes a packet of the other end that came from `from` to the own address `to`.
@@ -493,7 +516,7 @@ impl<P> Datapath<P> {
                 let bound = Bound { slot: message.index, cookie: message.cookie, seen: now };
                 self.receive_data(bound, owner, inner, one_way)
             }
-            Body::Probe { kind, k, report, probe, key } => {
+            Body::Probe { kind, k, report, age, probe, key } => {
                 let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
                 let again = self.measures && kind == ProbeKind::Response;
                 if !counts || again && !path.meter.counts(probe.seq) {
@@ -510,10 +533,11 @@ impl<P> Datapath<P> {
                     uncertainty: Span::ZERO,
                 };
                 let answer = self.is_anchor.then(|| path.answer(now, (from, to), probe, k));
-                if self.measures && !path.meter.tells(now, kind, k, &arrival, from) {
+                if self.measures && !path.meter.tells(now, kind, k, &arrival, from) && age == 0 {
                     return Received::Quiet(answer);
                 }
-                Received::Probe(ProbeIn { slot: message.index, kind, k, report, arrival }, answer)
+                let slot = message.index;
+                Received::Probe(ProbeIn { slot, kind, k, report, age, arrival }, answer)
             }
         }
     }

@@ -54,7 +54,7 @@ pub struct HostEnd<P> {
     pub datapath: Datapath<P>,
 }
 
-impl<P> HostEnd<P> {
+impl<P: Clone> HostEnd<P> {
     /// A host that has seen nothing yet. `seed` is unlike that of any other end.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
@@ -174,6 +174,10 @@ impl<P> HostEnd<P> {
             HostOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             // The model measures no loss.
             HostOutput::SetDown(..) => {}
+            HostOutput::Reinject(order) => {
+                let sent = datapath.reinject(now, order).into_iter();
+                effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
+            }
             HostOutput::SendProbe(order) => {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));

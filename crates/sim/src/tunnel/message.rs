@@ -65,6 +65,8 @@ pub enum Body<P> {
         k: u8,
         /// Flag REPORT.
         report: bool,
+        /// Of a request: before how long the sender heard another path, which is in doubt ([`segue_wire::age`]).
+        age: u8,
         /// The measurement data.
         probe: Probe,
         /// The key of its authenticator, which is right if this is the receiver's.
@@ -103,6 +105,7 @@ mod tests {
             kind: ProbeKind::Request,
             k: 3,
             report: false,
+            age: 0,
             probe: Probe::default(),
             key: ProbeKey([0; 16]),
         };

@@ -107,7 +107,7 @@ impl Slot {
             ..request
         };
         let (kind, key) = (ProbeKind::Response, self.setup.key);
-        let answer = self.message(Body::Probe { kind, k, report: false, probe, key });
+        let answer = self.message(Body::Probe { kind, k, report: false, age: 0, probe, key });
         (Outer { ifindex: 0, local: to, remote: from }, answer)
     }
 

@@ -10,10 +10,12 @@ use super::Anchor;
 use super::hosts::Word;
 use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
-use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Report};
+use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Reinjection, Report};
 
 /// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
+/// What left longer ago is not sent a second time: an outage of an idle path is found after about half of it.
+const REINJECTED_FOR: Span = Span::from_secs(10);
 
 impl Anchor {
     pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
@@ -35,10 +37,29 @@ impl Anchor {
         }
         let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
         self.feed(now, probe.slot, request);
+        self.reinject(now, owner, probe);
         if news {
             self.reroute(owner);
         }
         self.review_quiet(owner);
+    }
+
+    /// Sends a second time, over the path by which the host says so, what it cannot have heard on its others.
+    fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeIn) {
+        if probe.age == 0 {
+            return;
+        }
+        let age = segue_wire::age::decode(probe.age).map_or(REINJECTED_FOR, Span);
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let follows = |slot: &&u32| {
+            let path = self.slots.get(slot);
+            path.is_some_and(|path| path.setup.probing.follows_use) && **slot != probe.slot
+        };
+        let since = now - age;
+        for slot in host.paths.values().filter(follows) {
+            let reinjection = Reinjection { slot: *slot, over: probe.slot, since };
+            self.out.push_back(AnchorOutput::Reinject(reinjection));
+        }
     }
 
     /// Takes what the datapath has seen by itself: what requests state has the same bounds there.
@@ -116,6 +137,7 @@ impl Anchor {
             probe,
             held_since: request.held_since,
             report: false,
+            age: 0,
         }));
     }
 

@@ -1,15 +1,10 @@
-//! T_KA and the questions in doubt follow what is measured on each of the host's paths, and whether it is used; what
-//! the host makes of a doubt.
-
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+//! T_KA and the questions in doubt follow what is measured on each of the host's paths, and whether it is used.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::adapt::Look;
 use segue_keepalive::{Adaptive, ClientInput, Config as Keepalive, Why};
 
 use super::{Host, Path};
-use crate::{HostOutput, Report};
 
 /// The planner is asked at most this often: with a sample, so that it costs no wake-up of its own.
 const PACE: Span = Span::from_millis(250);
@@ -19,9 +14,6 @@ const RETRIES: [(Span, Span); 2] = [
     (Span::from_millis(400), Span::from_millis(50)),
     (Span::from_secs(60), Span::from_millis(500)),
 ];
-
-/// Doubts of a path are told at most this often.
-const DOUBT_PACE: Span = Span::from_secs(10);
 
 /// What a path's settings follow.
 pub(super) struct Following {
@@ -84,31 +76,6 @@ impl Host {
         let ends = following.deadline().is_some_and(|(at, _)| at <= now);
         if begins || ends || now.since(following.asked) >= PACE {
             self.adapt(now, number);
-        }
-    }
-
-    /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
-    pub(super) fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
-        let Some(path) = self.paths.get_mut(&number) else { return };
-        if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
-            return;
-        }
-        path.doubt_told = Some(now);
-        let path = path.name.to_string();
-        self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
-    }
-
-    /// A path's downlink is dead: the anchor hears of it at once, over every path that lives.
-    /// Where K and T_KA decide the next request tells it.
-    pub(super) fn tell_others(&mut self, now: Time, number: u8) {
-        if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
-            return;
-        }
-        let others =
-            self.paths.iter().filter(|(n, path)| **n != number && path.is_up() && !path.off);
-        let others: Vec<u8> = others.map(|(n, _)| *n).collect();
-        for other in others {
-            self.feed(now, other, ClientInput::Ask);
         }
     }
 

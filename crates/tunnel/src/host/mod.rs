@@ -12,6 +12,7 @@
 //! learns from the packets and from the `heard` words of the probes.
 
 mod adapt;
+mod doubt;
 mod flows;
 mod interfaces;
 mod outages;

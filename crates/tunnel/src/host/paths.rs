@@ -54,6 +54,8 @@ pub struct Path {
     pub(super) via: Option<Redirect>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
+    /// Since when it is down.
+    pub(super) down_at: Option<Time>,
 }
 
 impl Path {
@@ -388,11 +390,12 @@ impl Host {
         }
         path.note_losses(now);
         let mut sampled = false;
+        self.help_out(now, number, &outputs);
         for output in outputs {
             match output {
                 ClientOutput::SendRequest(request) => {
                     self.align(now, number);
-                    self.send_request(number, request);
+                    self.send_request(now, number, request);
                 }
                 ClientOutput::State(state) => self.on_path_state(now, number, state),
                 ClientOutput::Heard(heard) => self.on_path_heard(now, number, heard),
@@ -410,12 +413,13 @@ impl Host {
         }
     }
 
-    fn send_request(&mut self, number: u8, request: segue_keepalive::Request) {
+    fn send_request(&mut self, now: Time, number: u8, request: segue_keepalive::Request) {
         let heard = self
             .paths
             .iter()
             .filter(|(_, path)| path.client.as_ref().is_some_and(Client::heard))
             .fold(0u16, |word, (n, _)| word | 1 << n);
+        let age = self.stated_age(now, number);
         let Some(path) = self.paths.get(&number) else { return };
         let mut probe = request.probe;
         probe.heard = heard;
@@ -425,6 +429,7 @@ impl Host {
             probe,
             held_since: request.held_since,
             report: request.report,
+            age,
         }));
     }
 
@@ -452,14 +457,18 @@ impl Host {
         let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
         let down = silent.filter(|_| state == State::Down);
         path.note_outage(now, state, silent.unwrap_or_default());
+        path.down_at = (state == State::Down).then_some(now);
         if self.config.source == Source::Readings {
             self.out.push_back(HostOutput::SetDown(u32::from(number), down));
         }
         match state {
-            State::Down if heard => self.redirect_dead_paths(now),
             State::Down => {
-                self.move_off(now, number, &name, Cause::Down);
-                self.tell_others(now, number);
+                if heard {
+                    self.redirect_dead_paths(now);
+                } else {
+                    self.move_off(now, number, &name, Cause::Down);
+                }
+                self.leave_behind(now, number, heard);
             }
             State::Up => {
                 let kept = self.paths.get(&number).and_then(|path| path.via).filter(|_| fault(2));

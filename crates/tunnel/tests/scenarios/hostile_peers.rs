@@ -259,7 +259,14 @@ fn false_heard_words_move_nobody_elses_downlink() {
         let arrival =
             Arrival { probe, at: now, received: n, sent_at: None, uncertainty: Span::ZERO };
         let kind = ProbeKind::Request;
-        net.tell_anchor(AnchorInput::Probe(ProbeIn { slot, kind, k: 3, report: false, arrival }));
+        net.tell_anchor(AnchorInput::Probe(ProbeIn {
+            slot,
+            kind,
+            k: 3,
+            report: false,
+            age: 0,
+            arrival,
+        }));
         for (slot, path) in net.anchor.machine.paths() {
             let whose = net.anchor.machine.host_name(path.owner).unwrap();
             assert!(path.via().is_none() || whose == "mallory", "slot {slot}");

@@ -66,6 +66,7 @@ fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
         kind: kinds[rng.below(3) as usize],
         k: rng.next_u64() as u8,
         report: rng.chance(0.2),
+        age: rng.below(256) as u8,
         arrival: Arrival {
             probe,
             at: now,

@@ -119,7 +119,7 @@ fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
         t_ka_ms: 200,
     };
     let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty: Span::ZERO };
-    ProbeIn { slot, kind: ProbeKind::Request, k: 3, report: false, arrival }
+    ProbeIn { slot, kind: ProbeKind::Request, k: 3, report: false, age: 0, arrival }
 }
 
 #[test]

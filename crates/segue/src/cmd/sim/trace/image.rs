@@ -49,14 +49,14 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
                 Header { packet_type: PacketType::Data, flags, k: 0, age: *age, index, cookie };
             [&header.emit()[..], &of(&inner.payload)].concat()
         }
-        tunnel::Body::Probe { kind, k, report, probe, key } => {
+        tunnel::Body::Probe { kind, k, report, age, probe, key } => {
             let (packet_type, flags) = match kind {
                 ProbeKind::Request if *report => (PacketType::Request, flags::REQUEST_REPORT),
                 ProbeKind::Request => (PacketType::Request, 0),
                 ProbeKind::Response => (PacketType::Response, 0),
                 ProbeKind::Unsolicited => (PacketType::Response, flags::RESPONSE_UNSOLICITED),
             };
-            let header = Header { packet_type, flags, k: *k, age: 0, index, cookie };
+            let header = Header { packet_type, flags, k: *k, age: *age, index, cookie };
             probe.seal(&header, key).to_vec()
         }
     }

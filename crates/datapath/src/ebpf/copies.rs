@@ -1,0 +1,56 @@
+//! What the programs kept of what left, sent a second time.
+
+use super::Ebpf;
+use super::convert::{PATH_FOLLOWS_USE, PATH_OVER, PATH_VIA};
+use crate::{DatapathError, Reinjection, copies};
+
+/// The programs' clock for data may be behind by a tick of a kernel that has few of them.
+const COARSE_NS: u64 = 10_000_000;
+
+impl Ebpf {
+    /// Has the programs keep what leaves on a path, or no longer.
+    pub(super) fn copy(&self, slot: u32, flags: u8) {
+        if flags & PATH_FOLLOWS_USE != 0 {
+            self.shore.tables.keep_copies(slot);
+        } else {
+            self.shore.tables.drop_copies(slot);
+        }
+    }
+
+    /// Sends the copies of what left on a path that were not sent before; how many.
+    pub(super) fn send_copies(&mut self, order: Reinjection) -> Result<usize, DatapathError> {
+        let owner = |slot| self.paths.get(&slot).map(|path| path.config.owner);
+        if owner(order.slot).is_none() || owner(order.slot) != owner(order.over) {
+            return Err(DatapathError::NoPath { slot: order.over });
+        }
+        let Some(path) = self.paths.get_mut(&order.slot) else { return Ok(0) };
+        let Some(kept) = self.shore.tables.copies(order.slot) else { return Ok(0) };
+        let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
+        for copy in &kept.copy {
+            let age = kept.next.wrapping_sub(copy.number);
+            let new = copy.number.wrapping_sub(path.reinjected) as i32 >= 0;
+            let fits = copy.at_ns > 0 && copy.at_ns + COARSE_NS > order.since.0;
+            let bytes = copy.bytes.get(..usize::from(copy.len)).unwrap_or_default();
+            if new
+                && fits
+                && let Ok(packet) = copies::again(bytes, copy.gso_size)
+            {
+                found.push((age, packet));
+            }
+        }
+        path.reinjected = kept.next;
+        if found.is_empty() {
+            return Ok(0);
+        }
+        // Packets whose flow stays bound to this path are told by the mark to take the other.
+        if path.config.flags & PATH_VIA == 0 {
+            path.config.flags |= PATH_OVER;
+            path.config.via_slot = order.over;
+            self.shore.tables.set_path(order.slot, &path.config)?;
+        }
+        found.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        let packets: Vec<Vec<u8>> = found.into_iter().map(|(_, packet)| packet).collect();
+        self.shore.reinject(&packets);
+        Ok(packets.len())
+    }
+}

@@ -1,0 +1,106 @@
+//! What the host makes of a path in doubt: what left on it of which nothing shows that it arrived goes a second time,
+//! over the best other path, and the anchor is asked for the same.
+//!
+//! The anchor reads it in the requests on the other path: they state before how long, at most, the host heard the one
+//! in doubt. What left the anchor on its other paths since then is reinjected over the path by which the request came.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{ClientInput, ClientOutput};
+use segue_steering::{Class, PathId, Steering};
+use segue_wire::age;
+
+use super::{Host, Path};
+use crate::{HostOutput, Reinjection, Report};
+
+/// Doubts of a path are told at most this often.
+const DOUBT_PACE: Span = Span::from_secs(10);
+/// For so long after it went down a path's silence is told: what left the anchor until it knew is not lost either.
+const TOLD_FOR: Span = Span::from_secs(2);
+
+impl Path {
+    /// Before how long at most this end heard the path if it is in doubt, or went down a moment ago; as of when what is
+    /// sent now over a path of the round-trip time `over` arrives.
+    fn unheard(&self, now: Time, over: Span) -> Option<Span> {
+        let client = self.client.as_ref().filter(|client| client.config().doubt.is_some())?;
+        let silent = now.since(client.heard_at());
+        if !client.in_doubt() && !(self.is_down() && now.since(self.down_at?) < TOLD_FOR) {
+            return None;
+        }
+        let rtt = client.estimates().rtt_max.unwrap_or(Span::ZERO);
+        Some(silent + Span((rtt.0 + over.0) / 2))
+    }
+}
+
+impl Host {
+    /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
+    pub(super) fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
+            return;
+        }
+        path.doubt_told = Some(now);
+        let path = path.name.to_string();
+        self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
+    }
+
+    /// A path's client has given these. With each question in doubt the other path helps out.
+    pub(super) fn help_out(&mut self, now: Time, number: u8, outputs: &[ClientOutput]) {
+        let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
+        let Some(path) = self.paths.get(&number) else { return };
+        let in_doubt = path.client.as_ref().is_some_and(|client| client.in_doubt());
+        if in_doubt
+            && outputs.iter().any(asks)
+            && let Some(over) = self.beside(number)
+        {
+            self.reinject(number, over);
+            self.feed(now, over, ClientInput::Ask);
+        }
+    }
+
+    /// The path that packets of one in doubt take.
+    fn beside(&self, number: u8) -> Option<u8> {
+        let mut views = self.views();
+        views.retain(|view| {
+            let client = self.paths.get(&view.id.0).and_then(|path| path.client.as_ref());
+            view.id.0 == number || client.is_some_and(|client| !client.in_doubt())
+        });
+        Steering::beside(Class::Default, &views, PathId(number)).map(|PathId(n)| n)
+    }
+
+    fn reinject(&mut self, number: u8, over: u8) {
+        let client = self.paths.get(&number).and_then(|path| path.client.as_ref());
+        let Some(since) = client.map(|client| client.proven_until()) else { return };
+        let (slot, over) = (u32::from(number), u32::from(over));
+        self.out.push_back(HostOutput::Reinject(Reinjection { slot, over, since }));
+    }
+
+    /// A path is down: what left on it goes over another, and where its downlink is dead the anchor hears of it at
+    /// once, over every path that lives. Where K and T_KA decide the next request tells it.
+    pub(super) fn leave_behind(&mut self, now: Time, number: u8, heard: bool) {
+        if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
+            return;
+        }
+        if let Some(over) = self.beside(number) {
+            self.reinject(number, over);
+        }
+        let others = self.paths.iter();
+        let others =
+            others.filter(|(n, path)| **n != number && path.is_up() && !path.off && !heard);
+        let others: Vec<u8> = others.map(|(n, _)| *n).collect();
+        for other in others {
+            self.feed(now, other, ClientInput::Ask);
+        }
+    }
+
+    /// What a request over this path states of the others.
+    pub(super) fn stated_age(&self, now: Time, over: u8) -> u8 {
+        let rtt = |path: &Path| path.client.as_ref().and_then(|c| c.estimates().rtt_max);
+        let rtt = self.paths.get(&over).and_then(|path| rtt(path)).unwrap_or(Span::ZERO);
+        let others = self.paths.iter().filter(|(number, _)| **number != over);
+        let longest = others.filter_map(|(_, path)| path.unheard(now, rtt)).max();
+        longest.map_or(0, |silent| age::encode(silent.0))
+    }
+}
