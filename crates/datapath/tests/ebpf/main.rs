@@ -13,6 +13,7 @@ mod modes;
 mod moves;
 #[path = "../user_lab/raw.rs"]
 mod raw;
+mod reinject;
 mod reuse;
 mod rides;
 mod traffic;

@@ -234,11 +234,10 @@ impl Client {
         self.doubt.episode.is_some()
     }
 
-    /// What left before is known to have arrived, and to have been answered; of what left later, nothing is.
+    /// What left before has been shown to arrive, and no later packet has for sure.
     #[must_use]
     pub fn proven_until(&self) -> Time {
-        let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
-        self.proof() + ROUNDED - rtt
+        self.proof() - self.rtt().unwrap_or(Span::ZERO)
     }
 
     /// When anything arrived last, probes or data.
@@ -265,11 +264,16 @@ impl Client {
     /// a margin.
     #[must_use]
     pub fn answer_within(&self) -> Span {
-        let e = &self.measure.estimates;
-        let Some(average) = e.rtt_ewma.first() else { return UNMEASURED };
-        let rtt = e.rtt_last.map_or(*average, |last| last.as_secs_f64().max(*average));
-        let within = Span::from_secs_f64(rtt + 4.0 * e.rtt_jitter) + MARGIN;
+        let Some(rtt) = self.rtt() else { return UNMEASURED };
+        let within = rtt + Span::from_secs_f64(4.0 * self.measure.estimates.rtt_jitter) + MARGIN;
         within.min(LONGEST)
+    }
+
+    /// The round-trip time on average, or the last if that is longer.
+    fn rtt(&self) -> Option<Span> {
+        let e = &self.measure.estimates;
+        let average = Span::from_secs_f64(*e.rtt_ewma.first()?);
+        Some(e.rtt_last.map_or(average, |last| last.max(average)))
     }
 
     /// The same for one that may wait for a ride.
@@ -328,7 +332,8 @@ impl Client {
     /// Whether what left at `sent` has been shown to arrive. What the other end said before a round trip had
     /// passed is of something older.
     fn is_proven(&self, sent: Time) -> bool {
-        self.proven_until() >= sent
+        let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
+        self.proof() + ROUNDED >= sent + rtt
     }
 
     /// Takes into account what left and what came.

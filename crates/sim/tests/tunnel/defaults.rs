@@ -9,6 +9,7 @@ use segue_tunnel::{Known, Report};
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
 
 const SOURCES: [Source; 2] = [Source::Probes, Source::Readings];
+const WAYS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
 /// What the other access is longer, there and back.
 const LONGER: u64 = 40;
 
@@ -76,6 +77,67 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
             );
             assert!(gaps[10] <= (150 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
             assert!(gaps[18] <= (250 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
+        }
+    }
+}
+
+/// What leaves in doubt goes a second time over the other path, at both ends.
+#[test]
+fn of_a_sparse_stream_an_outage_loses_nothing() {
+    for source in SOURCES {
+        for (every, ways) in [50, 200].into_iter().flat_map(|every| WAYS.map(|ways| (every, ways)))
+        {
+            for seed in 0..10 {
+                let (mut world, [up, down]) = world(Talk::Both(every), source, seed);
+                let fault = Time(20_000_000_000) + Span(Rng::new(seed).below(1_000_000_000));
+                world.cut_ways("wifi", ways, fault, None);
+                world.run(fault + SECS(4) + MS(7));
+                for (to, from) in
+                    [(up, down), (down, up)].map(|(a, b)| (world.talker(a), world.talker(b)))
+                {
+                    // What is under way at the end is not missing; before the first path there was none.
+                    let late = |n: &u64| (from.sent / 2..from.sent - 2).contains(n);
+                    let missing: Vec<u64> = to.missing(from).into_iter().filter(late).collect();
+                    assert_eq!(missing, [], "{source:?} {every} {ways:?} {seed}");
+                }
+            }
+        }
+    }
+}
+
+/// The path died since anything was seen of it: the first packet itself finds that out.
+#[test]
+fn the_first_packet_over_a_path_that_died_a_moment_ago_arrives_over_another() {
+    for source in SOURCES {
+        for seed in 0..10 {
+            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let mut world = World::new(&setup);
+            let began = Time(610_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
+            let ends = world.talk_from(began, 7_000);
+            world.cut("wifi", began - MS(300), None);
+            world.run(began + SECS(2));
+            let (first, number) = world.talker(ends[1]).got[0];
+            assert_eq!(number, 0, "{source:?} {seed}");
+            assert!(first <= began + MS(300), "{source:?} {seed}: {}", first.since(began));
+        }
+    }
+}
+
+/// To the host the next idle probe finds it out, and the packet arrives then.
+#[test]
+fn the_first_packet_to_a_host_whose_path_died_a_moment_ago_arrives_late() {
+    for source in SOURCES {
+        for seed in 0..10 {
+            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let mut world = World::new(&setup);
+            let ends = world.talk_every(SECS(60), 7_000, [Time(5_000_000_000), Time(u64::MAX)]);
+            let began = Time(610_000_000_000) + Span(Rng::new(seed).below(5_000_000_000));
+            world.begin_at(ends[1], began);
+            world.cut("wifi", began - MS(300), None);
+            world.run(began + SECS(8));
+            let (first, number) = world.talker(ends[0]).got[0];
+            assert_eq!(number, 0, "{source:?} {seed}");
+            assert!(first <= began + SECS(6), "{source:?} {seed}: {}", first.since(began));
         }
     }
 }

@@ -175,10 +175,13 @@ impl World {
     /// Telephony that begins at `from`.
     pub fn talk_from(&mut self, from: Time, port: u16) -> [AgentId; 2] {
         let ends = self.talk(port, Time(u64::MAX));
-        for end in ends {
-            self.network.agent_mut::<Talker>(end).unwrap().from = from;
-        }
+        ends.into_iter().for_each(|end| self.begin_at(end, from));
         ends
+    }
+
+    /// Has one end say nothing before `from`.
+    pub fn begin_at(&mut self, end: AgentId, from: Time) {
+        self.network.agent_mut::<Talker>(end).unwrap().from = from;
     }
 
     fn add_talkers(&mut self, every: Span, dscp: u8, port: u16, until: [Time; 2]) -> [AgentId; 2] {
