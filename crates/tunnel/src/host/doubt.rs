@@ -37,6 +37,9 @@ impl Path {
 impl Host {
     /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
     pub(super) fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
+        // Each answer counts, though it says nothing new: the sooner it is here, the fewer questions follow.
+        let up = self.paths.get(&number).is_some_and(|path| path.is_up() && !path.off);
+        self.set_quiet(number, up && !doubt);
         let Some(path) = self.paths.get_mut(&number) else { return };
         if path.doubt_told.is_some_and(|at| now.since(at) < DOUBT_PACE) || !doubt {
             return;

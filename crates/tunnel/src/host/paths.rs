@@ -566,7 +566,7 @@ impl Host {
     }
 
     /// Lets a datapath that measures keep probes that say nothing new.
-    fn set_quiet(&mut self, number: u8, quiet: bool) {
+    pub(super) fn set_quiet(&mut self, number: u8, quiet: bool) {
         if self.config.source == Source::Readings
             && let Some(path) = self.paths.get_mut(&number)
             && path.quiet != quiet
