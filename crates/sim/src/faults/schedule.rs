@@ -180,6 +180,8 @@ pub struct Schedule {
     pub seed: u64,
     /// The packet paths measure by themselves, and the machines learn from readings.
     pub readings: bool,
+    /// Detection follows use, as without a configuration: K and T_KA of the hosts are those that bounds are made of.
+    pub follows_use: bool,
     /// The hosts.
     pub hosts: Vec<HostShape>,
     /// In the order of time.
@@ -202,6 +204,8 @@ impl Schedule {
             false => Vec::from([HostShape::draw(&mut rng, 1)]),
         };
         let readings = tunnel && rng.chance(0.3);
+        // Drawn apart, so that seeds stay what they were but for it.
+        let follows_use = tunnel && Rng::new(seed ^ 0x7573_6564).chance(0.3);
         let span_ms = 6_000 + rng.below(14_000);
         let faults = 8 + rng.below(33);
         let mean = span_ms / faults;
@@ -220,7 +224,7 @@ impl Schedule {
                 at_ms += rng.below(2 * mean);
             }
         }
-        Schedule { machines, seed, readings, hosts, entries, quiet_ms: at_ms + 500 }
+        Schedule { machines, seed, readings, follows_use, hosts, entries, quiet_ms: at_ms + 500 }
     }
 
     /// When the run ends, in milliseconds.

@@ -118,6 +118,10 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
             let candidate = Schedule { readings: false, ..self.best.clone() };
             self.accept(candidate);
         }
+        if self.best.follows_use {
+            let candidate = Schedule { follows_use: false, ..self.best.clone() };
+            self.accept(candidate);
+        }
         for index in 0..self.best.entries.len() {
             for fault in simpler(&self.best.entries[index].fault) {
                 let mut candidate = self.best.clone();

@@ -5,6 +5,7 @@
 //! machines tunnel
 //! seed 42
 //! readings off
+//! follows-use off
 //! host k 3 t-ka 60ms paths 10ms/10ms 30ms/25ms
 //! at 1500ms cut 0.1 up
 //! at 1700ms loss 0.0 both 250
@@ -99,6 +100,7 @@ impl fmt::Display for Schedule {
         writeln!(f, "machines {}", self.machines.name())?;
         writeln!(f, "seed {}", self.seed)?;
         writeln!(f, "readings {}", on_off(self.readings))?;
+        writeln!(f, "follows-use {}", on_off(self.follows_use))?;
         for host in &self.hosts {
             write!(f, "host k {} t-ka {}ms paths", host.k, host.t_ka_ms)?;
             for path in &host.paths {
@@ -208,6 +210,7 @@ struct Draft {
     machines: Option<Machines>,
     seed: Option<u64>,
     readings: bool,
+    follows_use: bool,
     hosts: Vec<HostShape>,
     entries: Vec<Entry>,
     quiet_ms: Option<u64>,
@@ -226,6 +229,7 @@ impl Draft {
             }
             "seed" => self.seed = Some(words.number("the seed", 0, u64::MAX)?),
             "readings" => self.readings = words.switch("readings")?,
+            "follows-use" => self.follows_use = words.switch("follows-use")?,
             "host" => self.host(words)?,
             "at" => self.entry(words)?,
             "quiet" => {
@@ -237,7 +241,7 @@ impl Draft {
             }
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of machines, seed, readings, host, at, quiet"
+                    "\"{other}\" is none of machines, seed, readings, follows-use, host, at, quiet"
                 ));
             }
         }
@@ -374,6 +378,7 @@ impl Draft {
             machines,
             seed: self.seed.ok_or_else(|| missing("seed …"))?,
             readings: self.readings,
+            follows_use: self.follows_use,
             hosts: self.hosts,
             entries: self.entries,
             quiet_ms: self.quiet_ms.ok_or_else(|| missing("quiet …"))?,

@@ -78,10 +78,18 @@ impl Anchor {
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
         let known: BTreeMap<String, Known> =
             config.known.iter().map(|known| (known.name.clone(), known.clone())).collect();
-        let resting: BTreeSet<(Time, IpAddr)> =
-            config.resting.iter().map(|(address, until)| (*until, *address)).collect();
-        let given = known.values().flat_map(|known| known.inner.iter().copied());
-        let taken = given.chain(resting.iter().map(|(_, address)| *address)).collect();
+        let given: BTreeSet<IpAddr> =
+            known.values().flat_map(|known| known.inner.iter().copied()).collect();
+        // One that rested before and was given away since is its new owner's, and the last rest counts.
+        let mut rests: BTreeMap<IpAddr, Time> = BTreeMap::new();
+        for (address, until) in
+            config.resting.iter().filter(|(address, _)| !given.contains(address))
+        {
+            let latest = rests.entry(*address).or_insert(*until);
+            *latest = (*latest).max(*until);
+        }
+        let resting = rests.iter().map(|(address, until)| (*until, *address)).collect();
+        let taken = given.into_iter().chain(rests.into_keys()).collect();
         Anchor {
             config,
             secrets: Secrets::new(seed),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Config as Keepalive, Source};
+use segue_keepalive::{Aims, Config as Keepalive, Source};
 use segue_tunnel::{ConnId, HostConfig, Interface, PathConfig};
 use segue_wire::FlowKey;
 
@@ -120,16 +120,26 @@ pub(super) fn shape_of(flow: usize) -> (Span, u8) {
     (Span::from_millis(ms), dscp)
 }
 
-pub(super) fn host_config(shape: &HostShape, epoch: u64, source: Source) -> HostConfig {
-    let t_ka = Span::from_millis(u64::from(shape.t_ka_ms));
+/// K and T_KA with which an outage is found as late as where detection follows use: at most one idle period, before
+/// data show it.
+const FOLLOWS_USE: (u8, Span) = (3, Span::from_millis(1_500));
+
+pub(super) fn host_config(
+    shape: &HostShape,
+    epoch: u64,
+    source: Source,
+    follows_use: bool,
+) -> HostConfig {
+    let fixed = (shape.k, Span::from_millis(u64::from(shape.t_ka_ms)));
+    let (k, t_ka) = if follows_use { FOLLOWS_USE } else { fixed };
     HostConfig {
         anchor: Vec::from([ANCHOR]),
         epoch,
         port: PORT,
         path: PathConfig {
-            keepalive: Keepalive { k: shape.k, t_ka, ..Keepalive::default() },
+            keepalive: Keepalive { k, t_ka, ..Keepalive::default() },
             enabled: true,
-            adaptive: None,
+            adaptive: follows_use.then(Aims::default),
             price: 0.0,
             preference: 0.0,
             encapsulation: segue_wire::Encapsulation::Segue,

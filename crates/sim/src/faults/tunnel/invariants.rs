@@ -26,6 +26,9 @@ const SIGNALS_PER_FAULT: u32 = 15;
 /// Requests in a second on each path more than 1/T_KA: the second's edge, a start, two to show a new address,
 /// and two on the way to the instants of another path.
 const SPARE_PROBES: u32 = 6;
+/// Requests in a second where detection follows use: questions come eight milliseconds apart, and for those about one
+/// path the others have one each.
+const QUESTIONS: u32 = 250;
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
 
@@ -80,7 +83,10 @@ impl Watch {
     pub fn new(hosts: &[Node], quiet: Time, start: Time) -> Watch {
         let load = |node: &Node| Load {
             paths: node.accesses.len() as u32,
-            per_second: (1_000_000_000 / node.config.path.keepalive.t_ka.0) as u32,
+            per_second: match &node.config.path.adaptive {
+                None => (1_000_000_000 / node.config.path.keepalive.t_ka.0) as u32,
+                Some(_) => QUESTIONS,
+            },
             ..Load::default()
         };
         Watch {

@@ -16,7 +16,7 @@ mod invariants;
 mod reference;
 mod signal;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -55,6 +55,8 @@ struct Tag {
     host: u8,
     flow: u8,
     counts: bool,
+    /// Of those that count, from 0.
+    number: u32,
 }
 
 enum Event {
@@ -95,6 +97,8 @@ pub struct Tunnels {
     watch: Watch,
     /// Flows' packets of this time count.
     counted: (Time, Time),
+    /// Those that arrived: host, flow, number, and whether it went up.
+    arrived: BTreeSet<(u8, u8, u32, bool)>,
     /// When a NAT chooses, its number; and new indices of interfaces.
     serial: u16,
     now: Time,
@@ -120,7 +124,7 @@ impl Tunnels {
         };
         let mut hosts = Vec::new();
         for (index, shape) in schedule.hosts.iter().enumerate() {
-            let config = host_config(shape, 1_000, source);
+            let config = host_config(shape, 1_000, source, schedule.follows_use);
             let seeds = [seed(&mut rng), seed(&mut rng)];
             hosts.push(Node::new(index, shape, config, seeds, start));
         }
@@ -138,6 +142,7 @@ impl Tunnels {
             reference: Reference::new(&hosts, start),
             watch: Watch::new(&hosts, end - quiet, start),
             counted: (end - COUNTED, end - IN_FLIGHT),
+            arrived: BTreeSet::new(),
             hosts,
             serial: 0,
             now: start,
@@ -261,7 +266,8 @@ impl Tunnels {
     }
 
     fn delivered(&mut self, tag: Tag, up: bool) {
-        if tag.counts {
+        // What was sent twice in doubt may arrive twice.
+        if tag.counts && self.arrived.insert((tag.host, tag.flow, tag.number, up)) {
             let flow = &mut self.hosts[usize::from(tag.host)].flows[usize::from(tag.flow)];
             let count = if up { &mut flow.up } else { &mut flow.down };
             count.received += 1;
@@ -283,7 +289,8 @@ impl Tunnels {
         self.queue.schedule(now + pace, Event::Flow(host, flow, round));
         let Some(key) = node.key(flow) else { return Ok(()) };
         let counts = (self.counted.0..self.counted.1).contains(&now);
-        let tag = Tag { host: host as u8, flow: flow as u8, counts };
+        let number = node.flows[flow].down.sent;
+        let tag = Tag { host: host as u8, flow: flow as u8, counts, number };
         let inner = |key| Inner { key, dscp, bytes: 200, payload: tag };
         let goes_up = flow != SILENT;
         if counts {
