@@ -22,6 +22,7 @@ mod options;
 #[cfg(test)]
 mod packets;
 mod pages;
+mod paths;
 mod reader;
 mod reading;
 #[cfg(test)]
@@ -39,7 +40,7 @@ mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -52,26 +53,26 @@ use nix::sys::socket::sockopt::ReceiveTimestampns;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Tau};
 use segue_linux::clock::monotonic;
-use segue_wire::{DropReason, Encapsulation, FlowKey, Mode};
+use segue_wire::{DropReason, Encapsulation, FlowKey};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_OVER, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
-    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_scale,
-    kernel_silence, kernel_sweep,
+    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_silence,
+    kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
 use self::locals::Watch;
 pub use self::options::{EbpfOptions, Xdp};
+use self::paths::{Path, same_cookies};
 use self::reader::Shore;
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
 use self::stamp::StampMaps;
 pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
-use self::tables::unmapped;
 use self::waiting::Waiting;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
@@ -83,8 +84,6 @@ const MARK_PROBE: u32 = order_mark::MARK_PROBE.0;
 const MARK_AGAIN: u32 = order_mark::MARK_AGAIN.0;
 const MARK_OVER: u32 = order_mark::MARK_OVER.0;
 const _: () = assert!(heartbeat::HEARTBEAT_TIMEOUT_S.0 as u64 == crate::HEARTBEAT_TIMEOUT_S);
-/// `SCALES_MAX` of segue.bpf.h.
-const SCALES_MAX: usize = 64;
 
 /// The programs of one access interface. The fields' order is the order of removal: XDP hands
 /// stripped packets to TC, so it must go first.
@@ -107,20 +106,6 @@ struct Programs {
     /// Timers that watch rides; the kernel ends them when nobody holds it.
     _watches: MapHandle,
     stamp: StampMaps,
-}
-
-/// A path as it was set.
-struct Path {
-    config: path_config,
-    /// The remote end; `None` at an anchor, which learns it.
-    remote: Option<SocketAddr>,
-    taus: [Tau; 2],
-    mode: Mode,
-    totals: Totals,
-    /// The bit that told the last outage from the one before.
-    turn: u8,
-    /// Copies with lower numbers were sent a second time, or were too old.
-    reinjected: u32,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
@@ -224,61 +209,6 @@ impl Ebpf {
             Err(DatapathError::Slot { slot, max: self.max_paths })
         }
     }
-
-    /// Where the programs send packets of a path at this moment.
-    fn remote(&self, slot: u32, state: &path_state) -> Option<SocketAddr> {
-        let learned = &state.endpoint;
-        let learned = (learned.local != 0)
-            .then(|| SocketAddr::new(unmapped(learned.remote), u16::from_be(learned.remote_port)));
-        learned.or(self.paths.get(&slot)?.remote)
-    }
-
-    /// The entry of a set of time constants, written if it is new.
-    fn scale(&mut self, taus: [Tau; 2]) -> Result<u8, DatapathError> {
-        if let Some(entry) = self.scales.iter().position(|known| *known == taus) {
-            return Ok(entry as u8);
-        }
-        let unused = |known: &[Tau; 2]| self.paths.values().all(|path| path.taus != *known);
-        let entry = match self.scales.len() {
-            SCALES_MAX => self.scales.iter().position(unused).ok_or_else(|| {
-                let source = io::ErrorKind::OutOfMemory.into();
-                DatapathError::Kernel { what: "keep more than 64 sets of time constants", source }
-            })?,
-            len => len,
-        };
-        self.shore.tables.set_scale(entry as u32, &kernel_scale(&taus))?;
-        match self.scales.get_mut(entry) {
-            Some(known) => *known = taus,
-            None => self.scales.push(taus),
-        }
-        Ok(entry as u8)
-    }
-
-    /// Keeps count of the periods of paths with rides: `old` gives way to `new`.
-    fn count_riding(&mut self, old: Option<&path_config>, new: Option<&path_config>) {
-        let rides = |path: &&path_config| path.flags & PATH_RIDES != 0;
-        if let Some(path) = old.filter(rides)
-            && let Some(count) = self.riding.get_mut(&path.t_ka_us)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.riding.remove(&path.t_ka_us);
-            }
-        }
-        if let Some(path) = new.filter(rides) {
-            *self.riding.entry(path.t_ka_us).or_default() += 1;
-        }
-    }
-
-    /// Begins a path: off first, so that nothing counts while the counters are cleared.
-    fn clear(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
-        self.shore.tables.set_path(slot, &path_config::default())?;
-        self.shore.tables.drop_copies(slot);
-        if self.shore.role == Role::Host {
-            self.shore.tables.clear_host(slot)?;
-        }
-        self.shore.tables.set_state(slot, state)
-    }
 }
 
 /// A socket that wants arrival stamps: with one open, the kernel takes them of all packets.
@@ -288,10 +218,6 @@ fn stamp_arrivals() -> io::Result<OwnedFd> {
     let socket = nix::sys::socket::socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
     nix::sys::socket::setsockopt(&socket, ReceiveTimestampns, &true)?;
     Ok(socket)
-}
-
-fn same_cookies(a: &path_config, b: &path_config) -> bool {
-    (a.tx_cookie, a.rx_cookie) == (b.tx_cookie, b.rx_cookie)
 }
 
 impl Datapath for Ebpf {

@@ -19,7 +19,7 @@ use super::{Programs, StampOptions};
 use crate::{DatapathError, Role, Setup};
 
 /// `COPIED_PATHS` of segue.bpf.h.
-const COPIED_PATHS: u32 = 4_096;
+pub(super) const COPIED_PATHS: u32 = 4_096;
 /// Fewest inner addresses that there is room for.
 const INNER_MIN: u32 = 64;
 /// One path in so many may have a response that waits for a ride.

@@ -2,6 +2,7 @@
 //! them cost in the kernel is weighed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};

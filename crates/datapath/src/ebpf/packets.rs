@@ -2,16 +2,16 @@
 //! wire crate as the judge. Encapsulation of data is not here: the kernel runs test packets with a
 //! frame header that the TUN device's have not; `tests/ebpf` looks at those on a wire.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
-use super::convert::kernel_order;
+use super::convert::{kernel_order, kernel_scale};
 use super::skel::Shared;
-use super::tables::Tables;
+use super::tables::{Tables, unmapped};
 use super::*;
 use crate::ProbeKind;
 

@@ -10,6 +10,7 @@ use super::packets::{
     ARRIVED_ON, ETH, KEY, Lab, Outer, PORT, REDIRECT, SHOT, SLOT, XDP_PASS, frame, header, run,
     to_us,
 };
+use super::tables::unmapped;
 use super::*;
 
 const XDP_TX: i32 = 3;

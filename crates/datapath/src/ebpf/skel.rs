@@ -125,9 +125,10 @@ mod tests {
 
     #[test]
     fn numbers_that_the_header_repeats_are_those_of_the_crates() {
-        use super::super::{SCALES_MAX, convert, tables};
+        use super::super::paths::SCALES_MAX;
+        use super::super::{convert, load, tables};
         use segue_wire::header::flags;
-        let same: [(&str, u64); 20] = [
+        let same: [(&str, u64); 23] = [
             ("SILENCE_NS", segue_keepalive::SILENCE.0),
             ("HELD_AT_MOST_US", segue_wire::HELD_AT_MOST_MS * 1_000),
             ("TICK_SHIFT", segue_wire::age::UNIT_SHIFT.into()),
@@ -148,6 +149,9 @@ mod tests {
             ("SILENCE_TURN", convert::SILENCE_TURN.into()),
             ("LOCALS_MAX", tables::LOCALS_MAX.into()),
             ("SCALES_MAX", SCALES_MAX as u64),
+            ("COPIES", segue_keepalive::COPIES as u64),
+            ("COPY_WINDOW_SHIFT", segue_keepalive::COPY_WINDOW_SHIFT.into()),
+            ("COPIED_PATHS", load::COPIED_PATHS.into()),
         ];
         for (name, ours) in same {
             assert_eq!(defined(name), ours, "{name}");

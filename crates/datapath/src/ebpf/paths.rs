@@ -1,0 +1,93 @@
+//! The paths as they were set, and what they share.
+
+use std::io;
+use std::net::SocketAddr;
+
+use segue_keepalive::Tau;
+use segue_wire::Mode;
+
+use super::Ebpf;
+use super::convert::{PATH_RIDES, kernel_scale};
+use super::reading::Totals;
+use super::skel::{path_config, path_state};
+use super::tables::unmapped;
+use crate::{DatapathError, Role};
+
+/// `SCALES_MAX` of segue.bpf.h.
+pub(super) const SCALES_MAX: usize = 64;
+
+/// A path as it was set.
+pub(super) struct Path {
+    pub(super) config: path_config,
+    /// The remote end; `None` at an anchor, which learns it.
+    pub(super) remote: Option<SocketAddr>,
+    pub(super) taus: [Tau; 2],
+    pub(super) mode: Mode,
+    pub(super) totals: Totals,
+    /// The bit that told the last outage from the one before.
+    pub(super) turn: u8,
+    /// Copies with lower numbers were sent a second time, or were too old.
+    pub(super) reinjected: u32,
+}
+
+impl Ebpf {
+    /// Where the programs send packets of a path at this moment.
+    pub(super) fn remote(&self, slot: u32, state: &path_state) -> Option<SocketAddr> {
+        let learned = &state.endpoint;
+        let learned = (learned.local != 0)
+            .then(|| SocketAddr::new(unmapped(learned.remote), u16::from_be(learned.remote_port)));
+        learned.or(self.paths.get(&slot)?.remote)
+    }
+
+    /// The entry of a set of time constants, written if it is new.
+    pub(super) fn scale(&mut self, taus: [Tau; 2]) -> Result<u8, DatapathError> {
+        if let Some(entry) = self.scales.iter().position(|known| *known == taus) {
+            return Ok(entry as u8);
+        }
+        let unused = |known: &[Tau; 2]| self.paths.values().all(|path| path.taus != *known);
+        let entry = match self.scales.len() {
+            SCALES_MAX => self.scales.iter().position(unused).ok_or_else(|| {
+                let source = io::ErrorKind::OutOfMemory.into();
+                DatapathError::Kernel { what: "keep more than 64 sets of time constants", source }
+            })?,
+            len => len,
+        };
+        self.shore.tables.set_scale(entry as u32, &kernel_scale(&taus))?;
+        match self.scales.get_mut(entry) {
+            Some(known) => *known = taus,
+            None => self.scales.push(taus),
+        }
+        Ok(entry as u8)
+    }
+
+    /// Keeps count of the periods of paths with rides: `old` gives way to `new`.
+    pub(super) fn count_riding(&mut self, old: Option<&path_config>, new: Option<&path_config>) {
+        let rides = |path: &&path_config| path.flags & PATH_RIDES != 0;
+        if let Some(path) = old.filter(rides)
+            && let Some(count) = self.riding.get_mut(&path.t_ka_us)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.riding.remove(&path.t_ka_us);
+            }
+        }
+        if let Some(path) = new.filter(rides) {
+            *self.riding.entry(path.t_ka_us).or_default() += 1;
+        }
+    }
+
+    /// Begins a path: off first, so that nothing counts while the counters are cleared.
+    pub(super) fn clear(&self, slot: u32, state: &path_state) -> Result<(), DatapathError> {
+        self.shore.tables.set_path(slot, &path_config::default())?;
+        self.shore.tables.drop_copies(slot);
+        if self.shore.role == Role::Host {
+            self.shore.tables.clear_host(slot)?;
+        }
+        self.shore.tables.set_state(slot, state)
+    }
+}
+
+/// Whether it is the same path still.
+pub(super) fn same_cookies(a: &path_config, b: &path_config) -> bool {
+    (a.tx_cookie, a.rx_cookie) == (b.tx_cookie, b.rx_cookie)
+}
