@@ -26,7 +26,8 @@ impl Path {
     fn unheard(&self, now: Time, over: Span) -> Option<Span> {
         let client = self.client.as_ref().filter(|client| client.config().doubt.is_some())?;
         let silent = now.since(client.heard_at());
-        if !client.in_doubt() && !(self.is_down() && now.since(self.down_at?) < TOLD_FOR) {
+        let fell = self.down_at.is_some_and(|at| now.since(at) < TOLD_FOR);
+        if !client.in_doubt() && !fell {
             return None;
         }
         let rtt = client.estimates().rtt_max.unwrap_or(Span::ZERO);
