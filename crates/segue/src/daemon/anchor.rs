@@ -176,30 +176,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings,
     };
     daemon.on_interfaces(monitor.current());
-    let mut sources = Sources::new(signalled, asked, monitor);
-    let mut interrupt = super::termination()?;
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    let mut review = tokio::time::interval(review_period(daemon.settings.certificate_lifetime));
-    loop {
-        let deadline = daemon.deadline();
-        tokio::select! {
-            // Of those that are ready one at random: none can keep another from its turn.
-            _ = interrupt.recv() => break,
-            _ = heartbeat.tick() => {
-                daemon.datapath.heartbeat();
-                daemon.datapath.carries()?;
-                daemon.ledger.writes()?;
-            }
-            () = super::until(deadline) => daemon.on_deadline(),
-            () = daemon.ledger.told() => daemon.on_written(),
-            works = sources.turn(&mut daemon.packets) => {
-                works.into_iter().try_for_each(|work| daemon.on_work(work))?;
-                // The runtime's other tasks have theirs.
-                tokio::task::yield_now().await;
-            }
-            _ = review.tick() => daemon.review_certificates(),
-        }
-    }
+    daemon.serve(Sources::new(signalled, asked, monitor)).await?;
     daemon.signal.close().await;
     Ok(())
 }
@@ -249,6 +226,34 @@ fn machine_config(
 }
 
 impl Daemon {
+    /// Does what its sources bring until it is told to end.
+    async fn serve(&mut self, mut sources: Sources<SignalEvent>) -> anyhow::Result<()> {
+        let mut interrupt = super::termination()?;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut review = tokio::time::interval(review_period(self.settings.certificate_lifetime));
+        loop {
+            let deadline = self.deadline();
+            tokio::select! {
+                // Of those that are ready one at random: none can keep another from its turn.
+                _ = interrupt.recv() => break,
+                _ = heartbeat.tick() => {
+                    self.datapath.heartbeat();
+                    self.datapath.carries()?;
+                    self.ledger.writes()?;
+                }
+                () = super::until(deadline) => self.on_deadline(),
+                () = self.ledger.told() => self.on_written(),
+                works = sources.turn(&mut self.packets) => {
+                    works.into_iter().try_for_each(|work| self.on_work(work))?;
+                    // The runtime's other tasks have theirs.
+                    tokio::task::yield_now().await;
+                }
+                _ = review.tick() => self.review_certificates(),
+            }
+        }
+        Ok(())
+    }
+
     /// When the machine or the datapath wants to be called.
     fn deadline(&self) -> Option<Time> {
         let machine = self.machine.deadline().map(|(at, _)| at);
