@@ -177,6 +177,57 @@ fn an_idle_path_costs_less_than_four_megabytes_a_day() {
     }
 }
 
+/// Bytes of a request and its response over IPv4, and of the headers that a tunnel puts in front of data.
+const EXCHANGE: u64 = 2 * 84;
+const OUTER: u64 = 44;
+
+/// Requests that left over Wi-Fi, and inner bytes that it carried both ways.
+fn carried(world: &World) -> [u64; 2] {
+    let end = world.host().end();
+    let mut paths = end.machine.paths();
+    let (number, path) = paths.find(|(_, path)| path.name() == "wifi").unwrap();
+    let traffic = end.datapath.reading(Time::ZERO, number.into()).unwrap().traffic;
+    [path.client().unwrap().estimates().sent, traffic.bytes]
+}
+
+/// What probing adds to the bytes of the path in a minute, with so many packets of data.
+fn share(world: &mut World, from: Time, packets: u64) -> f64 {
+    world.run(from);
+    let before = carried(world);
+    world.run(from + SECS(60));
+    let after = carried(world);
+    let [probes, bytes] = [after[0] - before[0], after[1] - before[1]];
+    assert!(probes > 10 && bytes >= 60 * packets, "{probes} {bytes}");
+    (probes * EXCHANGE) as f64 / (bytes + packets * OUTER) as f64
+}
+
+#[test]
+fn probing_is_a_small_share_of_what_a_path_carries() {
+    for source in SOURCES {
+        // G.711 and G.729 in packets of 20 ms.
+        for bytes in [200, 60] {
+            let (mut world, ends) = world(Talk::Both(20), source, 1);
+            ends.into_iter().for_each(|end| world.talker_mut(end).bytes = bytes);
+            let share = share(&mut world, Time(60_000_000_000), 5_990);
+            println!("{source:?} voice of {bytes} bytes: {share:.4}");
+            assert!(share <= 0.05, "{source:?} voice of {bytes} bytes: {share}");
+        }
+        let known = vec![Known { name: "alice".into(), epoch: 0, inner: vec![ip(INNER)] }];
+        let spec = LinkSpec { rate_bps: Some(5_000_000), delay: MS(20), ..LinkSpec::default() };
+        let setup =
+            Setup { source, adaptive: true, known, wifi_link: Some(spec), ..Setup::default() };
+        let mut world = World::new(&setup);
+        let ends = Ends { first: (ip(INNER), 4_000), second: (ip(SERVER), 80) };
+        let period = Period { start: SECS(6), ..Period::default() };
+        let ftp = FtpConfig { period, ..FtpConfig::default() };
+        let nodes = (world.mobile, world.server);
+        ftp.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");
+        let share = share(&mut world, Time(30_000_000_000), 0);
+        println!("{source:?} download: {share:.5}");
+        assert!(share <= 0.005, "{source:?} download: {share}");
+    }
+}
+
 fn downs(world: &World) -> usize {
     let down = |report: &&(Time, Report)| {
         matches!(&report.1, Report::PathState { state: State::Down, .. })

@@ -16,6 +16,8 @@ pub struct Talker {
     /// Known, or learned from the first datagram.
     pub peer: Option<(IpAddr, u16)>,
     pub dscp: u8,
+    /// Length of a packet with its headers.
+    pub bytes: u32,
     pub interval: Span,
     pub until: Time,
     /// Nothing is sent before.
@@ -29,8 +31,8 @@ pub struct Talker {
 impl Talker {
     pub fn new(own: Prefix, port: u16, peer: Option<(IpAddr, u16)>, interval: Span) -> Talker {
         let (next, source, until) = (None, None, Time(u64::MAX));
-        let (dscp, from, sent, got) = (46, Time::ZERO, 0, Vec::new());
-        Talker { own, port, peer, dscp, interval, until, from, next, source, sent, got }
+        let (dscp, bytes, from, sent, got) = (46, 200, Time::ZERO, 0, Vec::new());
+        Talker { own, port, peer, dscp, bytes, interval, until, from, next, source, sent, got }
     }
 
     /// Numbers that are missing of all that were sent by `other`.
@@ -80,7 +82,8 @@ impl Agent for Talker {
         self.sent += 1;
         let body = Body::Udp(datagram);
         let (dscp, sent) = (self.dscp, io.now);
-        io.send(Packet { src, dst, bytes: 200, ttl: TTL, dscp, label: 0, sent, body });
+        let bytes = self.bytes;
+        io.send(Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent, body });
     }
 
     fn deadline(&self) -> Option<Time> {

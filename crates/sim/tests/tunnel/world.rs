@@ -181,7 +181,11 @@ impl World {
 
     /// Has one end say nothing before `from`.
     pub fn begin_at(&mut self, end: AgentId, from: Time) {
-        self.network.agent_mut::<Talker>(end).unwrap().from = from;
+        self.talker_mut(end).from = from;
+    }
+
+    pub fn talker_mut(&mut self, id: AgentId) -> &mut Talker {
+        self.network.agent_mut(id).unwrap()
     }
 
     fn add_talkers(&mut self, every: Span, dscp: u8, port: u16, until: [Time; 2]) -> [AgentId; 2] {
