@@ -153,9 +153,9 @@ pub struct Lapses {
 
 impl Lapses {
     /// What an older lapse counts beside the next.
-    const KEEP: f64 = 0.95;
+    const KEEP: f64 = 0.98;
     /// Over how many seconds without any they are forgotten.
-    const FADES: f64 = 60.0;
+    const FADES: f64 = 180.0;
     /// Of fewer a mean says nothing.
     const FEW: f64 = 3.5;
 

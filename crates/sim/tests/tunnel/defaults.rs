@@ -261,20 +261,25 @@ fn losses_are_no_outages() {
 #[test]
 fn bursts_are_no_outages_once_they_are_known() {
     for source in SOURCES {
-        let mut world = World::new(&Setup { source, adaptive: true, ..Setup::default() });
-        world.talk_every(MS(20), 7_000, [Time(u64::MAX); 2]);
-        let (mut rng, mut at) = (Rng::new(5), Time(5_000_000_000));
-        while at < Time(3_660_000_000_000) {
-            let lasts = Span::from_secs_f64(-0.05 * (1.0 - rng.unit()).ln());
-            world.cut("wifi", at, Some(at + lasts));
-            at += lasts + Span(rng.below(6_000_000_000));
+        let (mut early, mut later) = (0, 0);
+        for seed in 0..4 {
+            let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
+            let mut world = World::new(&setup);
+            world.talk_every(MS(20), 7_000, [Time(u64::MAX); 2]);
+            let (mut rng, mut at) = (Rng::new(seed), Time(5_000_000_000));
+            while at < Time(3_660_000_000_000) {
+                let lasts = Span::from_secs_f64(-0.05 * (1.0 - rng.unit()).ln());
+                world.cut("wifi", at, Some(at + lasts));
+                at += lasts + Span(rng.below(6_000_000_000));
+            }
+            world.run(Time(180_000_000_000));
+            let learned = downs(&world);
+            world.run(Time(3_660_000_000_000));
+            early += learned;
+            later += downs(&world) - learned;
         }
-        world.run(Time(180_000_000_000));
-        let learned = downs(&world);
-        world.run(Time(3_660_000_000_000));
-        let after = downs(&world) - learned;
-        println!("{source:?}: {learned} downs in three minutes, {after} in the hour after");
-        assert!(learned <= 12 && after <= 2, "{source:?}: {learned}, {after}");
+        println!("{source:?}: {early} downs in four times three minutes, {later} in the hours after");
+        assert!(early <= 20 && later <= 1, "{source:?}: {early}, {later}");
     }
 }
 
