@@ -416,3 +416,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn beside_a_path_stands_the_best_other_one_that_is_usable() {
+    let [first, second, third] = [PathId(1), PathId(2), PathId(3)];
+    let mut paths = vec![path(third, 0.06, 0.0), path(first, 0.02, 0.0), path(second, 0.06, 0.0)];
+    let beside = |paths: &[PathView], but| Steering::beside(Class::Default, paths, but);
+    assert_eq!(beside(&paths, first), Some(second), "of equals the lowest number");
+    assert_eq!(beside(&paths, second), Some(first));
+    paths[2].usable = false;
+    assert_eq!(beside(&paths, first), Some(third));
+    paths[0].usable = false;
+    assert_eq!(beside(&paths, first), None);
+}

@@ -278,7 +278,9 @@ fn bursts_are_no_outages_once_they_are_known() {
             early += learned;
             later += downs(&world) - learned;
         }
-        println!("{source:?}: {early} downs in four times three minutes, {later} in the hours after");
+        println!(
+            "{source:?}: {early} downs in four times three minutes, {later} in the hours after"
+        );
         assert!(early <= 20 && later <= 1, "{source:?}: {early}, {later}");
     }
 }
