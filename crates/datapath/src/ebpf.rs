@@ -19,6 +19,7 @@ mod locals;
 mod many;
 mod neighbour;
 mod options;
+mod outage;
 #[cfg(test)]
 mod packets;
 mod pages;
@@ -59,14 +60,14 @@ pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
-    PATH_OVER, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, SILENCE_TURN, both_ends, family,
-    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_silence,
-    kernel_sweep,
+    PATH_DEAF, PATH_OVER, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family,
+    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
 use self::locals::Watch;
 pub use self::options::{EbpfOptions, Xdp};
+use self::outage::Outage;
 use self::paths::{Path, same_cookies};
 use self::reader::Shore;
 use self::reading::Totals;
@@ -297,14 +298,15 @@ impl Datapath for Ebpf {
             }
             None => endpoint::default(),
         };
-        let (mut totals, mut turn, mut reinjected) = (Totals::default(), 0, 0);
+        let (mut totals, mut outage, mut reinjected) = (Totals::default(), Outage::default(), 0);
         match self.paths.get(&slot) {
             Some(old) if same_cookies(&old.config, &path) => {
-                path.flags |= old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET);
+                path.flags |=
+                    old.config.flags & (PATH_VIA | PATH_VIA_ONE_WAY | PATH_QUIET | PATH_DEAF);
                 path.via_slot = old.config.via_slot;
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
-                (totals, turn, reinjected) = (old.totals, old.turn, old.reinjected);
+                (totals, outage, reinjected) = (old.totals, old.outage, old.reinjected);
             }
             // An anchor's endpoint is the programs' from then on.
             _ if self.shore.role == Role::Anchor => {
@@ -325,7 +327,7 @@ impl Datapath for Ebpf {
         });
         let rides = path.flags & PATH_RIDES != 0;
         self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
-        let path = Path { config: path, remote, taus, mode, totals, turn, reinjected };
+        let path = Path { config: path, remote, taus, mode, totals, outage, reinjected };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
         Ok(())
@@ -392,10 +394,18 @@ impl Datapath for Ebpf {
 
     fn set_down(&mut self, slot: u32, silence: Option<Span>) {
         let Some(path) = self.paths.get_mut(&slot) else { return };
-        path.turn ^= if silence.is_some() { SILENCE_TURN } else { 0 };
-        path.config.silence = silence.map_or(0, |silence| kernel_silence(silence) | path.turn);
+        path.outage.set_down(&mut path.config, silence);
         if let Err(error) = self.shore.tables.set_path(slot, &path.config) {
             tracing::warn!(slot, %error, "a path could not be called down, or up");
+        }
+    }
+
+    fn set_deaf(&mut self, slot: u32, deaf: bool) {
+        let state = self.shore.tables.state(slot);
+        let Some(path) = self.paths.get_mut(&slot) else { return };
+        path.outage.set_deaf(&mut path.config, &state, deaf);
+        if let Err(error) = self.shore.tables.set_path(slot, &path.config) {
+            tracing::warn!(slot, %error, "a path's way down could not be called dead, or alive");
         }
     }
 

@@ -94,6 +94,12 @@ pub trait Datapath: Send {
     fn set_down(&mut self, slot: u32, silence: Option<Span>) {
         let _ = (slot, silence);
     }
+    /// Says whether the host hears nothing on a path of an anchor, though its own packets come, to a datapath that
+    /// measures by itself: what is lost meanwhile is in no average of the way down. It lasts beyond a time in which
+    /// the path is down.
+    fn set_deaf(&mut self, slot: u32, deaf: bool) {
+        let _ = (slot, deaf);
+    }
     /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
     /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and
     /// `last_sent` mean something.

@@ -197,6 +197,22 @@ impl Measure {
         self.down.declare_echoed();
     }
 
+    /// The client has told the server at `now` that it hears nothing. It knew so half a round trip before, of what
+    /// had left half of one earlier.
+    pub(crate) fn declare_deaf(&mut self, now: Time) {
+        self.down.declare_deaf(now - self.estimates.rtt_last.unwrap_or(Span::ZERO));
+    }
+
+    /// The client hears again.
+    pub(crate) fn hears(&mut self) {
+        self.down.over();
+    }
+
+    /// As [`is_up`](Measure::is_up) at a server whose client hears nothing.
+    pub(crate) fn is_up_one_way(&mut self) {
+        self.up.over();
+    }
+
     /// After a probe has been taken: the path is up. What the probes that brought it up have counted is still
     /// left out, since they were chosen for having arrived.
     pub(crate) fn is_up(&mut self) {

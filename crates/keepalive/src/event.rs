@@ -123,6 +123,9 @@ pub enum ServerInput {
     Reconfigure(Config),
     /// Keepalive off (`false`): no time-outs and no unsolicited responses, the state stays as it is.
     Switch(bool),
+    /// Whether the client says that it hears nothing on this path. What is lost until it hears again, and a
+    /// request says so, is an outage of the way down and in no average.
+    Deaf(bool),
 }
 
 /// A probe to send: a request, or from the server an unsolicited response. The datapath fills the

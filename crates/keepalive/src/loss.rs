@@ -27,6 +27,9 @@ const COUNTER_SLACK: u64 = 1 << 24;
 /// have left evenly in that time, and all but the last, which came, to be alike: of *S* packets, *L* of
 /// them lost, in a silence of which the share *g* had passed, *B* = ⌊*g S*⌋ ≤ *S* − 1 are kept, and of the lost
 /// *L B*/(*S* − 1), rounded up as often as the fraction says. Without data *B* is K.
+///
+/// A server whose client hears nothing still gets requests, which repeat the last pair of the way down. There the
+/// silence is the time from that pair to the next one that differs.
 #[derive(Clone, Debug, Default)]
 pub struct OneWayLoss {
     last: Option<Pair>,
@@ -46,6 +49,8 @@ enum Outage {
     Declared(Time),
     /// Since the last pair but one, as it were: the next one is from before.
     Echoed,
+    /// Since this instant by the clock that counts what is sent, while pairs come that repeat the last one.
+    Deaf(Time),
     /// Since the last pair.
     Lasting,
 }
@@ -64,6 +69,8 @@ struct Pair {
     sent: u32,
     received: u32,
     at: Time,
+    /// When they were so.
+    of: Time,
 }
 
 impl OneWayLoss {
@@ -89,6 +96,14 @@ impl OneWayLoss {
         self.outage = Outage::Echoed;
     }
 
+    /// The other end has said that it hears nothing more, what was sent from `from` on: until it hears again,
+    /// losses count in the total alone. Does nothing in an outage.
+    pub fn declare_deaf(&mut self, from: Time) {
+        if self.outage == Outage::None {
+            self.outage = Outage::Deaf(from);
+        }
+    }
+
     /// The path is up again with the last pair.
     pub fn over(&mut self) {
         self.outage = Outage::None;
@@ -107,7 +122,7 @@ impl OneWayLoss {
         t_l: Span,
         total: &mut Counted,
     ) -> Option<Interval> {
-        let pair = Pair { sent, received, at };
+        let pair = Pair { sent, received, at, of };
         let grown = self.last.and_then(|last| Some((last, last.growth(pair)?)));
         let Some((last, new)) = grown else {
             let lasting = self.outage != Outage::None;
@@ -119,7 +134,7 @@ impl OneWayLoss {
         self.last = Some(pair);
         total.sent += new.sent;
         total.received += new.received;
-        let (kept, left_out) = self.keep(new, at, at.since(last.at));
+        let (kept, left_out) = self.keep(new, last, pair);
         self.begun += left_out;
         self.due += left_out;
         self.interval.sent += kept.sent;
@@ -135,22 +150,24 @@ impl OneWayLoss {
         Some(Interval { loss, length })
     }
 
-    /// What of the packets of a silence that ended at `at` counts, and how much of its time does not.
-    fn keep(&mut self, new: Counted, at: Time, silence: Span) -> (Counted, Span) {
-        let nothing = Counted::default();
+    /// What of the packets between two pairs counts, and how much of the time does not.
+    fn keep(&mut self, new: Counted, last: Pair, pair: Pair) -> (Counted, Span) {
+        let (at, silence) = (pair.at, pair.at.since(last.at));
         match core::mem::replace(&mut self.outage, Outage::Lasting) {
             Outage::None => {
                 self.outage = Outage::None;
                 (new, Span::ZERO)
             }
             Outage::Echoed => (new, silence),
-            Outage::Lasting => (nothing, silence),
+            Outage::Lasting => (Counted::default(), silence),
             Outage::Declared(down) => {
-                let kept =
-                    new.before(Span(silence.0.saturating_sub(at.since(down).0)), silence, at);
-                let others = new.sent.saturating_sub(kept.sent);
-                (kept, Span::from_micros(share(silence.0, others, new.sent) / 1_000))
+                new.part(Span(silence.0.saturating_sub(at.since(down).0)), silence, at)
             }
+            Outage::Deaf(from) if new.sent == 0 => {
+                self.outage = Outage::Deaf(from);
+                (new, Span::ZERO)
+            }
+            Outage::Deaf(from) => new.part(from.since(last.of), pair.of.since(last.of), at),
         }
     }
 }
@@ -162,6 +179,14 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
 }
 
 impl Counted {
+    /// What of these packets of a silence, the last of which ended it at `at`, is from before its first
+    /// `passed`, and how much of its time the others take.
+    fn part(self, passed: Span, silence: Span, at: Time) -> (Counted, Span) {
+        let kept = self.before(passed, silence, at);
+        let others = self.sent.saturating_sub(kept.sent);
+        (kept, Span::from_micros(share(silence.0, others, self.sent) / 1_000))
+    }
+
     /// What of these packets of a silence, the last of which ended it at `at`, is from before its first
     /// `passed`.
     fn before(self, passed: Span, silence: Span, at: Time) -> Counted {

@@ -66,6 +66,8 @@ pub struct Server {
     /// What the last reading said.
     taken: reading::Taken,
     on: bool,
+    /// The client hears nothing.
+    deaf: bool,
     outputs: VecDeque<ServerOutput>,
 }
 
@@ -99,6 +101,7 @@ impl Server {
             measure: Measure::default(),
             taken: reading::Taken::default(),
             on: true,
+            deaf: false,
             outputs: VecDeque::new(),
         }
     }
@@ -180,8 +183,10 @@ impl Server {
         if measures {
             self.sample(arrival, order, report);
         }
-        if self.state == State::Up {
-            self.measure.is_up();
+        match self.state {
+            State::Up if self.deaf => self.measure.is_up_one_way(),
+            State::Up => self.measure.is_up(),
+            State::Starting | State::Down => {}
         }
     }
 
@@ -321,6 +326,15 @@ impl Server {
         self.on = on;
     }
 
+    fn on_deaf(&mut self, now: Time, deaf: bool) {
+        self.deaf = deaf;
+        match self.state {
+            State::Up if deaf => self.measure.declare_deaf(now),
+            State::Up => self.measure.hears(),
+            State::Starting | State::Down => {}
+        }
+    }
+
     fn run_timers(&mut self, now: Time) {
         if self.down_at().is_some_and(|at| now >= at) {
             self.measure.declare_at_server(now);
@@ -368,6 +382,7 @@ impl Machine for Server {
             }
             ServerInput::Reading(reading) => self.on_reading(now, reading),
             ServerInput::Switch(on) => self.on_switch(now, on),
+            ServerInput::Deaf(deaf) => self.on_deaf(now, deaf),
             ServerInput::Reconfigure(config) => self.on_reconfigure(config),
         }
         self.run_timers(now);

@@ -314,6 +314,8 @@ pub enum AnchorOutput {
     SetQuiet(u32, bool),
     /// A path was declared down after so long a silence, or is up: for a datapath that measures.
     SetDown(u32, Option<Span>),
+    /// Whether the host says that it does not hear a path: for a datapath that measures.
+    SetDeaf(u32, bool),
     /// The `heard` word of these paths' answers.
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host.

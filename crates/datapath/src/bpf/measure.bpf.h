@@ -43,6 +43,7 @@ struct sample {
 struct pace {
 	__u32 t_l_us;     /* loss interval */
 	__u8 silence;     /* as in path_config */
+	__u8 deaf;        /* PATH_DEAF */
 };
 
 static __always_inline __u64 times(__u64 a, __u64 b_q32)
@@ -251,22 +252,25 @@ struct grown {
 	__u32 received;
 };
 
-/* What of the packets of a silence was sent before the path was declared down: segue_keepalive::loss. */
-static __always_inline struct grown before_down(struct grown all, __u64 passed_us, __u64 whole_us,
-						__u32 at_us)
+/* So many of the packets `sent`, at least the last of which is not among them, in the lower half; in the upper
+ * half those received of them, the lost ones divided alike: segue_keepalive::loss. Not static: so the verifier
+ * goes through it once. */
+__noinline __u64 part_of(__u32 sent, __u32 received, __u64 part, __u32 at_us)
 {
-	__u32 others = all.sent > 1 ? all.sent - 1 : 1, chance = at_us * 2654435761U;
-	__u32 lost = all.received >= all.sent ? 0 : all.sent - all.received;
-	struct grown kept = all;
+	__u32 others = sent > 1 ? sent - 1 : 1, chance = at_us * 2654435761U;
+	__u64 lost = received >= sent ? 0 : sent - received;
 
-	if (passed_us >= whole_us)
-		return kept;
-	kept.sent = all.sent * passed_us / whole_us;
-	if (kept.sent >= all.sent)
-		kept.sent = all.sent - !!all.sent;
-	lost = ((__u64)lost * kept.sent + ((__u64)chance * others >> 32)) / others;
-	kept.received = lost > kept.sent ? 0 : kept.sent - lost;
-	return kept;
+	if (part >= sent)
+		part = sent - !!sent;
+	lost = (lost * part + ((__u64)chance * others >> 32)) / others;
+	return part | (lost > part ? 0 : part - lost) << 32;
+}
+
+static __always_inline struct grown kept_of(struct grown all, __u64 part, __u32 at_us)
+{
+	__u64 kept = part_of(all.sent, all.received, part, at_us);
+
+	return (struct grown){ .sent = kept, .received = kept >> 32 };
 }
 
 /* Puts off an interval by a time that is no part of it. */
@@ -280,14 +284,19 @@ static __always_inline void put_off(struct loss *loss, __u32 time_us)
 static __always_inline void leave_out(struct loss *loss, __u8 known, const struct pace *pace,
 				      struct grown all, int echoed, __u32 at_us, __u64 silence_ns)
 {
-	__u64 whole_us = silence_ns / 1000, time_us = whole_us;
+	__u64 whole_us = silence_ns / 1000, time_us = whole_us, passed_us;
 	struct grown kept = {};
 	int out = (known & OUT_BITS) == out_bits(pace->silence);
 
-	if (!out && echoed) {
+	if (!out && pace->deaf) {
+		/* While the host echoes the same, nothing counts, and no time does. */
+		kept = kept_of(all, silence_us(pace->silence) / SILENCE_UNIT_US, at_us);
+	} else if (!out && echoed) {
 		kept = all; /* from before */
 	} else if (!out) {
-		kept = before_down(all, silence_us(pace->silence), whole_us, at_us);
+		passed_us = silence_us(pace->silence);
+		kept = passed_us < whole_us ? kept_of(all, all.sent * passed_us / whole_us, at_us)
+					    : all;
 		if (all.sent && whole_us >> 32)
 			time_us = whole_us / all.sent * (all.sent - kept.sent);
 		else if (all.sent)
@@ -320,7 +329,7 @@ static __always_inline void take_pair(struct loss *loss, __u8 *known, __u8 bit,
 		begin_interval(loss, of_us, pace->t_l_us);
 		return;
 	}
-	if (pace->silence) {
+	if (pace->silence && (echoed || !pace->deaf)) {
 		leave_out(loss, *known, pace, all, echoed, (__u32)(sample->at_ns / 1000),
 			  silence_ns);
 		silence_ns = 0;
@@ -398,6 +407,7 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 {
 	__u32 at_us = (__u32)(sample->at_ns / 1000), rtt_us;
 	__u64 silence_ns = silence_before(state, sample->at_ns);
+	__u32 echoed = state->down.sent;
 
 	if (sample->has_stamp && rtt_of(sample, at_us, &rtt_us))
 		take_rtt(state, scale, at_us, silence_ns, rtt_us);
@@ -420,6 +430,10 @@ static __always_inline void take_sample(struct path_state *state, const struct s
 			  sample->down_received);
 	else if (is_long(silence_ns))
 		is_due(&state->down, at_us, pace->t_l_us, silence_ns, 0);
+	/* Of a host that hears nothing it begins with the first echo that differs. */
+	if (pace->deaf && (state->known & OUT_BITS) != out_bits(pace->silence) &&
+	    state->down.sent == echoed)
+		return;
 	state->known &= ~OUT_BITS;
 	if (pace->silence)
 		state->known |= out_bits(pace->silence);

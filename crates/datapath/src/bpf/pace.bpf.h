@@ -11,7 +11,10 @@ static __always_inline struct pace pace_of(const struct path_config *path, __u64
 {
 	__u32 ms = newest >> NEWEST_T_KA_SHIFT & 0xffff;
 	__u64 t_ka_us = is_anchor && ms ? ms * 1000 : path->t_ka_us, t_l_us;
-	struct pace pace = { .silence = path->silence };
+	struct pace pace = {
+		.silence = path->silence,
+		.deaf = !!(path->flags & PATH_DEAF),
+	};
 
 	t_l_us = t_ka_us * path->n;
 	if (!t_l_us)

@@ -169,6 +169,7 @@ enum path_flag {
 	PATH_RIDES = 16, /* probes may ride on data packets */
 	PATH_FOLLOWS_USE = 32, /* a host's daemon is told when data follow a silence; an anchor answers soon */
 	PATH_OVER = 64, /* packets with MARK_OVER take `via_slot` */
+	PATH_DEAF = 128, /* anchor: `silence` is of the way down alone, and counts packets */
 };
 
 /* Who measures: segue_wire::Mode. In the upper bits of `scale`. */
@@ -200,7 +201,9 @@ struct path_config {
 };
 
 /* The low bits of `silence`, from 1, stand for 2^((silence - 1)/8) times this, in microseconds; the highest
- * tells one outage from the next, where no probe came between them. */
+ * tells one outage from the next, where no probe came between them. With PATH_DEAF they stand for
+ * 2^((silence - 1)/8) packets: what was sent after the last that the host is known to have had, until it said
+ * that it hears nothing. */
 #define SILENCE_UNIT_US 4000
 #define SILENCE_MASK 0x7f
 #define SILENCE_TURN 0x80

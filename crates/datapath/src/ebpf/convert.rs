@@ -24,6 +24,7 @@ pub(super) const PATH_VIA_ONE_WAY: u8 = path_flag::PATH_VIA_ONE_WAY.0 as u8;
 pub(super) const PATH_RIDES: u8 = path_flag::PATH_RIDES.0 as u8;
 pub(super) const PATH_FOLLOWS_USE: u8 = path_flag::PATH_FOLLOWS_USE.0 as u8;
 pub(super) const PATH_OVER: u8 = path_flag::PATH_OVER.0 as u8;
+pub(super) const PATH_DEAF: u8 = path_flag::PATH_DEAF.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
 /// A path as the programs read it; `scale` is the entry of its time constants.

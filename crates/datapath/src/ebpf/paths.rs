@@ -8,6 +8,7 @@ use segue_wire::Mode;
 
 use super::Ebpf;
 use super::convert::{PATH_RIDES, kernel_scale};
+use super::outage::Outage;
 use super::reading::Totals;
 use super::skel::{path_config, path_state};
 use super::tables::unmapped;
@@ -24,8 +25,7 @@ pub(super) struct Path {
     pub(super) taus: [Tau; 2],
     pub(super) mode: Mode,
     pub(super) totals: Totals,
-    /// The bit that told the last outage from the one before.
-    pub(super) turn: u8,
+    pub(super) outage: Outage,
     /// Copies with lower numbers were sent a second time, or were too old.
     pub(super) reinjected: u32,
 }

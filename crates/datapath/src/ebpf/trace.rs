@@ -2,6 +2,7 @@
 //! time: a client and a server with clocks of their own, delays that wander, reordering, losses,
 //! silences, and counters and clocks that wrap.
 
+mod deaf;
 mod idle;
 mod judge;
 
@@ -21,7 +22,8 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
 
 use self::judge::Judge;
-use super::convert::{SILENCE_TURN, kernel_path, kernel_scale, kernel_silence};
+use super::convert::{kernel_path, kernel_scale, kernel_silence};
+use super::outage::Outage;
 use super::reading::{Totals, read};
 use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
 use crate::PathConfig;
@@ -37,7 +39,7 @@ struct Kernel {
     program: OwnedFd,
     paths: MapHandle,
     config: path_config,
-    turn: u8,
+    outage: Outage,
     state: MapHandle,
     host: MapHandle,
     mode: Mode,
@@ -87,7 +89,7 @@ impl Kernel {
             program: skel.progs.segue_trace.as_fd().try_clone_to_owned().unwrap(),
             paths: MapHandle::try_from(&skel.maps.segue_paths).unwrap(),
             config,
-            turn: 0,
+            outage: Outage::default(),
             state: MapHandle::try_from(&skel.maps.segue_state).unwrap(),
             host: MapHandle::try_from(&skel.maps.segue_host).unwrap(),
             mode: probing.mode,
@@ -99,10 +101,17 @@ impl Kernel {
     /// The daemon's word that the path is down after such a silence, or up. How the program reads it.
     fn set_down(&mut self, silence: Option<Span>) -> Span {
         let steps = silence.map_or(0, kernel_silence);
-        self.turn ^= if steps > 0 { SILENCE_TURN } else { 0 };
-        self.config.silence = if steps > 0 { steps | self.turn } else { 0 };
+        self.outage.set_down(&mut self.config, silence);
         self.paths.update(0u32.bytes(), self.config.bytes(), MapFlags::ANY).unwrap();
         Span::from_micros((4_000.0 * 2f64.powf((f64::from(steps) - 1.0) / 8.0)) as u64)
+    }
+
+    /// The daemon's word that the host hears nothing after `sent` packets, or does again.
+    fn set_deaf(&mut self, deaf: bool, sent: u32) {
+        let state = self.state.lookup(0u32.bytes(), MapFlags::ANY).unwrap().unwrap();
+        let state = path_state { tx_packets: sent, ..Shared::from_bytes(&state).unwrap() };
+        self.outage.set_deaf(&mut self.config, &state, deaf);
+        self.paths.update(0u32.bytes(), self.config.bytes(), MapFlags::ANY).unwrap();
     }
 
     /// At a client: another request is about to leave, after `sent`.
@@ -357,6 +366,8 @@ struct World {
     requests: u32,
     /// Fields that the next request echoes: t_Ss, Ss, Rc, t_Rc.
     echo: (u32, u32, u32, u32),
+    /// What requests say that the client hears.
+    heard: u16,
 }
 
 const CLIENT_AHEAD_US: u64 = 3_000_000_000;
@@ -375,6 +386,7 @@ impl World {
             received: [0; 2],
             requests: 0,
             echo: (0, 0, 0, 0),
+            heard: 0,
         }
     }
 
@@ -432,7 +444,7 @@ impl World {
             sc: self.sent[0],
             ss,
             r,
-            heard: 0,
+            heard: self.heard,
             t_ka_ms: T_KA_MS as u16,
         };
         let probe = report.map_or(probe, |report| report.pack(probe));

@@ -343,6 +343,7 @@ impl Daemon {
             }
             AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
             AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
+            AnchorOutput::SetDeaf(slot, deaf) => self.datapath.set_deaf(slot, deaf),
             AnchorOutput::Reinject(order) => {
                 self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
             }

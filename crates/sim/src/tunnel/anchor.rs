@@ -140,7 +140,7 @@ impl<P: Clone> AnchorEnd<P> {
             AnchorOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             AnchorOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             // The model measures no loss.
-            AnchorOutput::SetDown(..) => {}
+            AnchorOutput::SetDown(..) | AnchorOutput::SetDeaf(..) => {}
             AnchorOutput::SetHeard(slots, word) => datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => datapath.set_inner(address, owner),
             AnchorOutput::RemoveInner(address) => datapath.remove_inner(address),

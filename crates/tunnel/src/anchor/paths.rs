@@ -32,6 +32,8 @@ pub struct AnchorPath {
     pub(super) down_at: Option<Time>,
     /// The host has said at least once that it hears this path.
     pub(super) heard_once: bool,
+    /// It has said since that it does not.
+    pub(super) deaf: bool,
     pub(super) via: Option<Redirect>,
     pub(super) quiet: bool,
     /// For when its timer is set.
@@ -286,6 +288,7 @@ impl Anchor {
             on: true,
             down_at: None,
             heard_once: false,
+            deaf: false,
             via: None,
             quiet: false,
             armed: None,

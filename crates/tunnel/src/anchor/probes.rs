@@ -37,6 +37,7 @@ impl Anchor {
         }
         let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
         self.feed(now, probe.slot, request);
+        self.review_deaf(now, owner, probe.slot);
         self.reinject(now, owner, probe);
         if news {
             self.reroute(owner);
@@ -59,6 +60,29 @@ impl Anchor {
         for slot in host.paths.values().filter(follows) {
             let reinjection = Reinjection { slot: *slot, over: probe.slot, since };
             self.out.push_back(AnchorOutput::Reinject(reinjection));
+        }
+    }
+
+    /// Which paths the host says that it does not hear. That it hears one again counts with a request over that
+    /// path itself, since that one brings the counters of what was lost.
+    fn review_deaf(&mut self, now: Time, owner: u32, asked: u32) {
+        let Some(host) = self.hosts.get(&owner) else { return };
+        let Some(word) = host.word else { return };
+        let mut changed = Vec::new();
+        for (number, slot) in &host.paths {
+            let Some(path) = self.slots.get_mut(slot) else { continue };
+            let hears = word.bits >> number & 1 == 1;
+            let deaf = path.heard_once && path.is_watched() && !hears;
+            if deaf != path.deaf && (deaf || *slot == asked && hears || !path.is_watched()) {
+                path.deaf = deaf;
+                changed.push((*slot, deaf));
+            }
+        }
+        for (slot, deaf) in changed {
+            match self.config.source {
+                Source::Probes => self.feed(now, slot, ServerInput::Deaf(deaf)),
+                Source::Readings => self.out.push_back(AnchorOutput::SetDeaf(slot, deaf)),
+            }
         }
     }
 

@@ -113,6 +113,32 @@ fn when_the_downlink_dies_flows_of_the_downlink_move_within_the_bound() {
     }
 }
 
+/// The long average of a path's loss downwards: the host's, and the anchor's.
+fn lost_downwards(net: &Net, host: usize, name: &str) -> [f64; 2] {
+    let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == name).unwrap();
+    let (_, other) = net.anchor.machine.paths().find(|(_, p)| p.name == name).unwrap();
+    let both = [path.client().unwrap().estimates(), other.server().estimates()];
+    both.map(|estimates| *estimates.owl_down.last().unwrap())
+}
+
+#[test]
+fn an_outage_of_the_downlink_alone_is_left_out_by_the_anchor_as_by_the_host() {
+    let mut worst = 0f64;
+    // Of the settings those in which the machines measure.
+    for seed in (0..150).filter(|seed| seed % 3 != 2) {
+        let Setting { mut net, host, .. } = settled(seed);
+        net.set_alive(host, "wifi", Way::Down, false);
+        net.run_for(secs(20));
+        net.set_alive(host, "wifi", Way::Down, true);
+        net.run_for(secs(3));
+        let [own, anchors] = lost_downwards(&net, host, "wifi");
+        worst = worst.max((own - anchors).abs());
+        assert!(anchors < 0.2, "seed {seed}: {anchors}, the host {own}");
+        assert!((own - anchors).abs() < 0.06, "seed {seed}: {anchors}, the host {own}");
+    }
+    println!("the anchor's average is at most {worst:.3} off the host's");
+}
+
 #[test]
 fn unsolicited_responses_end_with_a_host_that_stays_silent() {
     let Setting { mut net, host, .. } = settled(0);

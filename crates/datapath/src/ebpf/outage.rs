@@ -1,0 +1,60 @@
+//! What the programs are told of a path's outages.
+
+use segue_clock::Span;
+
+use super::convert::{PATH_DEAF, SILENCE_TURN, kernel_silence};
+use super::skel::{path_config, path_state};
+
+/// What they were told last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outage {
+    /// The bit that told the last outage from the one before.
+    turn: u8,
+    /// The host says that it hears nothing.
+    deaf: bool,
+}
+
+impl Outage {
+    /// The path is down after such a silence, or up.
+    pub(super) fn set_down(&mut self, path: &mut path_config, silence: Option<Span>) {
+        match silence {
+            Some(silence) => {
+                self.turn ^= SILENCE_TURN;
+                path.silence = kernel_silence(silence) | self.turn;
+                path.flags &= !PATH_DEAF;
+            }
+            // For the way down the outage goes on.
+            None if self.deaf && path.silence != 0 => path.flags |= PATH_DEAF,
+            None => path.silence = 0,
+        }
+    }
+
+    /// The host says that it hears nothing, or that it does again. While the path is down as a whole that changes
+    /// nothing.
+    pub(super) fn set_deaf(&mut self, path: &mut path_config, state: &path_state, deaf: bool) {
+        self.deaf = deaf;
+        if deaf && path.silence == 0 {
+            self.turn ^= SILENCE_TURN;
+            path.silence = kernel_packets(unheard(state)) | self.turn;
+            path.flags |= PATH_DEAF;
+        } else if !deaf && path.flags & PATH_DEAF != 0 {
+            path.silence = 0;
+            path.flags &= !PATH_DEAF;
+        }
+    }
+}
+
+/// How many packets the host has missed when it says that it hears nothing. What left in the last round-trip time
+/// it could not have had by then.
+fn unheard(state: &path_state) -> u32 {
+    let since = state.tx_packets.wrapping_sub(state.down.sent);
+    let (k, t_ka_ms) = (state.newest >> 48 & 0xff, state.newest >> 32 & 0xffff);
+    let silent_us = (2 * k + 1) * t_ka_ms * 500;
+    let whole_us = (silent_us + u64::from(state.rtt_last_us)).max(1);
+    ((u64::from(since) * silent_us + whole_us / 2) / whole_us) as u32
+}
+
+/// Packets as the low bits of `silence` have them: up to 13 exactly, more to a tenth, 55 000 at most.
+fn kernel_packets(packets: u32) -> u8 {
+    (f64::from(packets).log2() * 8.0 + 1.0).ceil().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
+}
