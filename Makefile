@@ -59,6 +59,7 @@ soak:
 	$(CARGO) test -p segue --test many_paths -- --ignored --nocapture
 	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
+	$(CARGO) test -p segue --test bars -- --ignored --nocapture of_thousands_of_round_trip_times
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture without_a_configuration
 	$(CARGO) test -p segue --test daemons -- --ignored --nocapture soak_floods
 	FAULT_FIRST=$(FAULT_FIRST) FAULT_SEEDS=$(FAULT_SEEDS) \

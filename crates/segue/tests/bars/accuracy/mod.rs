@@ -43,14 +43,16 @@ const USER: Way = Way {
     measure: kernel::by_user_space,
 };
 
+const PROBE: Way = Way {
+    name: "segue probe",
+    port: peers::PROBE_PORT,
+    number: probe_number,
+    measure: peers::segue_probe,
+};
+
 const WAYS: [Way; 4] = [
     KERNEL,
-    Way {
-        name: "segue probe",
-        port: peers::PROBE_PORT,
-        number: probe_number,
-        measure: peers::segue_probe,
-    },
+    PROBE,
     Way { name: "irtt", port: peers::IRTT_PORT, number: peers::irtt_number, measure: peers::irtt },
     Way {
         name: "plain echo",
@@ -130,24 +132,43 @@ fn the_kernels_round_trip_times_are_those_of_the_wire() {
     }
 }
 
-/// 99 of 100 samples of either datapath are within the bound that they state, on an idle machine and a busy
-/// one together.
+/// How many samples one may be beyond the bound that it states: docs/measuring.md.
+const ONE_IN: usize = 100;
+
 #[test]
-fn round_trip_times_of_both_datapaths_are_as_good_as_they_say() {
+fn of_a_hundred_round_trip_times_ninety_nine_are_as_good_as_they_say_also_under_load() {
     let Some(_machine) = alone() else { return };
-    let lab = capture::network("bounds");
-    for way in [KERNEL, USER] {
-        let mut errors = Errors::default();
-        for load in ["idle", "busy"] {
-            let _loops = (load == "busy").then(Loops::start);
-            run(&lab, &way, 300, &mut errors);
-        }
-        errors.print(way.name, "both");
-        assert!(100 * errors.beyond_bound <= errors.sorted.len(), "{}: see above", way.name);
-    }
+    keep_their_bounds(300);
 }
 
-/// Mean ≤ 10 µs and 99th percentile ≤ 50 µs for the kernel, idle and busy; 98 of 100 samples of
+/// The same with as many samples as show how much better than that it is.
+#[test]
+#[ignore = "five minutes of exchanges: make soak"]
+fn of_thousands_of_round_trip_times_few_are_worse_than_they_say() {
+    let Some(_machine) = alone() else { return };
+    keep_their_bounds(5_000);
+}
+
+/// Each way by itself, on an idle machine and on a busy one: what is beyond under load is not hidden by what
+/// is not without.
+fn keep_their_bounds(count: u32) {
+    let lab = capture::network("bounds");
+    let mut wrong = Vec::new();
+    for way in [KERNEL, USER, PROBE] {
+        for load in ["idle", "busy"] {
+            let _loops = (load == "busy").then(Loops::start);
+            let mut errors = Errors::default();
+            run(&lab, &way, count, &mut errors);
+            errors.print(way.name, load);
+            if errors.beyond_bound * ONE_IN > errors.sorted.len() {
+                wrong.push((way.name, load, errors.beyond_bound));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "more than one in {ONE_IN} beyond its bound: {wrong:?}");
+}
+
+/// Mean ≤ 10 µs and 99th percentile ≤ 50 µs for the kernel, idle and busy; 99 of 100 samples of
 /// `segue probe` within the bound that they state.
 #[test]
 #[ignore = "two minutes of exchanges, irtt needed: make bench"]
@@ -168,8 +189,7 @@ fn errors_of_round_trip_times_beside_those_of_others() {
     for ours in all.iter().map(|rows| &rows[0]) {
         assert!(ours.mean() <= 10.0 && ours.share(0.99) <= 50.0, "see above");
     }
-    // The bound of a sample does not cover what it cannot know: docs/measuring.md.
     for probe in all.iter().map(|rows| &rows[1]) {
-        assert!(50 * probe.beyond_bound <= probe.sorted.len(), "see above");
+        assert!(ONE_IN * probe.beyond_bound <= probe.sorted.len(), "see above");
     }
 }
