@@ -12,6 +12,8 @@ mod copies;
 mod device;
 mod features;
 #[cfg(test)]
+mod forged;
+#[cfg(test)]
 mod leave;
 mod load;
 mod locals;

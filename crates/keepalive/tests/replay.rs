@@ -1,7 +1,9 @@
 //! What an attacker can do who has recorded valid packets of a path and sends them again.
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, State};
+use segue_keepalive::{
+    Arrival, Asking, Client, ClientInput, ClientOutput, Config, Reading, State, Traffic,
+};
 use segue_wire::Probe;
 
 const T_KA: Span = Span::from_millis(100);
@@ -42,7 +44,11 @@ fn idle(client: &mut Client, until: Time) -> Vec<Probe> {
 
 /// A client that has had an answer to each of its requests, and those answers.
 fn alive() -> (Client, Time, Vec<Probe>) {
-    let mut client = Client::new(config(), Time::ZERO, 1);
+    alive_with(config())
+}
+
+fn alive_with(config: Config) -> (Client, Time, Vec<Probe>) {
+    let mut client = Client::new(config, Time::ZERO, 1);
     let mut answers = Vec::new();
     let mut now = Time::ZERO;
     while answers.len() < RECORDED as usize {
@@ -68,6 +74,68 @@ fn recorded_answers_do_not_keep_a_dead_path_up() {
     }
     assert_eq!((client.state(), client.heard()), (State::Down, false));
     assert_eq!(client.estimates().received, u64::from(RECORDED));
+}
+
+#[test]
+fn delayed_answers_keep_a_path_up_and_are_measured_as_late_as_they_come() {
+    let (mut client, mut now, _) = alive();
+    // Longer than the time-out: several are under way at once.
+    let delay = T_KA * 8;
+    let (mut under_way, mut seen) = (std::collections::VecDeque::new(), 0);
+    for _ in 0..600 {
+        now += T_KA.half();
+        for request in idle(&mut client, now) {
+            under_way.push_back((now + delay, Probe { t_sc: now.micros32(), t_ss: 7, ..request }));
+        }
+        while under_way.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, answer) = under_way.pop_front().unwrap();
+            handle(&mut client, now, ClientInput::Response(arrival(answer, now)));
+            seen += 1;
+        }
+    }
+    assert!(seen > 200, "{seen}");
+    // It is called down once, when the delay begins, and comes back.
+    assert_eq!((client.state(), client.estimates().transitions), (State::Up, 2));
+    assert_eq!(client.estimates().rtt_last, Some(delay));
+}
+
+/// Both ends' applications send, the uplink is dead, and whoever has the path's cookie sends data to the host that
+/// say how long ago the anchor heard it: `forged` says until when.
+fn with_forged_ages(forged: impl Fn(Time) -> Option<Time>, answers: bool) -> State {
+    let doubt = Some(Asking { k: 3, spacing: Span::from_millis(8) });
+    let (mut client, start, _) = alive_with(Config { doubt, ..config() });
+    let (mut now, mut received) = (start, 0);
+    while now < start + Span::from_secs(5) {
+        now += Span::from_millis(4);
+        received += 1;
+        let traffic = Traffic {
+            sent_at: Some(now),
+            received_at: Some(now),
+            heard_back: forged(now),
+            received,
+            bytes: 100 * u64::from(received),
+        };
+        let reading = Reading { at: now, traffic, ..Reading::default() };
+        let mut asked = handle(&mut client, now, ClientInput::Reading(reading));
+        asked.extend(idle(&mut client, now));
+        for request in asked.into_iter().filter(|_| answers) {
+            let answer = Probe { t_sc: now.micros32(), t_ss: 1 + request.seq, ..request };
+            handle(&mut client, now, ClientInput::Response(arrival(answer, now)));
+        }
+    }
+    client.state()
+}
+
+#[test]
+fn forged_young_ages_hide_a_dead_uplink_and_forged_old_ones_make_questions_that_are_answered() {
+    let young = |now: Time| Some(now - Span::from_millis(5));
+    assert_eq!(with_forged_ages(young, false), State::Up);
+    // Without them it is found.
+    assert_eq!(with_forged_ages(|_| None, false), State::Down);
+    // Old ones, or none, call nothing down that answers.
+    let old = |now: Time| Some(now - Span::from_secs(1));
+    assert_eq!(with_forged_ages(old, true), State::Up);
+    assert_eq!(with_forged_ages(|_| None, true), State::Up);
 }
 
 #[test]

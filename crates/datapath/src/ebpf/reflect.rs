@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use segue_wire::header::flags::REQUEST_REPORT;
+use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED};
 use segue_wire::{Header, PacketType, Probe};
 
 use super::packets::{
@@ -136,6 +136,38 @@ fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
         let state = lab.state();
         assert!(state.rtt_max_us < 1 << 28, "{state:?}");
         assert_eq!(unmapped(state.endpoint.remote), outer.address(1));
+    }
+}
+
+/// Two anchors that were made to take each other for a host would pass one packet to and fro for ever, if one of
+/// them answered what the other sends.
+#[test]
+fn what_an_anchor_sends_another_answers_with_nothing() {
+    for outer in Outer::BOTH {
+        let Some(lab) = Lab::new(Role::Anchor) else { return };
+        lab.know(outer);
+        let before = lab.state();
+        let asked = sealed(&request(1));
+        let (_, answer) = lab.ingress(&to_us(outer, &asked));
+        let answer = Probe::open(&answer[outer.headers()..], &KEY).unwrap();
+        let after = lab.state();
+        let mut refused = 0;
+        // As it would look to an anchor with the same secrets: an answer, and one that no request asked for.
+        for flags in [0, RESPONSE_UNSOLICITED] {
+            for seq in [answer.seq, answer.seq + 1, answer.seq + 100] {
+                let head = Header { flags, ..header(PacketType::Response) };
+                let packet = to_us(outer, &Probe { seq, ..answer }.seal(&head, &KEY));
+                let (verdict, passed) = run(lab.programs.xdp.as_fd(), &packet, None);
+                assert_eq!((verdict, &passed), (XDP_PASS, &packet), "{outer:?}");
+                assert_eq!(lab.ingress(&packet).0, SHOT, "{outer:?}");
+                refused += 1;
+            }
+        }
+        assert_eq!(lab.tables.drops(), [(DropReason::Type, refused)].into());
+        let last = lab.state();
+        let counts = |s: &path_state| (s.rx_packets, s.tx_packets, s.received, s.newest);
+        assert_eq!(counts(&last), counts(&after));
+        assert_eq!(last.endpoint.remote_port, before.endpoint.remote_port);
     }
 }
 

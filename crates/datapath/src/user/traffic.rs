@@ -80,3 +80,27 @@ impl Path {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stated_age_says_nothing_of_the_future_and_takes_nothing_back() {
+        let data = Data::default();
+        let back = || data.heard_back.load(Ordering::Relaxed);
+        let now = Time(10_000_000_000);
+        for nothing in [0, 255] {
+            data.came(now, nothing);
+            assert_eq!(back(), 0, "age {nothing}");
+        }
+        for stated in [200, 100, 1] {
+            data.came(now, stated);
+            assert_eq!(back(), now.0 - age::decode(stated).unwrap());
+        }
+        let newest = back();
+        data.came(now, 250);
+        assert_eq!(back(), newest);
+        assert!(newest < now.0);
+    }
+}

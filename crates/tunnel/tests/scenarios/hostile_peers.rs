@@ -124,6 +124,13 @@ fn of_many_addresses_a_host_takes_one_of_each_family() {
     assert!(host.registered());
 }
 
+#[test]
+fn an_anchor_can_give_a_host_an_address_of_somebody_on_the_internet() {
+    let (host, _) = registered_with(&["1.1.1.1"]);
+    assert_eq!(host.inner(), ["1.1.1.1".parse::<IpAddr>().unwrap()]);
+    assert!(host.registered());
+}
+
 /// An anchor whose datapath measures, with one path of one host.
 fn anchor_that_reads() -> (Anchor, u32) {
     let config = AnchorConfig { source: Source::Readings, ..anchor_config() };

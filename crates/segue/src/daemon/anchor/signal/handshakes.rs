@@ -179,6 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn many_networks_together_fill_all_places_and_the_next_waits_until_one_is_free() {
+        let (handshakes, now) = (Handshakes::default(), Instant::now());
+        let mut held: Vec<Place> =
+            (0..200).flat_map(|n| served(&handshakes, v4(n), true, now)).collect();
+        assert_eq!(held.len(), MOST);
+        let new = |validated| handshakes.begin([198, 51, 100, 1].into(), validated, now);
+        assert!(matches!(new(false), Verdict::Retry));
+        assert!(matches!(new(true), Verdict::Ignore), "nothing is answered to it");
+        held.pop();
+        assert!(matches!(new(true), Verdict::Serve(_)));
+    }
+
+    #[test]
     fn networks_of_which_nothing_need_be_remembered_are_forgotten() {
         let (handshakes, start) = (Handshakes::default(), Instant::now());
         for n in 0..50_000u32 {
