@@ -46,7 +46,9 @@ fn an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families(datapath: &'s
         println!("{datapath}: 1 MB over TCP and {ip} echoed in {:?}", stream.flows_on(1 << 20));
     }
     for daemon in [&host, &anchor] {
-        assert_eq!(daemon.status()["drops"], serde_json::json!({}), "nothing was refused");
+        let status = daemon.status();
+        let role = &status["role"];
+        assert_eq!(status["drops"], serde_json::json!({}), "nothing was refused by the {role}");
     }
 }
 
