@@ -47,7 +47,9 @@ impl Anchor {
 
     /// Sends a second time, over the path by which the host says so, what it cannot have heard on its others.
     fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeIn) {
-        if probe.age == 0 {
+        // Before the host has heard this path it may not be known yet where that goes.
+        let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
+        if probe.age == 0 || !heard {
             return;
         }
         let age = segue_wire::age::decode(probe.age).map_or(REINJECTED_FOR, Span);
