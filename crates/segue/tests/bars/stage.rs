@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use segue::control;
 use segue_clock::{Span, Time};
 use segue_lab::{DemoNet, DemoOptions, Direction, EmulatorSpec, Handle};
 use segue_linux::clock::monotonic;
@@ -176,13 +177,13 @@ impl Stage {
 
     /// The host's binding of the flow with this local port.
     pub fn flow(&self, port: u16) -> Option<Value> {
-        let mut flows = ask(&self.files.path().join("host"), &json!("flows"))?["flows"].take();
-        let mark = format!(":{port}");
-        let found = flows
-            .as_array_mut()?
-            .iter_mut()
-            .find(|flow| flow["flow"].as_str().is_some_and(|text| text.contains(&mark)))?;
-        Some(found.take())
+        let (mark, mut found) = (format!(":{port}"), None);
+        control::flows(&self.files.path().join("host"), None, |page| {
+            found = page.into_iter().find(|flow| flow.flow.contains(&mark)).or(found.take());
+            Ok(())
+        })
+        .ok()?;
+        serde_json::to_value(found?).ok()
     }
 
     /// Binds the flow with this local port to a path.
