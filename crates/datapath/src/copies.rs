@@ -6,6 +6,8 @@ use crate::user::segment::{Cut, VnetHeader};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// Longest headers of a super-packet.
+const MAX_HEADERS: usize = 256;
 /// TCP flags (RFC 9293, 3.1), byte 13 of the header.
 const FIN_PSH: u8 = 1 | 8;
 
@@ -16,7 +18,8 @@ const FIN_PSH: u8 = 1 | 8;
 /// [`DropReason::InnerPacket`] if it is none that can be sent alone.
 pub fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     let bad = DropReason::InnerPacket;
-    let mut packet = kept.to_vec();
+    let most = if gso_size == 0 { kept.len() } else { MAX_HEADERS + usize::from(gso_size) };
+    let mut packet = kept[..kept.len().min(most)].to_vec();
     let Some((protocol, transport)) = transport(&packet) else {
         return if gso_size == 0 { Ok(with_header(&[], &packet)) } else { Err(bad) };
     };

@@ -402,14 +402,17 @@ impl Client {
     /// Ends doubt if something came.
     fn settle_doubt(&mut self, now: Time) {
         let Some(episode) = self.doubt.episode else { return };
-        let resumed = || self.doubt.traffic.received_at.is_some_and(|at| at > episode.began);
-        let ends = self.alive > episode.began
-            || if episode.unanswered { self.is_proven(episode.since) } else { resumed() };
-        if !ends {
+        let resumed = self.doubt.traffic.received_at.is_some_and(|at| at > episode.began);
+        let answered =
+            self.alive > episode.began || episode.unanswered && self.is_proven(episode.since);
+        if !answered && (episode.unanswered || !resumed) {
             return;
         }
         self.doubt.episode = None;
-        (self.doubt.unproven, self.doubt.question) = (None, None);
+        // A stream that flows again shows that its own direction lives. What left is as unanswered as before.
+        if answered {
+            (self.doubt.unproven, self.doubt.question) = (None, None);
+        }
         // A stream that paused has to flow again before it is missed.
         self.doubt.stream = Stream::default();
         // One about a stream that merely paused ends with the answer to its first question.

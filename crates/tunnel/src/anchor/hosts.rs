@@ -36,6 +36,8 @@ pub struct RegisteredHost {
     /// When the downlinks were looked at last, all were on their own paths, which the host heard and from which
     /// requests came: while it says the same again, there is nothing to move.
     pub(super) calm: bool,
+    /// When packets to it were last sent a second time.
+    pub(super) reinjected: Option<Time>,
 }
 
 /// The `heard` word of a host's request.
@@ -179,6 +181,7 @@ impl Anchor {
             heard_word: 0,
             word: None,
             calm: false,
+            reinjected: None,
         };
         self.hosts.insert(owner, Box::new(host));
         owner

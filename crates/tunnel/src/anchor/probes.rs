@@ -14,6 +14,9 @@ use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Reinjection, Report};
 
 /// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
+/// Least time between two reinjections for a host. Questions in doubt are further apart; when a path goes down the host
+/// says so over several others at once, of which the first does.
+const REINJECTION_PACE: Span = Span::from_millis(5);
 /// What left longer ago is not sent a second time: an outage of an idle path is found after about half of it.
 const REINJECTED_FOR: Span = Span::from_secs(10);
 
@@ -53,6 +56,11 @@ impl Anchor {
             return;
         }
         let age = segue_wire::age::decode(probe.age).map_or(REINJECTED_FOR, Span);
+        let Some(host) = self.hosts.get_mut(&owner) else { return };
+        if host.reinjected.is_some_and(|at| now.since(at) < REINJECTION_PACE) {
+            return;
+        }
+        host.reinjected = Some(now);
         let Some(host) = self.hosts.get(&owner) else { return };
         let follows = |slot: &&u32| {
             let path = self.slots.get(slot);
