@@ -48,16 +48,9 @@ pub fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
         vnet.flags = VnetHeader::NEEDS_CSUM;
     }
     let cut = Cut::new(&vnet, &packet)?;
-    let mut whole = Vec::new();
-    let body = packet.clone();
-    cut.apply(&mut packet, |head, range| {
-        // A packet that was finished in place has no headers of its own.
-        whole = with_header(head, if head.is_empty() { &[] } else { &body[range] });
-    });
-    if whole.len() == VnetHeader::LEN {
-        whole = with_header(&[], &packet);
-    }
-    Ok(whole)
+    let (mut head, mut body) = (Vec::new(), 0..0);
+    cut.apply(&mut packet, |finished, rest| (head, body) = (finished.to_vec(), rest));
+    Ok(with_header(&head, &packet[body]))
 }
 
 fn with_header(head: &[u8], body: &[u8]) -> Vec<u8> {

@@ -88,9 +88,7 @@ impl Shore {
 
     /// Sends packets that left before a second time, over the path that the daemon has named.
     pub(super) fn reinject(&self, packets: &[Vec<u8>]) {
-        let batch: Vec<(&[u8], u16)> = packets.iter().map(|p| (&p[..], ethertype(p))).collect();
-        let full = self.over.send(&batch);
-        self.count(DropReason::QueueFull, full);
+        self.put(&self.over, packets.iter().map(Vec::as_slice));
     }
 
     fn held(&self) -> MutexGuard<'_, Misses> {
@@ -98,8 +96,12 @@ impl Shore {
     }
 
     fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
+        self.put(&self.again, packets);
+    }
+
+    fn put<'a>(&self, injector: &Injector, packets: impl Iterator<Item = &'a [u8]>) {
         let batch: Vec<(&[u8], u16)> = packets.map(|bytes| (bytes, ethertype(bytes))).collect();
-        let full = self.again.send(&batch);
+        let full = injector.send(&batch);
         self.count(DropReason::QueueFull, full);
     }
 

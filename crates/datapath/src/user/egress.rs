@@ -160,26 +160,20 @@ impl Core {
 
 /// Sends a packet that had missed and those that were held for it.
 pub fn inject(shared: &Shared, first: MissPacket) {
-    let mut jobs = Vec::new();
-    let mut arena = Vec::new();
+    let mut outgoing = Outgoing::default();
     let mut core = lock(&shared.core);
     let held = core.misses.settle(&first.key);
     let target = core.lookup(&first.key);
     let now = monotonic();
     for bytes in std::iter::once(first.bytes).chain(held) {
-        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
-        let Some((path, flags)) = target.clone() else {
-            shared.drops.add(DropReason::NoRemote, u64::from(cut.count));
-            continue;
-        };
-        core.flows.sent(&first.key, u64::from(cut.count), cut.bytes as u64, now);
-        let at = arena.len()..arena.len() + VnetHeader::LEN + inner.len;
-        let class = class_of(&bytes[VnetHeader::LEN..]);
-        jobs.push(Job { path, flags, class, at, cut });
-        arena.extend(bytes);
+        let Ok(packet) = read_packet(&bytes) else { continue };
+        match target.clone() {
+            Some(way) => outgoing.push(&mut core, &bytes, packet, way, now),
+            None => shared.drops.add(DropReason::NoRemote, u64::from(packet.1.count)),
+        }
     }
     drop(core);
-    Sender::default().send(shared, &mut arena, &jobs);
+    outgoing.send(shared);
 }
 
 /// Sends copies of what left on a path over another one.
@@ -189,18 +183,44 @@ pub fn reinject(shared: &Shared, order: Reinjection) -> usize {
     let own = paths.filter(|(path, over)| path.config.owner == over.config.owner);
     let Some((path, over)) = own.map(|(path, over)| (path.clone(), over.clone())) else { return 0 };
     let copies = lock(&path.state.copies).take_since(order.since);
-    let (mut jobs, mut arena, now) = (Vec::new(), Vec::new(), monotonic());
+    let (mut outgoing, now) = (Outgoing::default(), monotonic());
     for bytes in copies {
-        let Ok((inner, cut)) = read_packet(&bytes) else { continue };
-        core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
-        let at = arena.len()..arena.len() + bytes.len();
-        let class = class_of(&bytes[VnetHeader::LEN..]);
-        jobs.push(Job { path: over.clone(), flags: DATA_ONE_WAY, class, at, cut });
-        arena.extend(bytes);
+        let Ok(packet) = read_packet(&bytes) else { continue };
+        outgoing.push(&mut core, &bytes, packet, (over.clone(), DATA_ONE_WAY), now);
     }
     drop(core);
-    Sender::default().send(shared, &mut arena, &jobs);
-    jobs.len()
+    outgoing.send(shared)
+}
+
+/// Packets that do not come from the device, on their way out.
+#[derive(Default)]
+struct Outgoing {
+    arena: Vec<u8>,
+    jobs: Vec<Job>,
+}
+
+impl Outgoing {
+    /// Takes a packet with its virtio header, and the path and flags with which it goes.
+    fn push(
+        &mut self,
+        core: &mut Core,
+        bytes: &[u8],
+        (inner, cut): (Inner, Cut),
+        (path, flags): (Arc<Path>, u8),
+        now: Time,
+    ) {
+        core.flows.sent(&inner.key, u64::from(cut.count), cut.bytes as u64, now);
+        let at = self.arena.len()..self.arena.len() + VnetHeader::LEN + inner.len;
+        let class = class_of(&bytes[VnetHeader::LEN..]);
+        self.jobs.push(Job { path, flags, class, at, cut });
+        self.arena.extend(bytes);
+    }
+
+    /// Sends all of them; how many.
+    fn send(mut self, shared: &Shared) -> usize {
+        Sender::default().send(shared, &mut self.arena, &self.jobs);
+        self.jobs.len()
+    }
 }
 
 /// Keeps copies of packets of one path, for the case that they do not arrive.
