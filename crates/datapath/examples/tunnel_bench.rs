@@ -423,7 +423,8 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
         ifindex: if host { ifindex } else { 0 },
         gateway: None,
         owner: u32::from(!host),
-        probing: segue_keepalive::Probing::default(),
+        // As without a configuration: what leaves may have to leave again.
+        probing: segue_keepalive::Probing { follows_use: true, ..Default::default() },
     };
     let entry = InnerEntry { owner: path.owner };
     datapath.set_path(if host { HOST } else { ANCHOR }, &path).map_err(|e| text(&e))?;

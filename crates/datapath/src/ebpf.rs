@@ -26,6 +26,8 @@ mod outage;
 mod packets;
 mod pages;
 mod paths;
+#[cfg(test)]
+mod reach;
 mod reader;
 mod reading;
 #[cfg(test)]
@@ -46,7 +48,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -56,14 +57,15 @@ use nix::sys::socket::sockopt::ReceiveTimestampns;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Tau};
 use segue_linux::clock::monotonic;
+use segue_linux::link::Prefix;
 use segue_wire::{DropReason, Encapsulation, FlowKey};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
-    PATH_DEAF, PATH_OVER, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends, family,
-    generation, kernel_denied, kernel_endpoint, kernel_path, kernel_route, kernel_sweep,
+    PATH_DEAF, PATH_FOLLOWS_USE, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends,
+    family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
@@ -308,7 +310,10 @@ impl Datapath for Ebpf {
                 path.via_slot = old.config.via_slot;
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
-                (totals, outage, reinjected) = (old.totals, old.outage, old.reinjected);
+                (totals, outage) = (old.totals, old.outage);
+                // Where copies begin anew, so do their numbers.
+                let kept = old.config.flags & path.flags & PATH_FOLLOWS_USE != 0;
+                reinjected = if kept { old.reinjected } else { 0 };
             }
             // An anchor's endpoint is the programs' from then on.
             _ if self.shore.role == Role::Anchor => {
@@ -350,7 +355,7 @@ impl Datapath for Ebpf {
     fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get_mut(&slot) else { return Ok(()) };
-        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY | PATH_OVER);
+        path.config.flags &= !(PATH_VIA | PATH_VIA_ONE_WAY);
         path.config.via_slot = 0;
         if let Some(via) = via {
             if via.slot >= self.max_paths {
@@ -429,8 +434,8 @@ impl Datapath for Ebpf {
         self.shore.tables.set_inner(address, entry.owner)
     }
 
-    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError> {
-        self.shore.tables.denied.store(kernel_denied(reach), Ordering::Relaxed);
+    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
+        self.shore.tables.set_reach(reach, pools)?;
         self.shore.tables.set_alive(monotonic())
     }
 

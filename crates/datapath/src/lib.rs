@@ -11,6 +11,7 @@ pub mod user;
 mod copies;
 mod error;
 mod misses;
+mod paid;
 mod types;
 
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
@@ -27,6 +28,7 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Reading;
+use segue_linux::link::Prefix;
 use segue_wire::{DropReason, FlowKey};
 
 /// What a daemon asks of the packet path. Slots number the paths of this end; a path's slot is the
@@ -54,8 +56,9 @@ pub trait Datapath: Send {
     fn reinject(&mut self, order: Reinjection) -> usize;
     /// Says to whom an inner address belongs (see [`InnerEntry`]).
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError>;
-    /// What hosts may reach (anchor); everything until it is said.
-    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError>;
+    /// What hosts may reach (anchor); everything until it is said. An address of `pools`, of which there is at most
+    /// one of each family, is a host's also while nobody has it.
+    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError>;
     /// Forgets an inner address.
     fn remove_inner(&mut self, address: IpAddr);
     /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path. The binding ends

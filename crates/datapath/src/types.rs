@@ -84,7 +84,7 @@ pub struct InnerEntry {
 /// What an anchor's hosts may begin flows to. Answers to what others began pass in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Inner addresses of hosts.
+    /// Inner addresses of hosts, those included that nobody has at the moment.
     pub hosts: bool,
     /// The anchor's own inner addresses.
     pub anchor: Services,
@@ -96,11 +96,13 @@ impl Reach {
     /// No limit.
     pub const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
 
-    /// Whether a host may begin a flow of this protocol to an address that belongs to `owner`.
+    /// Whether a host may begin a flow of this protocol to an address that belongs to `owner`, or to nobody and
+    /// is `of_pool` or not.
     #[must_use]
-    pub fn allows(&self, owner: Option<u32>, protocol: u8) -> bool {
+    pub fn allows(&self, owner: Option<u32>, of_pool: bool, protocol: u8) -> bool {
         const ICMP: [u8; 2] = [1, 58];
         match owner {
+            None if of_pool => self.hosts,
             None => self.routed,
             Some(0) => match self.anchor {
                 Services::Nothing => false,

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use segue_clock::Time;
 use segue_keepalive::Reading;
 use segue_linux::clock::monotonic;
+use segue_linux::link::Prefix;
 use segue_wire::{DropReason, FlowKey};
 use tun_rs::SyncDevice;
 
@@ -90,6 +91,7 @@ struct Core {
     vias: Vec<Option<Via>>,
     inner: HashMap<IpAddr, InnerEntry>,
     reach: Reach,
+    pools: Vec<Prefix>,
     flows: FlowTable,
     shares: Shares,
     misses: Misses,
@@ -100,6 +102,27 @@ struct Core {
 impl Core {
     fn path(&self, slot: u32) -> Option<&Arc<Path>> {
         self.paths.get(slot as usize)?.as_ref()
+    }
+
+    /// What the address has paid for flows stays with it, whoever has it.
+    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
+        if self.inner.len() >= MAX_INNER && !self.inner.contains_key(&address) {
+            return Err(DatapathError::Full { what: "inner address" });
+        }
+        self.inner.insert(address, entry);
+        Ok(())
+    }
+
+    fn remove_inner(&mut self, address: IpAddr) {
+        self.inner.remove(&address);
+    }
+
+    /// Whether the anchor's settings let a host begin a flow. An address of a pool that nobody has at the moment is
+    /// another host's: a flow there would still stand when that host comes.
+    fn may_begin(&self, key: &FlowKey) -> bool {
+        let owner = self.inner.get(&key.dst).map(|entry| entry.owner);
+        let of_pool = self.pools.iter().any(|pool| pool.contains(key.dst));
+        self.reach.allows(owner, of_pool, key.protocol)
     }
 }
 
@@ -155,6 +178,7 @@ impl User {
             vias: vec![None; paths],
             inner: HashMap::new(),
             reach: Reach::EVERYTHING,
+            pools: Vec::new(),
             flows: FlowTable::new(setup.max_flows),
             shares: Shares::default(),
             misses: Misses::new(setup.role),
@@ -313,25 +337,17 @@ impl Datapath for User {
     }
 
     fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
-        let mut core = lock(&self.shared.core);
-        if core.inner.len() >= MAX_INNER && !core.inner.contains_key(&address) {
-            return Err(DatapathError::Full { what: "inner address" });
-        }
-        if core.inner.insert(address, entry) != Some(entry) {
-            core.shares.forget(&address);
-        }
-        Ok(())
+        lock(&self.shared.core).set_inner(address, entry)
     }
 
-    fn set_reach(&mut self, reach: Reach) -> Result<(), DatapathError> {
-        lock(&self.shared.core).reach = reach;
+    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
+        let mut core = lock(&self.shared.core);
+        (core.reach, core.pools) = (reach, pools.to_vec());
         Ok(())
     }
 
     fn remove_inner(&mut self, address: IpAddr) {
-        let mut core = lock(&self.shared.core);
-        core.inner.remove(&address);
-        core.shares.forget(&address);
+        lock(&self.shared.core).remove_inner(address);
     }
 
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), DatapathError> {

@@ -25,7 +25,7 @@ use core::fmt;
 use segue_clock::Span;
 
 use crate::planner::BITS_PER_EXCHANGE;
-use crate::questions::{Questions, Silence, questions};
+use crate::questions::{QUESTION_GAP, Questions, Silence, questions};
 use crate::{Counted, Estimates, Lapses};
 
 /// What the user asks for. Times in seconds.
@@ -223,16 +223,7 @@ impl Adaptive {
     }
 
     fn choose(&self, known: Known) -> Why {
-        let silence = Silence {
-            answer: known.answer,
-            loss: known.loss,
-            burst: known.burst,
-            longest: known.longest,
-            requests: 1.0 / MEASURING,
-            pauses: PAUSES,
-            fp_interval: self.aims.fp_interval,
-            k_max: self.aims.k_max,
-        };
+        let silence = known.silence(&self.aims);
         let questions = questions(&silence);
         let found_in = known.answer + questions.t_d;
         let shortest = 1.0 / self.aims.probes_per_s;
@@ -254,6 +245,24 @@ impl Adaptive {
             questions,
             detection,
             fp_interval,
+        }
+    }
+}
+
+impl Known {
+    /// What the questions are chosen for. While data run one way alone, questions about them are requests, too.
+    #[must_use]
+    pub fn silence(&self, aims: &Aims) -> Silence {
+        let asked = if self.used { 1.0 / QUESTION_GAP.as_secs_f64() } else { 0.0 };
+        Silence {
+            answer: self.answer,
+            loss: self.loss,
+            burst: self.burst,
+            longest: self.longest,
+            requests: 1.0 / MEASURING + asked,
+            pauses: PAUSES,
+            fp_interval: aims.fp_interval,
+            k_max: aims.k_max,
         }
     }
 }

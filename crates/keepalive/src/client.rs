@@ -11,6 +11,7 @@ mod excuse;
 mod reading;
 mod round_trip;
 mod schedule;
+mod stream;
 
 pub use self::carried::LOOK;
 use self::doubt::Doubt;
@@ -103,6 +104,10 @@ pub struct Client {
     /// The period that the last unsolicited response stated; zero before any and after a response.
     /// The server keeps to it if a later change of ours cannot reach it.
     unsolicited_t_ka: Span,
+    /// The longest T_KA since the last answer: the server may know of no other, and paces by it.
+    known_t_ka: Span,
+    /// When the settings changed last.
+    configured: Time,
     echo: Echo,
     responses: SeqWindow,
     unsolicited: SeqWindow,
@@ -165,6 +170,8 @@ impl Client {
             alive: now,
             last_heard: now,
             unsolicited_t_ka: Span::ZERO,
+            known_t_ka: Span::ZERO,
+            configured: Time::ZERO,
             echo: Echo::default(),
             responses: SeqWindow::new(),
             unsolicited: SeqWindow::new(),
@@ -353,6 +360,10 @@ impl Client {
     /// A response came at `at`.
     fn on_alive(&mut self, at: Time) {
         self.answered = true;
+        // An answer to what left before the last change says nothing of that.
+        if at.since(self.configured) > self.last_rtt() {
+            self.known_t_ka = self.config.t_ka;
+        }
         if at > self.alive {
             self.alive = at;
             self.excuse.put_off = None;
@@ -397,6 +408,8 @@ impl Client {
         // What the server still expects: an announcement may be under way.
         let told = self.schedule.announce.map_or(self.config.t_ka, |(t_ka, _)| t_ka);
         let slower = config.t_ka > told;
+        self.known_t_ka = self.known_t_ka.max(self.config.t_ka);
+        self.configured = now;
         self.config = config;
         if let Some(old_down_at) = old_down_at {
             self.rebase(now, old_down_at);
@@ -443,10 +456,10 @@ impl Client {
         if !self.heard || !self.runs() {
             return None;
         }
-        let t_ka = self.config.t_ka.max(self.unsolicited_t_ka);
+        let t_ka = self.config.t_ka.max(self.unsolicited_t_ka).max(self.known_t_ka);
         let time_out = self.config.time_out_at(t_ka).max(t_ka * 2);
         // A change of settings moves `alive` forward, and what answers would do anything may do.
-        Some(self.last_heard.max(self.alive) + self.excuse.span() + time_out)
+        Some(self.heard_at().max(self.alive) + self.excuse.span() + time_out)
     }
 
     fn run_timers(&mut self, now: Time) {

@@ -44,6 +44,11 @@ pub const SPACING_MIN: f64 = 0.008;
 /// The longest, in seconds.
 const SPACING_MAX: f64 = 1.0;
 
+/// What an answer may be late beside what the round-trip times vary: the other end's queue and timers.
+pub const MARGIN: Span = Span::from_millis(10);
+/// How far apart questions about unanswered data are at least.
+pub const QUESTION_GAP: Span = Span::from_millis(60);
+
 /// What is known of a path. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Silence {

@@ -6,7 +6,9 @@ mod common;
 use common::datapath::{Plane, Traffic, idle};
 use common::{Dir, Link, at_ms, config, ms};
 use segue_clock::{Rng, Span, Time};
+use segue_keepalive::questions::{Silence, evaluate};
 use segue_keepalive::{Asking, Config, Source, State};
+use segue_wire::Mode;
 
 /// What a path carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,6 +117,35 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
     }
 }
 
+/// What went over another path meanwhile is acknowledged over this one: its downlink lives, which says nothing of the
+/// direction that is asked about.
+#[test]
+fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
+    let (fault, one_way) = (at_ms(9_003), ms(10));
+    for (source, rides) in SOURCES {
+        let acks_end = fault + one_way;
+        let data: Traffic = Box::new(move |dir, now| {
+            let next = (now + ms(5)).max(at_ms(200));
+            if dir == Dir::Up || next < acks_end {
+                return Some(next);
+            }
+            // Bursts of four.
+            let since = next.since(acks_end + ms(60)).0 / 1_000_000;
+            let (burst, into) = (since / 40, since % 40);
+            let into = if into < 4 { into } else { 40 };
+            Some((acks_end + ms(60 + burst * 40 + into)).max(now + ms(1)))
+        });
+        let link = until(fault, one_way, [true, false]);
+        let mut plane = Plane::new(settings(source, rides, ms(250)), link, data);
+        plane.run_until(fault + ms(3_000));
+        let case = format!("{source:?} rides {rides}");
+        let (at, state) = *plane.states.last().unwrap();
+        assert_eq!((plane.states.len(), state), (2, State::Down), "{case}: {:?}", plane.states);
+        assert!(at.since(fault) < ms(120), "{case}: {:?}", at.since(fault));
+        assert!(plane.client.heard(), "{case}");
+    }
+}
+
 #[test]
 fn an_idle_path_is_found_dead_within_a_period_and_the_time_of_the_questions() {
     for (source, rides) in SOURCES {
@@ -130,6 +161,33 @@ fn only_the_direction_that_died_is_called_dead() {
     for (source, rides) in SOURCES {
         assert_eq!(outages(Use::Both(10), source, rides, [true, false], ms(10)).heard, 100);
         assert_eq!(outages(Use::Both(10), source, rides, [false, true], ms(10)).heard, 0);
+    }
+}
+
+/// Where the uplink alone died, data show that the downlink lives, and the anchor's own probes: however often the
+/// host asks, they come at the pace that the anchor was told last.
+#[test]
+fn frequent_retries_do_not_make_a_living_downlink_dead() {
+    for (source, rides) in SOURCES {
+        for (lasts, mode) in
+            [(ms(160), Mode::Both), (ms(5_000), Mode::Both), (ms(5_000), Mode::Client)]
+        {
+            let fault = at_ms(9_003);
+            let link = until(fault, ms(10), [true, false]);
+            let mut both = traffic(Use::Both(10), Span::ZERO);
+            let data: Traffic =
+                Box::new(move |dir, now| both(dir, now).filter(|at| *at < fault + lasts));
+            let config = Config { mode, ..settings(source, rides, ms(250)) };
+            let mut plane = Plane::new(config, link, data);
+            plane.run_until(fault + ms(150));
+            assert_eq!(plane.client.state(), State::Down);
+            plane.set_pace(4, ms(20));
+            plane.run_until(fault + ms(5_000));
+            let case = format!("{lasts:?} {mode:?} {source:?} rides {rides}: {:?}", plane.heard);
+            let before = plane.heard.iter().filter(|(at, _)| *at < fault + ms(150)).count();
+            assert_eq!(plane.heard.len(), before, "{case}");
+            assert!(plane.client.heard(), "{case}");
+        }
     }
 }
 
@@ -158,6 +216,64 @@ fn pauses_of_the_applications_are_no_outages() {
     }
 }
 
+/// Video comes in frames. How long it pauses between them is learned, so that it is rarely asked about.
+#[test]
+fn the_pauses_between_frames_are_learned() {
+    // In doubt each answer is told at once, whoever measures.
+    for rides in [false, true] {
+        for (way, frame) in [(10, 33), (2, 33), (30, 33), (2, 100)] {
+            let frames: Traffic = Box::new(move |dir, now| {
+                let next = now + Span::from_micros(100);
+                let into = next.0 % (frame * 1_000_000);
+                let next = if into < 400_000 { next } else { next + ms(frame) - Span(into) };
+                (dir == Dir::Down).then_some(next)
+            });
+            let fault = at_ms(60_000);
+            let link: Link = Box::new(move |_, at| (at < fault).then_some(ms(way)));
+            let mut plane = Plane::new(settings(Source::Probes, rides, ms(250)), link, frames);
+            plane.run_until(fault);
+            let begun = plane.doubts.iter().filter(|(_, doubt)| *doubt).count();
+            println!(
+                "rides {rides} {way} {frame}: {begun} doubts, {} requests",
+                plane.requests.len()
+            );
+            assert_eq!(plane.states.len(), 1);
+            assert!(begun <= 60, "rides {rides} {way} {frame}: {begun} doubts in a minute");
+            let bound = plane.client.detection_bound(Asking { k: 3, spacing: ms(8) }, true);
+            plane.run_until(fault + ms(2_000));
+            let (at, state) = *plane.states.last().unwrap();
+            assert_eq!(state, State::Down);
+            let found = at.since(fault);
+            assert!(found <= bound.min(ms(400)) + ms(frame), "{found:?} of {bound:?}");
+        }
+    }
+}
+
+/// What was asked while a stream paused is answered behind the burst with which it comes back.
+#[test]
+fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
+    for (source, rides) in SOURCES {
+        let (pause, again) = (at_ms(9_000), at_ms(9_036));
+        let frames: Traffic = Box::new(move |dir, now| {
+            let next =
+                now.max(at_ms(200)) + if now < again { ms(10) } else { Span::from_micros(100) };
+            let next = if (pause..again).contains(&next) { again } else { next };
+            (dir == Dir::Down && next < again + ms(300)).then_some(next)
+        });
+        // It comes thirteen times as fast as the link takes it, until that is 55 ms late.
+        let link: Link = Box::new(move |dir, at| {
+            let queued = if dir == Dir::Down && at > again { at.since(again) * 12 } else { ms(0) };
+            let full = at < again + ms(300);
+            Some(ms(10) + if full { queued.min(ms(55)) } else { ms(0) })
+        });
+        let mut plane = Plane::new(settings(source, rides, ms(250)), link, frames);
+        plane.run_until(at_ms(12_000));
+        let case = format!("{source:?} rides {rides}: {:?}", plane.doubts);
+        assert_eq!(plane.states.len(), 1, "{case} {:?}", plane.states);
+        assert!(plane.doubts.iter().any(|(at, doubt)| *doubt && *at < at_ms(9_100)), "{case}");
+    }
+}
+
 #[test]
 fn a_path_without_data_is_asked_once_in_a_period() {
     for (source, rides) in SOURCES {
@@ -179,5 +295,56 @@ fn data_in_both_directions_need_no_questions() {
         plane.run_until(at_ms(60_000));
         assert!((236..=244).contains(&plane.requests.len()), "{}", plane.requests.len());
         assert!(plane.doubts.is_empty(), "{:?}", plane.doubts);
+    }
+}
+
+/// What the planner promises of K questions, y apart, against a count: lost probes of an idle path, independent or in
+/// bursts of 50 ms.
+#[test]
+fn false_alarms_are_as_rare_as_the_planner_says() {
+    let (one_way, t_ka, k) = (ms(10), ms(1_000), 3);
+    for (share, burst) in [(0.1, None), (0.2, None), (0.02, Some(0.05)), (0.1, Some(0.05))] {
+        let mut rng = Rng::new(3);
+        let exponential = move |rng: &mut Rng, mean: f64| -mean * (1.0 - rng.unit()).ln();
+        let (mut lost, mut until) = (false, Time(0));
+        let link: Link = Box::new(move |_, at| match burst {
+            None => (rng.unit() >= share).then_some(one_way),
+            Some(burst) => {
+                while until <= at {
+                    lost = !lost;
+                    let mean = if lost { burst } else { burst * (1.0 - share) / share };
+                    until += Span::from_secs_f64(exponential(&mut rng, mean));
+                }
+                (!lost).then_some(one_way)
+            }
+        });
+        let doubt = Some(Asking { k, spacing: ms(8) });
+        let config = Config { doubt, ..config(4, t_ka) };
+        let mut plane = Plane::new(config, link, idle());
+        let hours = 100.0;
+        plane.run_until(Time(0) + Span::from_secs_f64(hours * 3_600.0));
+        let downs = plane.states.iter().filter(|(_, state)| *state == State::Down).count() as f64;
+        let loss = if burst.is_some() { share } else { 1.0 - (1.0 - share) * (1.0 - share) };
+        let silence = Silence {
+            answer: 0.03,
+            loss,
+            burst,
+            longest: 0.0,
+            requests: 1.0 / t_ka.as_secs_f64(),
+            pauses: 0.0,
+            fp_interval: 1e5,
+            k_max: 20,
+        };
+        let promised = hours * 3_600.0 / evaluate(&silence, k, 0.008).t_fp;
+        println!(
+            "{share} {burst:?}: {downs} false alarms in {hours} h, {promised:.0} promised at most"
+        );
+        let off = 4.0 * promised.sqrt();
+        assert!(
+            promised > 30.0 && downs <= promised + off,
+            "{share} {burst:?}: {downs}, {promised}"
+        );
+        // Where each packet is lost by itself the promise is exact, but for what a path is down.
+        assert!(burst.is_some() || downs >= 0.9 * promised - off, "{downs}, {promised}");
     }
 }

@@ -37,7 +37,7 @@ pub enum LinuxError {
         /// The rule it breaks.
         why: &'static str,
     },
-    /// Unprivileged user namespaces are not to be had.
+    /// Unprivileged user namespaces are unavailable.
     #[error("cannot make a user namespace without root: {limit}")]
     UserNamespace {
         /// Which setting or limit forbids it, and how to change it.

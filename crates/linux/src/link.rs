@@ -2,7 +2,7 @@
 //! blocks for one exchange with the kernel; none needs an async runtime.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use nix::errno::Errno;
@@ -56,6 +56,39 @@ impl Prefix {
             std::net::Ipv4Addr::UNSPECIFIED.into()
         };
         Prefix { addr, len: 0 }
+    }
+
+    /// Whether an address is of this prefix, and of its family.
+    #[must_use]
+    pub fn contains(&self, addr: IpAddr) -> bool {
+        let differ = |a: u128, b: u128, width: u32| {
+            let rest = width.saturating_sub(u32::from(self.len));
+            (a ^ b).checked_shr(rest).unwrap_or(0) != 0
+        };
+        match (self.addr, addr) {
+            (IpAddr::V4(own), IpAddr::V4(addr)) => {
+                !differ(u32::from(own).into(), u32::from(addr).into(), 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(addr)) => !differ(own.into(), addr.into(), 128),
+            _ => false,
+        }
+    }
+
+    /// The same without host bits, as the kernel gives destinations back.
+    #[must_use]
+    pub fn network(&self) -> Prefix {
+        let host_bits = |width: u32| width.saturating_sub(u32::from(self.len));
+        let addr: IpAddr = match self.addr {
+            IpAddr::V4(a) => {
+                let mask = u32::MAX.checked_shl(host_bits(32)).unwrap_or(0);
+                Ipv4Addr::from(u32::from(a) & mask).into()
+            }
+            IpAddr::V6(a) => {
+                let mask = u128::MAX.checked_shl(host_bits(128)).unwrap_or(0);
+                Ipv6Addr::from(u128::from(a) & mask).into()
+            }
+        };
+        Prefix { addr, len: self.len }
     }
 
     pub(crate) fn family(&self) -> AddressFamily {
@@ -350,6 +383,34 @@ mod tests {
         assert_eq!("fd00::1/64".parse::<Prefix>().map(|p| p.len), Ok(64));
         for bad in ["10.0.0.1", "10.0.0.1/33", "x/3", "fd00::/129", "/"] {
             assert!(bad.parse::<Prefix>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_contains_the_addresses_of_its_family_that_begin_like_it() {
+        let contains = |prefix: &str, address: &str| {
+            prefix.parse::<Prefix>().unwrap().contains(address.parse().unwrap())
+        };
+        for (prefix, first, last) in [
+            ("10.8.0.0/23", "10.8.0.0", "10.8.1.255"),
+            ("10.8.0.1/32", "10.8.0.1", "10.8.0.1"),
+            ("0.0.0.0/0", "0.0.0.0", "255.255.255.255"),
+            ("fd08::/64", "fd08::", "fd08::ffff:ffff:ffff:ffff"),
+            ("::/0", "::", "ffff::"),
+        ] {
+            assert!(contains(prefix, first) && contains(prefix, last), "{prefix}");
+            let prefix = prefix.parse::<Prefix>().unwrap();
+            let within = Prefix { addr: last.parse().unwrap(), ..prefix };
+            assert_eq!(within.network(), prefix);
+        }
+        for (prefix, other) in [
+            ("10.8.0.0/23", "10.8.2.0"),
+            ("10.8.0.0/23", "10.7.255.255"),
+            ("0.0.0.0/0", "::"),
+            ("fd08::/64", "fd08:0:0:1::"),
+            ("::/0", "10.8.0.1"),
+        ] {
+            assert!(!contains(prefix, other), "{prefix} {other}");
         }
     }
 

@@ -140,7 +140,7 @@ pub fn physical_candidates(interfaces: &[Interface], anchor: IpAddr) -> Vec<Inte
 /// The interfaces as they are, by index.
 ///
 /// # Errors
-/// If netlink is not to be had (no permission, no such socket family).
+/// If netlink is unavailable (no permission, no such socket family).
 pub async fn snapshot() -> Result<Vec<Interface>, MonitorError> {
     let (connection, handle, _) =
         rtnetlink::new_connection().map_err(fail("open a netlink socket"))?;
@@ -160,7 +160,7 @@ impl Monitor {
     /// Starts to watch; what changes from here on is reported.
     ///
     /// # Errors
-    /// If netlink is not to be had.
+    /// If netlink is unavailable.
     pub async fn new() -> Result<Monitor, MonitorError> {
         let socket = listen().map_err(fail("watch interfaces"))?;
         let last = snapshot().await?;

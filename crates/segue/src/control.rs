@@ -196,7 +196,8 @@ pub struct PathStatus {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// T_Rmax (eq. 1) in milliseconds, with the largest RTT seen.
+    /// The longest until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the largest RTT seen, or what the
+    /// questions in doubt take.
     pub bound_ms: f64,
     /// Time constants of the averages in seconds.
     pub tau_s: Vec<f64>,
@@ -355,9 +356,9 @@ pub struct EventRecord {
     pub detail: String,
     /// `path_state`: whether the downlink is heard.
     pub downlink: Option<bool>,
-    /// `path_state` down: milliseconds since the last sign of life.
+    /// `path_state` down: milliseconds since the last sign that both directions work.
     pub silent_ms: Option<f64>,
-    /// `path_state`: T_Rmax in milliseconds.
+    /// `path_state`: the longest that noticing an outage takes, in milliseconds.
     pub bound_ms: Option<f64>,
     /// `handover`: bindings rewritten.
     pub flows: Option<usize>,

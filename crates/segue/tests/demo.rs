@@ -7,7 +7,8 @@ use serde_json::Value;
 /// Runs it with a short course; the result as JSON, and whether it said that all holds.
 fn demonstrate(datapath: &str) -> (Value, bool) {
     let out = tempfile::Builder::new().prefix("segue-demo").tempdir().expect("a directory");
-    let course = ["--silent-at", "4s", "--back-at", "7s", "--until", "11s"];
+    // Five seconds of it are judged before the silence: that long an idle path may wait for its next probe.
+    let course = ["--silent-at", "8s", "--back-at", "11s", "--until", "15s"];
     let run = Command::new(env!("CARGO_BIN_EXE_segue"))
         .args(["demo", "--json", "--datapath", datapath, "--out"])
         .arg(out.path())

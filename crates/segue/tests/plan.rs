@@ -181,3 +181,43 @@ fn the_time_to_reach_a_measurement_gives_the_time_constant() {
     assert!(json(EXAMPLE).get("tau_ms").is_none());
     assert!(refused("--t-tml 0s").contains("--t-tml"));
 }
+
+/// Without a configuration, by hand: A = RTT + 10 ms, T_D = 2 · 8 ms + A; q is the least loss that is planned for.
+#[test]
+fn in_use_questions_follow_the_answer_time() {
+    let plan = json("--use --rtt 20ms");
+    near(&plan["answer_ms"], 30.0);
+    assert_eq!((&plan["k"], plan["spacing_ms"].as_f64()), (&Value::from(3), Some(8.0)));
+    near(&plan["t_d_ms"], 46.0);
+    near(&plan["detection_used_ms"], 30.0 + 46.0);
+    near(&plan["detection_one_way_ms"], 60.0 + 30.0 + 24.0 + 30.0 + 46.0);
+    near(&plan["t_ka_idle_ms"], 2.0 * (2_500.0 - 76.0));
+    near(&plan["detection_idle_ms"], 2_500.0);
+    let q: f64 = 1.0 - 0.999 * 0.999;
+    let about = |value: &Value, want: f64| {
+        let got = value.as_f64().expect("a number");
+        assert!((got / want - 1.0).abs() < 0.01, "{got}, wanted {want}");
+    };
+    about(&plan["t_fp_s"], 1.0 / ((4.0 + 1.0 / 0.06) * q.powi(4) + q.powi(3)));
+    about(&plan["bytes_a_day_idle"], 168.0 * (1.0 + 3.0 * q) / 4.848 * 86_400.0);
+    // More loss costs questions, and bursts spread them.
+    let lossy = json("--use --rtt 20ms --loss 5%");
+    assert!(lossy["k"].as_u64() > Some(5), "{lossy}");
+    let cost = |plan: &Value| plan["bytes_a_day_idle"].as_f64().unwrap();
+    assert!(cost(&lossy) > 1.4 * cost(&plan), "{lossy}");
+    let bursts = json("--use --rtt 20ms --loss 1% --burst-time 50ms");
+    let spread = (bursts["k"].as_f64().unwrap() - 1.0) * bursts["spacing_ms"].as_f64().unwrap();
+    assert!(spread >= 50.0, "{bursts}");
+    assert!(bursts["t_fp_s"].as_f64() >= Some(1e5), "{bursts}");
+    let rows = plan["by_k"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["k"] == 3 && row["t_fp_s"] == plan["t_fp_s"]));
+}
+
+#[test]
+fn what_does_not_go_with_use_is_refused() {
+    for other in ["--t-tml 1s", "--t-ka 100ms", "--sweep loss", "--responsiveness-max 1s"] {
+        let said = refused(&format!("--use --rtt 20ms {other}"));
+        assert!(said.contains("--use"), "{said}");
+    }
+    assert!(refused("--use").contains("--rtt"));
+}

@@ -15,7 +15,23 @@ struct {
 	.values = { (void *)&segue_stamp_bare, (void *)&segue_stamp },
 };
 
-/* Whether the anchor's settings let a host begin a flow. */
+/* Whether an address is one of an anchor's pools, given to somebody or not. */
+static __always_inline int is_of_pool(const struct sign_of_life *alive, const __u32 address[4])
+{
+	for (int i = 0; i < POOLS; i++) {
+		const struct inner_pool *pool = &alive->pools[i];
+
+		if ((address[0] & pool->mask[0]) == pool->address[0] &&
+		    (address[1] & pool->mask[1]) == pool->address[1] &&
+		    (address[2] & pool->mask[2]) == pool->address[2] &&
+		    (address[3] & pool->mask[3]) == pool->address[3])
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether the anchor's settings let a host begin a flow. An address of a pool that nobody has at the moment is
+ * another host's: a flow there would still stand when that host comes. */
 static __always_inline int may_begin(const struct flow_key *arrived)
 {
 	struct inner_owner *to = bpf_map_lookup_elem(&segue_inner, arrived->dst);
@@ -23,13 +39,15 @@ static __always_inline int may_begin(const struct flow_key *arrived)
 	struct sign_of_life *alive = bpf_map_lookup_elem(&segue_alive, &zero);
 	__u64 asked = DENY_ANCHOR;
 
-	if (!to)
-		asked = DENY_ROUTED;
-	else if (to->owner)
+	if (!alive)
+		return 0;
+	if (to ? to->owner : is_of_pool(alive, arrived->dst))
 		asked = DENY_HOSTS;
+	else if (!to)
+		asked = DENY_ROUTED;
 	else if (arrived->protocol == IPPROTO_ICMP || arrived->protocol == IPPROTO_ICMPV6)
 		asked = DENY_PING;
-	return alive && !(alive->denied & asked);
+	return !(alive->denied & asked);
 }
 
 /* Whether a flow more from this address is within its share: one host must not push the others' flows out of
@@ -87,11 +105,12 @@ static __noinline int learn_flow(const struct flow_key *arrived, struct inner_ow
 }
 
 /* Whether a packet that did not come through the tunnel is to an inner address of this host, or at an anchor
- * from one of its hosts' or its own: somebody on the link made it up. */
+ * from one of its pools: somebody on the link made it up. */
 static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
 {
+	struct sign_of_life *alive;
 	struct inner_key key = {};
-	__u32 v4;
+	__u32 v4, zero = 0;
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (bpf_skb_load_bytes(skb,
@@ -109,8 +128,11 @@ static __noinline int is_past_tunnel(struct __sk_buff *skb, __u32 link)
 	} else {
 		return 0;
 	}
-	return bpf_map_lookup_elem(&segue_inner, &key) &&
-	       !daemon_is_gone(bpf_ktime_get_coarse_ns());
+	alive = bpf_map_lookup_elem(&segue_alive, &zero);
+	if (!bpf_map_lookup_elem(&segue_inner, &key) &&
+	    !(is_anchor && alive && is_of_pool(alive, key.address)))
+		return 0;
+	return !daemon_is_gone(bpf_ktime_get_coarse_ns());
 }
 
 /* Flags of a header in the lower byte, the age that it states in the upper one. */

@@ -362,11 +362,21 @@ enum denied {
 	DENY_ROUTED = 8,
 };
 
-/* The daemon lives, what it knows of the clocks, and what it lets hosts reach. */
+/* A network of inner addresses. Of one that there is not, no bit of `mask` is set and all of `address` are, so
+ * that it holds nothing. */
+struct inner_pool {
+	__u32 address[4];
+	__u32 mask[4];
+};
+
+#define POOLS 2 /* one of each family */
+
+/* The daemon lives, what it knows of the clocks, what it lets hosts reach, and where their addresses are. */
 struct sign_of_life {
 	__u64 at_ns;
 	__s64 tai_offset_ns; /* of CLOCK_TAI from CLOCK_REALTIME */
 	__u64 denied;        /* enum denied */
+	struct inner_pool pools[POOLS];
 };
 
 /* An Ethernet device with an XDP program, in entry `ifindex % DEVICES_MAX`; written by the daemon. */
@@ -377,7 +387,7 @@ struct own_device {
 	__u8 reserved[2];
 };
 
-/* The daemon writes it once; the programs count the flows that begin there. */
+/* The daemon writes it; the programs count the flows that begin there, whoever has the address. */
 struct inner_owner {
 	__u32 owner; /* at an anchor a host, or 0 for the anchor itself */
 	__u32 reserved;
@@ -426,7 +436,7 @@ struct xdp_meta {
 	__u32 flags;
 };
 
-_Static_assert(sizeof(struct sign_of_life) == 24, "sign of life");
+_Static_assert(sizeof(struct sign_of_life) == 88, "sign of life");
 _Static_assert(sizeof(struct tunnel_header) == 16, "tunnel header");
 _Static_assert(sizeof(struct probe_data) == 32, "probe");
 _Static_assert(sizeof(struct probe_packet) == 56, "probe packet");

@@ -1,14 +1,15 @@
 //! The words of the trait as the programs' types.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Tau;
+use segue_linux::link::Prefix;
 use segue_wire::Mode;
 
 use super::skel::{
-    denied, endpoint, host_route, path_config, path_flag, path_mode, probe_data, probe_event,
-    probe_kind, probe_order, scale,
+    denied, endpoint, host_route, inner_pool, path_config, path_flag, path_mode, probe_data,
+    probe_event, probe_kind, probe_order, scale,
 };
 use super::tables::mapped;
 use crate::{PathConfig, ProbeKind, ProbeOrder, Reach, Services};
@@ -62,6 +63,17 @@ pub(super) fn kernel_silence(silence: Span) -> u8 {
 /// `generation_of` of common.bpf.h: what tells a path from those that had its slot before.
 pub(super) fn generation(path: &path_config) -> u32 {
     (path.rx_cookie >> 32) as u32
+}
+
+/// A network of inner addresses as the programs compare with it; one that holds nothing where there is none.
+pub(super) fn kernel_pool(pool: Option<&Prefix>) -> inner_pool {
+    let Some(Prefix { addr, len }) = pool else {
+        return inner_pool { address: [u32::MAX; 4], mask: [0; 4] };
+    };
+    let len = u32::from(*len) + if addr.is_ipv4() { 96 } else { 0 };
+    let mask = mapped(Ipv6Addr::from(u128::MAX.checked_shl(128 - len).unwrap_or(0)).into());
+    let address = mapped(*addr);
+    inner_pool { address: std::array::from_fn(|i| address[i] & mask[i]), mask }
 }
 
 /// What hosts may not reach.

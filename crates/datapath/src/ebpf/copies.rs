@@ -2,6 +2,7 @@
 
 use super::Ebpf;
 use super::convert::{PATH_FOLLOWS_USE, PATH_OVER, PATH_VIA};
+use super::skel::path_config;
 use crate::{DatapathError, Reinjection, copies};
 
 /// The programs' clock for data may be behind by a tick of a kernel that has few of them.
@@ -42,15 +43,23 @@ impl Ebpf {
         if found.is_empty() {
             return Ok(0);
         }
-        // Packets whose flow stays bound to this path are told by the mark to take the other.
-        if path.config.flags & PATH_VIA == 0 {
-            path.config.flags |= PATH_OVER;
-            path.config.via_slot = order.over;
-            self.shore.tables.set_path(order.slot, &path.config)?;
-        }
         found.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
         let packets: Vec<Vec<u8>> = found.into_iter().map(|(_, packet)| packet).collect();
+        // Packets whose flow stays bound to this path are told by the mark to take the other. They have left when the
+        // call is back; what is marked later may be of a flow that came here from there.
+        let stays = path.config.flags & PATH_VIA == 0;
+        if stays {
+            let over = path_config {
+                flags: path.config.flags | PATH_OVER,
+                via_slot: order.over,
+                ..path.config
+            };
+            self.shore.tables.set_path(order.slot, &over)?;
+        }
         self.shore.reinject(&packets);
+        if stays {
+            self.shore.tables.set_path(order.slot, &path.config)?;
+        }
         Ok(packets.len())
     }
 }

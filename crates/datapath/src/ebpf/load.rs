@@ -4,7 +4,6 @@ use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 
 use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -73,6 +72,7 @@ pub(super) fn load(
         scales: kept(&maps.segue_scales)?,
         flows: kept(&maps.segue_flows)?,
         inner: kept(&maps.segue_inner)?,
+        paid: Mutex::default(),
         locals: kept(&maps.segue_locals)?,
         addresses: kept(&maps.segue_addresses)?,
         numbers: Mutex::default(),
@@ -80,7 +80,7 @@ pub(super) fn load(
         refreshing: Mutex::default(),
         drops: kept(&maps.segue_drops)?,
         alive: kept(&maps.segue_alive)?,
-        denied: AtomicU64::new(0),
+        reach: Mutex::default(),
         events: kept(&maps.segue_events)?,
         held: kept(&maps.segue_held)?,
         copies: kept(&maps.segue_copies)?,

@@ -121,7 +121,7 @@ pub(super) fn inner_v4(protocol: u8, options: &[u8], fragment: u16) -> Vec<u8> {
 }
 
 /// fd08::1 > fd08::2 with extension headers, each given as its kind and bytes.
-fn inner_v6(extensions: &[(u8, Vec<u8>)], last: u8) -> Vec<u8> {
+pub(super) fn inner_v6(extensions: &[(u8, Vec<u8>)], last: u8) -> Vec<u8> {
     let len: usize = extensions.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() + 24;
     let kinds: Vec<u8> = extensions.iter().map(|(kind, _)| *kind).chain([last]).collect();
     let mut p = vec![0x6b, 0x81, 0x23, 0x45];
@@ -209,7 +209,7 @@ impl Lab {
     }
 }
 
-fn path(role: Role) -> PathConfig {
+pub(super) fn path(role: Role) -> PathConfig {
     PathConfig {
         tx_index: PEER_INDEX,
         tx_cookie: PEER_COOKIE,

@@ -6,9 +6,10 @@ use segue_linux::clock::monotonic;
 use segue_wire::DropReason;
 
 use super::Role;
-use super::packets::{Lab, Outer, REDIRECT, SHOT, data, inner_v4, to_us};
+use super::convert::kernel_path;
+use super::packets::{Lab, Outer, REDIRECT, SHOT, SLOT, data, inner_v4, path, to_us};
 use super::tables::Tables;
-use crate::{FLOW_PACE, FLOWS_AT_ONCE};
+use crate::{FLOW_PACE, FLOWS_AT_ONCE, PathConfig};
 
 /// Data with the first packet of flow `n` from an address, of IPv4.
 fn data_between(from: Ipv4Addr, n: u32) -> Vec<u8> {
@@ -61,5 +62,40 @@ fn a_host_that_opens_flows_at_full_rate_leaves_the_others_their_room() {
     assert!(anew < 10_000 && refused(&lab.tables) > before, "{anew} with the address set anew");
     for n in 0..1_000 {
         assert_eq!(opens(other, n), REDIRECT, "flow {n} from another address");
+    }
+}
+
+#[test]
+fn an_address_that_goes_and_comes_back_has_no_new_share_whoever_has_it() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let [hostile, other] = [1, 9].map(|last| Ipv4Addr::new(10, 8, 0, last));
+    let opens = |from, n: u32| lab.ingress(&to_us(Outer::V4, &data_between(from, n))).0;
+    let own = |owner| {
+        let config = PathConfig { owner, ..path(Role::Anchor) };
+        lab.tables.set_path(SLOT, &kernel_path(&config, 0)).unwrap();
+        lab.tables.set_inner(hostile.into(), owner).unwrap();
+    };
+    let owing = |n: u32| {
+        lab.tables.set_alive(monotonic()).unwrap();
+        let refused_before = refused(&lab.tables);
+        let begun = (n..n + 20_000).filter(|n| opens(hostile, *n) == REDIRECT).count();
+        assert!(begun < 10_000 && refused(&lab.tables) > refused_before, "{begun} begun");
+    };
+    own(7);
+    let begun = (0..FLOWS_AT_ONCE).filter(|n| opens(hostile, *n) == REDIRECT).count();
+    assert_eq!(begun, FLOWS_AT_ONCE as usize);
+    lab.tables.remove_inner(hostile.into());
+    assert_eq!(opens(hostile, 0), SHOT, "nobody has the address");
+    own(8);
+    owing(100_000);
+    own(7);
+    owing(120_000);
+    // Another address that comes and goes owes nothing.
+    for _ in 0..3 {
+        lab.tables.set_inner(other.into(), 7).unwrap();
+        for n in 0..1_000 {
+            assert_eq!(opens(other, n), REDIRECT, "flow {n} from another address");
+        }
+        lab.tables.remove_inner(other.into());
     }
 }

@@ -9,9 +9,9 @@ mod generated {
 
 pub(super) use generated::types::{
     batch, batch_order, copies, denied, endpoint, event_flag, flow_key, flow_value, heartbeat,
-    held, host_route, host_state, inner_key, inner_owner, known, local_address, loss, order_mark,
-    own_device, path_config, path_flag, path_mode, path_state, probe_data, probe_event, probe_kind,
-    probe_order, scale, sign_of_life,
+    held, host_route, host_state, inner_key, inner_owner, inner_pool, known, local_address, loss,
+    order_mark, own_device, path_config, path_flag, path_mode, path_state, probe_data, probe_event,
+    probe_kind, probe_order, scale, sign_of_life,
 };
 pub(super) use generated::{OpenSegueSkel, SegueSkelBuilder};
 
@@ -97,7 +97,10 @@ mod tests {
         assert_eq!(size_of::<host_route>(), 48);
         assert_eq!(size_of::<scale>(), 32);
         assert_eq!(size_of::<own_device>(), 12);
+        assert_eq!(size_of::<inner_pool>(), 32);
+        assert_eq!(size_of::<sign_of_life>(), 88);
         assert_eq!(offset_of!(sign_of_life, tai_offset_ns), 8);
+        assert_eq!(offset_of!(sign_of_life, pools), 24);
         assert_eq!(size_of::<probe_data>(), segue_wire::Probe::LEN);
         assert_eq!(size_of::<probe_order>(), segue_wire::Probe::PACKET_LEN);
         assert_eq!(offset_of!(probe_order, probe), segue_wire::Header::LEN);
@@ -156,6 +159,7 @@ mod tests {
         for (name, ours) in same {
             assert_eq!(defined(name), ours, "{name}");
         }
+        assert_eq!(defined("POOLS"), tables::POOLS as u64);
         assert_eq!(defined("DEVICES_MAX"), u64::from(tables::DEVICES_MAX));
         assert_eq!(defined("SILENCE_UNIT_US") as f64, convert::SILENCE_UNIT_US);
     }

@@ -3,25 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
-use segue_linux::clock::tai_offset_ns;
+use segue_linux::clock::{monotonic, tai_offset_ns};
+use segue_linux::link::Prefix;
 use segue_wire::{DropReason, FlowKey};
 
-use super::convert::{PATH_USED, PATH_VIA, generation};
+use super::convert::{PATH_USED, PATH_VIA, generation, kernel_denied, kernel_pool};
 use super::pages;
 use super::skel::{
     Shared, copies, flow_key, flow_value, held, host_route, host_state, inner_key, inner_owner,
-    local_address, own_device, path_config, path_state, scale, sign_of_life,
+    inner_pool, local_address, own_device, path_config, path_state, scale, sign_of_life,
 };
 use super::states::States;
-use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage};
+use crate::paid::Paid;
+use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage, Reach};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
 pub(super) const LOCALS_MAX: u16 = 4096;
+/// `POOLS` of segue.bpf.h.
+pub(super) const POOLS: usize = 2;
 /// `DEVICES_MAX` of segue.bpf.h.
 pub(super) const DEVICES_MAX: u32 = 64;
 
@@ -37,6 +40,8 @@ pub(super) struct Tables {
     pub(super) scales: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) inner: MapHandle,
+    /// What addresses that nobody has have paid for flows.
+    pub(super) paid: Mutex<Paid>,
     pub(super) locals: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) numbers: Mutex<Numbers>,
@@ -45,11 +50,24 @@ pub(super) struct Tables {
     pub(super) devices: MapHandle,
     pub(super) drops: MapHandle,
     pub(super) alive: MapHandle,
-    /// What hosts may not reach, as the programs read it; goes to them with each heartbeat.
-    pub(super) denied: AtomicU64,
+    /// What hosts may not reach and where their addresses are; goes to the programs with each heartbeat.
+    pub(super) reach: Mutex<KernelReach>,
     pub(super) events: MapHandle,
     pub(super) held: MapHandle,
     pub(super) copies: MapHandle,
+}
+
+/// What hosts may not reach, and the pools, as the programs read them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelReach {
+    denied: u64,
+    pools: [inner_pool; POOLS],
+}
+
+impl Default for KernelReach {
+    fn default() -> KernelReach {
+        KernelReach { denied: 0, pools: [kernel_pool(None); POOLS] }
+    }
 }
 
 /// The numbers that the programs know this machine's addresses by.
@@ -123,13 +141,17 @@ impl Tables {
         put(&self.scales, "write time constants", &entry, scale)
     }
 
-    /// An address that stays with its owner keeps count of the flows that began there.
+    /// An address keeps count of the flows that began there, whoever has it.
     pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
-        if self.owner_of(address) == Some(owner) {
+        let key = inner_key { address: mapped(address) };
+        let before = get::<_, inner_owner>(&self.inner, &key);
+        if before.is_some_and(|before| before.owner == owner) {
             return Ok(());
         }
-        let key = inner_key { address: mapped(address) };
-        let entry = inner_owner { owner, ..inner_owner::default() };
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = || paid.take(address).0;
+        let paid_ns = before.map_or_else(gone, |before| before.paid_ns);
+        let entry = inner_owner { owner, paid_ns, ..inner_owner::default() };
         put(&self.inner, "write an inner address", &key, &entry)
     }
 
@@ -140,8 +162,14 @@ impl Tables {
     }
 
     pub(super) fn remove_inner(&self, address: IpAddr) {
+        let key = inner_key { address: mapped(address) };
+        let before = get::<_, inner_owner>(&self.inner, &key);
+        let now = monotonic();
+        if let Some(until) = before.map(|before| Time(before.paid_ns)).filter(|at| *at > now) {
+            *self.paid.lock().unwrap_or_else(PoisonError::into_inner).of(address, now) = until;
+        }
         // An address that is not there is what was wanted.
-        let _ = self.inner.delete(inner_key { address: mapped(address) }.bytes());
+        let _ = self.inner.delete(key.bytes());
     }
 
     /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
@@ -288,9 +316,22 @@ impl Tables {
         let _ = self.copies.delete(slot.bytes());
     }
 
+    /// What hosts may reach, from the next heartbeat on.
+    pub(super) fn set_reach(&self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
+        if pools.len() > POOLS {
+            return Err(DatapathError::Full { what: "pool" });
+        }
+        let denied = kernel_denied(reach);
+        let pools = std::array::from_fn(|i| kernel_pool(pools.get(i)));
+        let reach = KernelReach { denied, pools };
+        *self.reach.lock().unwrap_or_else(PoisonError::into_inner) = reach;
+        Ok(())
+    }
+
     pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
-        let denied = self.denied.load(Ordering::Relaxed);
-        let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns(), denied };
+        let KernelReach { denied, pools } =
+            *self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns(), denied, pools };
         put(&self.alive, "write the heartbeat", &0u32, &sign)
     }
 }

@@ -22,7 +22,7 @@ use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Reach, Role};
 
 /// Tables filled once, then fed with datagrams.
 pub struct DryRun {
-    shared: Shared,
+    pub(super) shared: Shared,
 }
 
 /// What became of one datagram.
@@ -65,6 +65,7 @@ impl DryRun {
             vias: vec![None; slots],
             inner: inner.iter().copied().collect::<HashMap<_, _>>(),
             reach: Reach::EVERYTHING,
+            pools: Vec::new(),
             flows: FlowTable::new(64),
             shares: Shares::default(),
             misses: Misses::new(role),

@@ -307,8 +307,7 @@ pub fn take_data<'a>(
     if !host && last.learned != Some(back) {
         // What goes on, or answers, has a binding.
         let begins = core.flows.bound(&back.0).is_none();
-        let owner = || core.inner.get(&inner.key.dst).map(|entry| entry.owner);
-        if begins && !core.reach.allows(owner(), inner.key.protocol) {
+        if begins && !core.may_begin(&inner.key) {
             return Err(DropReason::NotAllowed);
         }
         if !head.one_way {

@@ -1,40 +1,44 @@
 //! How many flows each of an anchor's hosts may begin.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 
+use crate::paid::Paid;
 use crate::{FLOW_PACE, FLOWS_AT_ONCE};
 
-/// By inner address, of which a host has one for each family. Bounded by these.
+/// By inner address, of which a host has one for each family.
 #[derive(Default)]
 pub struct Shares {
     /// When all flows so far would have begun at the pace.
-    paid: HashMap<IpAddr, Time>,
+    paid: Paid,
 }
 
 impl Shares {
     /// Whether a flow more from this address is within its share; counts it if so.
     pub fn take(&mut self, from: IpAddr, now: Time) -> bool {
         const AHEAD: Span = Span(FLOW_PACE.0 * FLOWS_AT_ONCE as u64);
-        let paid = self.paid.entry(from).or_default();
+        let paid = self.paid.of(from, now);
         if paid.since(now) > AHEAD {
             return false;
         }
         *paid = (*paid).max(now) + FLOW_PACE;
         true
     }
-
-    /// The address goes to somebody else, or to nobody.
-    pub fn forget(&mut self, address: &IpAddr) {
-        self.paid.remove(address);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::net::SocketAddr;
+
+    use segue_keepalive::Probing;
+    use segue_wire::{Header, PacketType, ProbeKey};
+
+    use super::super::dry_run::DryRun;
+    use super::super::path::lock;
+    use crate::{InnerEntry, PathConfig, Role};
 
     #[test]
     fn a_share_is_used_up_at_once_or_at_its_pace_and_is_of_one_address() {
@@ -49,7 +53,56 @@ mod tests {
         let later = now + Span::from_secs(2);
         let at_its_pace = begin(&mut shares, own, 100_000, later);
         assert!((2_047..=2_049).contains(&at_its_pace), "{at_its_pace}");
-        shares.forget(&own);
-        assert_eq!(begin(&mut shares, own, 1_000, later), 1_000);
+    }
+
+    /// Both of these hosts' paths have the address 10.8.0.1 in turns.
+    #[test]
+    fn an_address_that_goes_and_comes_back_has_no_new_share_whoever_has_it() {
+        let (address, owners) = (IpAddr::from([10, 8, 0, 1]), [7, 8]);
+        let path = |owner: u32| PathConfig {
+            tx_index: 0,
+            tx_cookie: 1,
+            rx_cookie: u64::from(owner),
+            key: ProbeKey([0; 16]),
+            local: None,
+            remote: None,
+            ifindex: 0,
+            gateway: None,
+            owner,
+            probing: Probing::default(),
+        };
+        let lab =
+            DryRun::new(Role::Anchor, &owners.map(|owner| (owner, path(owner))), &[]).unwrap();
+        let far = SocketAddr::from(([192, 0, 2, 1], 5005));
+        // How many of so many flows begin.
+        let begin = |owner: u32, flows: std::ops::Range<u32>| {
+            let head = Header {
+                packet_type: PacketType::Data,
+                flags: 0,
+                k: 0,
+                age: 0,
+                index: owner,
+                cookie: owner.into(),
+            };
+            let begins = |n: &u32| {
+                let mut packet = head.emit().to_vec();
+                packet.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 8, 0, 1, 192, 0]);
+                packet.extend(((n >> 16) as u16).to_be_bytes());
+                packet.extend(4_000u16.to_be_bytes());
+                packet.extend((*n as u16).to_be_bytes());
+                packet.extend([0, 8, 0, 0]);
+                !lab.receive(far, &packet, None).packets.is_empty()
+            };
+            flows.filter(begins).count() as u32
+        };
+        let set = |owner| lock(&lab.shared.core).set_inner(address, InnerEntry { owner }).unwrap();
+        set(7);
+        assert_eq!(begin(7, 0..70_000), FLOWS_AT_ONCE + 1);
+        lock(&lab.shared.core).remove_inner(address);
+        assert_eq!(begin(7, 0..1), 0, "nobody has the address");
+        set(8);
+        assert_eq!(begin(8, 70_000..80_000), 0, "removed and set");
+        set(7);
+        assert_eq!(begin(7, 80_000..90_000), 0, "another's at once");
     }
 }

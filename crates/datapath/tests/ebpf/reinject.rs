@@ -36,6 +36,7 @@ fn every_family(wire: Wire) {
     for (outer, inner) in [(Family::V4, Family::V6), (Family::V6, Family::V4)] {
         let world = world(outer, wire);
         seldom(&world, inner);
+        moved(&world, inner);
         stream(&world, inner);
     }
 }
@@ -72,15 +73,21 @@ fn reinject(end: &End, slot: fn(u32) -> u32, since: Time) -> usize {
     end.datapath.lock().unwrap().reinject(order)
 }
 
-/// Datagrams one by one in both directions.
-fn seldom(world: &World, family: Family) {
-    let open = |end: &End, last| {
+/// One at the host, which sends to the other one, and one at the anchor.
+fn sockets(world: &World, family: Family) -> [UdpSocket; 2] {
+    let open = |(end, last): (&End, u8)| {
         let socket = end.ns.run(|| UdpSocket::bind((family.inner(last), 0))).unwrap().unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket
     };
-    let (near, far) = (open(&world.host, 1), open(&world.anchor, 2));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let both = [(&world.host, 1), (&world.anchor, 2)].map(open);
+    both[0].connect(both[1].local_addr().unwrap()).unwrap();
+    both
+}
+
+/// Datagrams one by one in both directions.
+fn seldom(world: &World, family: Family) {
+    let [near, far] = sockets(world, family);
     far.connect(near.local_addr().unwrap()).unwrap();
     let ends =
         [(&near, &far, &world.host, &world.anchor), (&far, &near, &world.anchor, &world.host)];
@@ -113,6 +120,45 @@ fn seldom(world: &World, family: Family) {
         from.send(b"after").unwrap();
         assert_eq!(to.recv(&mut [0; 8]).unwrap(), 5);
     }
+}
+
+/// A flow has moved to the other path before what it lost goes again; of that one there was doubt before.
+fn moved(world: &World, family: Family) {
+    let [near, far] = sockets(world, family);
+    let expect = |what: &[u8]| {
+        let mut bytes = [0; 64];
+        let length = far.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..length], what);
+    };
+    near.send(b"there").unwrap();
+    expect(b"there");
+    let port = near.local_addr().unwrap().port();
+    let bind = |path| {
+        let mut datapath = world.host.datapath.lock().unwrap();
+        let flows = datapath.flows();
+        let flow = flows.iter().find(|flow| flow.key.sport == port).unwrap();
+        datapath.bind_flow(flow.key, host_slot(path)).unwrap();
+    };
+    let order = |slot, over, since| {
+        let order = Reinjection { slot: host_slot(slot), over: host_slot(over), since };
+        world.host.datapath.lock().unwrap().reinject(order)
+    };
+    bind(1);
+    let since = monotonic();
+    std::thread::sleep(APART);
+    near.send(b"doubted").unwrap();
+    expect(b"doubted");
+    assert_eq!(order(1, 0, since), 1);
+    expect(b"doubted");
+    bind(0);
+    while_dead(&world.anchor, || {
+        let since = monotonic();
+        std::thread::sleep(APART);
+        near.send(b"lost").unwrap();
+        bind(1);
+        assert_eq!(order(0, 1, since), 1);
+        expect(b"lost");
+    });
 }
 
 /// Super-packets: the first segment arrives, and what it says is right.

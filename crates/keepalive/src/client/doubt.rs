@@ -15,23 +15,23 @@
 use segue_clock::{Span, Time};
 
 use super::Client;
+use super::stream::{STREAM, Stream};
 use crate::config::Asking;
+use crate::questions::{MARGIN, QUESTION_GAP};
 use crate::{ClientOutput, State, Traffic};
 
-/// What an answer may be late beside what the round-trip times vary: the other end's queue and timers.
-const MARGIN: Span = Span::from_millis(10);
 /// The longest time that an answer is given, whatever was measured, and the one before anything was.
 const LONGEST: Span = Span::from_secs(3);
 const UNMEASURED: Span = Span::from_secs(1);
-/// How far a stated age may be rounded up ([`segue_wire::age`]).
+/// How far a stated age may be rounded up ([`segue_wire::age`]). Programs in the kernel, whose clock for data has ticks
+/// of its own, round up by twice as much at times: then a question follows that need not.
 const ROUNDED: Span = Span::from_millis(5);
 /// Bytes of a question and its answer: IPv4, UDP and a probe packet, twice.
 const QUESTION: f64 = (2 * (20 + 8 + segue_wire::Probe::PACKET_LEN)) as f64;
-/// What questions about unanswered data may cost of its bytes, how many may come at once, how far apart they are
-/// at least, and how far where data do not pay for them.
+/// What questions about unanswered data may cost of its bytes, how much credit may be saved (in questions), how far
+/// apart they are at least, and how far where data do not pay for them.
 const QUESTION_SHARE: f64 = 0.3;
 const QUESTION_CREDIT: f64 = 5.0;
-const QUESTION_GAP: Span = Span::from_millis(60);
 const QUESTION_RARE: Span = Span::from_secs(1);
 /// Over how many seconds the rate is averaged.
 const RATE_OVER: f64 = 1.0;
@@ -40,14 +40,13 @@ const USED_FOR: Span = Span::from_secs(2);
 /// A datapath calls its driver when data follow a silence longer than this, on a path that is
 /// [asked about](crate::config::Probing::follows_use). While they follow sooner the client looks as often by itself.
 pub const SILENCE: Span = Span::from_millis(40);
+/// How much longer the client looks, since that datapath's clock for data may be a tick of up to 10 ms behind at both
+/// ends of a silence.
+const TICKS: Span = Span::from_millis(20);
 /// What a reading says is taken to be so for this long.
 const FRESH: Span = Span::from_millis(2);
 /// Data of the other end that state an age beyond this do not say much.
 const TOLD: Span = Span::from_secs(1);
-/// Packets that make a stream.
-const STREAM: u32 = 8;
-/// No stream is expected after a silence longer than this.
-const SLOWEST: f64 = 1.0;
 /// What ends so soon after it began was a burst of losses, though it was called an outage. Longer ones applications
 /// feel: flows had better leave.
 const BURST_AT_MOST: Span = Span::from_millis(400);
@@ -67,7 +66,7 @@ pub(super) struct Doubt {
     /// When the first request left after it.
     question: Option<Time>,
     episode: Option<Episode>,
-    /// When the path was silent first, in the outage that was found last.
+    /// From when on the outage counts that was found last.
     lost_since: Option<Time>,
     /// When this end was last late to look: what seemed to be silence may have been its own.
     stalled: Option<Time>,
@@ -80,13 +79,26 @@ struct Episode {
     began: Time,
     /// When what gave rise to it left or arrived.
     since: Time,
+    /// The last of what was lost before it.
+    lost: Time,
     /// It is about an answer, which a stated age may be; else about a stream.
     unanswered: bool,
     asked: u8,
     /// When the next question, or the verdict, is due.
     due: Time,
-    /// The verdict was put off once, since this end was late for it.
+    /// The verdict was put off once, since this end was late for it, or the stream came back.
     put_off: bool,
+    /// When the stream came back, as far as this end has looked.
+    resumed: Option<Time>,
+    /// Packets that had arrived when it began.
+    received: u32,
+}
+
+impl Episode {
+    /// From when on it is counted: silences that ended before made no doubt.
+    fn lasting(&self, rtt: Span) -> Time {
+        self.lost.max(self.began - rtt)
+    }
 }
 
 /// What a path carries, and what may be spent on questions about it.
@@ -115,25 +127,24 @@ impl Rate {
 
     /// When a question may be asked for want of an answer: at once for little, by what the path carries for much.
     fn may_ask_at(&self, due: Time) -> Time {
-        let apart = if self.credit >= QUESTION { QUESTION_GAP } else { QUESTION_RARE };
-        self.asked.map_or(due, |asked| due.max(asked + apart))
+        self.asked.map_or(due, |asked| due.max(asked + self.apart()))
+    }
+
+    fn apart(&self) -> Span {
+        if self.credit >= QUESTION { QUESTION_GAP } else { QUESTION_RARE }
+    }
+
+    /// How long the next question may have to wait for data that pay for it.
+    fn longest_apart(&self) -> Span {
+        let earned = QUESTION_SHARE * self.average.max(1.0);
+        let missing = (QUESTION - self.credit).max(0.0);
+        Span::from_secs_f64(missing / earned).clamp(QUESTION_GAP, QUESTION_RARE)
     }
 
     fn ask(&mut self, now: Time) {
         self.asked = Some(now);
         self.credit = (self.credit - QUESTION).max(0.0);
     }
-}
-
-/// How packets arrive.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stream {
-    last: Option<(u32, Time)>,
-    /// Packets since the last longer silence.
-    packets: u32,
-    /// Mean distance in seconds, and how far distances are from it.
-    gap: f64,
-    deviation: f64,
 }
 
 /// Silences that ended: how long they last, the later the more weight, and how often they come.
@@ -159,9 +170,14 @@ impl Lapses {
     /// Of fewer a mean says nothing.
     const FEW: f64 = 3.5;
 
-    fn push(&mut self, now: Time, lasted: Span) {
-        let lasted = lasted.min(BURST_AT_MOST).as_secs_f64();
+    /// One that ended between these two lengths: as long as it is expected to have lasted, when the others' lengths are
+    /// exponential with their mean. Between two questions nobody sees it end.
+    fn push(&mut self, now: Time, least: Span, most: Span) {
+        let least = least.min(BURST_AT_MOST).as_secs_f64();
+        let width = (most.min(BURST_AT_MOST).as_secs_f64() - least).max(0.0);
         let Lapses { doubts, weight, lasted: sum, longest, .. } = self.as_of(now);
+        let mean = if weight >= Self::FEW { sum / weight } else { f64::INFINITY };
+        let lasted = least + expected(width, mean);
         *self = Lapses {
             doubts,
             weight: weight * Self::KEEP + 1.0,
@@ -187,44 +203,10 @@ impl Lapses {
     }
 }
 
-impl Stream {
-    fn observe(&mut self, traffic: &Traffic) {
-        let Some(at) = traffic.received_at else { return };
-        let last = self.last.replace((traffic.received, at));
-        let Some((count, before)) = last else { return };
-        let new = traffic.received.wrapping_sub(count);
-        if new == 0 || new > 1 << 31 || at <= before {
-            self.last = last;
-            return;
-        }
-        let distance = at.since(before).as_secs_f64() / f64::from(new);
-        if self.packets > 0 && distance > self.silence() {
-            *self = Stream { last: self.last, ..Stream::default() };
-            return;
-        }
-        let gain = if self.packets < STREAM { 0.5 } else { 0.25 };
-        if self.packets == 0 {
-            self.gap = distance;
-        }
-        self.deviation += gain * (libm::fabs(distance - self.gap) - self.deviation);
-        self.gap += gain * (distance - self.gap);
-        self.packets = self.packets.saturating_add(new);
-    }
-
-    /// How long no packet may come until the stream has stopped, in seconds. Of a fast one two may be lost; of a
-    /// slow one the next is missed at once, since the questions cost little beside it.
-    fn silence(&self) -> f64 {
-        let spare = (1.2 * self.gap).min(0.015).max(0.5 * self.gap);
-        self.gap + spare + 4.0 * self.deviation + 0.005
-    }
-
-    /// When it has stopped unless a packet comes before; a silence of `least` is none.
-    fn stops_at(&self, least: Span) -> Option<Time> {
-        let (_, last) = self.last?;
-        let silence = self.silence();
-        let flows = self.packets >= STREAM && silence < SLOWEST;
-        flows.then(|| last + Span::from_secs_f64(silence).max(least))
-    }
+/// The mean of what is exponential with the mean `mean` and below `width`: half of it where nothing is known.
+fn expected(width: f64, mean: f64) -> f64 {
+    let x = width / mean.max(1e-9);
+    if x >= 1e-3 { mean - width / libm::expm1(x) } else { width / 2.0 }
 }
 
 impl Client {
@@ -269,6 +251,11 @@ impl Client {
         within.min(LONGEST)
     }
 
+    /// The last round-trip time; zero before any.
+    pub(super) fn last_rtt(&self) -> Span {
+        self.measure.estimates.rtt_last.unwrap_or(Span::ZERO)
+    }
+
     /// The round-trip time on average, or the last if that is longer.
     fn rtt(&self) -> Option<Span> {
         let e = &self.measure.estimates;
@@ -288,13 +275,19 @@ impl Client {
     pub fn detection_bound(&self, asking: Asking, in_use: bool) -> Span {
         let answer = self.answer_within();
         let t_d = asking.spacing * u64::from(asking.k.saturating_sub(1)) + answer;
-        let until_asked = if in_use { answer + QUESTION_GAP } else { self.config.t_ka };
-        until_asked + self.held_answer_within() + t_d
+        if !in_use {
+            return self.config.t_ka + self.held_answer_within() + t_d;
+        }
+        let by_answer = answer + self.doubt.rate.longest_apart() + self.held_answer_within() + t_d;
+        // A stream that comes back meanwhile puts the verdict off.
+        let silence = Span::from_secs_f64(self.doubt.stream.silence()).max(answer);
+        let by_stream = if self.doubt.stream.flows() { silence + t_d + answer } else { Span::ZERO };
+        by_answer.max(by_stream)
     }
 
     pub(super) fn on_traffic(&mut self, at: Time, traffic: Traffic) {
         if self.config.doubt.is_some() {
-            let last = traffic.sent_at.max(traffic.received_at).map(|last| last + SILENCE);
+            let last = traffic.sent_at.max(traffic.received_at).map(|last| last + SILENCE + TICKS);
             self.doubt.look_at = last.filter(|look_at| *look_at > at);
             self.doubt.looked = at;
             self.doubt.stream.observe(&traffic);
@@ -325,7 +318,8 @@ impl Client {
     }
 
     /// The newest sign that both directions work.
-    fn proof(&self) -> Time {
+    #[must_use]
+    pub fn proof(&self) -> Time {
         self.doubt.traffic.heard_back.map_or(self.alive, |at| at.max(self.alive))
     }
 
@@ -391,6 +385,11 @@ impl Client {
     pub(super) fn run_doubt(&mut self, now: Time) {
         let Some(asking) = self.asks() else { return };
         self.track();
+        if let Some(episode) = &mut self.doubt.episode
+            && episode.resumed.is_none()
+        {
+            episode.resumed = self.doubt.traffic.received_at.filter(|at| *at > episode.began);
+        }
         self.settle_doubt(now);
         // What data did meanwhile may be the answer: a reading comes before the tick that is due.
         if self.doubt.episode.is_none() && now.since(self.doubt.looked) < FRESH {
@@ -402,34 +401,38 @@ impl Client {
     /// Ends doubt if something came.
     fn settle_doubt(&mut self, now: Time) {
         let Some(episode) = self.doubt.episode else { return };
-        let resumed = self.doubt.traffic.received_at.is_some_and(|at| at > episode.began);
+        // Data that arrive show that their own direction lives; the questions are about both.
         let answered =
-            self.alive > episode.began || episode.unanswered && self.is_proven(episode.since);
-        if !answered && (episode.unanswered || !resumed) {
+            self.proof() > episode.began || episode.unanswered && self.is_proven(episode.since);
+        if !answered {
             return;
         }
         self.doubt.episode = None;
-        // A stream that flows again shows that its own direction lives. What left is as unanswered as before.
-        if answered {
-            (self.doubt.unproven, self.doubt.question) = (None, None);
-        }
-        // A stream that paused has to flow again before it is missed.
-        self.doubt.stream = Stream::default();
+        (self.doubt.unproven, self.doubt.question) = (None, None);
         // One about a stream that merely paused ends with the answer to its first question.
-        let rtt = self.measure.estimates.rtt_last.unwrap_or(Span::ZERO);
+        let rtt = self.last_rtt();
         if episode.unanswered || now - rtt > episode.began + MARGIN {
-            self.note_lapse(now, episode.since);
+            self.doubt.stream = Stream::default();
+            let answered = now - rtt;
+            let lasting = episode.lasting(rtt);
+            // The question before the one that was answered was lost, too.
+            let spacing = self.config.doubt.map_or(Span::ZERO, |asking| asking.spacing);
+            let asked =
+                if answered > episode.began + MARGIN { answered - spacing } else { lasting };
+            self.note_lapse(now, lasting, asked.max(lasting));
+        } else {
+            self.doubt.stream.pauses(episode.since, episode.resumed);
         }
         self.outputs.push_back(ClientOutput::Doubt(false));
     }
 
-    /// An answer came at `now` to what left a round trip before; nothing had since `since`.
-    fn note_lapse(&mut self, now: Time, since: Time) {
+    /// An answer came at `now` to what left a round trip before; none to what left since `since`, `lost` the last of it.
+    fn note_lapse(&mut self, now: Time, since: Time, lost: Time) {
         if self.doubt.stalled.is_some_and(|at| at >= since) {
             return;
         }
-        let rtt = self.measure.estimates.rtt_last.unwrap_or(Span::ZERO);
-        self.doubt.lapses.push(now, (now - rtt).since(since));
+        let rtt = self.last_rtt();
+        self.doubt.lapses.push(now, lost.since(since), (now - rtt).since(since));
     }
 
     /// The first answer of a path that is down: the silence is over, whether the path is used again or not.
@@ -437,7 +440,9 @@ impl Client {
         if let Some(since) = self.doubt.lost_since.take()
             && now.since(since) < BURST_AT_MOST
         {
-            self.note_lapse(now, since);
+            // Retries are as far apart as T_KA is by now.
+            let rtt = self.last_rtt();
+            self.note_lapse(now, since, now - rtt - self.config.t_ka);
         }
     }
 
@@ -460,7 +465,10 @@ impl Client {
         };
         self.doubt.lapses.doubts += 1;
         let (asked, put_off) = (0, false);
-        let episode = Episode { began: now, since, unanswered, asked, due: now, put_off };
+        let lost = self.doubt.question.filter(|_| unanswered).unwrap_or(since);
+        let (due, resumed, received) = (now, None, self.doubt.traffic.received);
+        let episode =
+            Episode { began: now, since, lost, unanswered, asked, due, put_off, resumed, received };
         self.doubt.episode = Some(episode);
         self.outputs.push_back(ClientOutput::Doubt(true));
     }
@@ -477,17 +485,25 @@ impl Client {
             episode.due = now + if last { self.answer_within() } else { asking.spacing };
             self.doubt.episode = Some(episode);
             self.ask(now);
-        } else if late > MARGIN && !episode.put_off {
-            // What this end did not look at, the path did not lose.
-            (episode.put_off, episode.due) = (true, now + MARGIN);
+        } else if (late > MARGIN || self.is_flooded(&episode)) && !episode.put_off {
+            // What this end did not look at, the path did not lose; and answers may wait behind data that come again.
+            let more = if late > MARGIN { MARGIN } else { self.answer_within() };
+            (episode.put_off, episode.due) = (true, now + more);
             self.doubt.episode = Some(episode);
         } else if now.since(self.doubt.looked) < FRESH {
             self.give_up(now, episode);
         }
     }
 
+    /// Whether the stream that had stopped came back with so many packets that answers may be queued behind them.
+    fn is_flooded(&self, episode: &Episode) -> bool {
+        let came = self.doubt.traffic.received.wrapping_sub(episode.received);
+        !episode.unanswered && came >= 2 * STREAM
+    }
+
     fn give_up(&mut self, now: Time, episode: Episode) {
-        self.doubt.lost_since = Some(episode.since);
+        let rtt = self.last_rtt();
+        self.doubt.lost_since = Some(episode.lasting(rtt));
         if self.heard && self.last_heard < episode.began {
             let data = self.doubt.traffic.received_at;
             if data.is_none_or(|at| at < episode.began) {

@@ -26,15 +26,16 @@ use self::stage::Stage;
 use self::traffic::Traffic;
 use self::watch::Watch;
 
-/// Watch a device lose its Wi-Fi's uplink silently and no session die (about 35 seconds).
+/// Watch a device lose its Wi-Fi's uplink silently and no session die (takes 35 seconds).
 #[derive(clap::Args)]
 pub struct Args {
     /// Which datapath
     #[arg(long, value_enum, default_value = "auto")]
     datapath: Choice,
-    /// Mean time to notice a silent outage (T_Ravg)
-    #[arg(long, value_name = "TIME", default_value = "150ms", value_parser = units::duration)]
-    responsiveness: segue_clock::Span,
+    /// Mean time to notice a silent outage (T_Ravg), by probes of a fixed period; without it
+    /// detection follows use, as it does without a configuration
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    responsiveness: Option<segue_clock::Span>,
     /// When the Wi-Fi falls silent
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     silent_at: segue_clock::Span,

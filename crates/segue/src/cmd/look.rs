@@ -74,7 +74,7 @@ pub struct HandoverArgs {
     auto: bool,
 }
 
-/// Probe a path of the host or not. A path that is not probed counts as up while its interface is there.
+/// Switch probes of one of the host's paths on or off. Without probes a path counts as up while its interface is there.
 #[derive(clap::Args)]
 pub struct KeepaliveArgs {
     #[command(flatten)]
@@ -86,12 +86,12 @@ pub struct KeepaliveArgs {
     switch: Switch,
 }
 
-/// Whether something is done.
+/// Whether a path is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
-    /// It is.
+    /// Probe it.
     On,
-    /// It is not.
+    /// Do not.
     Off,
 }
 
@@ -220,7 +220,7 @@ fn print_why(path: &PathStatus) {
             println!("    {:.0} s ago, {}", why.changed_s, why.text);
             let from = if why.active { "the first packet lost" } else { "an outage" };
             println!(
-                "    down {:.0} ms after {from} on average; {} doubts so far",
+                "    down {:.0} ms after {from} on average; doubts so far: {}",
                 why.detection_ms, path.doubts
             );
         }

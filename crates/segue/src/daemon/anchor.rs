@@ -120,9 +120,9 @@ fn serve_pools(
     let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
     let networks: Vec<Prefix> =
         pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
-    datapath.set_reach(settings.reach)?;
+    datapath.set_reach(settings.reach, &networks)?;
     own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
-    let guard = (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device));
+    let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
     guard.iter().for_each(|guard| guard.set_anchor(&networks));
     routing.set_anchor(&own, &networks)?;
     Ok(guard)

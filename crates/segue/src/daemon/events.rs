@@ -59,7 +59,8 @@ impl Events {
         }
     }
 
-    fn may_tell(&mut self, now: Time, host: &str) -> bool {
+    /// Whether one more event of a host is within its pace; counts it.
+    pub fn may_tell(&mut self, now: Time, host: &str) -> bool {
         if self.paces.len() > HOSTS {
             self.paces.retain(|_, pace| pace.settled > now || pace.untold > 0);
         }

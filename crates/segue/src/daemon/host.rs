@@ -124,7 +124,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut daemon = Daemon {
         machine: Host::new(machine_config(&settings, &anchor, source), random_seed()?),
         routing,
-        guard: (datapath.kind() == Kind::User).then(|| Guard::new(&settings.device)),
+        guard: Guard::at_start(&settings.device, datapath.kind() == Kind::User),
         signal,
         held: Held::default(),
         events: Events::default(),

@@ -27,7 +27,7 @@ use super::turns;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// eBPF where it is to be had, else user space.
+    /// eBPF where it is available, else user space.
     Auto,
     /// eBPF or nothing.
     Ebpf,
@@ -42,12 +42,12 @@ const PROBES: usize = 65_536;
 /// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
 /// own, so that a flood of new flows displaces no probe. Whole shares of 64 hosts fit in (`datapath/src/misses.rs`).
 const MISSES: usize = 16_384;
-/// Paths whose rides are over that wait for the daemon; more are dropped. A path is told of at most once
-/// in two periods.
+/// Paths that wait for the daemon's look ([`Event::Look`]); more are dropped. A path is told of when its rides are
+/// over, at most once in two periods, and when data follow a silence of [`segue_keepalive::SILENCE`], once for each.
 const RIDES: usize = 1_024;
 /// Probes that the daemon takes in a turn.
 const PROBES_A_TURN: usize = 256;
-/// Paths whose rides are over that it takes in a turn.
+/// Paths to be looked at that it takes in a turn.
 const RIDES_A_TURN: usize = 64;
 /// Packets without a binding that it takes in a turn.
 const MISSES_A_TURN: usize = 64;

@@ -1,6 +1,6 @@
 //! A guard against packets that go past the tunnel, for the user-space datapath: what the eBPF programs refuse on
-//! the access interfaces, a table of nftables refuses here. The table outlives a crash, and is replaced by the next
-//! start or removed by `segue clean`.
+//! the access interfaces, a table of nftables refuses here. The table outlives a crash; the next
+//! start replaces or removes it, and `segue clean` removes it.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -21,11 +21,19 @@ pub struct Guard {
 
 impl Guard {
     /// No table yet.
-    pub fn new(device: &str) -> Guard {
+    fn new(device: &str) -> Guard {
         // Names of tables have fewer characters than those of devices.
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let table = format!("{PREFIX}{}", device.chars().map(plain).collect::<String>());
         Guard { table, device: device.to_owned() }
+    }
+
+    /// The guard of a daemon, if its packet path has one `needed`. If not, this takes away the table that a crash
+    /// with the other packet path has left.
+    pub fn at_start(device: &str, needed: bool) -> Option<Guard> {
+        let guard = Guard::new(device);
+        // One that is dropped removes its table.
+        needed.then_some(guard)
     }
 
     /// Refuses what comes to a host's inner addresses, but through the tunnel.

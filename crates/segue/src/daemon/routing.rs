@@ -12,8 +12,11 @@
 //! same destinations unreachable once more. All of it outlives the process, and go when it is told to end, or with `segue clean`.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 
 use anyhow::Context;
+use nix::errno::Errno;
+use segue_linux::LinuxError;
 use segue_linux::link::{self, Prefix};
 use segue_linux::route::{
     MAIN_TABLE, Route, Rule, Then, add_rule, add_unreachable, delete_rule, delete_unreachable,
@@ -61,16 +64,25 @@ impl Routing {
         for destination in routes {
             match add_unreachable(*destination, TABLE, LAST_METRIC) {
                 // A system without IPv6 has nothing to close.
-                Err(error) if destination.addr.is_ipv6() => warn!("{error}"),
+                Err(error) if destination.addr.is_ipv6() && is_no_family(&error) => {
+                    warn!("{error}");
+                }
                 closed => closed.context("fail_closed: the routes cannot be closed")?,
             }
         }
         let present = rules().context("fail_closed: the routing rules cannot be read")?;
         let wanted: Vec<Rule> = tunnel_rules().chain(closing_rules(routes)).collect();
         for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
-            add_rule(rule).context("fail_closed: cannot add the tunnel's routing rules")?;
+            match add_rule(rule) {
+                // Where only rules of IPv6 are missing, the routes alone do not close it.
+                Err(error) if rule.v6 && is_no_family(&error) && is_without_ipv6() => {
+                    warn!("{error}");
+                }
+                added => added.context("fail_closed: cannot add the tunnel's routing rules")?,
+            }
         }
         remove(present.iter().filter(|rule| is_ours(rule) && !wanted.contains(rule)));
+        remove_unreachable_but(routes);
         let mut routing = Routing::at_anchor(device);
         (routing.rules, routing.closed) = (true, true);
         Ok(routing)
@@ -103,7 +115,9 @@ impl Routing {
                 .with_context(|| format!("cannot route {destination} into the tunnel"))?;
         }
         if !self.rules {
-            for rule in main_rules().chain(tunnel_rules()) {
+            let without_ipv6 = is_without_ipv6();
+            for rule in main_rules().chain(tunnel_rules()).filter(|rule| !rule.v6 || !without_ipv6)
+            {
                 add_rule(&rule).context("cannot add the tunnel's routing rules")?;
             }
             self.rules = true;
@@ -189,7 +203,9 @@ fn tunnel_rules() -> impl Iterator<Item = Rule> {
 /// Then those that close IPv6 for these destinations. What is marked passes, and what goes to a neighbour by its
 /// address on the link: no route leads that elsewhere.
 fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
-    let closed: Vec<&Prefix> = routes.iter().filter(|route| route.addr.is_ipv6()).collect();
+    let closed = routes.iter().filter(|route| route.addr.is_ipv6());
+    // Compared with what the kernel has.
+    let closed: Vec<Prefix> = closed.map(Prefix::network).flat_map(halves).collect();
     if closed.is_empty() {
         return Vec::new();
     }
@@ -202,11 +218,19 @@ fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
     ];
     all.extend(closed.into_iter().map(|route| Rule {
         priority: CLOSED,
-        to: (route.len > 0).then_some(*route),
+        to: Some(route),
         then: Then::Unreachable,
         ..pass.clone()
     }));
     all
+}
+
+/// The kernel takes a rule for every destination for the same as one for some that is there already, and refuses it.
+fn halves(route: Prefix) -> Vec<Prefix> {
+    if route.len > 0 {
+        return vec![route];
+    }
+    [0, 0x8000].map(|first| Prefix::new(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), 1)).into()
 }
 
 /// Whether a host daemon sets such rules.
@@ -225,12 +249,88 @@ fn remove<'a>(rules: impl Iterator<Item = &'a Rule>) -> usize {
     rules.filter(|rule| told(rule)).count()
 }
 
+/// Whether this network namespace has no IPv6 at all.
+fn is_without_ipv6() -> bool {
+    !Path::new("/proc/thread-self/net/if_inet6").exists()
+}
+
+/// Whether the kernel knows no such family: it says the one of rules and the other of routes.
+fn is_no_family(error: &LinuxError) -> bool {
+    matches!(error.errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
+}
+
 /// Removes what a host that failed closed made unreachable; says how many there were.
 pub fn remove_unreachable() -> usize {
+    remove_unreachable_but(&[])
+}
+
+fn remove_unreachable_but(wanted: &[Prefix]) -> usize {
+    let is_wanted = |old: &Prefix| wanted.iter().any(|prefix| prefix.network() == *old);
     let closed = unreachables(TABLE, LAST_METRIC).unwrap_or_default();
     let opened = |prefix: &Prefix| {
         let opened = delete_unreachable(*prefix, TABLE, LAST_METRIC);
         opened.inspect_err(|error| warn!("{error}")).is_ok()
     };
-    closed.iter().filter(|prefix| opened(prefix)).count()
+    closed.iter().filter(|old| !is_wanted(old)).filter(|old| opened(old)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use segue_linux::netns::Netns;
+
+    /// Runs `test` in a namespace of its own.
+    fn alone(name: &str, test: impl FnOnce() + Send) {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let node = Netns::create(&format!("segue-t{}-{name}", std::process::id())).unwrap();
+        node.run(test).unwrap();
+    }
+
+    fn prefixes(all: &[&str]) -> Vec<Prefix> {
+        all.iter().map(|prefix| prefix.parse().unwrap()).collect()
+    }
+
+    fn closed() -> Vec<Prefix> {
+        let mut all = unreachables(TABLE, LAST_METRIC).unwrap();
+        all.sort_by_key(|prefix| (prefix.addr, prefix.len));
+        all
+    }
+
+    #[test]
+    fn what_an_earlier_run_closed_and_this_one_does_not_want_is_opened() {
+        alone("closed", || {
+            // As a crash leaves it: a closed host's routing takes nothing back when it is dropped.
+            let everything = prefixes(&["0.0.0.0/0", "10.0.0.0/9", "::/0", "fd07::/16"]);
+            Routing::at_closed_host("segue0", &everything).unwrap();
+            assert_eq!(closed(), everything);
+            // Host bits are as the operator wrote them.
+            let fewer = prefixes(&["10.1.2.3/8", "fd07::1/16"]);
+            Routing::at_closed_host("segue0", &fewer).unwrap();
+            assert_eq!(closed(), prefixes(&["10.0.0.0/8", "fd07::/16"]));
+            Routing::at_closed_host("segue0", &everything).unwrap().open();
+            assert_eq!(closed(), []);
+        });
+    }
+
+    #[test]
+    fn only_a_family_that_the_system_has_not_is_left_open() {
+        let refused = |errno| LinuxError::Refused {
+            what: String::new(),
+            source: std::io::Error::from_raw_os_error(errno as i32),
+        };
+        for (errno, open) in [
+            (Errno::EAFNOSUPPORT, true),
+            (Errno::EOPNOTSUPP, true),
+            (Errno::EPERM, false),
+            (Errno::EINVAL, false),
+            (Errno::ENOMEM, false),
+            (Errno::ENODEV, false),
+        ] {
+            assert_eq!(is_no_family(&refused(errno)), open, "{errno}");
+        }
+    }
 }

@@ -57,7 +57,7 @@ fn run(datapath: &'static str, v6: bool) -> Result<(), String> {
     stage.access(NAME).set_silent(Direction::Up, true);
     let log = loss::judge(&stage, NAME, &what);
 
-    // While the flow itself stood still, no ride was to be had.
+    // While the flow itself stood still, nothing left to ride on.
     let up = truth::packets(&log, Direction::Up, TUNNEL_PORT);
     let looked: Vec<Time> =
         up.iter().map(|p| p.arrival).filter(|at| from <= *at && *at <= to).collect();

@@ -1,5 +1,6 @@
 //! A flow of small datagrams in each direction, at an even pace.
 
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -149,12 +150,13 @@ impl Voice {
         self.paused.iter().for_each(|paused| paused.store(true, Ordering::Relaxed));
     }
 
-    /// The longest distance between two arrivals in a window, up and down.
+    /// The longest silence in a window, up and down. What arrives a second time ends none.
     pub fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
-            let pairs = way.received.windows(2).filter(|p| from <= p[1].1 && p[0].1 <= to);
-            pairs.map(|p| p[1].1.since(p[0].1)).max().unwrap_or(Span(u64::MAX))
+            let mut seen = BTreeSet::new();
+            let first = way.received.iter().filter(|(number, _)| seen.insert(*number));
+            longest_silence(first.map(|(_, at)| *at), from, to)
         })
     }
 
@@ -171,12 +173,18 @@ impl Voice {
     pub fn lost(&self, from: Time, to: Time) -> [usize; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
-            let came: std::collections::BTreeSet<u32> =
-                way.received.iter().map(|(number, _)| *number).collect();
+            let came: BTreeSet<u32> = way.received.iter().map(|(number, _)| *number).collect();
             let sent = way.sent.iter().enumerate().filter(|(_, at)| from <= **at && **at <= to);
             sent.filter(|(number, _)| !came.contains(&(*number as u32))).count()
         })
     }
+}
+
+/// The longest distance of two arrivals that reaches into a window. One that has not ended lasts until its end.
+pub fn longest_silence(arrivals: impl Iterator<Item = Time>, from: Time, to: Time) -> Span {
+    let arrivals: Vec<Time> = arrivals.chain([to]).collect();
+    let pairs = arrivals.windows(2).filter(|p| from <= p[1] && p[0] <= to);
+    pairs.map(|p| p[1].since(p[0])).max().unwrap_or(Span(u64::MAX))
 }
 
 impl Drop for Voice {

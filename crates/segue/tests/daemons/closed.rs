@@ -122,6 +122,27 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     assert_eq!(inventory(node), before);
 }
 
+/// An anchor says which addresses a host has, and nothing of what the host sends through it.
+#[test]
+fn what_enters_the_tunnel_is_what_the_hosts_own_file_says() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let (anchor, node) = (world.anchor(), world.net.host());
+    let join = world.enroll(&anchor, "laptop");
+    let config =
+        format!("routes = [\"198.18.0.0/15\"]\n{}", CLOSED.replace("fail_closed = true\n", ""));
+    let host = world.host_in(node, "host", &join, &config);
+    host.wait("two paths up", |status| paths_up(status) == 2);
+    let table = format!("table {} ", segue::daemon::routing::TABLE);
+    let entering = |family: &str| -> Vec<String> {
+        let all = ip(node, &format!("{family} route show table all"));
+        let own = all.lines().filter(|line| format!("{line} ").contains(&table));
+        own.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(entering("-4"), ["198.18.0.0/15"]);
+    assert_eq!(entering("-6"), [] as [String; 0]);
+}
+
 fn a_tunnel_device_that_is_removed_ends_the_daemon(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let (mut anchor, mut host) = world.running();

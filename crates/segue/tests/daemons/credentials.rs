@@ -1,11 +1,16 @@
 //! How a host comes to its key and certificate, keeps them, renews them and loses them.
 
 use std::process::Output;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
+use segue::identity::{Join, new_key};
+use segue::signalling::Worker;
+use segue_wire::enrol::{EnrolRefusal, Enrolled};
 use serde_json::Value;
 
+use crate::fleet::ask_to_be_enrolled;
 use crate::refusals::expect_one_line;
 use crate::traffic::{Voice, correspondents};
 use crate::world::{Daemon, SEGUE, World, inner, paths_up, registered, text, wait_for};
@@ -89,6 +94,33 @@ fn a_join_line_serves_one_host_once_and_both_ends_may_start_again() {
     anchor = world.anchor();
     let _host = host_again(&[]);
     assert!(enrolments(&anchor)[0]["connected"] == true);
+}
+
+/// Each repeat costs the anchor a certificate and a line in its log.
+#[test]
+fn a_line_that_is_shown_again_and_again_is_heard_at_a_pace() {
+    const REPEATS: usize = 260;
+    const AT_ONCE: usize = 200;
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let anchor = world.anchor();
+    let worker = Arc::new(Worker::start().unwrap());
+    let join: Join = world.enroll(&anchor, "laptop").parse().unwrap();
+    let other: Join = world.enroll(&anchor, "phone").parse().unwrap();
+    let (key, begun) = (new_key().unwrap(), Instant::now());
+    let ask = |join| ask_to_be_enrolled(&worker, world.net.host(), join, &key);
+    let answers: Vec<Enrolled> = (0..REPEATS).map(|_| ask(&join)).collect();
+    // The others come at two a second.
+    let most = AT_ONCE + 2 * begun.elapsed().as_secs() as usize + 2;
+    let is_answered = |answer: &Enrolled| matches!(answer, Enrolled::Certificate { .. });
+    assert!(answers[..AT_ONCE].iter().all(is_answered));
+    let answered = answers.iter().filter(|answer| is_answered(answer)).count();
+    assert!(answered <= most, "{answered} of {REPEATS}, {most} at most");
+    let later = Enrolled::Refused { reason: EnrolRefusal::Later };
+    assert!(answers.contains(&later) || most >= REPEATS, "{answered} of {REPEATS}");
+    assert!(answers.iter().filter(|answer| !is_answered(answer)).all(|answer| *answer == later));
+    assert_eq!(anchor.log().matches("audit: laptop").count(), answered);
+    assert!(is_answered(&ask(&other)), "another host does not notice");
 }
 
 #[test]

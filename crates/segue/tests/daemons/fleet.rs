@@ -36,22 +36,29 @@ impl Member {
     pub fn enrol(worker: &Arc<Worker>, node: &Netns, line: &str) -> Member {
         let join: Join = line.parse().unwrap();
         let key = new_key().unwrap();
-        let asked = ToEnrol::Enrol {
-            version: ENROL_VERSION,
-            name: join.name,
-            token: join.token,
-            request: certificate_request(&key).unwrap(),
-        };
-        let (anchor, socket) = (join.anchor[0], socket(node));
-        let config = signalling::enrolment_config(&join.authority).unwrap();
-        let answer = worker.handle().block_on(async {
-            let endpoint = signalling::client_endpoint(socket)?;
-            let connection = endpoint.connect_with(config, anchor, ANCHOR_NAME)?.await?;
-            signalling::enrol(&connection, &asked).await
-        });
-        let Enrolled::Certificate { certificate } = answer.unwrap() else { panic!("refused") };
-        Member { anchor, authority: join.authority, host: Credentials { certificate, key } }
+        let answer = ask_to_be_enrolled(worker, node, &join, &key);
+        let Enrolled::Certificate { certificate } = answer else { panic!("refused") };
+        let host = Credentials { certificate, key };
+        Member { anchor: join.anchor[0], authority: join.authority, host }
     }
+}
+
+/// Shows a join line with this key; the anchor's answer.
+pub fn ask_to_be_enrolled(worker: &Arc<Worker>, node: &Netns, join: &Join, key: &[u8]) -> Enrolled {
+    let asked = ToEnrol::Enrol {
+        version: ENROL_VERSION,
+        name: join.name.clone(),
+        token: join.token,
+        request: certificate_request(key).unwrap(),
+    };
+    let (anchor, socket) = (join.anchor[0], socket(node));
+    let config = signalling::enrolment_config(&join.authority).unwrap();
+    let answer = worker.handle().block_on(async {
+        let endpoint = signalling::client_endpoint(socket)?;
+        let connection = endpoint.connect_with(config, anchor, ANCHOR_NAME)?.await?;
+        signalling::enrol(&connection, &asked).await
+    });
+    answer.unwrap()
 }
 
 fn socket(node: &Netns) -> UdpSocket {

@@ -13,6 +13,7 @@ use crate::world::{Daemon, drops, inner, inventory, settled, text, wait_for};
 
 over_both! { among_others:
     hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else
+    what_is_sent_to_a_host_that_is_away_opens_no_way_to_it
     an_anchors_settings_say_what_hosts_reach
     plain_packets_past_the_tunnel_are_dropped
     an_anchor_forwards_for_its_hosts_and_for_nobody_else
@@ -82,6 +83,38 @@ fn hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else(datapath: &'s
         let at_a = UdpEcho::start(two.node("a"), of_a);
         one_datagram(two.node("anchor"), at_a.address).expect("begun by the anchor");
     }
+}
+
+/// A host sends to another's address before that one comes, and the same flow again when it is there.
+fn what_is_sent_to_a_host_that_is_away_opens_no_way_to_it(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let (a, mut b) = (two.host(&anchor, 1, "a"), two.host(&anchor, 2, "b"));
+    let (own_a, own_b) = (addresses(&a), addresses(&b));
+    assert!(b.end(Signal::SIGTERM).success());
+    anchor.wait("b has left", |status| status["hosts"].as_array().unwrap().len() == 1);
+    let flows = own_a.into_iter().zip(own_b).map(|(own_a, own_b)| {
+        let socket = udp(two.node("a"), SocketAddr::new(own_a, 40_000));
+        socket.connect(SocketAddr::new(own_b, 9_000)).unwrap();
+        socket
+    });
+    let flows: Vec<UdpSocket> = flows.collect();
+    let send = |n: u64| {
+        for flow in &flows {
+            // An ICMP error for the one before is no matter.
+            (0..2).any(|_| flow.send(b"for b alone").is_ok());
+        }
+        anchor.wait("refused", |status| drops(status, "not_allowed") >= n);
+    };
+    send(2);
+    let b = two.again("b");
+    assert_eq!(addresses(&b), own_b);
+    let receivers = own_b.map(|own| udp(two.node("b"), SocketAddr::new(own, 9_000)));
+    send(4);
+    for receiver in receivers {
+        assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: to {receiver:?}");
+    }
+    assert!(anchor.flow(&[":9000"]).is_none(), "nothing was learned");
 }
 
 fn an_anchors_settings_say_what_hosts_reach(datapath: &'static str) {
@@ -163,7 +196,42 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         spoofed("cn", Some(of_b));
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} in the name of {of_b}");
         wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
+        // The same from an address of the pool that nobody has.
+        let nobodys: IpAddr =
+            if of_a.is_ipv4() { "10.77.9.9" } else { "fd5e:67e0::909" }.parse().unwrap();
+        ip(far, &format!("addr add {nobodys}/{length} dev lo"));
+        wait_for("a usable address", || far.run(|| UdpSocket::bind((nobodys, 0)).is_ok()).unwrap());
+        let before = past_tunnel(&anchor, node);
+        spoofed("cn", Some(nobodys));
+        assert!(
+            receiver.recv(&mut [0; 32]).is_err(),
+            "{datapath}: {of_a} in the name of {nobodys}"
+        );
+        wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
     }
+}
+
+/// A guard of nftables that a crash has left would refuse what the next packet path does not know of.
+#[test]
+fn a_start_over_ebpf_removes_the_guard_that_a_crash_in_user_space_left() {
+    let _turn = crate::among_others();
+    let Some(mut two) = Two::new("user") else { return };
+    let mut anchor = two.anchor();
+    let mut host = two.host(&anchor, 1, "a");
+    let guards = |two: &Two| {
+        ["anchor", "a"].map(|name| {
+            let listed = two.node(name).command("nft").args(["list", "tables"]).output().unwrap();
+            text(&listed.stdout).contains("segue_past_")
+        })
+    };
+    assert_eq!(guards(&two), [true; 2]);
+    host.end(Signal::SIGKILL);
+    anchor.end(Signal::SIGKILL);
+    assert_eq!(guards(&two), [true; 2]);
+    two.datapath = "ebpf";
+    let _anchor = two.anchor();
+    let _host = two.again("a");
+    assert_eq!(guards(&two), [false; 2]);
 }
 
 /// Whether packets of a family are forwarded in a node.

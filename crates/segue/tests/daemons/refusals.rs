@@ -272,9 +272,18 @@ fn logs_hold_no_secrets() {
     // The logs are those of the level debug.
     let logs = anchor.log() + &host.log();
     assert!(logs.contains("registered") && logs.contains("DEBUG"), "{logs}");
-    let secret = join.trim().trim_start_matches("segue1:");
-    assert!(secret.len() > 100);
-    for at in (0..secret.len() - 24).step_by(24) {
-        assert!(!logs.contains(&secret[at..at + 24]), "part {at} of the join line");
+    let line = join.trim().strip_prefix("segue2:").expect("a join line");
+    assert!(line.len() > 100);
+    for at in 0..=line.len() - 16 {
+        assert!(!logs.contains(&line[at..at + 16]), "part {at} of the join line");
+    }
+    // What is secret in it is the token, however it is written.
+    let token = join.parse::<segue::identity::Join>().unwrap().token.0;
+    let list = token.map(|byte| byte.to_string()).join(", ");
+    let hex = token.map(|byte| format!("{byte:02x}"));
+    for written in [list, hex.concat(), hex.join(" "), hex.join(", "), hex.join(":")] {
+        for logs in [&logs, &logs.to_lowercase()] {
+            assert!(!logs.contains(&written), "the token, as {written}");
+        }
     }
 }

@@ -81,9 +81,10 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
     }
 }
 
-/// What leaves in doubt goes a second time over the other path, at both ends.
+/// What leaves in doubt goes a second time over the other path, at both ends, and soon.
 #[test]
 fn of_a_sparse_stream_an_outage_loses_nothing() {
+    let mut longest = Span::ZERO;
     for source in SOURCES {
         for (every, ways) in [50, 200].into_iter().flat_map(|every| WAYS.map(|ways| (every, ways)))
         {
@@ -99,10 +100,14 @@ fn of_a_sparse_stream_an_outage_loses_nothing() {
                     let late = |n: &u64| (from.sent / 2..from.sent - 2).contains(n);
                     let missing: Vec<u64> = to.missing(from).into_iter().filter(late).collect();
                     assert_eq!(missing, [], "{source:?} {every} {ways:?} {seed}");
+                    let delay = to.longest_delay(from, fault - SECS(1));
+                    longest = longest.max(delay);
                 }
             }
         }
     }
+    println!("the last came after {longest:?}");
+    assert!((MS(30)..MS(150 + LONGER)).contains(&longest), "{longest:?}");
 }
 
 /// The path died since anything was seen of it: the first packet itself finds that out.
@@ -261,7 +266,7 @@ fn losses_are_no_outages() {
 #[test]
 fn bursts_are_no_outages_once_they_are_known() {
     for source in SOURCES {
-        let (mut early, mut later) = (0, 0);
+        let (mut early, mut later, mut learnt) = (0, 0, Vec::new());
         for seed in 0..4 {
             let setup = Setup { seed, source, adaptive: true, ..Setup::default() };
             let mut world = World::new(&setup);
@@ -277,11 +282,18 @@ fn bursts_are_no_outages_once_they_are_known() {
             world.run(Time(3_660_000_000_000));
             early += learned;
             later += downs(&world) - learned;
+            let mut paths = world.host().end().machine.paths();
+            let why = paths.find(|(_, path)| path.name() == "wifi").unwrap().1.why().unwrap();
+            learnt.push(why.0.known.burst.unwrap());
         }
         println!(
             "{source:?}: {early} downs in four times three minutes, {later} in the hours after"
         );
         assert!(early <= 20 && later <= 1, "{source:?}: {early}, {later}");
+        // What is taken for a burst makes questions slow: at most twice as long as they are, at least as long.
+        let mean = learnt.iter().sum::<f64>() / learnt.len() as f64;
+        println!("{source:?}: bursts of 50 ms are taken to last {:.0} ms on average", mean * 1e3);
+        assert!((0.05..0.1).contains(&mean), "{source:?}: {learnt:?}");
     }
 }
 

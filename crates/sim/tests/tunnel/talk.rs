@@ -1,6 +1,7 @@
 //! Two ends that send numbered datagrams to each other and keep what arrives.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
@@ -42,12 +43,30 @@ impl Talker {
         (0..other.sent).filter(|seq| !there[*seq as usize]).collect()
     }
 
-    /// Largest time between two arrivals from `from` on, less the interval.
+    /// Largest time between two arrivals from `from` on, less the interval. What arrives a second time ends no gap.
     pub fn gap_since(&self, from: Time) -> Span {
         let after: Vec<Time> =
-            self.got.iter().map(|(at, _)| *at).filter(|at| *at + self.interval >= from).collect();
+            self.first().map(|(at, _)| at).filter(|at| *at + self.interval >= from).collect();
         let longest = after.windows(2).map(|pair| pair[1].since(pair[0])).max();
         Span(longest.unwrap_or(Span::ZERO).0.saturating_sub(self.interval.0))
+    }
+
+    /// What arrived, without what arrived before.
+    fn first(&self) -> impl Iterator<Item = (Time, u64)> {
+        let mut seen = BTreeSet::new();
+        self.got.iter().copied().filter(move |(_, seq)| seen.insert(*seq))
+    }
+
+    /// When a packet was sent, of one that sends still.
+    fn sent_at(&self, seq: u64) -> Time {
+        self.next.unwrap() - self.interval * (self.sent - seq)
+    }
+
+    /// The longest that a packet of `other` which was sent from `from` on took to arrive for the first time.
+    pub fn longest_delay(&self, other: &Talker, from: Time) -> Span {
+        let sent = self.first().map(|(at, seq)| (at, other.sent_at(seq)));
+        let later = sent.filter(|(_, sent)| *sent >= from);
+        later.map(|(at, sent)| at.since(sent)).max().unwrap_or(Span::ZERO)
     }
 
     fn begin(&mut self, io: &mut Io<'_>) {

@@ -61,7 +61,6 @@ impl Anchor {
             return;
         }
         host.reinjected = Some(now);
-        let Some(host) = self.hosts.get(&owner) else { return };
         let follows = |slot: &&u32| {
             let path = self.slots.get(slot);
             path.is_some_and(|path| path.setup.probing.follows_use) && **slot != probe.slot

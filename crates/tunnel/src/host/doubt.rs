@@ -17,6 +17,8 @@ use crate::{HostOutput, Reinjection, Report};
 
 /// Doubts of a path are told at most this often.
 const DOUBT_PACE: Span = Span::from_secs(10);
+/// A path in doubt has the other one ask no more often: most doubts are over sooner.
+const HELP_PACE: Span = Span::from_millis(40);
 /// For so long after it went down a path's silence is told: what left the anchor until it knew is not lost either.
 const TOLD_FOR: Span = Span::from_secs(2);
 
@@ -50,7 +52,8 @@ impl Host {
         self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
     }
 
-    /// A path's client has given these. With each question in doubt the other path helps out.
+    /// A path's client has given these. With each question in doubt what left goes over the other path, and at a
+    /// [pace](HELP_PACE) the anchor is asked for the same.
     pub(super) fn help_out(&mut self, now: Time, number: u8, outputs: &[ClientOutput]) {
         let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
         let Some(path) = self.paths.get(&number) else { return };
@@ -60,7 +63,11 @@ impl Host {
             && let Some(over) = self.beside(number)
         {
             self.reinject(number, over);
-            self.feed(now, over, ClientInput::Ask);
+            let Some(path) = self.paths.get_mut(&number) else { return };
+            if path.helped.is_none_or(|at| now.since(at) >= HELP_PACE) {
+                path.helped = Some(now);
+                self.feed(now, over, ClientInput::Ask);
+            }
         }
     }
 

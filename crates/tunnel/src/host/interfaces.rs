@@ -95,6 +95,7 @@ impl Host {
             outages: Default::default(),
             via: None,
             doubt_told: None,
+            helped: None,
             down_at: None,
         };
         self.paths.insert(number, Box::new(path));

@@ -54,6 +54,8 @@ pub struct Path {
     pub(super) via: Option<Redirect>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
+    /// When another path last asked on behalf of this one, which was in doubt.
+    pub(super) helped: Option<Time>,
     /// Since when it is down.
     pub(super) down_at: Option<Time>,
 }
@@ -456,6 +458,7 @@ impl Host {
         let bound = path.detection_bound();
         let silent = path.client.as_ref().map(|client| now.since(client.last_response()));
         let down = silent.filter(|_| state == State::Down);
+        let unproven = path.client.as_ref().map(|client| now.since(client.proof()));
         path.note_outage(now, state, silent.unwrap_or_default());
         path.down_at = (state == State::Down).then_some(now);
         if self.config.source == Source::Readings {
@@ -485,7 +488,7 @@ impl Host {
             path: name,
             state,
             heard,
-            silent: down,
+            silent: unproven.filter(|_| state == State::Down),
             bound,
         }));
         self.rescue_signal();

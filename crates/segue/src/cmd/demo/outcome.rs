@@ -41,7 +41,7 @@ pub struct Outcome {
 pub struct PathOutcome {
     /// Its name.
     pub name: String,
-    /// Mean round-trip time of probes: the emulator's stamps, the host's average.
+    /// Mean round-trip time: the emulator's stamps of packets each way, the host's average.
     pub rtt_ms: Compared,
     /// Loss towards the anchor: the emulator's drops, the host's counters.
     pub owl_up: Compared,
@@ -71,7 +71,7 @@ pub struct Handover {
     pub cause: String,
     /// From the start of the silence to the host's verdict, if the path died.
     pub detection_ms: Option<f64>,
-    /// T_Rmax of eq. 1 for the path that died.
+    /// The longest that it may take.
     pub bound_ms: Option<f64>,
     /// Longest silence of the voice flow at the correspondent node beyond its 20 ms interval.
     pub udp_gap_up_ms: f64,
@@ -221,7 +221,10 @@ fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Co
     let from = died.map_or(at - AROUND.0, |_| course.silent_at - AROUND.0);
     let window = (from, at + AROUND.1);
     let gap = |voice: &Voice| {
-        let arrivals: Vec<f64> = voice.received.iter().map(|(_, at)| *at).collect();
+        // What arrives a second time ends no gap.
+        let mut seen = std::collections::BTreeSet::new();
+        let first = voice.received.iter().filter(|(number, _)| seen.insert(*number));
+        let arrivals: Vec<f64> = first.map(|(_, at)| *at).collect();
         (longest_silence(&arrivals, window) - VOICE_INTERVAL.as_secs_f64()).max(0.0) * 1e3
     };
     let reads: Vec<f64> = seen.tcp.reads.iter().map(|(at, _)| *at).collect();
@@ -263,18 +266,27 @@ fn tally(voice: &Voice) -> Tally {
     Tally { sent, lost: lost_within(voice, (0.0, until)) }
 }
 
+/// A share; `-` where nothing was there to count.
+pub fn percent(share: f64) -> String {
+    if share.is_nan() { "-".into() } else { format!("{:.2} %", share * 100.0) }
+}
+
+/// A mean time, likewise.
+pub fn millis(ms: f64) -> String {
+    if ms.is_nan() { "-".into() } else { format!("{ms:.2} ms") }
+}
+
 /// Prints the result as tables.
 pub fn print(outcome: &Outcome) {
-    let percent = |x: f64| format!("{:.2} %", x * 100.0);
     println!("\nDatapath: {}\n", outcome.datapath);
     println!("Before the outage   round-trip time          loss up             loss down");
     println!("path                imposed    measured      imposed  measured   imposed  measured");
     for path in &outcome.paths {
         println!(
-            "{:<16} {:>7.2} ms  {:>7.2} ms    {:>8} {:>9}  {:>8} {:>9}",
+            "{:<16} {:>10}  {:>10}    {:>8} {:>9}  {:>8} {:>9}",
             path.name,
-            path.rtt_ms.imposed,
-            path.rtt_ms.measured,
+            millis(path.rtt_ms.imposed),
+            millis(path.rtt_ms.measured),
             percent(path.owl_up.imposed),
             percent(path.owl_up.measured),
             percent(path.owl_down.imposed),

@@ -2,8 +2,8 @@
 
 use segue_report::{Band, Mark, Page, Plot, Series, Style};
 
-use super::outcome::Outcome;
-use super::stage::{PathTruth, Truth};
+use super::outcome::{Outcome, millis, percent};
+use super::stage::{PathTruth, SAMPLED, Truth};
 use super::traffic::{Seen, Voice};
 use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
@@ -93,15 +93,14 @@ fn marks(outcome: &Outcome, course: Course) -> Vec<Mark> {
 }
 
 fn push_tables(page: &mut Page, outcome: &Outcome) {
-    let percent = |x: f64| format!("{:.2} %", x * 100.0);
     let rows: Vec<Vec<String>> = outcome
         .paths
         .iter()
         .map(|p| {
             vec![
                 p.name.clone(),
-                format!("{:.2} ms", p.rtt_ms.imposed),
-                format!("{:.2} ms", p.rtt_ms.measured),
+                millis(p.rtt_ms.imposed),
+                millis(p.rtt_ms.measured),
                 percent(p.owl_up.imposed),
                 percent(p.owl_up.measured),
                 percent(p.owl_down.imposed),
@@ -207,14 +206,14 @@ fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -
     watch.path(name).map(|(at, path)| (at, value(path))).collect()
 }
 
-/// The delay of each probe up plus that of the first one down after it.
+/// The delay of packets up, each plus that of the first one down after it.
 fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     let mut down = truth.down.iter().peekable();
     let mut points = Vec::new();
     for (at, delay) in &truth.up {
         while down.next_if(|(arrival, back)| arrival - back < *at).is_some() {}
         if let Some((arrival, back)) = down.peek()
-            && arrival - back - at < 0.01
+            && arrival - back - at < 2.0 * SAMPLED
         {
             points.push((*arrival, (delay + back) * 1e3));
         }

@@ -15,7 +15,7 @@ use segue_lab::demo::{DemoNet, DemoOptions};
 use segue_lab::emulator::{Direction, Handle};
 use segue_lab::log::{Fate, Record};
 use segue_netem::DropCause;
-use segue_wire::{Probe, SIGNAL_PORT, TUNNEL_PORT};
+use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 
 use super::interrupt::Interrupts;
 use crate::control::{self, FlowStatus, Request, Response, Status};
@@ -23,8 +23,8 @@ use crate::daemon::packets::Choice;
 
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// IPv4 length of a probe: IP and UDP headers and the probe packet.
-const PROBE_BYTES: u32 = (20 + 8 + Probe::PACKET_LEN) as u32;
+/// Delays are looked at so often, since data come in bursts and a mean is one over time.
+pub const SAMPLED: f64 = 0.02;
 
 /// The network with an anchor and a host running in it. Dropping it ends the daemons, then deletes
 /// the network.
@@ -67,7 +67,7 @@ pub struct Truth {
 pub struct PathTruth {
     /// `wifi` or `lte`.
     pub name: &'static str,
-    /// Delay of each probe that passed, up: (departure, seconds).
+    /// Delay of packets that passed, one in each [`SAMPLED`], up: (departure, seconds).
     pub up: Vec<(f64, f64)>,
     /// The same, down.
     pub down: Vec<(f64, f64)>,
@@ -81,7 +81,7 @@ impl Stage {
     /// Builds the network and starts both daemons.
     pub fn build(
         datapath: Choice,
-        responsiveness: Span,
+        responsiveness: Option<Span>,
         nat: bool,
         out: &Path,
     ) -> anyhow::Result<Stage> {
@@ -277,16 +277,16 @@ impl Drop for Stage {
 }
 
 /// What the demonstration's host has beside its socket and datapath.
-fn host_lines(responsiveness: Span) -> String {
-    let mut text = format!(
-        "\n[keepalive]\nresponsiveness = \"{}ms\"\ntau = [\"1s\", \"200ms\", \"10s\"]\n",
-        responsiveness.as_millis_f64(),
-    );
+fn host_lines(responsiveness: Option<Span>) -> String {
+    let mut text = "\n[keepalive]\ntau = [\"1s\", \"200ms\", \"10s\"]\n".to_owned();
+    if let Some(responsiveness) = responsiveness {
+        let _ = writeln!(text, "responsiveness = \"{}ms\"", responsiveness.as_millis_f64());
+    }
     for (name, rtt_ms, price) in [(DemoNet::WIFI, 20, 0.0), (DemoNet::LTE, 60, 1.0)] {
-        let _ = write!(
-            text,
-            "\n[path.{name}]\nprice = {price:?}\nkeepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}\n"
-        );
+        let _ = writeln!(text, "\n[path.{name}]\nprice = {price:?}");
+        if responsiveness.is_some() {
+            let _ = writeln!(text, "keepalive = {{ rtt = \"{rtt_ms}ms\", loss = \"1%\" }}");
+        }
     }
     text
 }
@@ -318,13 +318,20 @@ fn tunnel_records(
 }
 
 fn delays(log: &[Record], direction: Direction, start: Time) -> Vec<(f64, f64)> {
+    let mut next = 0.0;
     tunnel_records(log, direction, start)
-        .filter(|record| record.bytes == PROBE_BYTES)
         .filter_map(|record| match record.fate {
             Fate::Delivered { departure, .. } => {
                 Some((seconds(departure, start), record.delay()?.as_secs_f64()))
             }
             _ => None,
+        })
+        .filter(|(at, _)| {
+            let due = *at >= next;
+            if due {
+                next = (at / SAMPLED).floor() * SAMPLED + SAMPLED;
+            }
+            due
         })
         .collect()
 }

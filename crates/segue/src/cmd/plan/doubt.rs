@@ -3,20 +3,20 @@
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_keepalive::adapt::{Look, Why};
-use segue_keepalive::questions::{K_MIN, Questions, SPACING_MIN, Silence, evaluate};
+use segue_keepalive::questions::{K_MIN, MARGIN, QUESTION_GAP, Questions, SPACING_MIN, evaluate};
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 use serde::Serialize;
 
 use super::show::{Table, milliseconds};
 use super::{Args, human, rounded, seconds};
 
-/// Beside the round-trip time, what an answer may be late on a path without jitter: as the client has it.
-const MARGIN: Span = Span::from_millis(10);
 /// Packets that the losses are taken to have been measured with.
 const MEASURED: f64 = 1e6;
 /// What a path in use is taken to carry, in bytes a second.
 const RATE: f64 = 1e5;
-/// Questions of the table.
+/// Bytes of a request and its response over IPv4.
+const EXCHANGE: f64 = 168.0;
+/// Columns of the table.
 const COLUMNS: [&str; 6] = ["K", "spacing_ms", "spread_ms", "t_d_ms", "detection_ms", "t_fp_s"];
 
 #[derive(Serialize)]
@@ -27,8 +27,10 @@ struct Shown {
     t_d_ms: f64,
     /// Absent (null) where there is no loss.
     t_fp_s: Option<f64>,
-    /// From the first packet that was lost on a path in use, at most.
+    /// From the first packet that was lost on a path in use: where data run both ways, and at most where they run one
+    /// way.
     detection_used_ms: f64,
+    detection_one_way_ms: f64,
     t_ka_idle_ms: f64,
     detection_idle_ms: f64,
     bytes_a_day_idle: f64,
@@ -48,8 +50,9 @@ struct Row {
 
 /// Shows the plan of both regimes.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if args.t_ka.is_some() || args.sweep.is_some() || args.responsiveness_max.is_some() {
-        bail!("--use plans by itself: leave out --t-ka, --sweep and --responsiveness-max");
+    let others = [args.t_ka.is_some(), args.sweep.is_some(), args.t_tml.is_some()];
+    if others.contains(&true) || args.responsiveness_max.is_some() {
+        bail!("--use plans by itself: leave out --t-ka, --sweep, --t-tml and --responsiveness-max");
     }
     let shown = shown(args)?;
     if args.json {
@@ -118,16 +121,7 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
     let answer = args.rtt_max.unwrap_or(rtt).max(rtt) + MARGIN;
     let path = Path { rtt, answer, up, down, burst: args.burst_time };
     let (idle, used) = (path.plan(aims, false)?, path.plan(aims, true)?);
-    let silence = Silence {
-        answer: used.known.answer,
-        loss: used.known.loss,
-        burst: used.known.burst,
-        longest: used.known.longest,
-        requests: 4.0,
-        pauses: 1.0,
-        fp_interval: aims.fp_interval,
-        k_max: aims.k_max,
-    };
+    let silence = used.known.silence(&aims);
     let spacing = used.questions.spacing.max(SPACING_MIN);
     let most = used.questions.k.saturating_add(2).max(K_MIN + 4);
     let row = |found: Questions| Row {
@@ -138,6 +132,11 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
         detection_ms: rounded((found.t_d + silence.answer) * 1e3),
         t_fp_s: Some(found.t_fp).filter(|t_fp| t_fp.is_finite()),
     };
+    // Until the question that has to be asked first, and what its answer may wait for a ride.
+    let held = segue_wire::HELD_AT_MOST_MS as f64 * 1e-3;
+    let unasked = QUESTION_GAP.as_secs_f64() + silence.answer + held;
+    // A probe that is lost leads to all questions of a doubt.
+    let exchanges = 1.0 + idle.known.loss * f64::from(idle.questions.k);
     Ok(Shown {
         answer_ms: rounded(silence.answer * 1e3),
         k: used.questions.k,
@@ -145,10 +144,10 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
         t_d_ms: rounded(used.questions.t_d * 1e3),
         t_fp_s: Some(used.questions.t_fp).filter(|t_fp| t_fp.is_finite()),
         detection_used_ms: rounded(used.detection * 1e3),
+        detection_one_way_ms: rounded((used.detection + unasked) * 1e3),
         t_ka_idle_ms: rounded(idle.t_ka * 1e3),
         detection_idle_ms: rounded(idle.detection * 1e3),
-        // 84 bytes each of request and response over IPv4.
-        bytes_a_day_idle: rounded(168.0 / idle.t_ka * 86_400.0),
+        bytes_a_day_idle: rounded(EXCHANGE * exchanges / idle.t_ka * 86_400.0),
         false_positives_given_up: used.is_given_up(),
         by_k: (1..=most).map(|k| row(evaluate(&silence, k, spacing))).collect(),
     })
@@ -165,7 +164,12 @@ fn describe(shown: &Shown) {
         (
             "in use",
             milliseconds(shown.detection_used_ms),
-            "from the first packet that is lost to down, at most",
+            "from the first packet that is lost to down, where data run both ways",
+        ),
+        (
+            "one way",
+            milliseconds(shown.detection_one_way_ms),
+            "the same at most, where they run one way",
         ),
         ("idle", milliseconds(shown.detection_idle_ms), "from an outage to down, on average"),
         ("T_KA", milliseconds(shown.t_ka_idle_ms), "period of probes of an idle path"),

@@ -106,7 +106,7 @@ impl Target {
     /// Opens the target's socket and draws its session.
     ///
     /// # Errors
-    /// If there is no such interface, or no socket to be had.
+    /// If there is no such interface, or no socket available.
     pub fn new(
         name: &str,
         address: SocketAddr,

@@ -13,7 +13,7 @@ use segue_wire::signal::FromAnchor;
 use tracing::{debug, info, warn};
 
 use super::Daemon;
-use super::enrolment::LINE_LIFETIME;
+use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
 use crate::identity::check_name;
 use crate::units::date;
@@ -98,6 +98,12 @@ impl Daemon {
         let ToEnrol::Enrol { name, .. } = asked;
         let now_s = now_s();
         let lifetime = self.settings.certificate_lifetime;
+        // Each costs a certificate and a line in the log, and some a write. The pace is its own: whoever has a used
+        // line must not keep others from being told of the host.
+        let paced = format!("{name} (its join line)");
+        if self.enrolment.has_line_of(asked) && !self.events.may_tell(monotonic(), &paced) {
+            return Enrolled::Refused { reason: EnrolRefusal::Later };
+        }
         match self.enrolment.enrol(self.store.as_ref(), asked, (now_s, lifetime)) {
             Ok((certificate, new)) => {
                 let what = if new { "enrolled" } else { "asks for its certificate again" };
@@ -174,7 +180,13 @@ impl Daemon {
                 self.credentials.shown.insert(conn, (name, certificate.clone()));
                 self.signal.send(conn, FromAnchor::Renewed { certificate });
             }
-            Err(error) => self.trouble.tell(monotonic(), &error),
+            Err(RenewError::Asked(error)) => {
+                let now = monotonic();
+                if self.events.may_tell(now, &name) {
+                    warn!("{name} gets no certificate: {error:#}");
+                }
+            }
+            Err(RenewError::Store(error)) => self.trouble.tell(monotonic(), &error),
         }
     }
 

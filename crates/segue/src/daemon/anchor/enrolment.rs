@@ -48,6 +48,17 @@ pub const REST: Duration = Duration::from_secs(86_400);
 /// A host that asks for one renewed certificate after another, for other keys, waits so long between two.
 const RENEWAL_PACE_S: u64 = 60;
 
+/// Why a host gets no further certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum RenewError {
+    /// For what it asked, or when.
+    #[error("{0:#}")]
+    Asked(#[source] anyhow::Error),
+    /// It cannot be written down.
+    #[error("{0:#}")]
+    Store(#[source] anyhow::Error),
+}
+
 /// The authority and the enrolled hosts.
 pub struct Enrolment {
     authority: Authority,
@@ -148,6 +159,14 @@ impl Enrolment {
         Ok(Join { name: name.to_owned(), anchor: addresses, authority, token })
     }
 
+    /// Whether a token is that of a line of this name, used or not.
+    pub fn has_line_of(&self, asked: &ToEnrol) -> bool {
+        let ToEnrol::Enrol { name, token, .. } = asked;
+        let shown = digest(token);
+        self.hosts.get(name).is_some_and(|host| host.token == shown)
+            || self.invitations.get(name).is_some_and(|line| line.token == shown)
+    }
+
     /// Enrols the host that shows a token, and gives its certificate, good for `lifetime`. Whether it is new: a
     /// host that asks again, with the same token and key, gets the certificate that it has.
     ///
@@ -219,25 +238,26 @@ impl Enrolment {
         name: &str,
         request: &[u8],
         (now_s, lifetime): (u64, Duration),
-    ) -> anyhow::Result<Vec<u8>> {
-        let host = self.hosts.get(name).with_context(|| format!("{name:?} is not enrolled"))?;
+    ) -> Result<Vec<u8>, RenewError> {
+        let asked = RenewError::Asked;
+        let host = self.hosts.get(name).context("it is not enrolled").map_err(asked)?;
         let until_s = now_s.saturating_add(lifetime.as_secs());
         if let Some(next) = &host.next
             && !next.is_due(now_s)
         {
-            let again = self.authority.certify(name, request, until_s)?;
+            let again = self.authority.certify(name, request, until_s).map_err(asked)?;
             if again.key == next.key {
                 return Ok(next.der.clone());
             }
             if now_s < next.from_s.saturating_add(RENEWAL_PACE_S) {
-                bail!("{name} asks for one certificate after another");
+                return Err(asked(anyhow::anyhow!("it asks for one after another")));
             }
         }
-        let issued = self.authority.certify(name, request, until_s)?;
+        let issued = self.authority.certify(name, request, until_s).map_err(asked)?;
         let next = Certificate::of(issued, now_s, until_s);
         let der = next.der.clone();
         let host = Host { next: Some(next), ..host.clone() };
-        store.put_as(HOSTS, name, &host)?;
+        store.put_as(HOSTS, name, &host).map_err(|error| RenewError::Store(error.into()))?;
         self.keep(name, host);
         Ok(der)
     }

@@ -32,7 +32,7 @@ mod enrol;
 
 /// Messages that wait to be written to one host.
 const OUTBOX: usize = 64;
-/// A host must send its first message within this time.
+/// A host must send its first message within this time, and let each of the anchor's leave.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections of one host; one more ends its oldest. A host needs one, and while it moves another.
@@ -52,7 +52,8 @@ pub enum SignalEvent {
 /// A connection that stands.
 pub struct Established {
     connection: Connection,
-    outbox: mpsc::Sender<FromAnchor>,
+    /// Gone once nothing more is to be said.
+    outbox: Option<mpsc::Sender<FromAnchor>>,
 }
 
 impl Established {
@@ -65,7 +66,7 @@ impl Established {
 /// The anchor's side of signalling.
 pub struct Signal {
     endpoint: Endpoint,
-    /// With the name of the host.
+    /// With the name of the host, from its first message to its end: those count, too, that only have to end.
     connections: BTreeMap<ConnId, (String, Established)>,
     _worker: Worker,
 }
@@ -102,22 +103,24 @@ impl Signal {
     /// Queues a message.
     pub fn send(&mut self, conn: ConnId, message: FromAnchor) {
         if let Some((_, established)) = self.connections.get(&conn)
-            && established.outbox.try_send(message).is_err()
+            && let Some(outbox) = &established.outbox
+            && outbox.try_send(message).is_err()
         {
             established.connection.close(1u8.into(), b"outbox full");
         }
     }
 
-    /// The host at the other end.
+    /// The host at the other end, while something may be said to it.
     pub fn host_of(&self, conn: ConnId) -> Option<&str> {
-        self.connections.get(&conn).map(|(host, _)| host.as_str())
+        let open = self.connections.get(&conn).filter(|(_, known)| known.outbox.is_some());
+        open.map(|(host, _)| host.as_str())
     }
 
     /// Queues a message, or ends the connection after those that are queued.
     pub fn say(&mut self, conn: ConnId, say: Say) {
         match say {
             Say::Message(message) => self.send(conn, message),
-            Say::Close => self.forget(conn),
+            Say::Close => self.close_after(conn),
         }
     }
 
@@ -128,7 +131,14 @@ impl Signal {
         }
     }
 
-    /// Ends a connection once its messages have left, if it has not ended by itself.
+    /// Ends a connection once its messages have left.
+    fn close_after(&mut self, conn: ConnId) {
+        if let Some((_, established)) = self.connections.get_mut(&conn) {
+            established.outbox = None;
+        }
+    }
+
+    /// A connection has ended.
     pub fn forget(&mut self, conn: ConnId) {
         self.connections.remove(&conn);
     }
@@ -227,11 +237,15 @@ async fn serve(
         .context("no message")?;
     drop(handshake);
     let (outbox, mut queued) = mpsc::channel::<FromAnchor>(OUTBOX);
-    let established = Established { connection: connection.clone(), outbox };
+    let established = Established { connection: connection.clone(), outbox: Some(outbox) };
     events.send(SignalEvent::Connected { conn, certificate, established }).await?;
     let writer = async {
         while let Some(message) = queued.recv().await {
-            signalling::send(&mut write, &message).await?;
+            let sent = tokio::time::timeout(PATIENCE, signalling::send(&mut write, &message)).await;
+            if sent.is_err() {
+                connection.close(5u8.into(), b"nothing is read");
+            }
+            sent.context("the host does not read")??;
         }
         let _ = write.finish();
         let _ = tokio::time::timeout(Duration::from_secs(1), write.stopped()).await;
@@ -561,6 +575,76 @@ mod tests {
         }
         let why = connection.closed().await.to_string();
         assert!(why.contains("outbox full"), "{why}");
+    }
+
+    /// One that says on each of its streams that it takes nothing in, and goes on showing life.
+    fn closed_client(mut config: quinn::ClientConfig) -> quinn::ClientConfig {
+        let mut transport = quinn::TransportConfig::default();
+        transport.stream_receive_window(0u8.into());
+        transport.keep_alive_interval(Some(Duration::from_secs(1)));
+        config.transport_config(std::sync::Arc::new(transport));
+        config
+    }
+
+    #[tokio::test]
+    async fn a_host_that_lets_nothing_leave_holds_neither_a_connection_nor_more_than_its_share() {
+        let Listening { mut signal, mut events, join, anchor, .. } = listening();
+        let mut endpoint = client(&join);
+        let config = signalling::client_config(&join.authority, &join.host).unwrap();
+        endpoint.set_default_client_config(closed_client(config));
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS + 3 {
+            let connection = connect(&endpoint, anchor).await;
+            let (mut write, read) = connection.open_bi().await.unwrap();
+            signalling::send(&mut write, &FromHost::RemovePath { path: 1 }).await.unwrap();
+            held.push((connection, write, read));
+            let conn = loop {
+                if let SignalEvent::Connected { conn, established, .. } =
+                    events.recv().await.unwrap()
+                {
+                    signal.admit(conn, "mallory", established);
+                    break conn;
+                }
+            };
+            // As for every message out of turn.
+            let refused = FromAnchor::Refused { reason: Refusal::Protocol };
+            signal.say(conn, Say::Message(refused));
+            signal.say(conn, Say::Close);
+            assert_eq!(signal.host_of(conn), None);
+        }
+        let whole = async {
+            for (n, (connection, ..)) in held.iter().enumerate() {
+                let why = connection.closed().await.to_string();
+                let expected = if n < 3 { "too many" } else { "nothing is read" };
+                assert!(why.contains(expected), "{n}: {why}");
+            }
+        };
+        tokio::time::timeout(PATIENCE * 3, whole).await.expect("they end");
+        while !signal.connections.is_empty() {
+            if let SignalEvent::Closed { conn } = events.recv().await.unwrap() {
+                signal.forget(conn);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_asks_to_be_enrolled_and_lets_no_answer_leave_holds_no_place() {
+        let Listening { signal: _signal, mut events, join, anchor, .. } = listening();
+        let mut endpoint = client(&join);
+        let config = signalling::enrolment_config(&join.authority).unwrap();
+        endpoint.set_default_client_config(closed_client(config));
+        let connection = connect(&endpoint, anchor).await;
+        let (mut write, _read) = connection.open_bi().await.unwrap();
+        let (name, token) = ("mallory".into(), Token([0; TOKEN_LEN]));
+        let ask = ToEnrol::Enrol { version: ENROL_VERSION, name, token, request: vec![] };
+        signalling::send(&mut write, &ask).await.unwrap();
+        let Some(SignalEvent::Enrol { back, .. }) = events.recv().await else {
+            panic!("the daemon is asked");
+        };
+        back.send(Enrolled::Refused { reason: EnrolRefusal::Unknown }).unwrap();
+        let closed = tokio::time::timeout(PATIENCE * 3, connection.closed()).await;
+        closed.expect("it ends");
+        assert!(matches!(events.recv().await, Some(SignalEvent::Closed { .. })));
     }
 
     /// The first datagram of a connection attempt.

@@ -89,7 +89,7 @@ impl Session {
     /// Opens the session's socket.
     ///
     /// # Errors
-    /// If there is no such interface, or no socket to be had.
+    /// If there is no such interface, or no socket available.
     pub fn new(
         name: String,
         address: SocketAddr,

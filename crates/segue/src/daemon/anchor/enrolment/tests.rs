@@ -49,7 +49,7 @@ impl Place {
         self.enrolment.enrol(self.store.as_ref().unwrap(), asked, (now_s, LIFETIME))
     }
 
-    fn renew(&mut self, name: &str, key: &[u8], now_s: u64) -> anyhow::Result<Vec<u8>> {
+    fn renew(&mut self, name: &str, key: &[u8], now_s: u64) -> Result<Vec<u8>, RenewError> {
         let asked = request(key).unwrap();
         self.enrolment.renew(self.store.as_ref().unwrap(), name, &asked, (now_s, LIFETIME))
     }
@@ -172,6 +172,39 @@ fn a_certificate_is_renewed_after_two_thirds_and_the_old_one_serves_until_the_ne
     };
     assert_eq!(states(&place, end - 1), ["enrolled"]);
     assert_eq!(states(&place, end), ["expired"]);
+}
+
+/// A full disk must not go under in the nonsense of a host.
+#[test]
+fn what_a_host_asks_in_error_is_no_trouble_of_the_anchors() {
+    let mut place = Place::new();
+    let (join, key) = (place.invite("laptop", NOW), new_key().unwrap());
+    place.enrol(&ask(&join, &key), NOW).unwrap();
+    let due = NOW + LIFETIME.as_secs() / 3 * 2;
+    let nonsense = |place: &mut Place| {
+        let store = place.store.as_ref().unwrap();
+        place.enrolment.renew(store, "laptop", &[0x30, 0x80], (due, LIFETIME))
+    };
+    let unasked = |renewed| matches!(renewed, Err(RenewError::Asked(_)));
+    assert!(unasked(nonsense(&mut place)));
+    assert!(unasked(place.renew("nobody", &key, due)));
+    place.renew("laptop", &new_key().unwrap(), due).unwrap();
+    assert!(unasked(nonsense(&mut place)), "after a renewal");
+    assert!(unasked(place.renew("laptop", &new_key().unwrap(), due + 1)), "too soon");
+}
+
+#[test]
+fn a_line_is_known_by_its_token_before_and_after_its_use() {
+    let mut place = Place::new();
+    let (join, key) = (place.invite("laptop", NOW), new_key().unwrap());
+    let asked = ask(&join, &key);
+    assert!(place.enrolment.has_line_of(&asked));
+    place.enrol(&asked, NOW).unwrap();
+    assert!(place.enrolment.has_line_of(&asked));
+    let ToEnrol::Enrol { version, name, request, mut token } = asked;
+    token.0[7] ^= 1;
+    let guessed = ToEnrol::Enrol { version, name, token, request };
+    assert!(!place.enrolment.has_line_of(&guessed), "who guesses takes nothing from the host");
 }
 
 #[test]

@@ -28,7 +28,9 @@ pub async fn converse(
     let from = SocketAddr::new(from.ip().to_canonical(), from.port());
     events.send(SignalEvent::Enrol { asked, from, back }).await?;
     let later = Enrolled::Refused { reason: EnrolRefusal::Later };
-    signalling::send(&mut write, &answer.await.unwrap_or(later)).await?;
+    let answer = answer.await.unwrap_or(later);
+    let sent = timeout(PATIENCE, signalling::send(&mut write, &answer)).await;
+    sent.context("the client does not read")??;
     let _ = write.finish();
     // The client ends the connection when it has the answer.
     let _ = timeout(PATIENCE, connection.closed()).await;
