@@ -47,6 +47,8 @@ const TICKS: Span = Span::from_millis(20);
 const FRESH: Span = Span::from_millis(2);
 /// Data of the other end that state an age beyond this do not say much.
 const TOLD: Span = Span::from_secs(1);
+/// Seconds from packet to packet beyond which data of the other end are not waited for in place of an answer.
+const SELDOM: f64 = 0.1;
 /// What ends so soon after it began was a burst of losses, though it was called an outage. Longer ones applications
 /// feel: flows had better leave.
 const BURST_AT_MOST: Span = Span::from_millis(400);
@@ -353,19 +355,19 @@ impl Client {
         if let Some(asked) = self.doubt.question {
             return Some(asked + self.held_answer_within());
         }
-        // Data of the other end is the answer where it comes anyway.
-        let Stream { gap, deviation, .. } = self.doubt.stream;
-        let next = if self.is_told() { 1.2 * gap + 2.0 * deviation } else { 0.0 };
-        let due = sent + self.answer_within() + Span::from_secs_f64(next.min(0.1));
+        let due = sent + self.answer_within() + self.told_within().unwrap_or(Span::ZERO);
         Some(self.doubt.rate.may_ask_at(due))
     }
 
-    /// Whether the other end's data answer by themselves: they flow, and state ages.
-    fn is_told(&self) -> bool {
+    /// How much later than at once the other end's data answer, where they do so by themselves: they flow, state ages,
+    /// and come often. What comes rarely is not worth the wait: a question is answered sooner.
+    fn told_within(&self) -> Option<Span> {
         let Traffic { heard_back, received_at, .. } = self.doubt.traffic;
         let heard =
             heard_back.is_some_and(|at| received_at.is_some_and(|last| last.since(at) < TOLD));
-        heard && self.doubt.stream.packets >= STREAM
+        let Stream { gap, deviation, packets, .. } = self.doubt.stream;
+        let next = 1.2 * gap + 2.0 * deviation;
+        (heard && packets >= STREAM && next <= SELDOM).then(|| Span::from_secs_f64(next))
     }
 
     /// When something is due that has to do with doubt, and what.
@@ -450,7 +452,9 @@ impl Client {
         let answer = self.answer_due().filter(|at| *at <= now);
         let stream = self.doubt.stream.stops_at(self.answer_within()).filter(|at| *at <= now);
         let (unanswered, since) = match (answer, self.doubt.unproven, self.doubt.stream.last) {
-            (Some(_), Some(sent), _) if self.doubt.question.is_some() || self.is_told() => {
+            (Some(_), Some(sent), _)
+                if self.doubt.question.is_some() || self.told_within().is_some() =>
+            {
                 (true, sent)
             }
             (_, _, Some((_, last))) if stream.is_some() => (false, last),

@@ -22,16 +22,19 @@ enum Talk {
     Up(u64),
     /// To the host alone.
     Down(u64),
+    /// From the host, and what is said is sent back.
+    Keys(u64),
 }
 
 fn world(talk: Talk, source: Source, seed: u64) -> (World, [segue_sim::AgentId; 2]) {
     let mut world = World::new(&Setup { seed, source, adaptive: true, ..Setup::default() });
     let (every, up, down) = match talk {
-        Talk::Both(every) => (every, Time(u64::MAX), Time(u64::MAX)),
+        Talk::Both(every) | Talk::Keys(every) => (every, Time(u64::MAX), Time(u64::MAX)),
         Talk::Up(every) => (every, Time(u64::MAX), Time(3_000_000_000)),
         Talk::Down(every) => (every, Time(3_000_000_000), Time(u64::MAX)),
     };
     let ends = world.talk_every(MS(every), 7_000, [up, down]);
+    world.talker_mut(ends[1]).echoes = matches!(talk, Talk::Keys(_));
     (world, ends)
 }
 
@@ -44,7 +47,7 @@ fn gap(talk: Talk, source: Source, seed: u64, ways: [bool; 2]) -> f64 {
     let ends = match talk {
         Talk::Both(_) => vec![up, down],
         Talk::Up(_) => vec![down],
-        Talk::Down(_) => vec![up],
+        Talk::Down(_) | Talk::Keys(_) => vec![up],
     };
     let gaps = ends.iter().map(|end| {
         let talker = world.talker(*end);
@@ -68,6 +71,9 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
             (Talk::Up(20), [true, false]),
             (Talk::Down(20), [true, true]),
             (Talk::Down(20), [false, true]),
+            (Talk::Keys(200), [true, true]),
+            (Talk::Keys(200), [true, false]),
+            (Talk::Keys(200), [false, true]),
         ] {
             let mut gaps: Vec<f64> = (0..20).map(|seed| gap(talk, source, seed, ways)).collect();
             gaps.sort_by(f64::total_cmp);
@@ -77,6 +83,17 @@ fn an_outage_of_the_path_in_use_is_a_short_gap() {
             );
             assert!(gaps[10] <= (150 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
             assert!(gaps[18] <= (250 + LONGER) as f64, "{source:?} {talk:?} {ways:?}: {gaps:?}");
+        }
+    }
+}
+
+/// The anchor has sent it over the dead path: what left since it was told of the silence follows.
+#[test]
+fn the_echo_of_what_was_reinjected_follows_at_once() {
+    for source in SOURCES {
+        for seed in 0..20 {
+            let gap = gap(Talk::Keys(200), source, seed, [true, true]);
+            assert!(gap <= 130.0, "{source:?} {seed}: {gap}");
         }
     }
 }

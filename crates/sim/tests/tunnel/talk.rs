@@ -23,6 +23,8 @@ pub struct Talker {
     pub until: Time,
     /// Nothing is sent before.
     pub from: Time,
+    /// It says nothing by itself and sends back what it gets.
+    pub echoes: bool,
     next: Option<Time>,
     pub source: Option<IpAddr>,
     pub sent: u64,
@@ -32,8 +34,23 @@ pub struct Talker {
 impl Talker {
     pub fn new(own: Prefix, port: u16, peer: Option<(IpAddr, u16)>, interval: Span) -> Talker {
         let (next, source, until) = (None, None, Time(u64::MAX));
-        let (dscp, bytes, from, sent, got) = (46, 200, Time::ZERO, 0, Vec::new());
-        Talker { own, port, peer, dscp, bytes, interval, until, from, next, source, sent, got }
+        let (dscp, bytes, from, echoes) = (46, 200, Time::ZERO, false);
+        let (sent, got) = (0, Vec::new());
+        Talker {
+            own,
+            port,
+            peer,
+            dscp,
+            bytes,
+            interval,
+            until,
+            from,
+            echoes,
+            next,
+            source,
+            sent,
+            got,
+        }
     }
 
     /// Numbers that are missing of all that were sent by `other`.
@@ -69,10 +86,20 @@ impl Talker {
         later.map(|(at, sent)| at.since(sent)).max().unwrap_or(Span::ZERO)
     }
 
+    fn say(&mut self, io: &mut Io<'_>, seq: u64) {
+        let (Some(src), Some((dst, dport))) = (self.source, self.peer) else { return };
+        let datagram = Datagram { sport: self.port, dport, seq, tag: 0 };
+        self.sent += 1;
+        let body = Body::Udp(datagram);
+        let (dscp, sent) = (self.dscp, io.now);
+        let bytes = self.bytes;
+        io.send(Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent, body });
+    }
+
     fn begin(&mut self, io: &mut Io<'_>) {
         let own = io.node.interfaces.iter().flat_map(|i| &i.addresses).chain(&io.node.addresses);
         self.source = own.copied().find(|address| self.own.contains(*address));
-        if self.source.is_some() && self.peer.is_some() && self.sent == 0 {
+        if self.source.is_some() && self.peer.is_some() && self.sent == 0 && !self.echoes {
             self.next = Some(io.now.max(self.from));
         }
     }
@@ -92,17 +119,14 @@ impl Agent for Talker {
         self.got.push((io.now, datagram.seq));
         self.peer = Some((packet.src, datagram.sport));
         self.begin(io);
+        if self.echoes {
+            self.say(io, datagram.seq);
+        }
     }
 
     fn wake(&mut self, io: &mut Io<'_>) {
         self.next = (io.now + self.interval <= self.until).then_some(io.now + self.interval);
-        let (Some(src), Some((dst, dport))) = (self.source, self.peer) else { return };
-        let datagram = Datagram { sport: self.port, dport, seq: self.sent, tag: 0 };
-        self.sent += 1;
-        let body = Body::Udp(datagram);
-        let (dscp, sent) = (self.dscp, io.now);
-        let bytes = self.bytes;
-        io.send(Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent, body });
+        self.say(io, self.sent);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -10,6 +10,7 @@ use segue_clock::Time;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 use super::paths::{AnchorPath, printable};
+use super::reinject::Reinjected;
 use super::{Anchor, Timer};
 use crate::planted::fault;
 use crate::{AnchorOutput, ConnId, Ending, Known, Report};
@@ -37,7 +38,7 @@ pub struct RegisteredHost {
     /// requests came: while it says the same again, there is nothing to move.
     pub(super) calm: bool,
     /// When packets to it were last sent a second time.
-    pub(super) reinjected: Option<Time>,
+    pub(super) reinjected: Option<Reinjected>,
 }
 
 /// The `heard` word of a host's request.
@@ -244,6 +245,9 @@ impl Anchor {
         let Some(host) = self.hosts.remove(&owner) else { return };
         if let Some(at) = host.expires {
             self.timers.remove(&(at, Timer::Expiry(owner)));
+        }
+        if let Some(last) = host.reinjected {
+            self.timers.remove(&last.timer(owner));
         }
         let mut paths: Vec<(u32, bool)> = host
             .paths

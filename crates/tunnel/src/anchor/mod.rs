@@ -14,6 +14,7 @@ mod downlink;
 mod hosts;
 mod paths;
 mod probes;
+mod reinject;
 mod scales;
 
 use alloc::boxed::Box;
@@ -70,6 +71,8 @@ enum Timer {
     Path(u32),
     /// This host's registration ends.
     Expiry(u32),
+    /// What left for this host since it was told of silence follows.
+    Reinjection(u32),
 }
 
 impl Anchor {
@@ -126,7 +129,7 @@ impl Anchor {
     pub fn due(&self, now: Time) -> Vec<u32> {
         let path = |(_, timer): &(Time, Timer)| match timer {
             Timer::Path(slot) => Some(*slot),
-            Timer::Expiry(_) => None,
+            Timer::Expiry(_) | Timer::Reinjection(_) => None,
         };
         self.timers.iter().take_while(|(at, _)| *at <= now).filter_map(path).collect()
     }
@@ -173,6 +176,7 @@ impl Anchor {
                     self.feed(now, slot, ServerInput::Tick);
                 }
                 Timer::Expiry(owner) => self.expire(now, owner),
+                Timer::Reinjection(owner) => self.reinject_again(owner),
             }
         }
     }
@@ -205,6 +209,7 @@ impl Machine for Anchor {
         self.timers.first().map(|(at, timer)| match timer {
             Timer::Path(_) => (*at, "a path's server is due"),
             Timer::Expiry(_) => (*at, "a host expires"),
+            Timer::Reinjection(_) => (*at, "what left for a silent host follows"),
         })
     }
 }

@@ -10,15 +10,10 @@ use super::Anchor;
 use super::hosts::Word;
 use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
-use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Reinjection, Report};
+use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Report};
 
 /// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
-/// Least time between two reinjections for a host. Questions in doubt are further apart; when a path goes down the host
-/// says so over several others at once, of which the first does.
-const REINJECTION_PACE: Span = Span::from_millis(5);
-/// What left longer ago is not sent a second time: an outage of an idle path is found after about half of it.
-const REINJECTED_FOR: Span = Span::from_secs(10);
 
 impl Anchor {
     pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
@@ -46,30 +41,6 @@ impl Anchor {
             self.reroute(owner);
         }
         self.review_quiet(owner);
-    }
-
-    /// Sends a second time, over the path by which the host says so, what it cannot have heard on its others.
-    fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeIn) {
-        // Before the host has heard this path it may not be known yet where that goes.
-        let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
-        if probe.age == 0 || !heard {
-            return;
-        }
-        let age = segue_wire::age::decode(probe.age).map_or(REINJECTED_FOR, Span);
-        let Some(host) = self.hosts.get_mut(&owner) else { return };
-        if host.reinjected.is_some_and(|at| now.since(at) < REINJECTION_PACE) {
-            return;
-        }
-        host.reinjected = Some(now);
-        let follows = |slot: &&u32| {
-            let path = self.slots.get(slot);
-            path.is_some_and(|path| path.setup.probing.follows_use) && **slot != probe.slot
-        };
-        let since = now - age;
-        for slot in host.paths.values().filter(follows) {
-            let reinjection = Reinjection { slot: *slot, over: probe.slot, since };
-            self.out.push_back(AnchorOutput::Reinject(reinjection));
-        }
     }
 
     /// Which paths the host says that it does not hear. That it hears one again counts with a request over that

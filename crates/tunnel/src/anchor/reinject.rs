@@ -1,0 +1,73 @@
+//! What left for a host and may not have arrived, sent a second time over the path by which the host says so.
+
+use segue_clock::{Span, Time};
+
+use super::{Anchor, Timer};
+use crate::{AnchorOutput, ProbeIn, Reinjection};
+
+/// Least time between two reinjections for a host because it said something. Questions in doubt are further apart; when
+/// a path goes down the host says so over several others at once, of which the first does.
+const PACE: Span = Span::from_millis(5);
+/// So much later what left meanwhile follows: answers to what the host reinjected itself, which came with its request.
+const AGAIN: Span = Span::from_millis(15);
+/// What left longer ago is not sent a second time: an outage of an idle path is found after about half of it.
+const REINJECTED_FOR: Span = Span::from_secs(10);
+
+/// The last time that packets to a host were sent a second time because it said something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reinjected {
+    at: Time,
+    over: u32,
+    since: Time,
+}
+
+impl Reinjected {
+    /// When what left meanwhile follows.
+    pub(super) fn timer(&self, owner: u32) -> (Time, Timer) {
+        (self.at + AGAIN, Timer::Reinjection(owner))
+    }
+}
+
+impl Anchor {
+    /// Looks whether a request says that the host does not hear another path.
+    pub(super) fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeIn) {
+        // Before the host has heard this path it may not be known yet where that goes.
+        let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
+        if probe.age == 0 || !heard {
+            return;
+        }
+        let age = segue_wire::age::decode(probe.age).map_or(REINJECTED_FOR, Span);
+        let Some(host) = self.hosts.get_mut(&owner) else { return };
+        if host.reinjected.is_some_and(|last| now.since(last.at) < PACE) {
+            return;
+        }
+        let reinjected = Reinjected { at: now, over: probe.slot, since: now - age };
+        if let Some(last) = host.reinjected.replace(reinjected) {
+            self.timers.remove(&last.timer(owner));
+        }
+        self.timers.insert(reinjected.timer(owner));
+        self.send_again(owner, reinjected);
+    }
+
+    /// The same for what left since.
+    pub(super) fn reinject_again(&mut self, owner: u32) {
+        let Some(last) = self.hosts.get(&owner).and_then(|host| host.reinjected) else { return };
+        self.timers.remove(&last.timer(owner));
+        self.send_again(owner, last);
+    }
+
+    fn send_again(&mut self, owner: u32, Reinjected { over, since, .. }: Reinjected) {
+        let Some(host) = self.hosts.get(&owner) else { return };
+        if !host.paths.values().any(|slot| *slot == over) {
+            return;
+        }
+        let follows = |slot: &&u32| {
+            let path = self.slots.get(slot);
+            path.is_some_and(|path| path.setup.probing.follows_use) && **slot != over
+        };
+        for slot in host.paths.values().filter(follows) {
+            let reinjection = Reinjection { slot: *slot, over, since };
+            self.out.push_back(AnchorOutput::Reinject(reinjection));
+        }
+    }
+}
