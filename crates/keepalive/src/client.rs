@@ -14,7 +14,7 @@ mod schedule;
 mod stream;
 
 pub use self::carried::LOOK;
-use self::doubt::Doubt;
+use self::doubt::Kept;
 pub use self::doubt::{Lapses, SILENCE};
 use self::excuse::Excuse;
 use self::reading::Taken;
@@ -118,7 +118,7 @@ pub struct Client {
     /// What the last reading said.
     taken: Taken,
     excuse: Excuse,
-    doubt: Doubt,
+    doubt: Kept,
     on: bool,
     /// A response has come, ever.
     answered: bool,
@@ -181,7 +181,7 @@ impl Client {
             round_trips: Counted::default(),
             taken: Taken::default(),
             excuse: Excuse::default(),
-            doubt: Doubt::default(),
+            doubt: Kept::default(),
             on: true,
             answered: false,
             unreported: None,

@@ -81,6 +81,12 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
+impl Traffic {
+    /// None yet.
+    pub const NONE: Traffic =
+        Traffic { sent_at: None, received_at: None, heard_back: None, received: 0, bytes: 0 };
+}
+
 /// What happens to a [`crate::Client`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]

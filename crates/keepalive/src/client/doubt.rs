@@ -12,6 +12,9 @@
 //! none came, the path is down. So detection follows use: a path that carries data is judged from its first
 //! packet, one that carries nothing from its next probe, and neither needs more probes for it.
 
+use alloc::boxed::Box;
+use core::ops::{Deref, DerefMut};
+
 use segue_clock::{Span, Time};
 
 use super::Client;
@@ -53,8 +56,28 @@ const SELDOM: f64 = 0.1;
 /// feel: flows had better leave.
 const BURST_AT_MOST: Span = Span::from_millis(400);
 
-/// What is due on a path, and the questions that are under way.
+/// Doubt, with room of its own from when it is first needed: of a million simulated hosts most ask nothing.
 #[derive(Clone, Debug, Default)]
+pub(super) struct Kept(Option<Box<Doubt>>);
+
+static NOTHING: Doubt = Doubt::NEW;
+
+impl Deref for Kept {
+    type Target = Doubt;
+
+    fn deref(&self) -> &Doubt {
+        self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Kept {
+    fn deref_mut(&mut self) -> &mut Doubt {
+        self.0.get_or_insert_with(|| Box::new(Doubt::NEW))
+    }
+}
+
+/// What is due on a path, and the questions that are under way.
+#[derive(Clone, Debug)]
 pub(super) struct Doubt {
     traffic: Traffic,
     rate: Rate,
@@ -73,6 +96,22 @@ pub(super) struct Doubt {
     /// When this end was last late to look: what seemed to be silence may have been its own.
     stalled: Option<Time>,
     lapses: Lapses,
+}
+
+impl Doubt {
+    const NEW: Doubt = Doubt {
+        traffic: Traffic::NONE,
+        rate: Rate { last: None, average: 0.0, credit: 0.0, asked: None },
+        stream: Stream::NEW,
+        looked: Time::ZERO,
+        look_at: None,
+        unproven: None,
+        question: None,
+        episode: None,
+        lost_since: None,
+        stalled: None,
+        lapses: Lapses::NONE,
+    };
 }
 
 /// The questions of one doubt.
@@ -104,7 +143,7 @@ impl Episode {
 }
 
 /// What a path carries, and what may be spent on questions about it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Rate {
     last: Option<(u64, Time)>,
     /// Bytes in a second.
@@ -165,6 +204,8 @@ pub struct Lapses {
 }
 
 impl Lapses {
+    const NONE: Lapses =
+        Lapses { doubts: 0, weight: 0.0, lasted: 0.0, longest: 0.0, at: Time::ZERO };
     /// What an older lapse counts beside the next.
     const KEEP: f64 = 0.98;
     /// Over how many seconds without any they are forgotten.
@@ -288,6 +329,9 @@ impl Client {
     }
 
     pub(super) fn on_traffic(&mut self, at: Time, traffic: Traffic) {
+        if self.config.doubt.is_none() && traffic == self.doubt.traffic {
+            return;
+        }
         if self.config.doubt.is_some() {
             let last = traffic.sent_at.max(traffic.received_at).map(|last| last + SILENCE + TICKS);
             self.doubt.look_at = last.filter(|look_at| *look_at > at);
@@ -300,6 +344,9 @@ impl Client {
 
     /// A tick: the reading before it was the look, if there was one.
     pub(super) fn have_looked(&mut self, now: Time) {
+        if self.config.doubt.is_none() {
+            return;
+        }
         if self.doubt_deadline().is_some_and(|(due, _)| now.since(due) > MARGIN) {
             self.doubt.stalled = Some(now);
         }
@@ -309,9 +356,11 @@ impl Client {
 
     /// The path changed its state, or was switched off or on.
     pub(super) fn forget_doubt(&mut self) {
-        self.doubt.episode = None;
-        (self.doubt.unproven, self.doubt.question) = (None, None);
-        self.doubt.stream = Stream::default();
+        if let Some(doubt) = &mut self.doubt.0 {
+            doubt.episode = None;
+            (doubt.unproven, doubt.question) = (None, None);
+            doubt.stream = Stream::NEW;
+        }
     }
 
     /// Whether silence is looked into at present.
@@ -387,10 +436,11 @@ impl Client {
     pub(super) fn run_doubt(&mut self, now: Time) {
         let Some(asking) = self.asks() else { return };
         self.track();
+        let received_at = self.doubt.traffic.received_at;
         if let Some(episode) = &mut self.doubt.episode
             && episode.resumed.is_none()
         {
-            episode.resumed = self.doubt.traffic.received_at.filter(|at| *at > episode.began);
+            episode.resumed = received_at.filter(|at| *at > episode.began);
         }
         self.settle_doubt(now);
         // What data did meanwhile may be the answer: a reading comes before the tick that is due.
@@ -414,7 +464,7 @@ impl Client {
         // One about a stream that merely paused ends with the answer to its first question.
         let rtt = self.last_rtt();
         if episode.unanswered || now - rtt > episode.began + MARGIN {
-            self.doubt.stream = Stream::default();
+            self.doubt.stream = Stream::NEW;
             let answered = now - rtt;
             let lasting = episode.lasting(rtt);
             // The question before the one that was answered was lost, too.
@@ -439,9 +489,9 @@ impl Client {
 
     /// The first answer of a path that is down: the silence is over, whether the path is used again or not.
     pub(super) fn on_sign_of_life(&mut self, now: Time) {
-        if let Some(since) = self.doubt.lost_since.take()
-            && now.since(since) < BURST_AT_MOST
-        {
+        let Some(since) = self.doubt.lost_since else { return };
+        self.doubt.lost_since = None;
+        if now.since(since) < BURST_AT_MOST {
             // Retries are as far apart as T_KA is by now.
             let rtt = self.last_rtt();
             self.note_lapse(now, since, now - rtt - self.config.t_ka);

@@ -16,7 +16,7 @@ const PAUSES_FADE: f64 = 10.0;
 const SLOWEST: f64 = 1.0;
 
 /// How packets arrive.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) last: Option<(u32, Time)>,
     /// Packets since the last longer silence.
@@ -32,6 +32,16 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    pub(super) const NEW: Stream = Stream {
+        last: None,
+        packets: 0,
+        gap: 0.0,
+        deviation: 0.0,
+        paused: None,
+        went_on: None,
+        pause: 0.0,
+    };
+
     pub(super) fn observe(&mut self, traffic: &Traffic) {
         let Some(at) = traffic.received_at else { return };
         if let Some(since) = self.paused.take_if(|since| at > *since) {
@@ -88,7 +98,7 @@ impl Stream {
 
     /// It has to flow again before it is missed.
     fn begun_anew(&self) -> Stream {
-        Stream { went_on: self.went_on, pause: self.pause, ..Stream::default() }
+        Stream { went_on: self.went_on, pause: self.pause, ..Stream::NEW }
     }
 
     /// When it has stopped unless a packet comes before; a silence of `least` is none.

@@ -92,7 +92,7 @@ impl Host {
             unshown: None,
             usable_since: Time::ZERO,
             offer_at: None,
-            outages: Default::default(),
+            outages: None,
             via: None,
             doubt_told: None,
             helped: None,

@@ -4,9 +4,13 @@
 //! that lives it is what made it look dead. Silence that goes on for half as long again and more tells an outage.
 //! What it has added to an average is forgiven, and fades as the average forgets.
 
+use alloc::boxed::Box;
+
 use segue_clock::{Span, Time};
-use segue_keepalive::Tau;
 use segue_keepalive::ewma::step;
+use segue_keepalive::{State, Tau};
+
+use super::Path;
 
 /// The outages in one average.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +69,42 @@ impl Outages {
     /// The average without what outages have added.
     pub(super) fn counted(&self, average: f64) -> f64 {
         (average - self.added).max(0.0)
+    }
+}
+
+impl Path {
+    /// Follows the path's outages.
+    pub(super) fn note_outage(&mut self, now: Time, state: State, silence: Span) {
+        let keepalive = self.keepalive();
+        let (proof, t_l) = (keepalive.t_ka * u64::from(keepalive.up_after), keepalive.t_l());
+        if state == State::Down && self.outages.is_none() {
+            self.outages = Some(Box::default());
+            self.note_losses(now);
+        }
+        for outages in self.outages.iter_mut().flat_map(|all| all.iter_mut()) {
+            match state {
+                State::Down => outages.declare(now, silence),
+                State::Up => outages.over(now, proof, t_l),
+                State::Starting => {}
+            }
+        }
+    }
+
+    /// Follows the averages of loss.
+    pub(super) fn note_losses(&mut self, now: Time) {
+        if self.outages.is_none() {
+            return;
+        }
+        let (losses, tau) = (self.losses(), self.longest().1);
+        let outages = self.outages.iter_mut().flat_map(|all| all.iter_mut());
+        for (outages, loss) in outages.zip(losses) {
+            outages.note(now, loss.unwrap_or_default(), tau);
+        }
+    }
+
+    /// An average of loss, up, down or round trip, without what outages have added.
+    pub(super) fn without_outages(&self, which: usize, average: f64) -> f64 {
+        self.outages.as_ref().map_or(average, |outages| outages[which].counted(average))
     }
 }
 

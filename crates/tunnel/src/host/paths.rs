@@ -49,8 +49,8 @@ pub struct Path {
     pub(super) usable_since: Time,
     /// When to offer it again, after a refusal.
     pub(super) offer_at: Option<Time>,
-    /// Outages in the averages of loss: up, down, round trip.
-    pub(super) outages: [Outages; 3],
+    /// Outages in the averages of loss, up, down and round trip, once there was one.
+    pub(super) outages: Option<Box<[Outages; 3]>>,
     pub(super) via: Option<Redirect>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
@@ -157,37 +157,16 @@ impl Path {
 
     /// Which of the averages is the longest, and its time constant. An idle path has its probes alone to
     /// count: over a short time one lost probe would look like a bad network, so loss is judged over this one.
-    fn longest(&self) -> (usize, Tau) {
+    pub(super) fn longest(&self) -> (usize, Tau) {
         let taus = self.keepalive().taus.iter().copied().enumerate();
         taus.max_by_key(|(_, tau)| tau.fall).unwrap_or((0, Tau::symmetric(Span::ZERO)))
     }
 
     /// The longest averages of loss, as far as there are any: up, down, round trip.
-    fn losses(&self) -> [Option<f64>; 3] {
+    pub(super) fn losses(&self) -> [Option<f64>; 3] {
         let Some(e) = self.client.as_ref().map(Client::estimates) else { return [None; 3] };
         let index = self.longest().0;
         [&e.owl_up, &e.owl_down, &e.rtl].map(|v| v.get(index).or(v.first()).copied())
-    }
-
-    /// Follows the path's outages.
-    fn note_outage(&mut self, now: Time, state: State, silence: Span) {
-        let keepalive = self.keepalive();
-        let (proof, t_l) = (keepalive.t_ka * u64::from(keepalive.up_after), keepalive.t_l());
-        for outages in &mut self.outages {
-            match state {
-                State::Down => outages.declare(now, silence),
-                State::Up => outages.over(now, proof, t_l),
-                State::Starting => {}
-            }
-        }
-    }
-
-    /// Follows the averages of loss.
-    fn note_losses(&mut self, now: Time) {
-        let (losses, tau) = (self.losses(), self.longest().1);
-        for (outages, loss) in self.outages.iter_mut().zip(losses) {
-            outages.note(now, loss.unwrap_or_default(), tau);
-        }
     }
 
     fn view(&self, number: u8) -> PathView {
@@ -204,7 +183,7 @@ impl Path {
             // they say nothing about a path that has been down.
             let unmeasured = if outages > 0 { 0.0 } else { cautious };
             averages[which]
-                .map_or(unmeasured, |average| self.outages[which].counted(average).min(cautious))
+                .map_or(unmeasured, |average| self.without_outages(which, average).min(cautious))
         };
         let (loss_up, loss_down) = match (estimates, self.client.as_ref()) {
             // Nobody knows how it divides: half in each direction, which is right for equal small ones.
@@ -296,7 +275,7 @@ impl Host {
             path.remote.set_port(port);
         }
         path.client = Some(Client::new(keepalive, now, seed));
-        path.outages = Default::default();
+        path.outages = None;
         path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
