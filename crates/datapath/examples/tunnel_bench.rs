@@ -264,6 +264,10 @@ impl Net {
         let time = seconds.to_string();
         let client = iperf3(&self.a, &["-c", to, "-t", &time, "-J", "-A", "0"])?;
         let output = client.wait_with_output()?;
+        if !output.status.success() {
+            // It waits for a client that does not come.
+            server.kill()?;
+        }
         server.wait()?;
         let spent = Spent::now()?.since(&before);
         drop(tunnel);
@@ -364,16 +368,7 @@ impl Tunnel {
             });
             let mut datapath = ns.run(|| end_of_tunnel(role, end, xdp, sink))??;
             if role == Role::Host {
-                let order = ProbeOrder {
-                    slot: HOST,
-                    kind: ProbeKind::Request,
-                    k: 3,
-                    probe: Probe { seq: 1, ..Probe::default() },
-                    held_since: 0,
-                    report: false,
-                    age: 0,
-                };
-                datapath.send_probes(&[order])?;
+                request(&mut datapath)?;
             }
             let (stop, ready) = (Arc::clone(&stop), ready.clone());
             let slot = if role == Role::Host { HOST } else { ANCHOR };
@@ -381,7 +376,8 @@ impl Tunnel {
                 daemon(datapath, slot, &events, &stop, &ready);
             }));
         }
-        for _ in 0..2 {
+        // Two requests and their answers.
+        for _ in 0..4 {
             answered.recv_timeout(Duration::from_secs(10))?;
         }
         Ok(Tunnel { stop, daemons })
@@ -435,6 +431,19 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
     Ok(datapath)
 }
 
+fn request(datapath: &mut Ebpf) -> Result<(), segue_datapath::DatapathError> {
+    let order = ProbeOrder {
+        slot: HOST,
+        kind: ProbeKind::Request,
+        k: 3,
+        probe: Probe::default(),
+        held_since: 0,
+        report: false,
+        age: 0,
+    };
+    datapath.send_probes(&[order])
+}
+
 fn daemon(
     mut datapath: Ebpf,
     slot: u32,
@@ -442,6 +451,8 @@ fn daemon(
     stop: &AtomicBool,
     ready: &std::sync::mpsc::Sender<()>,
 ) {
+    // The anchor sends to a host that has echoed the answer to its first request.
+    let mut echoes = slot == HOST;
     while !stop.load(Ordering::Relaxed) {
         datapath.heartbeat();
         match events.recv_timeout(Duration::from_millis(200)) {
@@ -452,6 +463,9 @@ fn daemon(
             }
             Ok(Event::Probe(_)) => {
                 let _ = ready.send(());
+                if core::mem::take(&mut echoes) {
+                    let _ = request(&mut datapath);
+                }
             }
             Ok(Event::Look(_)) | Err(_) => {}
         }

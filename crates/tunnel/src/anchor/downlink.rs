@@ -78,7 +78,7 @@ impl Anchor {
         let Some(word) = host.word else { return false };
         host.paths.values().filter_map(|slot| self.slots.get(slot)).all(|path| {
             let hears = word.bits >> path.number & 1 == 1 && path.heard_once;
-            hears && path.via.is_none() && path.down_at.is_none()
+            hears && !path.deaf && path.via.is_none() && path.down_at.is_none()
         })
     }
 

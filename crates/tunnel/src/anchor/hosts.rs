@@ -35,7 +35,7 @@ pub struct RegisteredHost {
     /// What the host said last about what it hears.
     pub(super) word: Option<Word>,
     /// When the downlinks were looked at last, all were on their own paths, which the host heard and from which
-    /// requests came: while it says the same again, there is nothing to move.
+    /// requests came: while it says the same again, nothing has to be done.
     pub(super) calm: bool,
     /// When packets to it were last sent a second time.
     pub(super) reinjected: Option<Reinjected>,

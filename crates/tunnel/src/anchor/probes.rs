@@ -35,9 +35,9 @@ impl Anchor {
         }
         let request = ServerInput::Request { arrival, k: probe.k, report: probe.report };
         self.feed(now, probe.slot, request);
-        self.review_deaf(now, owner, probe.slot);
         self.reinject(now, owner, probe);
         if news {
+            self.review_deaf(now, owner, probe.slot);
             self.reroute(owner);
         }
         self.review_quiet(owner);
