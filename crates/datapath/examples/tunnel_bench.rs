@@ -371,6 +371,7 @@ impl Tunnel {
                     probe: Probe { seq: 1, ..Probe::default() },
                     held_since: 0,
                     report: false,
+                    question: false,
                     age: 0,
                 };
                 datapath.send_probes(&[order])?;
