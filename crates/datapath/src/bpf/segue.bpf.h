@@ -103,8 +103,8 @@ struct probe_order {
 	__u8 k;
 	__u8 swept; /* a response: the one that the path still holds, if its time is up */
 	__u8 age;   /* of a request's header */
-	__u8 question; /* a request: FLAG_QUESTION */
 	__u8 reserved[3];
+	__u8 question; /* a request: FLAG_QUESTION */
 	struct probe_data probe;
 	__u64 reserved_mac;
 };
