@@ -17,6 +17,7 @@ local f = {
 	ride_response = ProtoField.bool("segue.flags.response", "Response", 8, nil, 0x02),
 	ride_report = ProtoField.bool("segue.flags.report", "Report", 8, nil, 0x04),
 	unsolicited = ProtoField.bool("segue.flags.unsolicited", "Unsolicited", 8, nil, 0x01),
+	question = ProtoField.bool("segue.flags.question", "Question", 8, nil, 0x02),
 	k = ProtoField.uint8("segue.k", "K"),
 	age = ProtoField.uint8("segue.age", "Age (4.194 ms)"),
 	index = ProtoField.uint32("segue.index", "Tunnel index"),
@@ -47,8 +48,8 @@ segue.experts = { malformed }
 local HEADER, PROBE = 16, 56
 local DATA, RIDE, REQUEST, RESPONSE = 0, 1, 2, 3
 
--- Flag bits that have a meaning, by type.
-local known_flags = { [DATA] = 1, [RIDE] = 7, [REQUEST] = 1, [RESPONSE] = 1 }
+-- The largest value of the flags, by type: a response has one flag at most.
+local known_flags = { [DATA] = 1, [RIDE] = 7, [REQUEST] = 3, [RESPONSE] = 2 }
 
 local function dissect_probe(buffer, pinfo, tree, type)
 	if buffer:len() < PROBE or (type ~= RIDE and buffer:len() > PROBE) then
@@ -210,11 +211,14 @@ function segue.dissector(buffer, pinfo, tree)
 	elseif type == RESPONSE then
 		flags:add(f.unsolicited, buffer(1, 1))
 	end
+	if type == REQUEST or type == RESPONSE then
+		flags:add(f.question, buffer(1, 1))
+	end
 	sub:add(f.k, buffer(2, 1))
 	sub:add(f.age, buffer(3, 1))
 	sub:add(f.index, buffer(4, 4))
 	sub:add(f.cookie, buffer(8, 8))
-	if buffer(1, 1):uint() > known_flags[type] or (type > RIDE and buffer(3, 1):uint() ~= 0) or
+	if buffer(1, 1):uint() > known_flags[type] or (type == RESPONSE and buffer(3, 1):uint() ~= 0) or
 		(type == RIDE and buffer(1, 1):bitfield(5, 2) == 3) or
 		(type == DATA and buffer(2, 1):uint() ~= 0) then
 		sub:add_proto_expert_info(malformed, "a field that must be zero is not")

@@ -176,6 +176,7 @@ fn orders(paths: u32, seq: u32) -> Vec<ProbeOrder> {
         probe: probe(seq),
         held_since: 0,
         report: false,
+        question: false,
         age: 0,
     };
     (0..paths).map(order).collect()

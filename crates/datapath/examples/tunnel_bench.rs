@@ -439,6 +439,7 @@ fn request(datapath: &mut Ebpf) -> Result<(), segue_datapath::DatapathError> {
         probe: Probe::default(),
         held_since: 0,
         report: false,
+        question: false,
         age: 0,
     };
     datapath.send_probes(&[order])

@@ -146,7 +146,7 @@ pub struct Reinjection {
 }
 
 /// Packets and bytes (outer IP packet lengths not included: inner bytes) of a path. Packet counters
-/// count probes too, wrap at 2³² and are what probes carry.
+/// count probes too, but for questions and their answers, wrap at 2³² and are what probes carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
     /// Packets sent (Sc at the host, Ss at the anchor).
@@ -216,6 +216,8 @@ pub struct ProbeOrder {
     pub held_since: u32,
     /// A request that reports the host's averages: its flag REPORT.
     pub report: bool,
+    /// A request that neither end counts as a packet, nor the response to it: its flag QUESTION. It leaves alone.
+    pub question: bool,
     /// Age that a request's header states ([`segue_wire::age`]).
     pub age: u8,
 }
@@ -249,7 +251,7 @@ pub struct ProbeEvent {
     pub probe: Probe,
     /// When it arrived, monotonic clock; kernel stamp if `kernel_stamp`.
     pub at: Time,
-    /// This end's receive counter at that moment, the probe included.
+    /// This end's receive counter at that moment, the probe included unless it is a question or answers one.
     pub received: u32,
     /// Outer source.
     pub remote: SocketAddr,

@@ -228,6 +228,57 @@ fn of_two_responses_that_would_wait_the_older_goes() {
     assert_eq!(expect_probe(&lab.host.probes, "the newer answer").probe.seq, 5);
 }
 
+/// Sc, Rs, Ss and Rc.
+fn counted(lab: &Lab) -> [u32; 4] {
+    let host = lab.host.with(|u| u.counters(HOST_SLOT));
+    let anchor = lab.anchor.with(|u| u.counters(ANCHOR_SLOT));
+    [host.tx_packets, anchor.rx_packets, anchor.tx_packets, host.rx_packets]
+}
+
+#[test]
+fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
+    if skipped() {
+        return;
+    }
+    for v6 in [false, true] {
+        let lab = Lab::new(v6, Offloads::Whole);
+        for (seq, question) in (2..).zip([false, true, true, false, true]) {
+            let before = counted(&lab);
+            lab.order_as(HOST_SLOT, seq, question);
+            let request = expect_probe(&lab.anchor.probes, "the request");
+            let response = expect_probe(&lab.host.probes, "its answer");
+            assert_eq!((response.kind, response.probe.seq), (ProbeKind::Response, seq));
+            let after = before.map(|count| count + u32::from(!question));
+            assert_eq!(counted(&lab), after, "{seq}");
+            let said = [request.probe.sc, response.probe.r, response.probe.ss, response.received];
+            assert_eq!((said, request.received), (after, after[1]), "{seq}");
+        }
+    }
+}
+
+/// Nor does it wait: whoever asks may be in doubt.
+#[test]
+fn the_answer_to_a_question_takes_no_ride() {
+    if skipped() {
+        return;
+    }
+    let lab = riding(false, Offloads::Whole, Span::from_secs(100));
+    let (host, anchor) = flow(&lab);
+    let mut buffer = [0; 100];
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    expect_probe(&lab.host.probes, "the answer to the ride");
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    let before = counted(&lab);
+    lab.order_as(HOST_SLOT, 0, true);
+    assert_eq!(expect_probe(&lab.host.probes, "the answer, at once").probe.seq, 4);
+    assert_eq!(counted(&lab), before);
+    lab.order(HOST_SLOT, 0);
+    anchor.send_to(b"back", from).unwrap();
+    assert_eq!(expect_probe(&lab.host.probes, "the one that waited").probe.seq, 5);
+}
+
 #[test]
 fn rides_that_are_wrong_are_refused_by_their_reason() {
     if skipped() {

@@ -109,6 +109,7 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
             probe: Probe { seq: 1, ..Probe::default() },
             held_since: 0,
             report: false,
+            question: false,
             age: 0,
         };
         lab.anchor.with(|u| u.send_probes(&[order]).unwrap());

@@ -480,7 +480,7 @@ impl Client {
         {
             self.schedule.advance(now, self.config.t_ka);
         } else {
-            self.send(now);
+            self.send(now, false);
         }
         self.run_doubt(now);
     }
@@ -499,7 +499,8 @@ impl Client {
         }
     }
 
-    fn send(&mut self, now: Time) {
+    /// A `question` is outside the grid: see [`Request::question`].
+    fn send(&mut self, now: Time, question: bool) {
         if self.schedule.last.is_none() {
             self.alive = self.alive.max(now);
         }
@@ -521,7 +522,7 @@ impl Client {
         let report = self.report();
         let probe = report.map_or(probe, |report| report.pack(probe));
         let held_since = self.echo.held_since;
-        let request = Request { probe, held_since, report: report.is_some() };
+        let request = Request { probe, held_since, report: report.is_some(), question };
         self.outputs.push_back(ClientOutput::SendRequest(request));
     }
 
@@ -540,7 +541,7 @@ impl Client {
     fn on_ask(&mut self, now: Time) {
         if self.runs() {
             self.schedule.hasten_to(now);
-            self.send(now);
+            self.send(now, false);
         }
     }
 

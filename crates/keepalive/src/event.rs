@@ -12,7 +12,8 @@ pub struct Arrival {
     pub probe: Probe,
     /// When it arrived, on this end's clock.
     pub at: Time,
-    /// This end's receive counter of the path at that moment, the probe included (Rc or Rs).
+    /// This end's receive counter of the path at that moment, the probe included unless it is a question
+    /// or answers one (Rc or Rs).
     pub received: u32,
     /// Response only: when its request really left, if the kernel told. Takes the place of the
     /// echoed t_Sc.
@@ -147,6 +148,10 @@ pub struct Request {
     /// The request reports the client's averages: the words `ss` and `r` hold a
     /// [`segue_wire::Report`], and the flag REPORT is to be set.
     pub report: bool,
+    /// The client asks because something was due and did not come: the flag QUESTION is to be set, and neither end
+    /// counts this request or its response as a packet. Losses lead to questions, so that intervals with losses
+    /// would have more packets than others, and averages of their shares be too low.
+    pub question: bool,
 }
 
 /// Whether a path works.

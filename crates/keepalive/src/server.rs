@@ -365,7 +365,8 @@ impl Server {
             t_ka_ms: stated_ms(self.t_ka),
             ..Probe::default()
         };
-        let request = Request { probe, held_since: last.at.micros32(), report: false };
+        let request =
+            Request { probe, held_since: last.at.micros32(), report: false, question: false };
         self.outputs.push_back(ServerOutput::SendUnsolicited(request));
     }
 }

@@ -5,7 +5,8 @@ mod common;
 
 use common::{Dir, Log, World, at_ms, config, ms};
 use segue_clock::{Rng, Span, Time};
-use segue_keepalive::{Config, Estimates, State};
+use segue_keepalive::questions::{Silence, questions};
+use segue_keepalive::{Config, Counted, Estimates, State};
 
 /// Time for the averages to forget how they began, and how often they are looked at after it.
 const WARM: Span = Span::from_secs(120);
@@ -74,4 +75,66 @@ fn averages_of_an_idle_lossy_path_are_true_at_both_ends_though_it_is_called_down
         }
     }
     assert!(called_down > 1_000, "{called_down}");
+}
+
+/// How long a path is watched on which nothing but its probes goes, and how often.
+const WATCHED: Span = Span::from_secs(200 * 3_600);
+const IDLE_T_KA: Span = Span::from_millis(4_800);
+
+/// A path whose detection follows use, with as many questions as a host takes for this loss.
+fn asking(loss: f64) -> Config {
+    let silence = Silence {
+        answer: 0.03,
+        loss: 1.0 - (1.0 - loss) * (1.0 - loss),
+        burst: None,
+        longest: 0.0,
+        requests: 4.0,
+        pauses: 1.0,
+        fp_interval: 1e5,
+        k_max: 20,
+    };
+    Config { doubt: Some(questions(&silence).asking()), ..config(4, IDLE_T_KA) }
+}
+
+/// A request or its answer is lost, and questions follow until one is answered. So there are more packets where there are
+/// losses, and the mean of intervals would be below the share of all packets if questions counted.
+#[test]
+fn questions_about_lost_probes_do_not_lower_the_averages_of_an_idle_path() {
+    for (seed, loss) in (1..).zip([0.01, 0.05, 0.1, 0.2]) {
+        let mut rng = Rng::new(seed);
+        let link = Box::new(move |_: Dir, at: Time| {
+            let lost = rng.chance(loss) && at >= at_ms(50);
+            (!lost).then_some(ms(10))
+        });
+        let mut world = World::new(asking(loss), at_ms(0), Span::from_secs(7), link);
+        (world.keep_samples, world.keep_log) = (false, false);
+        world.run_until(Time::ZERO + WARM);
+        let mut means = [Means::default(); 2];
+        while world.now < Time::ZERO + WARM + WATCHED {
+            world.run_for(IDLE_T_KA);
+            let ends = [world.client.estimates(), world.server.estimates()];
+            ends.iter().zip(&mut means).for_each(|(end, means)| means.look(end, 1));
+        }
+        let (client, server) = (world.client.estimates(), world.server.estimates());
+        // Without questions: one request in a period, or little more.
+        let periods = (WARM + WATCHED).0 / IDLE_T_KA.0;
+        let asked = world.requests - periods;
+        assert!(asked as f64 > 1.5 * loss * periods as f64, "{loss}: {asked} questions");
+        assert!(client.up.sent < periods + periods / 50, "{loss}: {:?} of {periods}", client.up);
+        for (end, (means, estimates)) in means.iter().zip([client, server]).enumerate() {
+            for (way, counted) in [estimates.up, estimates.down].into_iter().enumerate() {
+                // Of this very link: how it happened to lose is in both.
+                let truth = share_lost(counted);
+                let mean = means.sum[way] / means.looks;
+                println!("loss {loss}, end {end}, way {way}: {mean:.4} of {truth:.4}");
+                assert!((mean / truth - 1.0).abs() < 0.03, "{loss} {end} {way}: {mean} of {truth}");
+                let sd = (loss * (1.0 - loss) / counted.sent as f64).sqrt();
+                assert!((truth - loss).abs() < 4.0 * sd, "{loss} {end} {way}: {truth}, {sd}");
+            }
+        }
+    }
+}
+
+fn share_lost(counted: Counted) -> f64 {
+    1.0 - counted.received as f64 / counted.sent as f64
 }

@@ -245,9 +245,9 @@ pub struct PathStatus {
     pub probes_received: u64,
     /// Changes between up and down.
     pub transitions: u64,
-    /// Packets sent on the path, probes included, modulo 2³².
+    /// Packets sent on the path, probes but questions and their answers included, modulo 2³².
     pub tx_packets: u32,
-    /// Packets received on the path, probes included, modulo 2³².
+    /// Packets received on the path, likewise.
     pub rx_packets: u32,
     /// Inner bytes sent.
     pub tx_bytes: u64,

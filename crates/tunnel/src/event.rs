@@ -102,6 +102,8 @@ pub struct ProbeOut {
     pub held_since: u32,
     /// A request that reports the host's averages: its flag REPORT.
     pub report: bool,
+    /// A request that neither end counts as a packet: its flag QUESTION.
+    pub question: bool,
     /// As [`ProbeIn::age`].
     pub age: u8,
 }

@@ -59,9 +59,15 @@ pub mod flags {
     pub const DATA_ONE_WAY: u8 = 1;
     /// Response: no request asked for it; the server has not heard the client for a while.
     pub const RESPONSE_UNSOLICITED: u8 = 1;
+    /// Response: it answers a request with [`REQUEST_QUESTION`], and counts no more than that one. Never together
+    /// with [`RESPONSE_UNSOLICITED`].
+    pub const RESPONSE_QUESTION: u8 = 2;
     /// Request: it reports the client's averages (see [`crate::Probe`]), in place of the echoes of Ss
     /// and R.
     pub const REQUEST_REPORT: u8 = 1;
+    /// Request: the client asks because something did not come. Neither end counts it, or the response to it, as a
+    /// packet.
+    pub const REQUEST_QUESTION: u8 = 2;
     /// Ride: as [`DATA_ONE_WAY`], for the inner packet.
     pub const RIDE_ONE_WAY: u8 = 1;
     /// Ride: the probe is a response; without it a request.
@@ -97,12 +103,16 @@ impl Header {
             got => return Err(WireError::Type { got }),
         };
         let known = match packet_type {
-            PacketType::Data | PacketType::Request | PacketType::Response => 1,
+            PacketType::Data => 1,
+            PacketType::Request | PacketType::Response => 3,
             PacketType::Ride => 7,
         };
-        let report = flags::RIDE_RESPONSE | flags::RIDE_REPORT;
-        let both = packet_type == PacketType::Ride && flags & report == report;
-        if flags & !known != 0 || both {
+        let exclusive = match packet_type {
+            PacketType::Data | PacketType::Request => u8::MAX,
+            PacketType::Ride => flags::RIDE_RESPONSE | flags::RIDE_REPORT,
+            PacketType::Response => flags::RESPONSE_UNSOLICITED | flags::RESPONSE_QUESTION,
+        };
+        if flags & !known != 0 || flags & exclusive == exclusive {
             return Err(WireError::Field { field: "flags", got: u32::from(flags) });
         }
         if age != 0 && packet_type == PacketType::Response {
@@ -187,6 +197,25 @@ mod tests {
         }
         for bad in [6, 7, 8] {
             assert_eq!(ride(bad), Err(WireError::Field { field: "flags", got: bad.into() }));
+        }
+        let alone = |packet_type: u8, flags: u8| {
+            let mut b = GOLDEN;
+            (b[0], b[1], b[3]) = (0x10 | packet_type, flags, 0);
+            Header::parse(&b).map(|header| header.flags)
+        };
+        for good in [0, 1, 2, 3] {
+            assert_eq!(
+                alone(2, good),
+                Ok(good),
+                "a request may be a report and a question at once"
+            );
+        }
+        for good in [0, 1, 2] {
+            assert_eq!(alone(3, good), Ok(good));
+        }
+        assert_eq!(alone(2, 4), Err(WireError::Field { field: "flags", got: 4 }));
+        for bad in [3, 4] {
+            assert_eq!(alone(3, bad), Err(WireError::Field { field: "flags", got: bad.into() }));
         }
         assert_eq!(with(2, 9), Err(WireError::Field { field: "k", got: 9 }));
         let probe = |packet_type: u8, age: u8| {

@@ -9,13 +9,14 @@ use std::process::Command;
 use etherparse::PacketBuilder;
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::{
-    DATA_ONE_WAY, RESPONSE_UNSOLICITED, RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
+    DATA_ONE_WAY, REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
+    RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
 };
 use segue_wire::upmt::{DATA_LEN, ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, ProbeKey, TUNNEL_PORT};
 
 /// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
-const FIELDS: [&str; 38] = [
+const FIELDS: [&str; 39] = [
     "segue.version",
     "segue.type",
     "segue.flags",
@@ -23,6 +24,7 @@ const FIELDS: [&str; 38] = [
     "segue.flags.unsolicited",
     "segue.flags.response",
     "segue.flags.report",
+    "segue.flags.question",
     "segue.k",
     "segue.age",
     "segue.index",
@@ -165,6 +167,8 @@ fn an_independent_dissector_reads_the_fields_of_probes() {
         header(PacketType::Request, 0),
         header(PacketType::Response, 0),
         header(PacketType::Response, RESPONSE_UNSOLICITED),
+        header(PacketType::Request, REQUEST_QUESTION | REQUEST_REPORT),
+        header(PacketType::Response, RESPONSE_QUESTION),
     ];
     let sealed = headers.map(|header| probe.seal(&header, &ProbeKey([7; 16])));
     let packets: Vec<_> = sealed.iter().flat_map(|p| [outer(p, false), outer(p, true)]).collect();
@@ -188,10 +192,13 @@ fn an_independent_dissector_reads_the_fields_of_probes() {
         let mac: String = sealed[i / 2][48..].iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(get(line, "segue.probe.mac"), [mac]);
         let unsolicited = get(line, "segue.flags.unsolicited");
-        match i / 2 {
-            0 => assert!(unsolicited.is_empty()),
-            n => assert_eq!(number(line, "segue.flags.unsolicited"), u64::from(n == 2)),
+        match headers[i / 2].packet_type {
+            PacketType::Response => {
+                assert_eq!(number(line, "segue.flags.unsolicited"), u64::from(i / 2 == 2));
+            }
+            _ => assert!(unsolicited.is_empty()),
         }
+        assert_eq!(number(line, "segue.flags.question"), u64::from(i / 2 >= 3));
     }
 }
 
@@ -294,9 +301,11 @@ fn an_independent_dissector_marks_what_the_parser_refuses() {
     };
     let data = [&[0x10][..], &[0; 15], &[0x70; 30]].concat();
     let ride = |flags| [&[0x11, flags][..], &good[2..]].concat();
+    let response = |flags, age| [&[0x13, flags, 3, age][..], &good[4..]].concat();
     let bad = [
-        spoilt(1, 2),
-        spoilt(3, 1),
+        spoilt(1, 4),
+        response(3, 0),
+        response(0, 1),
         spoilt(0, 0x10),
         good[..55].to_vec(),
         data,

@@ -63,13 +63,15 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 		return drop(DROP_ENCAPSULATION);
 	*reply = *request;
 	reply->header.version_type = HEADER_VERSION << 4 | TYPE_RESPONSE;
-	reply->header.flags = 0; /* a request's say something else */
+	reply->header.flags &= FLAG_QUESTION; /* a request's others say something else */
 	reply->header.age = 0;
 	reply->header.index = path->tx_index;
 	reply->header.cookie = path->tx_cookie;
 	reply->probe.heard = bpf_htons(path->heard);
 	reply->probe.r = bpf_htonl(received);
-	reply->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	reply->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets,
+							 counts(&reply->header)) +
+				    counts(&reply->header));
 	now = stamp_us(bpf_ktime_get_ns());
 	reply->probe.t_ss = bpf_htonl(challenge ? challenge : now);
 	reply->probe.dt = bpf_htonl(now - stamp_us(at_ns));

@@ -113,6 +113,7 @@ static __always_inline __u32 write_request(struct xdp_md *ctx, const struct batc
 		.slot = ordered->slot,
 		.k = ordered->k,
 		.age = ordered->age,
+		.question = ordered->question,
 		.probe = {
 			.heard = bpf_htons(ordered->heard),
 			.t_ka_ms = bpf_htons(ordered->t_ka_ms),

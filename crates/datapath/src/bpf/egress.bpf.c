@@ -158,8 +158,9 @@ static __always_inline int complete_request(struct probe_packet *packet,
 		return -1;
 	begin_probe(packet, order, path, TYPE_REQUEST);
 	measure_sending(state, host, path, now_ns, 0);
-	if (number_request(packet, path, state, host, now_ns))
-		packet->header.flags = FLAG_REPORT;
+	packet->header.flags = order->question ? FLAG_QUESTION : 0;
+	if (number_request(packet, path, state, host, now_ns, counts(&packet->header)))
+		packet->header.flags |= FLAG_REPORT;
 	packet->header.age = order->age;
 	host->grid_ns = now_ns;
 	host->watch_ns = 0;

@@ -78,9 +78,11 @@ static __always_inline int check_header(const struct tunnel_header *header)
 		return DROP_VERSION;
 	if (type > TYPE_RESPONSE)
 		return DROP_TYPE;
-	if (header->flags & ~(type == TYPE_RIDE ? 7 : 1))
+	if (header->flags & ~(type == TYPE_DATA ? 1 : type == TYPE_RIDE ? 7 : 3))
 		return DROP_FIELD;
 	if (type == TYPE_RIDE && header->flags >= (FLAG_RIDE_RESPONSE | FLAG_RIDE_REPORT))
+		return DROP_FIELD;
+	if (type == TYPE_RESPONSE && header->flags == (FLAG_UNSOLICITED | FLAG_QUESTION))
 		return DROP_FIELD;
 	if (header->age && type == TYPE_RESPONSE)
 		return DROP_FIELD;

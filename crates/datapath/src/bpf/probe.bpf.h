@@ -63,6 +63,12 @@ static __always_inline __u64 probe_mac(const struct probe_packet *packet, __u64 
 	return words_mac((const void *)packet, key0, key1, 0);
 }
 
+/* What a request or response by itself adds to the counters: a question and its answer nothing. */
+static __always_inline __u32 counts(const struct tunnel_header *header)
+{
+	return !(header->flags & FLAG_QUESTION);
+}
+
 /* Microseconds modulo 2^32 on CLOCK_MONOTONIC. */
 static __always_inline __u32 stamp_us(__u64 ns)
 {

@@ -56,16 +56,17 @@ static __always_inline int put_report(struct probe_data *probe, const struct pat
 }
 
 /* Numbers, counts and stamps a request as the last thing before it leaves, with the echo of the last
- * response; true if it has a report in its place. */
+ * response; true if it has a report in its place. `counted`: what it adds to the packets sent. */
 static __always_inline int number_request(struct probe_packet *packet,
 					  const struct path_config *path, struct path_state *state,
-					  struct host_state *host, __u64 now_ns)
+					  struct host_state *host, __u64 now_ns,
+					  __u32 counted)
 {
 	__u32 now = stamp_us(now_ns);
 
 	packet->probe.seq = bpf_htonl(__sync_fetch_and_add(&host->sent_seq, 1) + 1);
 	packet->probe.t_sc = bpf_htonl(now);
-	packet->probe.sc = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, 1) + 1);
+	packet->probe.sc = bpf_htonl(__sync_fetch_and_add(&state->tx_packets, counted) + counted);
 	packet->probe.t_ss = bpf_htonl(host->echo_t_ss);
 	packet->probe.dt = host->echo_t_ss ? bpf_htonl(now - host->held_since) : 0;
 	packet->probe.ss = bpf_htonl(host->echo_ss);
@@ -121,7 +122,7 @@ static __always_inline void fill_request(struct probe_packet *packet,
 	packet->header.k = path->k;
 	packet->probe.heard = bpf_htons(path->heard);
 	packet->probe.t_ka_ms = bpf_htons((path->t_ka_us + 999) / 1000);
-	if (number_request(packet, path, state, host, now_ns))
+	if (number_request(packet, path, state, host, now_ns, 1))
 		packet->header.flags |= FLAG_RIDE_REPORT;
 	__sync_fetch_and_add(&host->rode, 1);
 }

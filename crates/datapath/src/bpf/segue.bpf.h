@@ -62,6 +62,7 @@ enum heartbeat {
 #define FLAG_DATA_ONE_WAY 1
 #define FLAG_UNSOLICITED 1
 #define FLAG_REPORT 1
+#define FLAG_QUESTION 2 /* of a request, and of the response to it: neither is counted */
 #define FLAG_RIDE_ONE_WAY 1
 #define FLAG_RIDE_RESPONSE 2
 #define FLAG_RIDE_REPORT 4
@@ -102,7 +103,8 @@ struct probe_order {
 	__u8 k;
 	__u8 swept; /* a response: the one that the path still holds, if its time is up */
 	__u8 age;   /* of a request's header */
-	__u8 reserved[4];
+	__u8 reserved[3];
+	__u8 question; /* a request: FLAG_QUESTION */
 	struct probe_data probe;
 	__u64 reserved_mac;
 };
@@ -114,7 +116,8 @@ struct batch_order {
 	__u16 t_ka_ms;
 	__u8 k;
 	__u8 age;
-	__u8 reserved[6];
+	__u8 question;
+	__u8 reserved[5];
 };
 
 /* A batch under way. All of it takes one next hop. */
@@ -208,7 +211,7 @@ struct path_config {
 #define SILENCE_MASK 0x7f
 #define SILENCE_TURN 0x80
 
-/* One direction's loss: counters of all packets, data and probes, modulo 2^32. */
+/* One direction's loss: counters of all packets, data and probes that count, modulo 2^32. */
 struct loss {
 	__u32 sent;           /* the last pair */
 	__u32 received;

@@ -191,6 +191,7 @@ fn batch_order_of(order: &ProbeOrder) -> batch_order {
         t_ka_ms: order.probe.t_ka_ms,
         k: order.k,
         age: order.age,
-        reserved: [0; 6],
+        question: order.question.into(),
+        reserved: [0; 5],
     }
 }

@@ -146,7 +146,8 @@ pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
         k: request.k,
         swept: 0,
         age: 0,
-        reserved: [0; 4],
+        reserved: [0; 3],
+        question: 0, // its request rode: questions are answered with their own packets
         probe: probe_data { r: request.received.to_be(), ..request.probe },
         reserved_mac: 0,
     }
@@ -171,7 +172,8 @@ pub(super) fn kernel_order(order: &ProbeOrder) -> probe_order {
         k: order.k,
         swept: 0,
         age: order.age,
-        reserved: [0; 4],
+        reserved: [0; 3],
+        question: order.question.into(),
         probe: probe_data {
             seq: p.seq.to_be(),
             t_sc: p.t_sc.to_be(),

@@ -3,7 +3,9 @@
 
 use std::os::fd::AsFd;
 
-use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED};
+use segue_wire::header::flags::{
+    REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
+};
 use segue_wire::{Header, PacketType, Probe};
 
 use super::packets::{
@@ -221,6 +223,32 @@ fn a_report_is_answered_by_a_response_that_was_asked_for() {
         let answered = Header::parse(&out[at..]).unwrap();
         assert_eq!((answered.packet_type, answered.flags), (PacketType::Response, 0));
         assert!(Probe::open(&out[at..], &KEY).is_ok());
+    }
+}
+
+#[test]
+fn a_question_is_left_to_tc_which_counts_neither_it_nor_its_answer() {
+    for outer in Outer::BOTH {
+        let Some(lab) = Lab::new(Role::Anchor) else { return };
+        lab.know(outer);
+        assert_eq!(lab.ingress(&to_us(outer, &sealed(&request(1)))).0, REDIRECT);
+        let before = lab.state();
+        for (seq, flags) in [(2, REQUEST_QUESTION), (3, REQUEST_QUESTION | REQUEST_REPORT)] {
+            let head = Header { flags, ..header(PacketType::Request) };
+            let packet = to_us(outer, &request(seq).seal(&head, &KEY));
+            let (verdict, passed) = run(lab.programs.xdp.as_fd(), &packet, None);
+            assert_eq!((verdict, &passed), (XDP_PASS, &packet), "{outer:?}");
+            let (verdict, out) = lab.ingress(&packet);
+            assert_eq!(verdict, REDIRECT, "{outer:?}");
+            let out = &out[outer.headers()..];
+            assert_eq!(Header::parse(out).unwrap().flags, RESPONSE_QUESTION);
+            let answer = Probe::open(out, &KEY).unwrap();
+            assert_eq!((answer.ss, answer.r), (before.tx_packets, before.rx_packets));
+            let state = lab.state();
+            let counts = (state.tx_packets, state.rx_packets);
+            assert_eq!(counts, (before.tx_packets, before.rx_packets));
+            assert_eq!((state.received, state.newest as u32), (seq, seq), "as a probe it counts");
+        }
     }
 }
 

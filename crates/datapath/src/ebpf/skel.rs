@@ -131,7 +131,7 @@ mod tests {
         use super::super::paths::SCALES_MAX;
         use super::super::{convert, load, tables};
         use segue_wire::header::flags;
-        let same: [(&str, u64); 23] = [
+        let same: [(&str, u64); 24] = [
             ("SILENCE_NS", segue_keepalive::SILENCE.0),
             ("HELD_AT_MOST_US", segue_wire::HELD_AT_MOST_MS * 1_000),
             ("TICK_SHIFT", segue_wire::age::UNIT_SHIFT.into()),
@@ -145,6 +145,7 @@ mod tests {
             ("FLAG_DATA_ONE_WAY", flags::DATA_ONE_WAY.into()),
             ("FLAG_UNSOLICITED", flags::RESPONSE_UNSOLICITED.into()),
             ("FLAG_REPORT", flags::REQUEST_REPORT.into()),
+            ("FLAG_QUESTION", flags::REQUEST_QUESTION.into()),
             ("FLAG_RIDE_ONE_WAY", flags::RIDE_ONE_WAY.into()),
             ("FLAG_RIDE_RESPONSE", flags::RIDE_RESPONSE.into()),
             ("FLAG_RIDE_REPORT", flags::RIDE_REPORT.into()),
@@ -159,6 +160,7 @@ mod tests {
         for (name, ours) in same {
             assert_eq!(defined(name), ours, "{name}");
         }
+        assert_eq!(flags::RESPONSE_QUESTION, flags::REQUEST_QUESTION, "copied into the answer");
         assert_eq!(defined("POOLS"), tables::POOLS as u64);
         assert_eq!(defined("DEVICES_MAX"), u64::from(tables::DEVICES_MAX));
         assert_eq!(defined("SILENCE_UNIT_US") as f64, convert::SILENCE_UNIT_US);

@@ -9,7 +9,8 @@ use segue_clock::{Span, Time};
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::{
-    DATA_ONE_WAY, REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
+    DATA_ONE_WAY, REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
+    RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
 };
 use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
 
@@ -365,6 +366,7 @@ impl Take<'_> {
             probe,
             received_at: arrival.at,
             rode: !self.alone,
+            question: self.is_question(),
             elsewhere,
         };
         work.answers.push(Answer { path: path.clone(), response });
@@ -399,7 +401,16 @@ impl Take<'_> {
     }
 
     fn count(&self, rx: &mut Rx) {
-        rx.packets = rx.packets.wrapping_add(u32::from(self.alone));
+        rx.packets = rx.packets.wrapping_add(u32::from(self.alone && !self.is_question()));
+    }
+
+    /// It is a question, or the answer to one, which do not count.
+    fn is_question(&self) -> bool {
+        match self.header.packet_type {
+            PacketType::Request => self.header.flags & REQUEST_QUESTION != 0,
+            PacketType::Response => self.header.flags & RESPONSE_QUESTION != 0,
+            PacketType::Data | PacketType::Ride => false,
+        }
     }
 
     fn event(&self, kind: ProbeKind, rx: &Rx) -> ProbeEvent {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
-use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED};
+use segue_wire::header::flags::{
+    REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
+};
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::Drops;
@@ -29,12 +31,14 @@ pub struct Pending {
     pub received_at: Time,
     /// Its request rode.
     pub rode: bool,
+    /// Its request was a question: neither of them counts.
+    pub question: bool,
     /// It does not go to the path's endpoint but there, with this challenge for t_Ss.
     pub elsewhere: Option<(Endpoint, u32)>,
 }
 
 impl Pending {
-    /// The response as the packet number `ss` that leaves at `now`.
+    /// The response that leaves at `now`, with `ss` packets sent.
     pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
         let t_ss = now.micros32();
         let dt = t_ss.wrapping_sub(self.received_at.micros32());
@@ -47,7 +51,8 @@ impl Pending {
 pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
     let probing = &path.config.probing;
-    let waits = probing.rides && (response.rode || !probing.follows_use);
+    // Who asks waits for this very answer, and what rides counts.
+    let waits = probing.rides && !response.question && (response.rode || !probing.follows_use);
     let at_once = if waits { path.hold(response, waiting) } else { vec![response] };
     at_once.iter().for_each(|response| send_response(&path, response, drops));
 }
@@ -55,14 +60,17 @@ pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
 /// Sends a response by itself.
 pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
     let to = response.elsewhere.map(|(endpoint, _)| endpoint);
-    send(path, to, ProbeKind::Response, (response.k, false, 0), drops, |tx, ss, now| {
+    let head = Head { k: response.k, report: false, question: response.question, age: 0 };
+    send(path, to, ProbeKind::Response, head, drops, |tx, ss, now| {
         response.complete(ss, now, tx.heard)
     });
 }
 
 /// Sends a probe that the daemon ordered.
 pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
-    send(path, None, order.kind, (order.k, order.report, order.age), drops, |tx, sent, now| {
+    let ProbeOrder { k, report, question, age, .. } = *order;
+    let head = Head { k, report, question, age };
+    send(path, None, order.kind, head, drops, |tx, sent, now| {
         if order.kind == ProbeKind::Request && path.config.probing.rides {
             let Probe { heard, t_ka_ms, ss, r, .. } = order.probe;
             let request = Probe { heard, t_ka_ms, ..path.request(tx, sent, now) };
@@ -79,13 +87,24 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends one probe, to the path's endpoint if none is given. Its header has K, whether a request is a report, and the age that a request states; `fill` completes it from the
-/// sending side, the count of sent packets (itself included) and the time.
+/// What the header of a probe says.
+struct Head {
+    k: u8,
+    /// A request is a report.
+    report: bool,
+    /// A request is a question, or a response answers one: the packet does not count.
+    question: bool,
+    /// Of a request.
+    age: u8,
+}
+
+/// Sends one probe, to the path's endpoint if none is given; `fill` completes it from the sending side, the count of
+/// sent packets (itself included if it counts) and the time.
 fn send(
     path: &Path,
     to: Option<Endpoint>,
     kind: ProbeKind,
-    (k, report, age): (u8, bool, u8),
+    head: Head,
     drops: &Drops,
     fill: impl FnOnce(&Tx, u32, Time) -> Probe,
 ) {
@@ -93,16 +112,21 @@ fn send(
         drops.add(DropReason::NoRemote, 1);
         return;
     };
+    let Head { k, report, age, .. } = head;
+    // UPMT's packets cannot say it; their paths have fixed K and T_KA, and no questions.
+    let question = head.question && kind != ProbeKind::Unsolicited && !path.is_upmt();
+    let mark = |flag: u8, set: bool| if set { flag } else { 0 };
     let (packet_type, flags) = match kind {
-        ProbeKind::Request if report => (PacketType::Request, REQUEST_REPORT),
-        ProbeKind::Request => (PacketType::Request, 0),
-        ProbeKind::Response => (PacketType::Response, 0),
+        ProbeKind::Request => {
+            (PacketType::Request, mark(REQUEST_REPORT, report) | mark(REQUEST_QUESTION, question))
+        }
+        ProbeKind::Response => (PacketType::Response, mark(RESPONSE_QUESTION, question)),
         ProbeKind::Unsolicited => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
     let age = if kind == ProbeKind::Request { age } else { 0 };
     let header = Header { packet_type, flags, k, age, ..path.data_header(0) };
     let mut tx = lock(&path.state.tx);
-    let (count, now) = (tx.packets.wrapping_add(1), monotonic());
+    let (count, now) = (tx.packets.wrapping_add(u32::from(!question)), monotonic());
     let probe = fill(&tx, count, now);
     if kind == ProbeKind::Request {
         path.state.number(probe.seq);

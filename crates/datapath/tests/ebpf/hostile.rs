@@ -129,7 +129,16 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
         // What no request asked for goes to the source that has.
         let (slot, kind, probe) =
             (anchor_slot(0), ProbeKind::Unsolicited, Probe { seq: 70, ..Probe::default() });
-        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false, age: 0 };
+        let order = ProbeOrder {
+            slot,
+            kind,
+            k: 4,
+            probe,
+            held_since: 0,
+            report: false,
+            question: false,
+            age: 0,
+        };
         world.anchor.datapath.lock().unwrap().send_probes(&[order]).unwrap();
         world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited && e.probe.seq == 70);
         let echo = Probe { seq: 3, t_ss: answer.t_ss, ..Probe::default() };
@@ -227,6 +236,7 @@ fn unsolicited_responses_reach_the_host_once() {
         probe,
         held_since: 0,
         report: false,
+        question: false,
         age: 0,
     };
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use segue_clock::Span;
-use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_datapath::{Datapath, PathConfig, ProbeEvent, ProbeKind, ProbeOrder};
 use segue_keepalive::{Counted, Probing, Reading, Tau};
 use segue_linux::clock::monotonic;
@@ -12,6 +12,8 @@ use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use crate::hostile::stranger;
+use crate::options;
+use crate::rides::{flow, riding};
 use crate::world::{
     End, Family, KEY, PORT, Wire, World, anchor_slot, eventually, host_slot, may_run,
 };
@@ -74,6 +76,63 @@ fn readings_of_both_ends_say_what_was_exchanged_and_measured() {
     assert_eq!(world.host.datapath.lock().unwrap().reading(host_slot(1)), None);
 }
 
+/// Sc, Rs, Ss and Rc.
+fn counted(world: &World) -> [u32; 4] {
+    let host = world.host.counters(host_slot(0));
+    let anchor = world.anchor.counters(anchor_slot(0));
+    [host.tx_packets, anchor.rx_packets, anchor.tx_packets, host.rx_packets]
+}
+
+#[test]
+fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
+    if !may_run() {
+        return;
+    }
+    for (outer, xdp) in [(Family::V4, Xdp::Off), (Family::V6, Xdp::Off), (Family::V4, Xdp::On)] {
+        let world = World::ready(outer, Wire::Whole, 1, options(xdp));
+        let first = reading(&world.host, host_slot(0)).estimates.up;
+        for (seq, question) in (2..).zip([false, true, true, false, true]) {
+            let before = counted(&world);
+            world.order_as(0, seq, question);
+            let response = world.host.wait_for_probe(|e| e.probe.seq == seq);
+            let request = world.anchor.wait_for_probe(|e| e.probe.seq == seq);
+            let after = before.map(|count| count + u32::from(!question));
+            assert_eq!(counted(&world), after, "{outer:?} {xdp:?} {seq}");
+            let said = [request.probe.sc, response.probe.r, response.probe.ss, response.received];
+            assert_eq!((said, request.received), (after, after[1]), "{outer:?} {xdp:?} {seq}");
+        }
+        for (end, slot) in [(&world.host, host_slot(0)), (&world.anchor, anchor_slot(0))] {
+            let reading = reading(end, slot);
+            assert_eq!((reading.sent, reading.received), (6, 6), "as probes they count");
+            let up = Counted { sent: first.sent + 2, received: first.received + 2 };
+            assert_eq!(reading.estimates.up, up);
+        }
+    }
+}
+
+/// Nor does it wait: whoever asks may be in doubt.
+#[test]
+fn the_answer_to_a_question_takes_no_ride() {
+    if !may_run() {
+        return;
+    }
+    let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
+    let (host, anchor) = flow(&world);
+    let mut buffer = [0; 100];
+    host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
+    let (_, from) = anchor.recv_from(&mut buffer).unwrap();
+    world.host.wait_for_probe(|e| e.probe.seq == 2);
+    anchor.send_to(b"back", from).unwrap();
+    host.recv(&mut buffer).unwrap();
+    let before = counted(&world);
+    world.order_as(0, 0, true);
+    world.host.wait_for_probe(|e| e.probe.seq == 3);
+    assert_eq!(counted(&world), before);
+    world.order(0, 0);
+    anchor.send_to(b"back", from).unwrap();
+    world.host.wait_for_probe(|e| e.probe.seq == 4);
+}
+
 #[test]
 fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     if !may_run() {
@@ -101,8 +160,16 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     let faster = Probe { t_ka_ms: 100, heard: 3, ..Probe::default() };
     for (k, probe) in [(3, faster), (4, faster), (4, Probe { heard: 7, ..faster })] {
         let kind = ProbeKind::Request;
-        let order =
-            ProbeOrder { slot: host_slot(0), kind, k, probe, report: false, age: 0, held_since: 0 };
+        let order = ProbeOrder {
+            slot: host_slot(0),
+            kind,
+            k,
+            probe,
+            report: false,
+            question: false,
+            age: 0,
+            held_since: 0,
+        };
         world.host.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     }
     received(12);

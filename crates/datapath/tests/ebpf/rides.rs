@@ -118,7 +118,16 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
         let (before, seq) = (rode(), sent(host, host_slot(0)).sent + 1);
         let probe = Probe { heard: 3, ..Probe::default() };
         let (slot, kind) = (host_slot(0), ProbeKind::Request);
-        let order = ProbeOrder { slot, kind, k: 4, probe, held_since: 0, report: false, age: 0 };
+        let order = ProbeOrder {
+            slot,
+            kind,
+            k: 4,
+            probe,
+            held_since: 0,
+            report: false,
+            question: false,
+            age: 0,
+        };
         host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
         anchor.wait_for_probe(|event| event.probe.seq == seq);
         leave(&mut packet);
@@ -426,7 +435,7 @@ impl Answers {
 }
 
 /// Both ends agree on rides, and one request has gone alone and been answered since.
-fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
+pub fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
     let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
     agree_on_rides(&world, t_ka);
     world
@@ -460,7 +469,7 @@ fn answered(world: &World, seq: u32) -> bool {
 }
 
 /// A UDP socket at each end, inside the tunnel.
-fn flow(world: &World) -> (UdpSocket, UdpSocket) {
+pub fn flow(world: &World) -> (UdpSocket, UdpSocket) {
     let bind = |end: &End, last| {
         let bind = || UdpSocket::bind((Family::V4.inner(last), 0)).unwrap();
         let socket = end.ns.run(bind).unwrap();

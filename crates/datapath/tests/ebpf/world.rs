@@ -233,6 +233,11 @@ impl World {
     }
 
     pub fn order(&self, path: u32, seq: u32) {
+        self.order_as(path, seq, false);
+    }
+
+    /// Sends a request, or a question.
+    pub fn order_as(&self, path: u32, seq: u32, question: bool) {
         let probe = Probe { seq, t_ka_ms: 200, heard: 3, ..Probe::default() };
         let order = ProbeOrder {
             slot: host_slot(path),
@@ -241,6 +246,7 @@ impl World {
             probe,
             held_since: 0,
             report: false,
+            question,
             age: 0,
         };
         self.host.datapath.lock().unwrap().send_probes(&[order]).unwrap();

@@ -282,6 +282,11 @@ impl Lab {
     }
 
     pub fn order(&self, slot: u32, seq: u32) {
+        self.order_as(slot, seq, false);
+    }
+
+    /// Sends a request, or a question.
+    pub fn order_as(&self, slot: u32, seq: u32, question: bool) {
         let probe = Probe { seq, heard: 5, t_ka_ms: 200, ..Probe::default() };
         let order = ProbeOrder {
             slot,
@@ -290,6 +295,7 @@ impl Lab {
             probe,
             held_since: 0,
             report: false,
+            question,
             age: 0,
         };
         self.host.with(|u| u.send_probes(&[order]).unwrap());

@@ -24,8 +24,10 @@ pub type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
-    Request(Probe, u8, bool),
-    Response(Probe),
+    /// K, whether it is a report, and whether a question.
+    Request(Probe, u8, bool, bool),
+    /// Whether it answers a question: neither counts.
+    Response(Probe, bool),
     Unsolicited(Probe),
     Data(Dir),
 }
@@ -62,6 +64,9 @@ pub struct World {
     pub client_samples: Vec<Sample>,
     pub server_samples: Vec<Sample>,
     pub keep_samples: bool,
+    pub keep_log: bool,
+    /// Requests that left, questions included.
+    pub requests: u64,
     queue: BTreeMap<(Time, u64), Packet>,
     count: u64,
 }
@@ -84,6 +89,8 @@ impl World {
             client_samples: Vec::new(),
             server_samples: Vec::new(),
             keep_samples: true,
+            keep_log: true,
+            requests: 0,
             queue: BTreeMap::new(),
             count: 0,
         }
@@ -166,9 +173,12 @@ impl World {
         match packet {
             Packet::Data(Dir::Up) => self.rs = self.rs.wrapping_add(1),
             Packet::Data(Dir::Down) => self.rc = self.rc.wrapping_add(1),
-            Packet::Request(probe, k, report) => self.arrive_request(probe, k, report),
-            Packet::Response(probe) | Packet::Unsolicited(probe) => {
-                self.rc = self.rc.wrapping_add(1);
+            Packet::Request(probe, k, report, question) => {
+                self.arrive_request(probe, k, report, question);
+            }
+            Packet::Response(probe, _) | Packet::Unsolicited(probe) => {
+                let counts = !matches!(packet, Packet::Response(_, true));
+                self.rc = self.rc.wrapping_add(counts.into());
                 let arrival = Arrival {
                     probe,
                     at: self.now,
@@ -176,7 +186,7 @@ impl World {
                     sent_at: None,
                     uncertainty: Span::ZERO,
                 };
-                let input = if matches!(packet, Packet::Response(_)) {
+                let input = if matches!(packet, Packet::Response(..)) {
                     ClientInput::Response(arrival)
                 } else {
                     ClientInput::Unsolicited(arrival)
@@ -187,10 +197,10 @@ impl World {
         }
     }
 
-    fn arrive_request(&mut self, probe: Probe, k: u8, report: bool) {
-        self.rs = self.rs.wrapping_add(1);
-        self.ss = self.ss.wrapping_add(1);
-        self.log.push((self.now, Log::RequestArrived(probe.seq)));
+    fn arrive_request(&mut self, probe: Probe, k: u8, report: bool, question: bool) {
+        self.rs = self.rs.wrapping_add((!question).into());
+        self.ss = self.ss.wrapping_add((!question).into());
+        self.note(Log::RequestArrived(probe.seq));
         let here = self.now + self.offset;
         let response = Probe {
             t_ss: (here + self.hold).micros32(),
@@ -199,28 +209,36 @@ impl World {
             r: self.rs,
             ..probe
         };
-        self.carry(Dir::Down, Packet::Response(response), self.now + self.hold);
+        self.carry(Dir::Down, Packet::Response(response, question), self.now + self.hold);
         let arrival =
             Arrival { probe, at: here, received: self.rs, sent_at: None, uncertainty: Span::ZERO };
         self.server.handle(here, ServerInput::Request { arrival, k, report });
         self.drain_server();
     }
 
+    fn note(&mut self, log: Log) {
+        if self.keep_log {
+            self.log.push((self.now, log));
+        }
+    }
+
     fn drain_client(&mut self) {
         while let Some(output) = self.client.poll() {
             match output {
                 ClientOutput::SendRequest(request) => {
-                    self.sc = self.sc.wrapping_add(1);
+                    self.sc = self.sc.wrapping_add((!request.question).into());
                     let t_sc = self.now.micros32();
                     let dt = t_sc.wrapping_sub(request.held_since);
                     let probe = Probe { t_sc, sc: self.sc, dt, ..request.probe };
-                    self.log.push((self.now, Log::Request(probe.seq)));
+                    self.requests += 1;
+                    self.note(Log::Request(probe.seq));
                     let k = self.client.config().k;
-                    self.carry(Dir::Up, Packet::Request(probe, k, request.report), self.now);
+                    let packet = Packet::Request(probe, k, request.report, request.question);
+                    self.carry(Dir::Up, packet, self.now);
                 }
-                ClientOutput::State(state) => self.log.push((self.now, Log::Client(state))),
-                ClientOutput::Heard(heard) => self.log.push((self.now, Log::Heard(heard))),
-                ClientOutput::Doubt(doubt) => self.log.push((self.now, Log::Doubt(doubt))),
+                ClientOutput::State(state) => self.note(Log::Client(state)),
+                ClientOutput::Heard(heard) => self.note(Log::Heard(heard)),
+                ClientOutput::Doubt(doubt) => self.note(Log::Doubt(doubt)),
                 ClientOutput::Sample(sample) if self.keep_samples => {
                     self.client_samples.push(sample);
                 }
@@ -237,10 +255,10 @@ impl World {
                     let t_ss = (self.now + self.offset).micros32();
                     let dt = t_ss.wrapping_sub(request.held_since);
                     let probe = Probe { t_ss, ss: self.ss, r: self.rs, dt, ..request.probe };
-                    self.log.push((self.now, Log::Unsolicited(probe.seq)));
+                    self.note(Log::Unsolicited(probe.seq));
                     self.carry(Dir::Down, Packet::Unsolicited(probe), self.now);
                 }
-                ServerOutput::State(state) => self.log.push((self.now, Log::Server(state))),
+                ServerOutput::State(state) => self.note(Log::Server(state)),
                 ServerOutput::Sample(sample) if self.keep_samples => {
                     self.server_samples.push(sample);
                 }

@@ -255,6 +255,7 @@ pub fn order(probe: &ProbeOut, kind: ProbeKind) -> ProbeOrder {
         probe: probe.probe,
         held_since: probe.held_since,
         report: probe.report,
+        question: probe.question,
         age: probe.age,
     }
 }

@@ -473,7 +473,7 @@ impl<P: Clone> Datapath<P> {
         let (is_anchor, measures) = (self.is_anchor, self.measures);
         let path = self.path_mut(order.slot)?;
         let outer = path.outer(is_anchor)?;
-        path.tx = path.tx.wrapping_add(1);
+        path.tx = path.tx.wrapping_add(u32::from(!order.question));
         let mut probe = order.probe;
         let us = now.micros32();
         probe.dt = us.wrapping_sub(order.held_since);
@@ -488,9 +488,9 @@ impl<P: Clone> Datapath<P> {
             (probe.t_sc, probe.sc) = (us, path.tx);
             ProbeKind::Request
         };
-        let ProbeOut { k, report, age, .. } = *order;
+        let ProbeOut { k, report, question, age, .. } = *order;
         let key = path.setup.key;
-        Some((outer, path.message(Body::Probe { kind, k, report, age, probe, key })))
+        Some((outer, path.message(Body::Probe { kind, k, report, question, age, probe, key })))
     }
 
     /// Takes a packet of the other end that came from `from` to the own address `to`.
@@ -516,14 +516,14 @@ impl<P: Clone> Datapath<P> {
                 let bound = Bound { slot: message.index, cookie: message.cookie, seen: now };
                 self.receive_data(bound, owner, inner, one_way)
             }
-            Body::Probe { kind, k, report, age, probe, key } => {
+            Body::Probe { kind, k, report, question, age, probe, key } => {
                 let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
                 let again = self.measures && kind == ProbeKind::Response;
                 if !counts || again && !path.meter.counts(probe.seq) {
                     self.refused += 1;
                     return Received::Nothing;
                 }
-                path.rx = path.rx.wrapping_add(1);
+                path.rx = path.rx.wrapping_add(u32::from(!question));
                 path.heard_at = Some(now);
                 let arrival = Arrival {
                     probe,
@@ -532,7 +532,8 @@ impl<P: Clone> Datapath<P> {
                     sent_at: None,
                     uncertainty: Span::ZERO,
                 };
-                let answer = self.is_anchor.then(|| path.answer(now, (from, to), probe, k));
+                let answer =
+                    self.is_anchor.then(|| path.answer(now, (from, to), probe, (k, question)));
                 if self.measures && !path.meter.tells(now, kind, k, &arrival, from) && age == 0 {
                     return Received::Quiet(answer);
                 }

@@ -65,6 +65,8 @@ pub enum Body<P> {
         k: u8,
         /// Flag REPORT.
         report: bool,
+        /// Flag QUESTION, of a request and of the response to it: neither counts as a packet.
+        question: bool,
         /// Of a request: before how long the sender heard another path, which is in doubt ([`segue_wire::age`]).
         age: u8,
         /// The measurement data.
@@ -105,6 +107,7 @@ mod tests {
             kind: ProbeKind::Request,
             k: 3,
             report: false,
+            question: false,
             age: 0,
             probe: Probe::default(),
             key: ProbeKey([0; 16]),

@@ -94,10 +94,10 @@ impl Slot {
         now: Time,
         (from, to): (SocketAddr, SocketAddr),
         request: Probe,
-        k: u8,
+        (k, question): (u8, bool),
     ) -> (Outer, Message<P>) {
         let challenge = self.learn(now, from, to, request.t_ss);
-        self.tx = self.tx.wrapping_add(1);
+        self.tx = self.tx.wrapping_add(u32::from(!question));
         let probe = Probe {
             t_ss: challenge.unwrap_or(now.micros32()),
             dt: 0,
@@ -107,7 +107,8 @@ impl Slot {
             ..request
         };
         let (kind, key) = (ProbeKind::Response, self.setup.key);
-        let answer = self.message(Body::Probe { kind, k, report: false, age: 0, probe, key });
+        let (report, age) = (false, 0);
+        let answer = self.message(Body::Probe { kind, k, report, question, age, probe, key });
         (Outer { ifindex: 0, local: to, remote: from }, answer)
     }
 

@@ -141,6 +141,7 @@ impl Anchor {
             probe,
             held_since: request.held_since,
             report: false,
+            question: false,
             age: 0,
         }));
     }

@@ -410,6 +410,7 @@ impl Host {
             probe,
             held_since: request.held_since,
             report: request.report,
+            question: request.question,
             age,
         }));
     }

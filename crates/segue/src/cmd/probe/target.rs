@@ -12,7 +12,7 @@ use segue_datapath::STAMP_TO_WIRE;
 use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Request, Sample, State};
 use segue_linux::clock;
 use segue_linux::udp::{Datagram, TimestampedSocket, path_mtu};
-use segue_wire::{DropReason, Header, PacketType, ProbeKey, header};
+use segue_wire::{DropReason, Header, PacketType, ProbeKey};
 
 use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, far_delay};
 use super::random;
@@ -303,7 +303,8 @@ impl Target {
             return Err(DropReason::Cookie);
         }
         let (_, probe) = self.end.open(bytes)?;
-        if header.flags & header::flags::RESPONSE_UNSOLICITED != 0 {
+        // Nobody sends what was not asked for, and there are no questions.
+        if header.flags != 0 {
             return Err(DropReason::Type);
         }
         let first = self.requests.front().ok_or(DropReason::Replay)?.seq;

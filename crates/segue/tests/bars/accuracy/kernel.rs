@@ -45,8 +45,16 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     for seq in 1..=count {
         let probe = Probe { seq, t_ka_ms: 200, ..Probe::default() };
         let kind = ProbeKind::Request;
-        let order =
-            ProbeOrder { slot: SLOT, kind, k: 7, probe, held_since: 0, report: false, age: 0 };
+        let order = ProbeOrder {
+            slot: SLOT,
+            kind,
+            k: 7,
+            probe,
+            held_since: 0,
+            report: false,
+            question: false,
+            age: 0,
+        };
         host.send_probes(&[order]).unwrap();
         std::thread::sleep(interval);
         host.heartbeat();

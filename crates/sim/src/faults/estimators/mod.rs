@@ -30,10 +30,22 @@ const MAX_SERVER_OUTPUTS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
-    Request(Probe, u8, bool),
-    Response(Probe),
+    /// K, whether it is a report, and whether a question.
+    Request(Probe, u8, bool, bool),
+    /// Whether it answers a question: neither counts.
+    Response(Probe, bool),
     Unsolicited(Probe),
     Data,
+}
+
+impl Packet {
+    /// What it adds to the counters.
+    fn counted(self) -> u32 {
+        match self {
+            Packet::Request(.., question) | Packet::Response(_, question) => (!question).into(),
+            Packet::Unsolicited(_) | Packet::Data => 1,
+        }
+    }
 }
 
 enum Event {
@@ -118,11 +130,12 @@ impl Estimators {
             match output {
                 ClientOutput::SendRequest(request) => {
                     self.watch.on_request(now, request.probe.seq)?;
-                    self.sc = self.sc.wrapping_add(1);
+                    self.sc = self.sc.wrapping_add(u32::from(!request.question));
                     let mut probe = request.probe;
                     (probe.t_sc, probe.sc) = (now.micros32(), self.sc);
                     probe.dt = now.micros32().wrapping_sub(request.held_since);
-                    self.send_up(now, Packet::Request(probe, self.config.k, request.report));
+                    let (k, report) = (self.config.k, request.report);
+                    self.send_up(now, Packet::Request(probe, k, report, request.question));
                 }
                 ClientOutput::Sample(sample) => {
                     let (up, down) = (self.up.delays(), self.down.delays());
@@ -174,20 +187,20 @@ impl Estimators {
     }
 
     fn at_server(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
-        self.rs = self.rs.wrapping_add(1);
-        let Packet::Request(probe, k, report) = packet else { return Ok(()) };
+        self.rs = self.rs.wrapping_add(packet.counted());
+        let Packet::Request(probe, k, report, question) = packet else { return Ok(()) };
         let local = now + self.offset;
-        self.ss = self.ss.wrapping_add(1);
+        self.ss = self.ss.wrapping_add(packet.counted());
         let answer = Probe { t_ss: local.micros32(), dt: 0, ss: self.ss, r: self.rs, ..probe };
         let arrival = arrival(local, probe, self.rs);
-        self.send_down(now, Packet::Response(answer));
+        self.send_down(now, Packet::Response(answer, question));
         self.tell_server(now, ServerInput::Request { arrival, k, report })
     }
 
     fn at_client(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
-        self.rc = self.rc.wrapping_add(1);
+        self.rc = self.rc.wrapping_add(packet.counted());
         match packet {
-            Packet::Response(probe) => {
+            Packet::Response(probe, _) => {
                 self.tell_client(now, ClientInput::Response(arrival(now, probe, self.rc)))
             }
             Packet::Unsolicited(probe) => {
@@ -356,7 +369,7 @@ fn arrival(at: Time, probe: Probe, received: u32) -> Arrival {
 fn describe(event: &Event) -> String {
     let packet = |packet: &Packet| match packet {
         Packet::Request(probe, ..) => format!("request {}", probe.seq),
-        Packet::Response(probe) => format!("response {}", probe.seq),
+        Packet::Response(probe, _) => format!("response {}", probe.seq),
         Packet::Unsolicited(probe) => format!("unsolicited response {}", probe.seq),
         Packet::Data => "data".into(),
     };

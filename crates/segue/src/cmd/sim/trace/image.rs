@@ -49,11 +49,16 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
                 Header { packet_type: PacketType::Data, flags, k: 0, age: *age, index, cookie };
             [&header.emit()[..], &of(&inner.payload)].concat()
         }
-        tunnel::Body::Probe { kind, k, report, age, probe, key } => {
+        tunnel::Body::Probe { kind, k, report, question, age, probe, key } => {
+            let mark = |flag: u8, set: bool| if set { flag } else { 0 };
             let (packet_type, flags) = match kind {
-                ProbeKind::Request if *report => (PacketType::Request, flags::REQUEST_REPORT),
-                ProbeKind::Request => (PacketType::Request, 0),
-                ProbeKind::Response => (PacketType::Response, 0),
+                ProbeKind::Request => (
+                    PacketType::Request,
+                    mark(flags::REQUEST_REPORT, *report) | mark(flags::REQUEST_QUESTION, *question),
+                ),
+                ProbeKind::Response => {
+                    (PacketType::Response, mark(flags::RESPONSE_QUESTION, *question))
+                }
                 ProbeKind::Unsolicited => (PacketType::Response, flags::RESPONSE_UNSOLICITED),
             };
             let header = Header { packet_type, flags, k: *k, age: *age, index, cookie };
