@@ -70,8 +70,8 @@ static __always_inline int answer(struct __sk_buff *skb, const struct outer *out
 	reply->probe.heard = bpf_htons(path->heard);
 	reply->probe.r = bpf_htonl(received);
 	reply->probe.ss = bpf_htonl(__sync_fetch_and_add(&state->tx_packets,
-							 counts(&reply->header)) +
-				    counts(&reply->header));
+							 packets_of(&reply->header)) +
+				    packets_of(&reply->header));
 	now = stamp_us(bpf_ktime_get_ns());
 	reply->probe.t_ss = bpf_htonl(challenge ? challenge : now);
 	reply->probe.dt = bpf_htonl(now - stamp_us(at_ns));

@@ -294,15 +294,15 @@ static __always_inline int accept_request(struct __sk_buff *skb, __u32 slot,
 	if (rides)
 		release_held(slot, outer->family, state, last);
 	if (alone)
-		*received = __sync_fetch_and_add(&state->rx_packets, counts(&packet->header)) +
-			    counts(&packet->header);
+		*received = __sync_fetch_and_add(&state->rx_packets, packets_of(&packet->header)) +
+			    packets_of(&packet->header);
 	new = learn_endpoint(slot, state, outer, skb->ifindex, packet, at_ns, challenge);
 	new |= says_new(state, last, state->newest, packet->probe.heard);
 	new |= alone && packet->header.age;
 	new |= take_counted_request(slot, at_ns, *received, packet);
 	/* Who asks alone may be in doubt, and the answer to a question cannot ride. */
 	if (rides && !*challenge &&
-	    !(alone && (path->flags & PATH_FOLLOWS_USE || !counts(&packet->header))) &&
+	    !(alone && (path->flags & PATH_FOLLOWS_USE || !packets_of(&packet->header))) &&
 	    hold(slot, path, state, at_ns, seq))
 		answers = 0;
 	else if (!alone)
@@ -353,8 +353,8 @@ static __always_inline int accept_response(__u32 slot, const struct outer *outer
 	if (order < 0)
 		return 1;
 	if (alone)
-		received = __sync_fetch_and_add(&state->rx_packets, counts(&packet->header)) +
-			   counts(&packet->header);
+		received = __sync_fetch_and_add(&state->rx_packets, packets_of(&packet->header)) +
+			   packets_of(&packet->header);
 	if (kind == KIND_RESPONSE) {
 		new = take_counted_response(slot, at_ns, received, packet, order);
 	}

@@ -159,7 +159,7 @@ static __always_inline int complete_request(struct probe_packet *packet,
 	begin_probe(packet, order, path, TYPE_REQUEST);
 	measure_sending(state, host, path, now_ns, 0);
 	packet->header.flags = order->question ? FLAG_QUESTION : 0;
-	if (number_request(packet, path, state, host, now_ns, counts(&packet->header)))
+	if (number_request(packet, path, state, host, now_ns, packets_of(&packet->header)))
 		packet->header.flags |= FLAG_REPORT;
 	packet->header.age = order->age;
 	host->grid_ns = now_ns;

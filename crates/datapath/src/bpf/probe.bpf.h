@@ -64,7 +64,7 @@ static __always_inline __u64 probe_mac(const struct probe_packet *packet, __u64 
 }
 
 /* What a request or response by itself adds to the counters: a question and its answer nothing. */
-static __always_inline __u32 counts(const struct tunnel_header *header)
+static __always_inline __u32 packets_of(const struct tunnel_header *header)
 {
 	return !(header->flags & FLAG_QUESTION);
 }

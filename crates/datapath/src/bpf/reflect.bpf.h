@@ -91,7 +91,7 @@ static __always_inline int reflect(struct xdp_md *ctx, struct outer *outer,
 	struct path_config *path = path_of(slot);
 	struct path_state *state = state_of(slot);
 
-	if (!path || !state || path->flags & PATH_RIDES || !counts(&packet->header) ||
+	if (!path || !state || path->flags & PATH_RIDES || !packets_of(&packet->header) ||
 	    packet->header.cookie != path->rx_cookie || check_header(&packet->header) >= 0)
 		return 0;
 	outer->local_id = local_id_near(outer->local, state->endpoint.local);
