@@ -96,8 +96,8 @@ fn asking(loss: f64) -> Config {
     Config { doubt: Some(questions(&silence).asking()), ..config(4, IDLE_T_KA) }
 }
 
-/// A request or its answer is lost, and questions follow until one is answered. So there are more packets where there are
-/// losses, and the mean of intervals would be below the share of all packets if questions counted.
+/// A request or its answer is lost, and questions follow until one is answered. So there are more packets where there
+/// are losses, and the mean of intervals would be below the share of all packets if questions counted.
 #[test]
 fn questions_about_lost_probes_do_not_lower_the_averages_of_an_idle_path() {
     for (seed, loss) in (1..).zip([0.01, 0.05, 0.1, 0.2]) {

@@ -445,16 +445,8 @@ pub(super) fn ordered(
             lab.tables.set_state(SLOT, &state).unwrap();
         }
     }
-    let order = ProbeOrder {
-        slot: SLOT,
-        kind,
-        k: 3,
-        probe,
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    };
+    let (held_since, report, question, age) = (0, false, false, 0);
+    let order = ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since, report, question, age };
     let mut packet = kernel_order(&order).bytes().to_vec();
     // A test run takes the EtherType from here; of an order these bytes mean nothing.
     packet[12..14].copy_from_slice(&outer.ethertype());

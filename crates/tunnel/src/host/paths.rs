@@ -11,7 +11,7 @@ use segue_keepalive::{
 };
 use segue_steering::{PathId, PathView};
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
-use segue_wire::{Encapsulation, Mode, ProbeKey};
+use segue_wire::{Encapsulation, Mode, Probe, ProbeKey};
 
 use super::Host;
 use super::adapt::Following;
@@ -402,12 +402,10 @@ impl Host {
             .fold(0u16, |word, (n, _)| word | 1 << n);
         let age = self.stated_age(now, number);
         let Some(path) = self.paths.get(&number) else { return };
-        let mut probe = request.probe;
-        probe.heard = heard;
         self.out.push_back(HostOutput::SendProbe(ProbeOut {
             slot: u32::from(number),
             k: path.keepalive().k,
-            probe,
+            probe: Probe { heard, ..request.probe },
             held_since: request.held_since,
             report: request.report,
             question: request.question,
