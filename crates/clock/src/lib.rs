@@ -14,7 +14,7 @@ mod rng;
 mod time;
 mod timers;
 
-pub use machine::Machine;
+pub use machine::{Deadline, Machine, earlier};
 pub use rng::Rng;
 pub use time::{Span, Time};
 pub use timers::Timers;

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_wire::{Mode, Probe, Report};
 
 mod carried;
@@ -582,16 +582,13 @@ impl Machine for Client {
         self.outputs.pop_front()
     }
 
-    fn deadline(&self) -> Option<(Time, &'static str)> {
+    fn deadline(&self) -> Deadline {
         if let Some(look_at) = self.carried {
             return Some((look_at, "a look at what rides"));
         }
         let request = self.runs().then_some((self.schedule.next, "request due"));
         let down = self.down_at().map(|at| (at, "no response within T_TO"));
         let unheard = self.unheard_at().map(|at| (at, "nothing heard within T_TO"));
-        [request, down, unheard, self.doubt_deadline()]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(at, _)| *at)
+        earlier(earlier(request, down), earlier(unheard, self.doubt_deadline()))
     }
 }

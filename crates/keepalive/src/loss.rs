@@ -134,9 +134,14 @@ impl OneWayLoss {
         self.last = Some(pair);
         total.sent += new.sent;
         total.received += new.received;
-        let (kept, left_out) = self.keep(new, last, pair);
-        self.begun += left_out;
-        self.due += left_out;
+        let kept = if self.outage == Outage::None {
+            new
+        } else {
+            let (kept, left_out) = self.keep(new, last, pair);
+            self.begun += left_out;
+            self.due += left_out;
+            kept
+        };
         self.interval.sent += kept.sent;
         self.interval.received += kept.received;
         if of < self.due || self.interval.sent == 0 {
@@ -150,7 +155,7 @@ impl OneWayLoss {
         Some(Interval { loss, length })
     }
 
-    /// What of the packets between two pairs counts, and how much of the time does not.
+    /// What of the packets between two pairs counts in an outage, and how much of the time does not.
     fn keep(&mut self, new: Counted, last: Pair, pair: Pair) -> (Counted, Span) {
         let (at, silence) = (pair.at, pair.at.since(last.at));
         match core::mem::replace(&mut self.outage, Outage::Lasting) {

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_wire::{Mode, Probe, Report};
 
 mod reading;
@@ -393,9 +393,9 @@ impl Machine for Server {
         self.outputs.pop_front()
     }
 
-    fn deadline(&self) -> Option<(Time, &'static str)> {
+    fn deadline(&self) -> Deadline {
         let down = self.down_at().map(|at| (at, "no request within T_TO"));
         let unsolicited = self.next_unsolicited.map(|at| (at, "unsolicited response due"));
-        [down, unsolicited].into_iter().flatten().min_by_key(|(at, _)| *at)
+        earlier(down, unsolicited)
     }
 }

@@ -15,7 +15,7 @@
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut};
 
-use segue_clock::{Span, Time};
+use segue_clock::{Deadline, Span, Time, earlier};
 
 use super::Client;
 use super::stream::{STREAM, Stream};
@@ -420,7 +420,7 @@ impl Client {
     }
 
     /// When something is due that has to do with doubt, and what.
-    pub(super) fn doubt_deadline(&self) -> Option<(Time, &'static str)> {
+    pub(super) fn doubt_deadline(&self) -> Deadline {
         self.asks()?;
         if let Some(episode) = &self.doubt.episode {
             return Some((episode.due, "a question in doubt"));
@@ -429,7 +429,7 @@ impl Client {
         let stream = self.doubt.stream.stops_at(self.answer_within());
         let stream = stream.map(|at| (at, "the next packet of a stream"));
         let look = self.doubt.look_at.map(|at| (at, "a look at what data did"));
-        [answer, stream, look].into_iter().flatten().min_by_key(|(at, _)| *at)
+        earlier(earlier(answer, stream), look)
     }
 
     /// Looks whether something is missing, and asks.

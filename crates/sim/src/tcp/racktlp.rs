@@ -4,7 +4,7 @@
 //! such as a retransmission, is a new sign of congestion (RFC 5681, section 4.3). In a recovery the window is
 //! that of proportional rate reduction (RFC 6937), which lets a sender send from the first acknowledgement on.
 
-use segue_clock::{Span, Time};
+use segue_clock::{Deadline, Span, Time};
 
 use super::config::Config;
 use super::control::Control;
@@ -119,7 +119,7 @@ impl Recovery for RackTlp {
         self.set_probe(core, now, false);
     }
 
-    fn deadline(&self, _core: &Core) -> Option<(Time, &'static str)> {
+    fn deadline(&self, _core: &Core) -> Deadline {
         let reorder = self.reorder_at.map(|at| (at, "reordering"));
         let probe = self.probe_at.map(|at| (at, "tail loss probe"));
         match (reorder, probe) {

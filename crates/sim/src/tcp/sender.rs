@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use segue_clock::{Machine, Time};
+use segue_clock::{Deadline, Machine, Time};
 
 use super::config::{Config, Counting, Growth, Halving};
 use super::rto::Estimator;
@@ -75,7 +75,7 @@ pub trait Recovery {
     fn on_sent(&mut self, _core: &mut Core, _now: Time, _segment: Transmit) {}
 
     /// A timer of its own beside the retransmission timer.
-    fn deadline(&self, _core: &Core) -> Option<(Time, &'static str)> {
+    fn deadline(&self, _core: &Core) -> Deadline {
         None
     }
 
@@ -419,7 +419,7 @@ impl Machine for Sender {
         Some(segment)
     }
 
-    fn deadline(&self) -> Option<(Time, &'static str)> {
+    fn deadline(&self) -> Deadline {
         let timer = self.core.rto_at.map(|at| (at, "retransmission"));
         let own = self.recovery.deadline(&self.core);
         match (timer, own) {

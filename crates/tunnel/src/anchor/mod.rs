@@ -23,7 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_clock::{Machine, Time};
+use segue_clock::{Deadline, Machine, Time};
 use segue_keepalive::ServerInput;
 use segue_wire::FlowKey;
 
@@ -205,7 +205,7 @@ impl Machine for Anchor {
         self.out.pop_front()
     }
 
-    fn deadline(&self) -> Option<(Time, &'static str)> {
+    fn deadline(&self) -> Deadline {
         self.timers.first().map(|(at, timer)| match timer {
             Timer::Path(_) => (*at, "a path's server is due"),
             Timer::Expiry(_) => (*at, "a host expires"),

@@ -1,6 +1,6 @@
 //! T_KA and the questions in doubt follow what is measured on each of the host's paths, and whether it is used.
 
-use segue_clock::{Span, Time};
+use segue_clock::{Deadline, Span, Time, earlier};
 use segue_keepalive::adapt::Look;
 use segue_keepalive::{Adaptive, ClientInput, Config as Keepalive, Why};
 
@@ -34,12 +34,12 @@ impl Following {
     }
 
     /// When the settings have to change for something that ends.
-    pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
+    pub(super) fn deadline(&self) -> Deadline {
         let unused = self.in_use().then_some((self.used_until, "no data any more"));
         let ends =
             |at: Time| RETRIES.map(|(end, _)| at + end).into_iter().find(|at| *at > self.asked);
         let retries = self.down_since.and_then(ends).map(|at| (at, "fewer retries"));
-        unused.into_iter().chain(retries).min_by_key(|(at, _)| *at)
+        earlier(unused, retries)
     }
 
     /// Data run, as of the last look.

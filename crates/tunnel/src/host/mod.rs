@@ -24,7 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
@@ -408,18 +408,14 @@ impl Machine for Host {
         output
     }
 
-    fn deadline(&self) -> Option<(Time, &'static str)> {
+    fn deadline(&self) -> Deadline {
         let signal = match self.signal {
             Signal::Idle(at) if !self.interfaces.is_empty() => Some((at, "connect")),
             Signal::Connecting(until) => Some((until, "connection attempts end")),
             _ => None,
         };
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
-        self.paths
-            .values()
-            .filter_map(|path| path.deadline())
-            .chain(signal)
-            .chain(steering)
-            .min_by_key(|(at, _)| *at)
+        let path = self.paths.values().fold(None, |first, path| earlier(first, path.deadline()));
+        earlier(path, earlier(signal, steering))
     }
 }

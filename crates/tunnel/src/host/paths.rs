@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_keepalive::{
     Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State, Tau,
 };
@@ -113,12 +113,12 @@ impl Path {
         self.client.as_ref().is_some_and(Client::is_carried)
     }
 
-    pub(super) fn deadline(&self) -> Option<(Time, &'static str)> {
+    pub(super) fn deadline(&self) -> Deadline {
         let client = self.client.as_ref().and_then(Client::deadline);
         let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
         let following = self.following.as_deref().filter(|_| self.is_set());
         let follow = following.and_then(Following::deadline);
-        [client, offer, follow].into_iter().flatten().min_by_key(|(at, _)| *at)
+        earlier(earlier(client, offer), follow)
     }
 
     /// Whether the anchor has granted it, so that the datapath has it.
