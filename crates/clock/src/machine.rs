@@ -39,3 +39,19 @@ pub trait Machine {
     /// When to call `handle` with a tick, and why (the reason goes into traces).
     fn deadline(&self) -> Deadline;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_former_of_two_deadlines_at_one_instant_comes_first_and_none_is_no_deadline() {
+        let at = |s, why| Some((Time(s), why));
+        assert_eq!(earlier(at(1, "a"), at(2, "b")), at(1, "a"));
+        assert_eq!(earlier(at(2, "a"), at(1, "b")), at(1, "b"));
+        assert_eq!(earlier(at(1, "a"), at(1, "b")), at(1, "a"));
+        assert_eq!(earlier(None, at(1, "b")), at(1, "b"));
+        assert_eq!(earlier(at(1, "a"), None), at(1, "a"));
+        assert_eq!(earlier(None, None), None);
+    }
+}

@@ -270,11 +270,12 @@ fn the_answer_to_a_question_takes_no_ride() {
     expect_probe(&lab.host.probes, "the answer to the ride");
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
-    let before = counted(&lab);
+    let before = lab.settled_counters();
     lab.order_as(HOST_SLOT, 0, true);
     assert_eq!(expect_probe(&lab.host.probes, "the answer, at once").probe.seq, 4);
-    assert_eq!(counted(&lab), before);
+    assert_eq!(lab.settled_counters(), before);
     lab.order(HOST_SLOT, 0);
+    while expect_probe(&lab.anchor.probes, "the request, whose answer waits").probe.seq != 5 {}
     anchor.send_to(b"back", from).unwrap();
     assert_eq!(expect_probe(&lab.host.probes, "the one that waited").probe.seq, 5);
 }

@@ -102,8 +102,9 @@ pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Real-time minus monotonic clock and how far that may be off, by which kernel stamps are converted. A thread that loses its
-/// processor between the readings would be wrong by half of the pause, so that they are taken again.
+/// Real-time minus monotonic clock, by which kernel stamps are converted, and how far that may be off. A
+/// thread that loses its processor between the readings would be wrong by half of the pause, so that they
+/// are taken again.
 fn clock_offset_ns() -> (u64, Span) {
     let mut best = (Span(u64::MAX), 0);
     for _ in 0..READINGS {

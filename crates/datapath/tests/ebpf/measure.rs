@@ -129,6 +129,7 @@ fn the_answer_to_a_question_takes_no_ride() {
     world.host.wait_for_probe(|e| e.probe.seq == 3);
     assert_eq!(counted(&world), before);
     world.order(0, 0);
+    world.anchor.wait_for_probe(|e| e.probe.seq == 4);
     anchor.send_to(b"back", from).unwrap();
     world.host.wait_for_probe(|e| e.probe.seq == 4);
 }

@@ -45,6 +45,20 @@ impl Anchor {
             .map(|(slot, _)| slot)
     }
 
+    /// The path of a new flow: the best that lives, or else the one with the lowest RTT of those that
+    /// were heard once. A packet on a path in doubt may arrive; one that is refused is lost for certain.
+    pub(super) fn slot_for_new(&self, host: &RegisteredHost) -> Option<u32> {
+        let any = || {
+            host.paths
+                .values()
+                .filter_map(|slot| self.slots.get(slot).map(|path| (*slot, path)))
+                .filter(|(_, path)| path.heard_once)
+                .min_by(|(_, a), (_, b)| rtt_of(a).total_cmp(&rtt_of(b)))
+                .map(|(slot, _)| slot)
+        };
+        self.best_slot(host, None).or_else(any)
+    }
+
     /// Redirects the downlinks of a host that are dead, and ends redirections that no longer serve.
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };

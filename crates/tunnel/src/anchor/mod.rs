@@ -153,12 +153,12 @@ impl Anchor {
     }
 
     fn on_miss(&mut self, key: FlowKey, ticket: Ticket) {
-        let best = self
+        let slot = self
             .owner_of_address
             .get(&key.dst)
             .and_then(|owner| self.hosts.get(owner))
-            .and_then(|host| self.best_slot(host, None));
-        let Some(slot) = best else {
+            .and_then(|host| self.slot_for_new(host));
+        let Some(slot) = slot else {
             self.out.push_back(AnchorOutput::Discard(ticket));
             return;
         };

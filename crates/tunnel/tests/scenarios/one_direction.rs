@@ -140,6 +140,21 @@ fn an_outage_of_the_downlink_alone_is_left_out_by_the_anchor_as_by_the_host() {
 }
 
 #[test]
+fn what_begins_at_the_anchor_reaches_a_host_whose_uplinks_are_all_dead() {
+    let Setting { mut net, host, .. } = settled(0);
+    net.stop_apps();
+    net.set_alive(host, "wifi", Way::Up, false);
+    net.set_alive(host, "lte", Way::Up, false);
+    net.run_for(secs(10));
+    assert!(net.anchor.machine.paths().all(|(_, path)| !path.is_up()));
+    let news = net.add_app(host, 50_000, 0, ms(100));
+    net.apps[news].up.silent = true;
+    net.run_for(secs(2));
+    let down = &net.apps[news].down;
+    assert!(down.received + 2 >= down.sent, "{} of {}", down.received, down.sent);
+}
+
+#[test]
 fn unsolicited_responses_end_with_a_host_that_stays_silent() {
     let Setting { mut net, host, .. } = settled(0);
     net.stop_apps();
