@@ -420,7 +420,10 @@ fn everything_works_in_an_unprivileged_user_namespace() {
     // The nobody user may not be able to read the build directory.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By another process: what a child of another test holds open for writing cannot be run.
+    let mut copy = std::process::Command::new("cp");
+    let copied = copy.arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copied.unwrap().success());
     for path in [directory.path(), &program] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -59,7 +59,7 @@ fn a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows(
         arrived
     });
     assert_eq!(arrived, FLOWS, "new flows to the other host");
-    assert!(crate::world::drops(&anchor.status(), "no_remote") > 0, "the flood is counted");
+    assert!(crate::world::drops(&anchor.status(), "no_host") > 0, "the flood is counted");
 }
 
 /// How many of [`FLOWS`] datagrams that open a flow each, from the correspondent to host `a`, arrive.

@@ -200,6 +200,13 @@ fn a_port_in_use_is_refused_on_either_datapath() {
     assert_eq!(inventory(node), before);
 }
 
+/// By another process: a child that another test starts meanwhile would have the open file for a moment, and what
+/// is open for writing cannot be run.
+fn copy_of_segue(to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg(SEGUE).arg(to).status();
+    assert!(copied.unwrap().success());
+}
+
 #[test]
 fn without_permission_there_is_one_line_and_no_trace() {
     let _turn = crate::among_others();
@@ -208,7 +215,7 @@ fn without_permission_there_is_one_line_and_no_trace() {
     let before = settled(node);
     // The binary's own directory may be closed to others: a copy beside the test's files is not.
     let binary = place.path("segue");
-    std::fs::copy(SEGUE, &binary).unwrap();
+    copy_of_segue(std::path::Path::new(&binary));
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(place.dir.path(), open).unwrap();
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", &binary];
@@ -253,7 +260,7 @@ fn only_root_and_the_daemons_own_user_may_ask() {
         std::fs::set_permissions(path, open).unwrap();
     }
     let binary = world.path("segue");
-    std::fs::copy(SEGUE, &binary).unwrap();
+    copy_of_segue(&binary);
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
     let output = command.args(["status", "--control"]).arg(anchor.socket()).output().unwrap();
