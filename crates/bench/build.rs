@@ -17,13 +17,19 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     // Debian keeps <asm/types.h> in a folder named after the architecture.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
+    let libbpf = format!("-I{}", env::var("DEP_BPF_INCLUDE").expect("set by libbpf-sys"));
     let shared = format!("-I{SHARED}");
     SkeletonBuilder::new()
         .source(SOURCE)
-        .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member"])
-        .clang_args([&include, &shared])
+        .clang_args(
+            ["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member"].into_iter().chain([
+                include.as_str(),
+                &libbpf,
+                &shared,
+            ]),
+        )
         .build_and_generate(&out)
-        .expect("the eBPF programs compile; clang and libbpf's headers are needed");
+        .expect("the eBPF programs compile; clang and the kernel's headers are needed");
     reflector(&arch, &directory.join("reflector"));
     println!("cargo::rerun-if-changed={REFLECTOR}");
     println!("cargo::rerun-if-changed=src/bpf");

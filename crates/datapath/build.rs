@@ -13,12 +13,20 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("set by cargo");
     // Debian keeps <asm/types.h> in a folder named after the architecture.
     let include = format!("-I/usr/include/{arch}-linux-gnu");
+    let libbpf = format!("-I{}", env::var("DEP_BPF_INCLUDE").expect("set by libbpf-sys"));
     for name in OBJECTS {
         SkeletonBuilder::new()
             .source(format!("src/bpf/{name}.bpf.c"))
-            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-address-of-packed-member", &include])
+            .clang_args([
+                "-mcpu=v3",
+                "-Wall",
+                "-Werror",
+                "-Wno-address-of-packed-member",
+                &include,
+                &libbpf,
+            ])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .expect("the eBPF programs compile; clang and libbpf's headers are needed");
+            .expect("the eBPF programs compile; clang and the kernel's headers are needed");
     }
     println!("cargo::rerun-if-changed=src/bpf");
 }

@@ -42,6 +42,7 @@ pub mod dry_run;
 mod egress;
 mod flows;
 mod ingress;
+pub mod partial;
 mod path;
 mod probes;
 mod rides;
@@ -71,6 +72,8 @@ pub struct User {
 /// What the threads and the owner share.
 struct Shared {
     role: Role,
+    /// Of the TUN device, in bytes.
+    tun_mtu: usize,
     sink: EventSink,
     core: Mutex<Core>,
     drops: Drops,
@@ -187,6 +190,7 @@ impl User {
         let wake = || tun::Wake::new().map_err(kernel("making an event descriptor"));
         let shared = Arc::new(Shared {
             role: setup.role,
+            tun_mtu: setup.tun_mtu as usize,
             sink,
             core: Mutex::new(core),
             drops: Drops::default(),

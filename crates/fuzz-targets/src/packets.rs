@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_datapath::user::coalesce::Coalescer;
 use segue_datapath::user::dry_run::DryRun;
+use segue_datapath::user::partial;
 use segue_datapath::user::segment::{Cut, VnetHeader};
 use segue_datapath::{InnerEntry, PathConfig, Role};
 use segue_keepalive::Probing;
@@ -270,23 +271,26 @@ fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
 
 /// Putting segments together: what comes out, cut again, is what went in.
 pub fn coalesce(data: &[u8]) {
-    let packets = packets(data);
+    let mut packets = packets(data);
+    // What was left open leaves finished.
+    packets.retain(|packet| partial::left_open(packet).is_none());
     let mut out: Vec<Vec<u8>> = Vec::new();
-    let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
-        let mut packet = [headers, &payloads.concat()].concat();
-        let whole = vnet.gso_type == VnetHeader::GSO_NONE;
-        assert!(whole || payloads.len() > 1);
-        if whole {
-            return out.push(packet);
-        }
-        assert_eq!(Inner::parse(&packet).map(|inner| inner.len), Ok(packet.len()));
-        let cut = Cut::new(vnet, &packet).expect("a super-packet of our own can be cut");
-        let mut ranges = Vec::new();
-        cut.apply(&mut packet, |header, body| ranges.push((header.to_vec(), body)));
-        for (header, body) in ranges {
-            out.push([&header[..], &packet[body]].concat());
-        }
-    });
+    let mut coalescer =
+        Coalescer::new(1456, |vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
+            let mut packet = [headers, &payloads.concat()].concat();
+            let whole = vnet.gso_type == VnetHeader::GSO_NONE;
+            assert!(whole || payloads.len() > 1);
+            if whole {
+                return out.push(packet);
+            }
+            assert_eq!(Inner::parse(&packet).map(|inner| inner.len), Ok(packet.len()));
+            let cut = Cut::new(vnet, &packet).expect("a super-packet of our own can be cut");
+            let mut ranges = Vec::new();
+            cut.apply(&mut packet, |header, body| ranges.push((header.to_vec(), body)));
+            for (header, body) in ranges {
+                out.push([&header[..], &packet[body]].concat());
+            }
+        });
     packets.iter().for_each(|packet| coalescer.push(packet));
     coalescer.flush();
     assert_eq!(out.len(), packets.len());

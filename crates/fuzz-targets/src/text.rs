@@ -14,7 +14,6 @@ use segue::units as people;
 use segue_clock::Span;
 use segue_linux::link::Prefix;
 use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
-use segue_wire::enrol::{TOKEN_LEN, Token};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -67,15 +66,6 @@ pub fn certificate_request(data: &[u8]) {
     }
 }
 
-fn some_join() -> Join {
-    Join {
-        name: "laptop".into(),
-        anchor: vec![std::net::SocketAddr::from(([192, 0, 2, 1], 5006))],
-        authority: vec![1],
-        token: Token([2; TOKEN_LEN]),
-    }
-}
-
 fn expect_file_error(error: &str, text: &str) {
     expect_line(error.strip_prefix("f:").expect("the file"), text);
 }
@@ -96,7 +86,7 @@ pub fn host_config(data: &[u8]) {
         Ok(file) => file,
         Err(error) => return expect_file_error(&error.to_string(), text),
     };
-    match file.validate(Some(some_join())) {
+    match file.validate() {
         Ok(settings) => {
             assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));

@@ -33,8 +33,24 @@ pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
         let offset = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text[..offset].matches('\n').count() + 1;
         let message = error.message().trim_end().replace('\n', ", ");
-        anyhow!("{name}:{line}: {}", printable(&message))
+        anyhow!("{name}:{line}: {}", printable(&in_numbers(&message)))
     })
+}
+
+/// A message with the range of a number in place of the type that the library names.
+fn in_numbers(message: &str) -> String {
+    let ranges = [
+        ("expected u8", u64::from(u8::MAX)),
+        ("expected u16", u64::from(u16::MAX)),
+        ("expected u32", u64::from(u32::MAX)),
+        ("expected u64", i64::MAX as u64),
+        ("expected usize", i64::MAX as u64),
+    ];
+    let named = ranges.iter().find(|(end, _)| message.ends_with(end));
+    match named.and_then(|(end, most)| Some((message.strip_suffix(end)?, most))) {
+        Some((head, most)) => format!("{head}expected a whole number from 0 to {most}"),
+        None => message.replace("expected f64", "expected a number"),
+    }
 }
 
 /// A message of one line: what a file contains, such as a key with a line break in it, is part of the

@@ -122,6 +122,9 @@ pub struct Status {
     pub paths: Vec<PathStatus>,
     /// The path that each class of flows uses (host).
     pub classes: BTreeMap<String, String>,
+    /// The path to which an operator bound a class of flows (host).
+    #[serde(default)]
+    pub orders: BTreeMap<String, String>,
     /// Refused packets by reason.
     pub drops: BTreeMap<String, u64>,
     /// Packets sent a second time, over another path, while their own was in doubt.

@@ -1,11 +1,13 @@
 //! `segue`: one binary, verbs by what a person wants to do. Each verb is a module of [`segue::cmd`] with an
 //! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
 
+use std::any::Any;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use segue::cmd;
+use segue::errors::Told;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]
@@ -50,6 +52,30 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    say_when_output_fails();
+    // What a verb has set up is taken down on the way.
+    std::panic::catch_unwind(|| run(cli)).unwrap_or_else(|payload| match output_error(&*payload) {
+        Some(_) => ExitCode::from(2),
+        None => std::panic::resume_unwind(payload),
+    })
+}
+
+/// `println!` panics where nothing can be written, for example on a full disk. That takes one line, as bad input
+/// does.
+fn say_when_output_fails() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| match output_error(info.payload()) {
+        Some(error) => eprintln!("segue: cannot write to standard output: {error}"),
+        None => usual(info),
+    }));
+}
+
+/// The error in what `println!` panics with.
+fn output_error(payload: &(dyn Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<String>()?.strip_prefix("failed printing to stdout: ")
+}
+
+fn run(cli: Cli) -> ExitCode {
     if !cli.verb.has_to_tidy_up() {
         segue_linux::process::end_on_broken_pipe();
     }
@@ -72,7 +98,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => cmd::sim::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("segue: {error:#}");
+        eprintln!("segue: {}", Told(&error));
         ExitCode::from(2)
     })
 }
@@ -83,10 +109,29 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
     }
+    if let Some(negative) = negative(error) {
+        eprintln!("segue: {negative} is less than zero, which makes no sense here");
+        return ExitCode::from(2);
+    }
     let text = error.to_string();
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
-    let said = said.join(" ");
+    // In the user's words, not in those of the standard library's parsers.
+    let said = said
+        .join(" ")
+        .replace("number too large to fit in target type", "too large")
+        .replace("invalid float literal", "not a number")
+        .replace("invalid digit found in string", "not a whole number");
     eprintln!("segue: {}", said.strip_prefix("error: ").unwrap_or(&said));
     ExitCode::from(2)
+}
+
+/// The value that was taken for options, since it begins with a hyphen. clap names its first character alone.
+fn negative(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let number = argument.strip_prefix('-')?.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let given = || std::env::args().find(|given| given.starts_with(argument.as_str()));
+    (error.kind() == ErrorKind::UnknownArgument && number).then(given)?
 }

@@ -43,6 +43,9 @@ pub struct Score {
     pub value: f64,
     /// Named summands in points.
     pub terms: Vec<(&'static str, f64)>,
+    /// The path has been measured. Before, its score is that of a long round-trip time with loss, so that a
+    /// path that is known to be good comes first.
+    pub measured: bool,
 }
 
 /// Stand for the round-trip time and loss of a path without a measurement: one that is known to be
@@ -84,7 +87,11 @@ const DECADES: f64 = 5.0;
 #[must_use]
 pub fn score(class: Class, path: &PathView) -> Score {
     let terms = Terms::new(class, path, Quality::of(path));
-    Score { value: terms.sum(), terms: terms.list[..terms.len].to_vec() }
+    Score {
+        value: terms.sum(),
+        terms: terms.list[..terms.len].to_vec(),
+        measured: path.rtt_s.is_some(),
+    }
 }
 
 /// What the scores of several classes share.
@@ -219,8 +226,11 @@ impl fmt::Display for PathId {
 }
 
 impl fmt::Display for Score {
-    /// `90.5 (best R 93.2, delay -0.5, loss -2.2)`
+    /// `90.5 (best R 93.2, delay -0.5, loss -2.2)`, or `not measured yet`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.measured {
+            return f.write_str("not measured yet");
+        }
         write!(f, "{:.1} (", self.value)?;
         for (i, (name, points)) in self.terms.iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };

@@ -23,8 +23,8 @@ static __always_inline struct pace pace_of(const struct path_config *path, __u64
 	return pace;
 }
 
-/* Before another request leaves, or when it has `left` just now: the round-trip loss of an interval that is over. So there is one while
- * nothing comes (Patriarca et al., "When sending out a probe"). */
+/* Before another request leaves, or when it has `left` just now: the round-trip loss of an interval that is
+ * over. So there is one while nothing comes (Patriarca et al., "When sending out a probe"). */
 static __noinline int measure_sending(struct path_state *state, struct host_state *host,
 				      const struct path_config *path, __u64 at_ns,
 				      __u32 left)

@@ -46,8 +46,8 @@ static __always_inline int take(__u32 slot, const struct outer *outer, __u32 ifi
 #define K_OF_WORD (0xffULL << 16)
 #define T_KA_OF_WORD (0xffffULL << 48)
 
-_Static_assert(offsetof(struct tunnel_header, k) == 2, "K in the first word");
-_Static_assert(offsetof(struct probe_packet, probe.t_ka_ms) == 5 * 8 + 6, "T_KA in the sixth");
+_Static_assert(__builtin_offsetof(struct tunnel_header, k) == 2, "K in the first word");
+_Static_assert(__builtin_offsetof(struct probe_packet, probe.t_ka_ms) == 5 * 8 + 6, "T_KA in the sixth");
 
 /* Makes the request its response but for the addresses. It leaves within the microsecond that it came
  * in, so that one look at the clock is both stamps. */

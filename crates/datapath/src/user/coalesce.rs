@@ -3,12 +3,15 @@
 //! was merged can be cut again into the very same packets.
 
 use super::checksum::{Sum, pseudo_header, set_ipv4};
+use super::partial;
 use super::segment::{ACK, CWR, FIN, PSH, TCP, VnetHeader};
 
 /// Most segments in one super-packet.
 pub const MAX_SEGMENTS: usize = 64;
 /// Longest super-packet in bytes: what the length fields of both IP versions can say.
 const MAX_LEN: usize = 65_535;
+/// Where the checksum stands in a TCP header.
+const CHECKSUM: usize = 16;
 /// IPv6 and TCP with all its options.
 const MAX_HEADER: usize = 40 + 60;
 
@@ -16,6 +19,8 @@ const MAX_HEADER: usize = 40 + 60;
 /// headers, pieces of payload.
 pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {
     write: W,
+    /// Longest packet that the device takes, in bytes.
+    mtu: usize,
     pending: Option<Segment<'a>>,
     payloads: Vec<&'a [u8]>,
     payload_len: usize,
@@ -24,10 +29,11 @@ pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {
 }
 
 impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
-    /// A coalescer that gives its output to `write`.
-    pub fn new(write: W) -> Self {
+    /// A coalescer for a device of `mtu` bytes that gives its output to `write`.
+    pub fn new(mtu: usize, write: W) -> Self {
         Coalescer {
             write,
+            mtu,
             pending: None,
             payloads: Vec::with_capacity(MAX_SEGMENTS),
             payload_len: 0,
@@ -40,9 +46,14 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
     pub fn push(&mut self, packet: &'a [u8]) {
         let Some(segment) = Segment::read(packet) else {
             self.flush();
-            (self.write)(&VnetHeader::default(), &[], &[packet]);
+            (self.write)(&partial::left_open(packet).unwrap_or_default(), &[], &[packet]);
             return;
         };
+        if segment.is_super(self.mtu) {
+            self.flush();
+            (self.write)(&segment.super_packet(self.mtu), segment.headers, &[segment.payload]);
+            return;
+        }
         if !self.fits(&segment) {
             self.flush();
             self.next_seq = segment.seq;
@@ -60,7 +71,8 @@ impl<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> Coalescer<'a, W> {
         let Some(first) = self.pending.take() else { return };
         if let [payload] = self.payloads[..] {
             let valid = VnetHeader { flags: VnetHeader::DATA_VALID, ..VnetHeader::default() };
-            (self.write)(&valid, first.headers, &[payload]);
+            let vnet = if first.open { partial::open_at(first.network, CHECKSUM) } else { valid };
+            (self.write)(&vnet, first.headers, &[payload]);
         } else {
             let mut headers = [0; MAX_HEADER];
             let headers = &mut headers[..first.headers.len()];
@@ -93,6 +105,8 @@ struct Segment<'a> {
     payload: &'a [u8],
     network: usize,
     seq: u32,
+    /// Its checksum was left to a device.
+    open: bool,
 }
 
 impl<'a> Segment<'a> {
@@ -120,13 +134,14 @@ impl<'a> Segment<'a> {
         if !plain || header_len < 20 || tcp.len() <= header_len {
             return None;
         }
-        let sum = pseudo_header(&packet[addresses], TCP, tcp.len()).bytes(tcp).fold();
-        if sum != 0xffff {
+        let pseudo = pseudo_header(&packet[addresses], TCP, tcp.len());
+        let open = partial::is_open(&tcp[CHECKSUM..CHECKSUM + 2], pseudo);
+        if !open && pseudo.bytes(tcp).fold() != 0xffff {
             return None;
         }
         let (headers, payload) = packet.split_at(network + header_len);
         let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-        Some(Segment { headers, payload, network, seq })
+        Some(Segment { headers, payload, network, seq, open })
     }
 
     fn flags(&self) -> u8 {
@@ -160,6 +175,25 @@ impl<'a> Segment<'a> {
             && a[18..] == b[18..]
     }
 
+    /// A super-packet of the sender's stack, which no device has cut. The kernel hands it to a socket as one
+    /// datagram and does not say how long its segments were to be.
+    fn is_super(&self, mtu: usize) -> bool {
+        self.open && self.headers.len() + self.payload.len() > mtu && mtu > self.headers.len()
+    }
+
+    /// Its virtio header: segments that the device takes.
+    fn super_packet(&self, mtu: usize) -> VnetHeader {
+        let ecn = if self.flags() & CWR != 0 { VnetHeader::GSO_ECN } else { 0 };
+        let gso_type =
+            if self.network == 20 { VnetHeader::GSO_TCPV4 } else { VnetHeader::GSO_TCPV6 };
+        VnetHeader {
+            gso_type: gso_type | ecn,
+            hdr_len: self.headers.len() as u16,
+            gso_size: (mtu - self.headers.len()) as u16,
+            ..partial::open_at(self.network, CHECKSUM)
+        }
+    }
+
     /// Makes `headers` those of the super-packet that starts with this segment.
     fn merge_into(&self, headers: &mut [u8], payload_len: usize, last_flags: u8) -> VnetHeader {
         let total = headers.len() + payload_len;
@@ -174,7 +208,7 @@ impl<'a> Segment<'a> {
         let sum = pseudo_header(&headers[addresses], TCP, total - self.network).fold();
         let tcp = &mut headers[self.network..];
         tcp[13] |= last_flags & (PSH | FIN);
-        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
         let ecn = if tcp[13] & CWR != 0 { VnetHeader::GSO_ECN } else { 0 };
         VnetHeader {
             flags: VnetHeader::NEEDS_CSUM,
@@ -182,7 +216,7 @@ impl<'a> Segment<'a> {
             hdr_len: self.headers.len() as u16,
             gso_size: self.payload.len() as u16,
             csum_start: self.network as u16,
-            csum_offset: 16,
+            csum_offset: CHECKSUM as u16,
         }
     }
 }

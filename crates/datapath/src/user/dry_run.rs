@@ -74,6 +74,7 @@ impl DryRun {
         Ok(DryRun {
             shared: Shared {
                 role,
+                tun_mtu: 1456,
                 sink: Arc::new(|_| {}),
                 core: Mutex::new(core),
                 drops: Drops::default(),

@@ -441,17 +441,19 @@ fn deliver(shared: &Shared, tun_fd: RawFd, packets: &[Cow<'_, [u8]>]) {
     let mut iov: Vec<libc::iovec> = Vec::with_capacity(super::coalesce::MAX_SEGMENTS + 2);
     let vector =
         |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
-    let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
-        let vnet = vnet.emit();
-        iov.clear();
-        iov.push(vector(&vnet));
-        iov.push(vector(headers));
-        iov.extend(payloads.iter().map(|payload| vector(payload)));
-        if let Err(error) = tun::write(tun_fd, &iov) {
-            tracing::trace!(%error, "not written to the TUN device");
-            shared.drops.add(DropReason::Decapsulation, payloads.len() as u64);
-        }
-    });
+    let mtu = shared.tun_mtu;
+    let mut coalescer =
+        Coalescer::new(mtu, |vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
+            let vnet = vnet.emit();
+            iov.clear();
+            iov.push(vector(&vnet));
+            iov.push(vector(headers));
+            iov.extend(payloads.iter().map(|payload| vector(payload)));
+            if let Err(error) = tun::write(tun_fd, &iov) {
+                tracing::trace!(%error, "not written to the TUN device");
+                shared.drops.add(DropReason::Decapsulation, payloads.len() as u64);
+            }
+        });
     packets.iter().for_each(|packet| coalescer.push(packet));
     coalescer.flush();
 }

@@ -50,7 +50,7 @@ pub struct Args {
     /// Control socket of the running anchor
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// State file to use where no anchor runs
+    /// State file to use where no anchor runs; it is made if it is not there
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
@@ -152,8 +152,14 @@ impl Anchor {
         if std::os::unix::net::UnixStream::connect(&control).is_ok() {
             return Ok(Anchor::Running(control));
         }
-        let state = state.map_or_else(default_state, Path::to_owned);
-        Ok(Anchor::Stored(Embedded::open(&state).context("no anchor runs here, and its state")?))
+        let file = state.map_or_else(default_state, Path::to_owned);
+        if state.is_none() && !file.exists() {
+            bail!(
+                "no anchor runs here, and none ever did: start segue anchor first, or name a state file \
+                 for the anchor to come with --state"
+            );
+        }
+        Ok(Anchor::Stored(Embedded::open(&file).context("no anchor runs here, and its state")?))
     }
 
     fn enroll(

@@ -46,13 +46,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => HostFile::default(),
     };
     file.state = args.state.clone().or(file.state);
-    let join: Option<Join> = join_line(&args, &file)?.map(|line| line.parse()).transpose()?;
+    let join = join_line(&args, &file);
     file.datapath = args.datapath.or(file.datapath);
     file.control = args.control.or(file.control);
     if !args.interfaces.is_empty() {
         file.interfaces = Some(args.interfaces);
     }
-    let settings = file.validate(join)?;
+    // A mistake in the file is told first, also to whom has no credentials yet.
+    let mut settings = file.validate()?;
+    settings.join = join?.map(|line| line.parse::<Join>()).transpose()?;
     super::block_on(daemon::host::run(settings))
 }
 

@@ -49,8 +49,15 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// End the networks that `segue lab up` keeps and remove what dead processes left.
-    Down,
+    /// End a network that `segue lab up` keeps, and remove what dead processes left.
+    Down {
+        /// The network, as `segue lab up` named it; it may be left out where there is one.
+        #[arg(conflicts_with = "all")]
+        network: Option<String>,
+        /// End all of them, also those of other people at this machine.
+        #[arg(long)]
+        all: bool,
+    },
     /// Measure the emulator itself: delay error, achieved loss, achieved rate.
     Verify {
         /// Print JSON.
@@ -74,7 +81,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Up { file, nat } => up(file, nat),
         Verb::List { json } => Ok(list(json)),
         Verb::Shell { node, command } => shell(&node, &command),
-        Verb::Down => down(),
+        Verb::Down { network, all } => down(network.as_deref(), all),
         Verb::Verify { json, seed } => {
             own_namespace_without_root()?;
             let report = verify::run(seed)?;
@@ -270,18 +277,34 @@ fn shell(node: &str, command: &[String]) -> Result<ExitCode> {
     Err(error).with_context(|| format!("run {program}"))
 }
 
-fn down() -> Result<ExitCode> {
+fn down(network: Option<&str>, all: bool) -> Result<ExitCode> {
     let ours = format!("segue-{TAG}");
-    let mut pids: Vec<i32> = topology::list()
+    let mut up: Vec<(String, i32)> = topology::list()
         .into_iter()
         .filter(|(name, pid)| name == &format!("{ours}{pid}-emu") && is_segue(*pid))
-        .map(|(_, pid)| pid)
+        .map(|(_, pid)| (format!("{ours}{pid}"), pid))
         .collect();
-    pids.dedup();
-    for pid in pids {
-        kill(Pid::from_raw(pid), Signal::SIGTERM)
-            .with_context(|| format!("end the network of process {pid}"))?;
-        println!("ended {ours}{pid}");
+    up.dedup();
+    let names = |up: &[(String, i32)]| {
+        up.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    match network {
+        Some(wanted) => {
+            let known = names(&up);
+            up.retain(|(name, _)| name == wanted);
+            if up.is_empty() {
+                let known = if known.is_empty() { "none" } else { &known };
+                bail!("no network {wanted} is up, but {known}");
+            }
+        }
+        None if up.len() > 1 && !all => {
+            bail!("several networks are up: name one of {}, or end all with --all", names(&up));
+        }
+        None => {}
+    }
+    for (name, pid) in up {
+        kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("end {name}"))?;
+        println!("ended {name}");
     }
     for name in topology::clean() {
         println!("removed {name}");

@@ -128,7 +128,9 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
             .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
         let anchor = status.anchor.as_deref().unwrap_or("not found yet");
         let registered = if status.registered { "registered" } else { "not registered" };
-        println!("anchor     {anchor}, {registered}, {over}");
+        let up = status.paths.iter().any(|path| path.state == "up");
+        let cut_off = if status.registered && !up { ", but no path is up" } else { "" };
+        println!("anchor     {anchor}, {registered}{cut_off}, {over}");
     }
     for host in &status.hosts {
         let how = if host.connected { "connected" } else { "no signalling" };
@@ -136,7 +138,12 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     }
     print_paths(&status.paths, false);
     for (class, path) in &status.classes {
-        println!("class      {class:<12} {path}");
+        let order = match status.orders.get(class) {
+            Some(wanted) if wanted == path => " (bound by an operator)".into(),
+            Some(wanted) => format!(" (an operator wants {wanted}, which is not up)"),
+            None => String::new(),
+        };
+        println!("class      {class:<12} {path}{order}");
     }
     for (reason, n) in &status.drops {
         println!("refused    {n} {reason}");
@@ -172,10 +179,10 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
 
 fn print_paths(paths: &[PathStatus], why: bool) {
     println!(
-        "{:<20} {:<9} {:<5} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8} {:>8} {:>8}  to",
+        "{:<20} {:<9} {:<8} {:>11} {:>9} {:>9} {:>3} {:>7} {:>8} {:>8} {:>8}  to",
         "path",
         "state",
-        "down",
+        "downlink",
         "rtt",
         "loss up",
         "loss dn",
@@ -192,10 +199,10 @@ fn print_paths(paths: &[PathStatus], why: bool) {
             format!("{}/{}", path.host, path.name)
         };
         let [rtt, up, down] = path_figures(path);
-        let heard = if path.downlink { "yes" } else { "no" };
+        let heard = if path.downlink { "works" } else { "dead" };
         let via = path.via.as_ref().map(|via| format!(" (via {via})")).unwrap_or_default();
         println!(
-            "{name:<20} {:<9} {heard:<5} {rtt:>11} {up:>9} {down:>9} {:>3} {:>4.0} ms {:>5.0} ms {:>8} {:>8}  {}{via}",
+            "{name:<20} {:<9} {heard:<8} {rtt:>11} {up:>9} {down:>9} {:>3} {:>4.0} ms {:>5.0} ms {:>8} {:>8}  {}{via}",
             path.state,
             path.k,
             path.t_ka_ms,

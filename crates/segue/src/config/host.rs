@@ -14,7 +14,6 @@ use super::keepalive::KeepaliveKeys;
 use crate::control;
 use crate::daemon::host::Settings;
 use crate::daemon::packets::Choice;
-use crate::identity::Join;
 
 /// What may stand in a host's file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -92,8 +91,11 @@ pub fn default_host_state() -> PathBuf {
 }
 
 impl HostFile {
-    /// The settings of a daemon with this join line, if there is one.
-    pub fn validate(self, join: Option<Join>) -> anyhow::Result<Settings> {
+    /// The settings of a daemon, without a join line.
+    ///
+    /// # Errors
+    /// The first key that makes no sense.
+    pub fn validate(self) -> anyhow::Result<Settings> {
         let device = super::device(self.device)?;
         self.mtu.map_or(Ok(()), super::check_mtu)?;
         let routes = self.routes.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
@@ -105,7 +107,7 @@ impl HostFile {
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
         Ok(Settings {
-            join,
+            join: None,
             state: self.state.unwrap_or_else(default_host_state),
             device,
             mtu: self.mtu,

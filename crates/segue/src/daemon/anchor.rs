@@ -41,6 +41,7 @@ use super::stamp::{self, Stamp};
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
 use crate::control::{self, Asked, FlowsPage, Request, Response, Status};
+use crate::errors::Told;
 
 /// Everything that an anchor daemon needs to know, validated.
 pub struct Settings {
@@ -182,7 +183,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 fn answer(result: anyhow::Result<Response>) -> Response {
-    result.unwrap_or_else(|error| Response::Error(format!("{error:#}")))
+    result.unwrap_or_else(|error| Response::Error(Told(&error).to_string()))
 }
 
 fn setup(settings: &Settings) -> Setup {
@@ -568,6 +569,7 @@ impl Daemon {
             paths: status::anchor_paths(&self.machine, self.datapath.as_mut()),
             classes: BTreeMap::new(),
             drops,
+            orders: BTreeMap::new(),
             reinjected: self.reinjected,
             events: self.events.since(events_from),
             next_event: self.events.next(),

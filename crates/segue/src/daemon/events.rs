@@ -8,6 +8,7 @@ use segue_tunnel::Report;
 use tracing::{debug, info, warn};
 
 use crate::control::EventRecord;
+use crate::errors::Told;
 
 /// Events kept for those who ask; older ones are forgotten.
 const KEPT: usize = 10_000;
@@ -100,11 +101,11 @@ impl Trouble {
     /// Logs an error.
     pub fn tell(&mut self, now: Time, error: &anyhow::Error) {
         if self.last.is_some_and(|last| now.since(last) < Span::from_secs(1)) {
-            debug!("{error:#}");
+            debug!("{}", Told(error));
             return;
         }
         self.last = Some(now);
-        warn!("{error:#}");
+        warn!("{}", Told(error));
     }
 }
 

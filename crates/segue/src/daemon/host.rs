@@ -1,5 +1,6 @@
 //! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
 
+mod asked;
 mod member;
 mod signal;
 
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use segue_clock::{Machine, Time};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{
@@ -18,11 +19,10 @@ use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
-use segue_steering::Class;
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
 use segue_wire::signal::{FromAnchor, FromHost};
 use segue_wire::{DropReason, TUNNEL_PORT};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use self::member::Member;
@@ -33,7 +33,7 @@ use super::past::Guard;
 use super::routing::Routing;
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
-use crate::control::{self, Asked, Request, Response, Status};
+use crate::control::{self, Asked, Status};
 use crate::identity::Join;
 
 /// Everything that a host daemon needs to know, validated.
@@ -461,85 +461,6 @@ impl Daemon {
         self.feed(HostInput::Flows { seen, last: page.next.is_none() })
     }
 
-    fn on_request(
-        &mut self,
-        request: &Request,
-        back: oneshot::Sender<Response>,
-    ) -> anyhow::Result<()> {
-        let response = match request {
-            Request::Status { events_from } => {
-                let slots: Vec<u32> = self.machine.paths().map(|(n, _)| u32::from(n)).collect();
-                self.read(&slots)?;
-                self.send_probes();
-                Response::Status(Box::new(self.status(*events_from)))
-            }
-            Request::Flows { host: Some(_), .. } => {
-                Response::Error("this is a host; all its flows are its own".into())
-            }
-            Request::Flows { from, host: None } => Response::Flows(status::host_flows(
-                &self.machine,
-                self.datapath.as_mut(),
-                monotonic(),
-                FlowCursor(*from),
-            )),
-            Request::Handover { flow, class, to } => {
-                match self.handover(flow.as_deref(), class.as_deref(), to.clone()) {
-                    Ok(input) => {
-                        self.feed(input)?;
-                        Response::Done("moved".into())
-                    }
-                    Err(error) => Response::Error(error.to_string()),
-                }
-            }
-            Request::Keepalive { path, on } => match self.check_path(path) {
-                Ok(()) => {
-                    self.feed(HostInput::Keepalive { path: path.clone(), on: *on })?;
-                    Response::Done(format!("{path}: keepalive {}", if *on { "on" } else { "off" }))
-                }
-                Err(error) => Response::Error(error.to_string()),
-            },
-            Request::Enroll { .. } | Request::Unenroll { .. } | Request::Enrolments => {
-                Response::Error("this is a host; hosts are enrolled at the anchor".into())
-            }
-        };
-        let _ = back.send(response);
-        Ok(())
-    }
-
-    fn check_path(&self, name: &str) -> anyhow::Result<()> {
-        if self.machine.path_named(name).is_some() {
-            return Ok(());
-        }
-        let names: Vec<&str> = self.machine.paths().map(|(_, path)| path.name()).collect();
-        bail!("there is no path {name:?}; the paths are {}", names.join(", "));
-    }
-
-    fn handover(
-        &self,
-        flow: Option<&str>,
-        class: Option<&str>,
-        to: Option<String>,
-    ) -> anyhow::Result<HostInput> {
-        if let Some(name) = &to {
-            self.check_path(name)?;
-        }
-        let class = class
-            .map(|name| {
-                Class::from_name(name)
-                    .with_context(|| format!("{name:?} is no class of flows; see `segue flows`"))
-            })
-            .transpose()?;
-        let flow = flow
-            .map(|text| {
-                let mut known = self.machine.flows().map(|(key, _)| *key);
-                known
-                    .find(|key| key.to_string() == text)
-                    .with_context(|| format!("there is no flow {text:?}; see `segue flows`"))
-            })
-            .transpose()?;
-        Ok(HostInput::Handover { flow, class, to })
-    }
-
     fn status(&mut self, events_from: u64) -> Status {
         let now = monotonic();
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
@@ -570,6 +491,11 @@ impl Daemon {
             hosts: Vec::new(),
             paths: status::host_paths(&self.machine, self.datapath.as_mut(), now),
             classes,
+            orders: self
+                .machine
+                .orders()
+                .map(|(class, path)| (class.name().to_owned(), path.to_owned()))
+                .collect(),
             drops,
             reinjected: self.reinjected,
             events: self.events.since(events_from),

@@ -10,6 +10,8 @@ use anyhow::{Context, bail};
 use segue_linux::link::Prefix;
 use tracing::warn;
 
+use crate::errors::Told;
+
 /// What the names of these tables begin with; the device's follows.
 const PREFIX: &str = "segue_past_";
 
@@ -61,8 +63,9 @@ impl Guard {
         );
         if let Err(error) = nft(&["-f", "-"], &script) {
             warn!(
-                "neighbours can send past the tunnel to and from inner addresses: {error:#}; install nftables, \
-                 or use the eBPF datapath"
+                "neighbours can send past the tunnel to and from inner addresses: {}; install nftables, \
+                 or use the eBPF datapath",
+                Told(&error)
             );
         }
     }

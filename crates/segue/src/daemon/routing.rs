@@ -26,6 +26,7 @@ use tracing::warn;
 
 use super::forwarding::Forwarding;
 use super::packets::MARK;
+use crate::errors::Told;
 
 /// Routing table of the host's tunnel.
 pub const TABLE: u32 = 0x5e60;
@@ -156,7 +157,7 @@ impl Routing {
             match added.with_context(|| format!("cannot give {new} to {}", self.device)) {
                 Ok(()) => self.addresses.push(*new),
                 Err(error) => {
-                    warn!("{error:#}");
+                    warn!("{}", Told(&error));
                     refused = Some(error);
                 }
             }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod adversary;
+mod capabilities;
 mod changes;
 mod closed;
 mod credentials;
@@ -17,6 +18,7 @@ mod leases;
 mod life;
 mod nat;
 mod outage;
+mod pairings;
 mod reach;
 mod refusals;
 mod several;

@@ -40,6 +40,8 @@ pub struct World {
     pub net: DemoNet,
     pub dir: tempfile::TempDir,
     pub datapath: &'static str,
+    /// The command that starts daemons, with its arguments; none: they start as they are.
+    pub under: &'static [&'static str],
 }
 
 impl World {
@@ -66,7 +68,7 @@ impl World {
             }
             Err(error) => panic!("{error:#}"),
         };
-        Some(World { net, dir: tempfile::tempdir().unwrap(), datapath })
+        Some(World { net, dir: tempfile::tempdir().unwrap(), datapath, under: &[] })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -91,7 +93,7 @@ impl World {
         let mut args = vec!["anchor", "--datapath", self.datapath, "--state"];
         args.push(state.to_str().unwrap());
         args.extend(more);
-        let daemon = Daemon::start(self.net.anchor(), self.path("anchor"), &args);
+        let daemon = self.daemon(self.net.anchor(), "anchor", &args);
         daemon.wait("the anchor answers", |_| true);
         daemon
     }
@@ -114,9 +116,13 @@ impl World {
         let state = self.path(&format!("{name}.db"));
         let args = ["host", "--datapath", self.datapath, "-c", &config, "--state"];
         let args = [&args[..], &[state.to_str().unwrap()], more].concat();
-        let daemon = Daemon::start(node, self.path(name), &args);
+        let daemon = self.daemon(node, name, &args);
         daemon.wait("the host answers", |_| true);
         daemon
+    }
+
+    fn daemon(&self, node: &Netns, name: &str, args: &[&str]) -> Daemon {
+        Daemon::start_under(node, self.under, self.path(name), args)
     }
 
     /// Enrols a host at the running anchor.
@@ -198,10 +204,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `segue ARGS` with a control socket and a log of its own beside `base`.
     pub fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
+        Daemon::start_under(node, &[], base, args)
+    }
+
+    /// The same by way of another command.
+    fn start_under(node: &Netns, under: &[&str], base: PathBuf, args: &[&str]) -> Daemon {
         let log = File::options().create(true).append(true).open(base.with_extension("log"));
+        let command = [under, &[SEGUE], args].concat();
         let child = node
-            .command(SEGUE)
-            .args(args)
+            .command(command[0])
+            .args(&command[1..])
             .arg("--control")
             .arg(base.with_extension("sock"))
             .env("SEGUE_LOG", "debug,quinn=info,quinn_proto=info,rustls=info")

@@ -169,14 +169,32 @@ impl Host {
         self.decisions.get(&class).map_or(Cause::Better, |(cause, _)| *cause)
     }
 
-    /// Why a class of flows uses the path it does: the reason of its last move and the scores then.
+    /// Why a class of flows uses the path it does: an order that stands, or else the reason of its last move and
+    /// the scores then.
     #[must_use]
     pub fn why(&self, class: Class) -> String {
-        let Some((_, decision)) = self.decisions.get(&class) else { return String::new() };
         let name = |id: &PathId| self.paths.get(&id.0).map_or("gone", |path| path.name());
+        let ordered = self.steering.pinned(class);
+        if let Some(path) = ordered.filter(|path| self.steering.current(class) == Some(*path)) {
+            return format!("bound to {} by an operator", name(&path));
+        }
+        let Some((_, decision)) = self.decisions.get(&class) else { return String::new() };
         let scores: Vec<String> =
             decision.scores.iter().map(|(id, score)| format!("{} {score}", name(id))).collect();
-        format!("{}: {}", decision.reason, scores.join("; "))
+        let reason = match (ordered, decision.reason) {
+            (Some(path), _) => format!("an operator wants {}, which is not up", name(&path)),
+            (None, Reason::Requested) => "an order that has ended, and no reason to move".into(),
+            (None, reason) => reason.to_string(),
+        };
+        format!("{reason}: {}", scores.join("; "))
+    }
+
+    /// The orders for classes that stand, with the names of their paths.
+    pub fn orders(&self) -> impl Iterator<Item = (Class, &str)> {
+        Class::ALL.into_iter().filter_map(|class| {
+            let path = self.paths.get(&self.steering.pinned(class)?.0)?;
+            Some((class, path.name()))
+        })
     }
 
     /// Binds the flows of a class to where they belong; how many went from where to where. Flows of

@@ -4,6 +4,8 @@ use super::*;
 use crate::user::segment::{self, Cut};
 
 const GSO_SIZE: u16 = 500;
+/// Of the device; longer than the segments of these tests.
+const MTU: usize = 1456;
 
 /// Finished segments of one flow.
 fn segments(v6: bool, payload: usize) -> Vec<Vec<u8>> {
@@ -15,9 +17,10 @@ fn segments(v6: bool, payload: usize) -> Vec<Vec<u8>> {
 /// What a coalescer writes for these packets.
 fn coalesced(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
     let mut written = Vec::new();
-    let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
-        written.push((*vnet, [headers, &payloads.concat()].concat()));
-    });
+    let mut coalescer =
+        Coalescer::new(MTU, |vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
+            written.push((*vnet, [headers, &payloads.concat()].concat()));
+        });
     packets.iter().for_each(|packet| coalescer.push(packet));
     coalescer.flush();
     written
@@ -43,6 +46,41 @@ fn a_lone_segment_is_written_as_it_came_and_marked_valid() {
     let packets = segments(true, 300);
     let valid = VnetHeader { flags: VnetHeader::DATA_VALID, ..VnetHeader::default() };
     assert_eq!(coalesced(&packets), [(valid, packets[0].clone())]);
+}
+
+#[test]
+fn segments_whose_checksums_were_left_to_a_device_are_finished_alone_and_merged() {
+    for v6 in [false, true] {
+        let whole = segments(v6, 2000);
+        let (network, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
+        let mut open = whole.clone();
+        for packet in &mut open {
+            let sum = pseudo_header(&packet[addresses.clone()], TCP, packet.len() - network).fold();
+            packet[network + 16..network + 18].copy_from_slice(&sum.to_be_bytes());
+        }
+        let [(vnet, alone)] = &coalesced(&open[..1])[..] else { panic!() };
+        let mut alone = alone.clone();
+        Cut::new(vnet, &alone).unwrap().apply(&mut alone, |_, _| {});
+        assert_eq!(alone, whole[0]);
+        assert_eq!(coalesced(&open), coalesced(&whole));
+    }
+}
+
+#[test]
+fn a_super_packet_that_came_whole_is_cut_to_what_the_device_takes() {
+    for v6 in [false, true] {
+        let payload: Vec<u8> = (0..5000).map(|i| (i * 7) as u8).collect();
+        let packet = segment::tests::super_packet(v6, true, ACK | PSH, &payload);
+        let [(vnet, written)] = &coalesced(std::slice::from_ref(&packet))[..] else { panic!() };
+        assert_eq!(written, &packet);
+        let segments = segment::tests::cut(vnet, written).unwrap();
+        assert_eq!(segments[0].len(), MTU);
+        let gso_size = vnet.gso_size;
+        assert_eq!(
+            segments,
+            segment::tests::cut(&segment::tests::vnet(v6, true, gso_size), &packet).unwrap()
+        );
+    }
 }
 
 #[test]

@@ -174,7 +174,7 @@ proptest! {
         let packet = super_packet(v6, true, ACK | PSH, &payload);
         let packets = cut(&header, &packet).unwrap();
         let mut written = Vec::new();
-        let mut coalescer = Coalescer::new(|vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
+        let mut coalescer = Coalescer::new(usize::MAX, |vnet: &VnetHeader, headers: &[u8], payloads: &[&[u8]]| {
             written.push((*vnet, [headers, &payloads.concat()].concat()));
         });
         packets.iter().for_each(|p| coalescer.push(p));

@@ -120,6 +120,11 @@ pub fn read(path: &Path) -> Result<Plan> {
 pub fn parse(text: &str) -> Result<Plan, String> {
     let plan: Plan =
         toml::from_str(text).map_err(|e| at(text, e.span().map_or(0, |s| s.start), e.message()))?;
+    if plan.nodes.is_empty() {
+        return Err(
+            "1: no network: a file has a [[node]] for each machine, and links between them".into(),
+        );
+    }
     for link in &plan.links {
         for end in &link.ends {
             let node = &end.get_ref().node;

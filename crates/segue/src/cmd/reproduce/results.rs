@@ -10,6 +10,7 @@ use segue_report::{Page, Plot, csv};
 use serde::Serialize;
 
 use super::experiment::{Experiment, Line, Outcome};
+use crate::errors::Told;
 
 /// Results by the place of the experiment in the catalogue.
 pub struct Results {
@@ -105,7 +106,7 @@ impl Results {
         took_s: f64,
         result: anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let result = result.map_err(|error| format!("{error:#}"));
+        let result = result.map_err(|error| Told(&error).to_string());
         let Experiment { id, title, paper, .. } = *experiment;
         for figure in result.iter().flat_map(|outcome| &outcome.figures) {
             let name = file_name(id, figure.name);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, Needs, Outcome, Stage};
 use super::results::Results;
+use crate::errors::Told;
 
 /// Time between two looks at what is done.
 const LOOK: Duration = Duration::from_millis(250);
@@ -108,7 +109,7 @@ impl Progress {
         }
         let clear = if self.live { "\r\x1b[K" } else { "" };
         match error {
-            Some(error) => eprintln!("{clear}{id}: {error:#}"),
+            Some(error) => eprintln!("{clear}{id}: {}", Told(error)),
             None => eprintln!("{clear}{id}: done in {took_s:.1} s"),
         }
     }

@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::Daemon;
 use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
+use crate::errors::Told;
 use crate::identity::check_name;
 use crate::units::date;
 
@@ -183,7 +184,7 @@ impl Daemon {
             Err(RenewError::Asked(error)) => {
                 let now = monotonic();
                 if self.events.may_tell(now, &name) {
-                    warn!("{name} gets no certificate: {error:#}");
+                    warn!("{name} gets no certificate: {}", Told(&error));
                 }
             }
             Err(RenewError::Store(error)) => self.trouble.tell(monotonic(), &error),

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use self::records::{Certificate, Host, Invitation};
 pub use self::records::{Lease, encoded};
 use crate::control::EnrolmentStatus;
+use crate::errors::Told;
 use crate::identity::{Authority, Join, check_name};
 use crate::signalling::Roster;
 
@@ -212,7 +213,7 @@ impl Enrolment {
             Ok(store.transact(&[], &writes)?)
         });
         if let Err(error) = written {
-            tracing::warn!("{name} cannot be enrolled: {error:#}");
+            tracing::warn!("{name} cannot be enrolled: {}", Told(&error));
             return Err(EnrolRefusal::Later);
         }
         self.invitations.remove(name);
