@@ -1,8 +1,10 @@
 //! Planned handovers by the operator: make before break, nothing lost.
 
+use segue_lab::Direction;
+
 use crate::over_both;
-use crate::traffic::{Voice, correspondents};
-use crate::world::{Daemon, World, text, wait_for};
+use crate::traffic::{UdpEcho, Voice, correspondents, one_datagram};
+use crate::world::{Daemon, World, path, text, wait_for};
 
 over_both! { alone:
     no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything
@@ -60,4 +62,47 @@ fn no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything(datapa
         assert!(refused.status.code() == Some(2) && said.lines().count() == 1, "{said}");
         assert!(said.contains(part), "{said}");
     }
+}
+
+/// What the daemon answers to an order.
+fn answer(host: &Daemon, args: &[&str]) -> String {
+    let done = host.cli(&[&["handover"], args].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+#[test]
+fn an_order_is_answered_and_shown_as_it_is() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let (_anchor, host) = world.running();
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    let (local, _) = one_datagram(world.net.host(), echo.address).expect("through the tunnel");
+    let port = format!(":{}", local.port());
+    let why = || host.flow(&[&port]).unwrap()["why"].as_str().unwrap().to_owned();
+    let shown = || text(&host.cli(&["status"]).stdout);
+
+    assert_eq!(answer(&host, &["--auto"]), "no order stood\n");
+    let said = answer(&host, &["--to", "lte"]);
+    assert!(said.starts_with("bound to lte; ") && said.contains(" moved"), "{said}");
+    assert_eq!(host.flow(&[&port]).unwrap()["path"], "lte");
+    assert_eq!(why(), "bound to lte by an operator");
+    assert!(shown().contains("lte (bound by an operator)"), "{}", shown());
+    assert_eq!(answer(&host, &["--to", "lte"]), "bound to lte; no flow had to move\n");
+
+    Direction::ALL.iter().for_each(|way| drop(world.net.lte().set_silent(*way, true)));
+    host.wait("lte is down", |status| path(status, "lte")["state"] == "down");
+    let said = answer(&host, &["--to", "lte"]);
+    assert!(said.starts_with("lte is down: the order stands until it is up; "), "{said}");
+    assert!(why().starts_with("an operator wants lte, which is not up: "), "{}", why());
+    assert!(shown().contains("wifi (an operator wants lte, which is not up)"), "{}", shown());
+    let ended = answer(&host, &["--auto"]);
+    assert!(ended.starts_with("the order has ended; "), "{ended}");
+    assert_eq!(answer(&host, &["--auto"]), "no order stood\n");
+    assert!(!why().contains("operator") && !shown().contains("operator"), "{} {}", why(), shown());
+
+    assert!(!shown().contains("no path is up"));
+    Direction::ALL.iter().for_each(|way| drop(world.net.wifi().set_silent(*way, true)));
+    host.wait("all are down", |status| path(status, "wifi")["state"] == "down");
+    assert!(shown().contains("registered, but no path is up"), "{}", shown());
 }
