@@ -13,8 +13,9 @@ use quinn::{
     TransportConfig, TransportErrorCode,
 };
 use rustls::client::WantsClientCert;
-use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 use segue_wire::enrol;
 use segue_wire::signal::{self, ALPN};
@@ -145,9 +146,22 @@ fn client_builder(
     authority: &[u8],
 ) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(ClientConfig::builder_with_provider(provider)
+    Ok(ClientConfig::builder_with_details(provider, Arc::new(NotBeforeCertificates))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots(authority)?))
+}
+
+/// The time of day, but not before any certificate of an anchor: a host may have no clock that runs while it is
+/// switched off, and begins in 1970.
+#[derive(Debug)]
+struct NotBeforeCertificates;
+
+impl TimeProvider for NotBeforeCertificates {
+    fn current_time(&self) -> Option<UnixTime> {
+        /// 2020-01-01.
+        const FIRST: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_577_836_800));
+        Some(UnixTime::now().max(FIRST))
+    }
 }
 
 fn finish(mut tls: ClientConfig, alpn: &[u8]) -> anyhow::Result<quinn::ClientConfig> {

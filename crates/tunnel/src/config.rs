@@ -16,7 +16,7 @@ use crate::Pool;
 pub struct HostConfig {
     /// Where the anchor answers, in order of preference; the port is that of the tunnels.
     pub anchor: Vec<SocketAddr>,
-    /// Grows with every start of the host: time of day in nanoseconds.
+    /// Grows with every start of the host. The anchor tells from where to go on if it has not.
     pub epoch: u64,
     /// Local UDP port of the tunnels.
     pub port: u16,

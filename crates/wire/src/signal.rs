@@ -22,9 +22,9 @@ pub const MAX_NAME: usize = 64;
 /// From the mobile host to the anchor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromHost {
-    /// First message of a connection. `epoch` grows with every start of the host; a registration
-    /// that does not grow it is a replay and is refused. Connections of one epoch share one
-    /// registration, so that signalling can be re-established while the paths live on.
+    /// First message of a connection. `epoch` grows with every start of the host; of two processes that have a
+    /// host's credentials the one that started last holds its registration, as long as it is connected. Connections
+    /// of one epoch share one registration, so that signalling can be re-established while the paths live on.
     Register {
         /// [`SIGNAL_VERSION`].
         version: u16,
@@ -198,8 +198,8 @@ pub enum Refusal {
         /// The anchor's.
         speaks: u16,
     },
-    /// The epoch is not greater than an earlier one.
-    Replay,
+    /// The epoch is below that of a registration whose connection stands: somebody else has the host's credentials.
+    Held,
     /// No inner address is left.
     NoAddress,
     /// No tunnel index is left, or the path number is out of range.
@@ -210,6 +210,12 @@ pub enum Refusal {
     Protocol,
     /// The host's certificate has expired.
     Expired,
+    /// The epoch is below that of the last registration, which nobody holds any more: the host's clock was set
+    /// back, say. It may register again, beyond this one.
+    Behind {
+        /// That of the last registration.
+        epoch: u64,
+    },
 }
 
 impl core::fmt::Display for Refusal {
@@ -218,12 +224,18 @@ impl core::fmt::Display for Refusal {
             Refusal::Version { speaks } => {
                 write!(f, "the anchor speaks version {speaks} of the signalling")
             }
-            Refusal::Replay => f.write_str("the registration is a replay of an older one"),
+            Refusal::Held => f.write_str(
+                "another process is connected with the same credentials: a copy of this host's state or join line \
+                 is in use",
+            ),
             Refusal::NoAddress => f.write_str("the anchor has no inner address left"),
             Refusal::NoPath => f.write_str("the anchor has no room for this path"),
             Refusal::NotEnrolled => f.write_str("the host is not enrolled at the anchor"),
             Refusal::Protocol => f.write_str("the anchor did not understand a message"),
             Refusal::Expired => f.write_str("the host's certificate has expired"),
+            Refusal::Behind { epoch } => {
+                write!(f, "the host has registered with a later epoch before, {epoch}")
+            }
         }
     }
 }

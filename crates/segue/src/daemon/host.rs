@@ -20,7 +20,7 @@ use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::{self, Prefix};
 use segue_linux::monitor::{self, Monitor};
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
-use segue_wire::signal::{FromAnchor, FromHost};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
@@ -121,8 +121,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     )?;
     let (datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
+    let epoch = member.next_epoch(realtime_ns());
     let mut daemon = Daemon {
-        machine: Host::new(machine_config(&settings, &anchor, source), random_seed()?),
+        machine: Host::new(machine_config(&settings, &anchor, source, epoch), random_seed()?),
         routing,
         guard: Guard::at_start(&settings.device, datapath.kind() == Kind::User),
         signal,
@@ -183,11 +184,16 @@ fn setup(settings: &Settings, anchor: &[SocketAddr]) -> Setup {
     }
 }
 
-fn machine_config(settings: &Settings, anchor: &[SocketAddr], source: Source) -> HostConfig {
+fn machine_config(
+    settings: &Settings,
+    anchor: &[SocketAddr],
+    source: Source,
+    epoch: u64,
+) -> HostConfig {
     let anchor = anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
     HostConfig {
         anchor,
-        epoch: realtime_ns(),
+        epoch,
         port: settings.port,
         path: settings.path.clone(),
         paths: settings.paths.clone(),
@@ -306,7 +312,9 @@ impl Daemon {
             }
             HostOutput::Report(report) => {
                 self.events.note(now, &report);
+                // Who holds the registration may go away.
                 if let Report::Refused { reason, .. } = report
+                    && reason != Refusal::Held
                     && self.machine.inner().is_empty()
                 {
                     bail!("the anchor refused this host: {reason}");

@@ -90,7 +90,9 @@ fn an_order_is_answered_and_shown_as_it_is() {
     assert!(shown().contains("lte (bound by an operator)"), "{}", shown());
     assert_eq!(answer(&host, &["--to", "lte"]), "bound to lte; no flow had to move\n");
 
-    Direction::ALL.iter().for_each(|way| drop(world.net.lte().set_silent(*way, true)));
+    for way in Direction::ALL {
+        world.net.lte().set_silent(way, true);
+    }
     host.wait("lte is down", |status| path(status, "lte")["state"] == "down");
     let said = answer(&host, &["--to", "lte"]);
     assert!(said.starts_with("lte is down: the order stands until it is up; "), "{said}");
@@ -102,7 +104,9 @@ fn an_order_is_answered_and_shown_as_it_is() {
     assert!(!why().contains("operator") && !shown().contains("operator"), "{} {}", why(), shown());
 
     assert!(!shown().contains("no path is up"));
-    Direction::ALL.iter().for_each(|way| drop(world.net.wifi().set_silent(*way, true)));
+    for way in Direction::ALL {
+        world.net.wifi().set_silent(way, true);
+    }
     host.wait("all are down", |status| path(status, "wifi")["state"] == "down");
     assert!(shown().contains("registered, but no path is up"), "{}", shown());
 }

@@ -130,7 +130,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     peer.send(&register(99)).unwrap();
     let refused = peer.receive();
-    assert_eq!(refused, Some(FromAnchor::Refused { reason: Refusal::Replay }));
+    assert_eq!(refused, Some(FromAnchor::Refused { reason: Refusal::Behind { epoch: 100 } }));
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     assert_eq!(peer.register(101), Some(own));
     drop(anchor);

@@ -5,6 +5,7 @@
 mod adversary;
 mod capabilities;
 mod changes;
+mod clocks;
 mod closed;
 mod credentials;
 mod crowd;

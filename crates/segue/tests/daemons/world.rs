@@ -208,7 +208,7 @@ impl Daemon {
     }
 
     /// The same by way of another command.
-    fn start_under(node: &Netns, under: &[&str], base: PathBuf, args: &[&str]) -> Daemon {
+    pub fn start_under(node: &Netns, under: &[&str], base: PathBuf, args: &[&str]) -> Daemon {
         let log = File::options().create(true).append(true).open(base.with_extension("log"));
         let command = [under, &[SEGUE], args].concat();
         let child = node

@@ -105,10 +105,12 @@ impl Anchor {
         if version != SIGNAL_VERSION {
             return Err(Refusal::Version { speaks: SIGNAL_VERSION });
         }
-        if self.known.get(name).is_some_and(|known| epoch < known.epoch && !fault(3)) {
-            return Err(Refusal::Replay);
-        }
         let standing = self.owner_of.get(name).copied();
+        let last = self.known.get(name).map(|known| known.epoch);
+        if let Some(last) = last.filter(|last| epoch < *last && !fault(3)) {
+            let is_held = standing.and_then(|owner| self.hosts.get(&owner)?.conn).is_some();
+            return Err(if is_held { Refusal::Held } else { Refusal::Behind { epoch: last } });
+        }
         if let Some(owner) = standing
             && let Some(host) = self.hosts.get_mut(&owner)
             && host.epoch == epoch

@@ -41,6 +41,8 @@ use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
 const RETRY_MIN: Span = Span::from_millis(500);
 /// Longest pause before signalling is tried again.
 const RETRY_MAX: Span = Span::from_secs(8);
+/// How long a host whose registration somebody else holds waits before it asks again.
+const HELD_RETRY: Span = Span::from_secs(2);
 /// How long one round of connection attempts may take.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
@@ -220,10 +222,15 @@ impl Host {
             FromAnchor::Registered { inner, anchor, tunnel_port } => {
                 self.on_registered(&inner, anchor, tunnel_port);
             }
+            FromAnchor::Refused { reason: Refusal::Behind { epoch } } => {
+                // Once more, at once, when the anchor has closed this connection.
+                self.config.epoch = epoch.saturating_add(1);
+                self.retry = RETRY_MIN;
+            }
             FromAnchor::Refused { reason } => {
                 self.out
                     .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
-                self.retry = RETRY_MAX;
+                self.retry = if reason == Refusal::Held { HELD_RETRY } else { RETRY_MAX };
                 if let Signal::Up { registered, .. } = &mut self.signal {
                     *registered = false;
                 }

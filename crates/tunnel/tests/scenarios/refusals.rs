@@ -1,6 +1,6 @@
 //! What the anchor refuses, and that nothing else changes with it.
 
-use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Pool};
+use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Known, Pool, Report};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, Refusal, SIGNAL_VERSION};
 
@@ -65,7 +65,7 @@ fn expect_undisturbed(net: &mut Net, host: usize) {
 fn replays_other_versions_and_messages_out_of_turn_are_refused() {
     let (mut net, host) = bystander(anchor_config());
     for (message, reason) in [
-        (register(0), Refusal::Replay),
+        (register(0), Refusal::Held),
         (
             FromHost::Register { version: SIGNAL_VERSION + 1, epoch: 99 },
             Refusal::Version { speaks: SIGNAL_VERSION },
@@ -157,13 +157,37 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     );
     let alice = net.anchor.machine.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
-    net.tell_anchor(AnchorInput::Disconnected { conn });
-    assert_eq!(net.anchor.machine.hosts().next().unwrap().conn, None);
-    net.run_for(secs(1));
-    // The host with the old epoch learns that it is refused, and does not insist.
+    // The host with the old epoch learns that somebody else has its credentials, and does not insist.
     net.run_for(secs(60));
     assert!(!net.hosts[host].end.machine.registered());
     assert!(net.load.worst_signals <= 25, "{:?}", net.load);
+    let told = |host: usize| {
+        let held =
+            |report: &Report| matches!(report, Report::Refused { reason: Refusal::Held, .. });
+        net.hosts[host].reports.iter().filter(|(_, report)| held(report)).count()
+    };
+    // Every two seconds, over either interface.
+    assert!((40..=64).contains(&told(host)), "{}", told(host));
+    // When that one is gone it goes on from there.
+    net.tell_anchor(AnchorInput::Disconnected { conn });
+    assert!(net.run_while_not(secs(5), |net| net.hosts[host].end.machine.registered()));
+    assert_eq!(net.persisted["alice"].epoch, 4);
+    net.run_for(secs(2));
+    net.reset_streams();
+    expect_undisturbed(&mut net, host);
+}
+
+#[test]
+fn a_host_whose_clock_was_set_back_goes_on_from_its_last_epoch() {
+    let config = anchor_config();
+    let known = Known { name: "alice".into(), epoch: 1 << 60, inner: Vec::new() };
+    let mut net = Net::with_anchor(9, AnchorConfig { known: vec![known], ..config });
+    let host = net.add_host("alice", host_config(3, 60));
+    net.add_link(host, "wifi", ms(10));
+    net.announce(host);
+    assert!(net.run_while_not(secs(2), |net| net.hosts[host].end.machine.registered()));
+    assert_eq!(net.persisted["alice"].epoch, (1 << 60) + 1);
+    assert!(net.hosts[host].reports.iter().all(|(_, r)| !matches!(r, Report::Refused { .. })));
 }
 
 #[test]

@@ -18,6 +18,8 @@ use crate::signalling::client_config;
 const TABLE: &str = "host";
 /// Key of the enrolment in force.
 const MEMBER: &str = "member";
+/// Key of the epoch of the last start.
+const EPOCH: &str = "epoch";
 /// Key of the join line that the host is being enrolled with.
 const PENDING: &str = "pending";
 
@@ -147,6 +149,17 @@ impl Member {
         format!(
             "{why}: run `segue enroll {name}` at the anchor and start this host with the line that it prints"
         )
+    }
+
+    /// The epoch of this start: the time of day, or beyond that of the last start where the clock was set back.
+    pub fn next_epoch(&self, now_ns: u64) -> u64 {
+        let last: Option<u64> = self.store.get_as(TABLE, EPOCH).ok().flatten();
+        let epoch = last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1)));
+        // Where it cannot be kept, the anchor tells the next start from where to go on.
+        if let Err(error) = self.store.put_as(TABLE, EPOCH, &epoch) {
+            tracing::debug!("{error}");
+        }
+        epoch
     }
 
     fn keep(&mut self, standing: Standing) -> anyhow::Result<()> {
