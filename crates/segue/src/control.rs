@@ -112,6 +112,9 @@ pub struct Status {
     pub inner: Vec<String>,
     /// The interface that carries signalling (host).
     pub signalling: Option<String>,
+    /// Why the anchor is not reached (host).
+    #[serde(default)]
+    pub trouble: Option<TroubleStatus>,
     /// Monotonic clock in nanoseconds, for relating events.
     pub now_ns: u64,
     /// Seconds since the start.
@@ -133,6 +136,15 @@ pub struct Status {
     pub events: Vec<EventRecord>,
     /// Number of the next event.
     pub next_event: u64,
+}
+
+/// Why the anchor is not reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TroubleStatus {
+    /// In words.
+    pub why: String,
+    /// When that was seen last.
+    pub ago_s: f64,
 }
 
 /// A registered host.

@@ -132,6 +132,9 @@ pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         let cut_off = if status.registered && !up { ", but no path is up" } else { "" };
         println!("anchor     {anchor}, {registered}{cut_off}, {over}");
     }
+    if let Some(trouble) = &status.trouble {
+        println!("trouble    {} ({:.0} s ago)", trouble.why, trouble.ago_s);
+    }
     for host in &status.hosts {
         let how = if host.connected { "connected" } else { "no signalling" };
         println!("host       {} {} ({how})", host.name, host.inner.join(" "));

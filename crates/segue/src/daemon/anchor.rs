@@ -563,6 +563,7 @@ impl Daemon {
             anchor: None,
             inner,
             signalling: None,
+            trouble: None,
             now_ns: now.0,
             uptime_s: now.since(self.started).as_secs_f64(),
             hosts: status::hosts(&self.machine),

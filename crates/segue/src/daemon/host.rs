@@ -3,6 +3,7 @@
 mod asked;
 mod member;
 mod signal;
+mod unreached;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ use super::past::Guard;
 use super::routing::Routing;
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, status};
-use crate::control::{self, Asked, Status};
+use crate::control::{self, Asked, Status, TroubleStatus};
 use crate::identity::Join;
 
 /// Everything that a host daemon needs to know, validated.
@@ -361,6 +362,7 @@ impl Daemon {
             }
             SignalEvent::Message { round, message } if self.signal.is_present(*round) => {
                 match message {
+                    FromAnchor::Registered { .. } => self.signal.registered(),
                     FromAnchor::Renew => self.renew(),
                     FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
                     _ => {}
@@ -494,6 +496,10 @@ impl Daemon {
             anchor: self.machine.anchor().map(|anchor| anchor.to_string()),
             inner: self.machine.inner().iter().map(ToString::to_string).collect(),
             signalling: self.machine.signal_interface().map(str::to_owned),
+            trouble: self.signal.why_unreached().map(|(why, at)| TroubleStatus {
+                why: why.to_owned(),
+                ago_s: now.since(at).as_secs_f64(),
+            }),
             now_ns: now.0,
             uptime_s: now.since(self.started).as_secs_f64(),
             hosts: Vec::new(),

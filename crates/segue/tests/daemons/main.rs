@@ -21,6 +21,7 @@ mod nat;
 mod outage;
 mod pairings;
 mod reach;
+mod reasons;
 mod refusals;
 mod several;
 mod stamp;

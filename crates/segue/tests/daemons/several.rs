@@ -53,7 +53,7 @@ impl Two {
         self.lab.node(name).unwrap()
     }
 
-    fn start(&self, name: &str, args: &[&str]) -> Daemon {
+    pub fn start(&self, name: &str, args: &[&str]) -> Daemon {
         let args = [args, &["--datapath", self.datapath]].concat();
         let daemon = Daemon::start(self.node(name), self.dir.path().join(name), &args);
         daemon.wait("the daemon answers", |_| true);

@@ -120,11 +120,6 @@ pub fn read(path: &Path) -> Result<Plan> {
 pub fn parse(text: &str) -> Result<Plan, String> {
     let plan: Plan =
         toml::from_str(text).map_err(|e| at(text, e.span().map_or(0, |s| s.start), e.message()))?;
-    if plan.nodes.is_empty() {
-        return Err(
-            "1: no network: a file has a [[node]] for each machine, and links between them".into(),
-        );
-    }
     for link in &plan.links {
         for end in &link.ends {
             let node = &end.get_ref().node;
@@ -140,6 +135,11 @@ pub fn parse(text: &str) -> Result<Plan, String> {
         for (way, spec) in spec.iter().flat_map(|s| [("up", &s.up), ("down", &s.down)]) {
             spec.check().map_err(|e| at(text, link.name.span().start, &format!("{way}: {e}")))?;
         }
+    }
+    if plan.nodes.is_empty() {
+        return Err(
+            "1: no network: a file has a [[node]] for each machine, and links between them".into(),
+        );
     }
     Ok(plan)
 }

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use quinn::{Connection, Endpoint};
+use anyhow::{Context, anyhow, bail};
+use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
+use rustls::AlertDescription;
+use segue_clock::Time;
+use segue_linux::clock::monotonic;
 use segue_tunnel::HostInput;
 use segue_wire::TUNNEL_PORT;
 use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
@@ -15,7 +18,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::unreached::Unreached;
 use crate::daemon::packets::MARK;
+use crate::errors::Told;
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::signalling::{self, Messages, Worker};
 
@@ -29,6 +34,8 @@ const OUTBOX: usize = 256;
 pub enum SignalEvent {
     /// An attempt succeeded.
     Connected { round: u64, established: Established },
+    /// An attempt failed, maybe one of several.
+    Failed { round: u64, why: String },
     /// A message came.
     Message { round: u64, message: FromAnchor },
     /// The connection, or all attempts, failed.
@@ -86,7 +93,10 @@ pub struct Signal {
     events: mpsc::Sender<SignalEvent>,
     round: u64,
     tasks: Vec<AbortHandle>,
+    /// Where the attempts of this round go that have neither succeeded nor failed.
+    waiting: Vec<String>,
     current: Option<Established>,
+    unreached: Unreached,
 }
 
 impl Signal {
@@ -97,8 +107,17 @@ impl Signal {
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
         let worker = Worker::start()?;
-        let (tasks, current) = (Vec::new(), None);
-        Ok(Signal { worker, anchor, shown, events, round: 0, tasks, current })
+        Ok(Signal {
+            worker,
+            anchor,
+            shown,
+            events,
+            round: 0,
+            tasks: Vec::new(),
+            waiting: Vec::new(),
+            current: None,
+            unreached: Unreached::default(),
+        })
     }
 
     /// From the next connection on the host shows this.
@@ -114,7 +133,13 @@ impl Signal {
     /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing; where
     /// the anchor has several addresses, to each a little after the one before.
     pub fn connect(&mut self, interfaces: &[String]) {
+        if !self.waiting.is_empty() {
+            let ways = std::mem::take(&mut self.waiting).join(", nor ");
+            self.unreached.note(monotonic(), format!("no answer from the anchor at {ways}"));
+        }
         self.abandon();
+        let ways = |anchor: SocketAddr| interfaces.iter().map(move |name| way(anchor, name));
+        self.waiting = self.anchor.iter().flat_map(|anchor| ways(*anchor)).collect();
         self.round += 1;
         let round = self.round;
         let delays = (0..).map(|n| STAGGER * n);
@@ -160,6 +185,7 @@ impl Signal {
     pub fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
         match event {
             SignalEvent::Connected { round, established } if round == self.round => {
+                self.waiting.clear();
                 let interface = established.interface.clone();
                 let anchor = SocketAddr::new(established.anchor.ip(), TUNNEL_PORT);
                 self.current = Some(established);
@@ -168,18 +194,35 @@ impl Signal {
             SignalEvent::Message { round, message } if round == self.round => {
                 Some(HostInput::Signal(message))
             }
+            SignalEvent::Failed { round, why } if round == self.round => {
+                let concerns = |way: &str| why.ends_with(way) || why.contains(&format!("{way}:"));
+                self.waiting.retain(|way| !concerns(way));
+                self.unreached.note(monotonic(), why);
+                None
+            }
             SignalEvent::Closed { round, why } if round == self.round => {
-                // Once for each connection that was lost, not for each attempt to replace it.
-                if self.current.is_some() || self.round == 1 {
+                // Why attempts fail has been noted; once for each connection that was lost.
+                if self.current.is_some() {
                     warn!("signalling: {why}; trying again");
                 } else {
                     debug!("signalling: {why}");
                 }
+                self.waiting.clear();
                 self.abandon();
                 Some(HostInput::SignalDown)
             }
             _ => None,
         }
+    }
+
+    /// The registration stands.
+    pub fn registered(&mut self) {
+        self.unreached.reached();
+    }
+
+    /// Why the anchor is not reached, as far as is known, and since when.
+    pub fn why_unreached(&self) -> Option<(&str, Time)> {
+        self.unreached.why()
     }
 
     /// Says goodbye and waits a moment for it to leave.
@@ -223,13 +266,14 @@ async fn attempt(
     tokio::time::sleep(delay).await;
     let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
     let endpoint = signalling::client_endpoint(socket)?;
-    let no_answer = || format!("no answer from {anchor} over {interface}");
+    let way = way(anchor, &interface);
+    let failed = |error| unreached(error, &way);
     let (config, certificate) = match shown {
         Shown::Certificate(config) => (config, None),
         Shown::Line(line) => {
             let config = signalling::enrolment_config(&line.authority)?;
             let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
-            let connection = connecting.await.with_context(no_answer)?;
+            let connection = connecting.await.map_err(failed)?;
             let certificate = enrol(&connection, &line.asked).await?;
             let key = line.key.clone();
             let host = Credentials { certificate: certificate.clone(), key };
@@ -237,8 +281,29 @@ async fn attempt(
         }
     };
     let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
-    let connection = connecting.await.with_context(no_answer)?;
+    let connection = connecting.await.map_err(failed)?;
     Ok(Connected { interface, anchor, endpoint, connection, certificate })
+}
+
+/// A way to the anchor, for people.
+fn way(anchor: SocketAddr, interface: &str) -> String {
+    format!("{anchor} over {interface}")
+}
+
+/// Why no connection came about, with the way in it.
+fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
+    match error {
+        ConnectionError::TimedOut => anyhow!("no answer from the anchor at {way}"),
+        ConnectionError::TransportError(error)
+            if error.code == TransportErrorCode::crypto(AlertDescription::UnknownCA.into()) =>
+        {
+            anyhow!(
+                "another anchor than the one of this host's join line answers at {way}: its certificate is of \
+                 another authority"
+            )
+        }
+        error => anyhow!("no connection with the anchor at {way}: {error}"),
+    }
 }
 
 /// Has this host enrolled; its certificate.
@@ -252,7 +317,7 @@ async fn enrol(connection: &Connection, asked: &ToEnrol) -> anyhow::Result<Vec<u
 
 /// Waits for the first attempt that succeeds, then reads its messages until it ends.
 async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEvent>) {
-    let ended = match first(attempts).await {
+    let ended = match first(round, attempts, &events).await {
         Ok(connected) => converse(round, connected, &events).await,
         Err(error) => Err(error),
     };
@@ -265,7 +330,11 @@ async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEve
     let _ = events.send(SignalEvent::Closed { round, why }).await;
 }
 
-async fn first(mut attempts: Vec<Attempt>) -> anyhow::Result<Connected> {
+async fn first(
+    round: u64,
+    mut attempts: Vec<Attempt>,
+    events: &mpsc::Sender<SignalEvent>,
+) -> anyhow::Result<Connected> {
     let mut last = anyhow::anyhow!("no interface to connect over");
     while !attempts.is_empty() {
         let (result, index) = std::future::poll_fn(|context| {
@@ -289,7 +358,11 @@ async fn first(mut attempts: Vec<Attempt>) -> anyhow::Result<Connected> {
             }
             // What the anchor says for good no other interface changes.
             Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
-            Ok(Err(error)) => last = error,
+            Ok(Err(error)) => {
+                let why = Told(&error).to_string();
+                let _ = events.send(SignalEvent::Failed { round, why }).await;
+                last = error;
+            }
             Err(_) => bail!("abandoned"),
         }
     }
