@@ -109,3 +109,15 @@ fn an_error_of_the_system_is_named_once() {
         refused(&["enroll", "laptop", "--control", "/nonexistent/s", "--state", "/proc/none/a.db"]);
     assert_eq!(said.matches("os error").count(), 1, "{said}");
 }
+
+#[test]
+fn a_target_that_never_answers_comes_with_what_to_look_for() {
+    let hole = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = hole.local_addr().unwrap().to_string();
+    let output = segue(&["probe", &target, "-c", "2", "-i", "20ms", "-k", "40"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["no answer: ", "segue probe --listen", "segue probe --stamp"] {
+        assert!(said.contains(part), "{said}");
+    }
+}

@@ -311,6 +311,10 @@ impl TargetSummary<'_> {
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
         text += &format!("\nstate {}, {} transitions, ", self.state, self.transitions);
         text += &order_text(self.duplicates, self.reordered, self.drops);
+        if self.sent > 0 && self.received == 0 {
+            text += "\nno answer: does `segue probe --listen` run there, with the same key? An anchor answers \
+                     STAMP, if it is told to (`stamp = true`): segue probe --stamp";
+        }
         let rtt = &self.rtt_ms;
         if rtt.avg.is_some() {
             text += &format!(
