@@ -35,6 +35,8 @@ const OUTBOX: usize = 64;
 /// A host must send its first message within this time, and let each of the anchor's leave.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A connection from which nothing came for this long is nobody's, if its host asks for another.
+const SILENT: Duration = Duration::from_secs(3);
 /// Connections of one host; one more ends its oldest. A host needs one, and while it moves another.
 const CONNECTIONS: usize = 4;
 /// What connections tell.
@@ -54,9 +56,20 @@ pub struct Established {
     connection: Connection,
     /// Gone once nothing more is to be said.
     outbox: Option<mpsc::Sender<FromAnchor>>,
+    /// Datagrams that had come when it was last looked at and there were more, and when that was.
+    heard: (u64, Instant),
 }
 
 impl Established {
+    /// Whether nothing came since it was looked at [`SILENT`] ago: a host that lives shows it every second.
+    fn is_silent(&mut self, now: Instant) -> bool {
+        let datagrams = self.connection.stats().udp_rx.datagrams;
+        if datagrams != self.heard.0 {
+            self.heard = (datagrams, now);
+        }
+        now.duration_since(self.heard.1) >= SILENT
+    }
+
     /// Ends it for want of an enrolment.
     pub fn refuse(self) {
         self.connection.close(2u8.into(), b"not enrolled");
@@ -90,6 +103,13 @@ impl Signal {
 
     /// Takes a connection whose host is enrolled.
     pub fn admit(&mut self, conn: ConnId, host: &str, established: Established) {
+        // Of a host that crashed nothing comes any more, long before that connection ends by itself.
+        let now = Instant::now();
+        for (name, before) in self.connections.values_mut() {
+            if name == host && before.is_silent(now) {
+                before.connection.close(6u8.into(), b"nothing comes any more");
+            }
+        }
         let own = self.connections.iter().filter(|(_, (name, _))| name == host);
         let own: Vec<ConnId> = own.map(|(conn, _)| *conn).collect();
         for surplus in &own[..(own.len() + 1).saturating_sub(CONNECTIONS)] {
@@ -237,7 +257,11 @@ async fn serve(
         .context("no message")?;
     drop(handshake);
     let (outbox, mut queued) = mpsc::channel::<FromAnchor>(OUTBOX);
-    let established = Established { connection: connection.clone(), outbox: Some(outbox) };
+    let established = Established {
+        connection: connection.clone(),
+        outbox: Some(outbox),
+        heard: (0, Instant::now()),
+    };
     events.send(SignalEvent::Connected { conn, certificate, established }).await?;
     let writer = async {
         while let Some(message) = queued.recv().await {
