@@ -294,9 +294,7 @@ fn way(anchor: SocketAddr, interface: &str) -> String {
 fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     match error {
         ConnectionError::TimedOut => anyhow!("no answer from the anchor at {way}"),
-        ConnectionError::TransportError(error)
-            if error.code == TransportErrorCode::crypto(AlertDescription::UnknownCA.into()) =>
-        {
+        ConnectionError::TransportError(error) if is_of_another_authority(error.code) => {
             anyhow!(
                 "another anchor than the one of this host's join line answers at {way}: its certificate is of \
                  another authority"
@@ -304,6 +302,14 @@ fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
         }
         error => anyhow!("no connection with the anchor at {way}: {error}"),
     }
+}
+
+/// Whether the anchor's certificate was signed by somebody else than the join line says. All authorities have the
+/// same name, so that it is the signature that does not fit.
+fn is_of_another_authority(code: TransportErrorCode) -> bool {
+    [AlertDescription::UnknownCA, AlertDescription::DecryptError]
+        .into_iter()
+        .any(|alert| code == TransportErrorCode::crypto(alert.into()))
 }
 
 /// Has this host enrolled; its certificate.
