@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rules that the compiler and clippy do not check: the length of files, the purity of the crates
-# that hold protocols, and words that have no place in the tree. Prints every breach; fails if any.
+# that hold protocols, properties that forget, and words that have no place in the tree. Prints every
+# breach; fails if any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,4 +32,7 @@ done
 
 found=$(tracked | grep -v '^Cargo.lock$' | xargs grep -nIE "$words") &&
   complain "Words that have no place here:"$'\n'"$found"
+found=$(tracked 'crates/*.rs' | xargs grep -nE 'failure_persistence: *None|RngSeed::Random') &&
+  complain "A property forgets its failures, or draws other cases each time:"$'\n'"$found"
+grep -q '^PROPTEST_RNG_SEED = ' .cargo/config.toml || complain ".cargo/config.toml: properties have no fixed seed"
 exit "$failed"

@@ -6,7 +6,7 @@
 
 local segue = Proto("segue", "Segue tunnel")
 
-local types = { [0] = "Data", [1] = "Ride", [2] = "Request", [3] = "Response" }
+local types = { [0] = "Data", [1] = "Ride", [2] = "Request", [3] = "Response", [4] = "Size" }
 
 local f = {
 	version = ProtoField.uint8("segue.version", "Version", base.DEC, nil, 0xf0),
@@ -31,6 +31,9 @@ local f = {
 	r = ProtoField.uint32("segue.probe.r", "R"),
 	heard = ProtoField.uint16("segue.probe.heard", "Heard", base.HEX),
 	t_ka = ProtoField.uint16("segue.probe.t_ka", "T_KA (ms)"),
+	token = ProtoField.uint32("segue.size.token", "Token"),
+	size = ProtoField.uint16("segue.size.size", "Size"),
+	answer = ProtoField.uint16("segue.size.answer", "Size of the answer"),
 	mac = ProtoField.bytes("segue.probe.mac", "MAC"),
 	path = ProtoField.uint8("segue.upmt.path", "Path number"),
 	upmt_response = ProtoField.bool("segue.upmt.response", "Response"),
@@ -46,10 +49,10 @@ local malformed = ProtoExpert.new("segue.malformed", "Not a valid Segue packet",
 segue.experts = { malformed }
 
 local HEADER, PROBE = 16, 56
-local DATA, RIDE, REQUEST, RESPONSE = 0, 1, 2, 3
+local DATA, RIDE, REQUEST, RESPONSE, SIZE = 0, 1, 2, 3, 4
 
 -- The largest value of the flags, by type: a response has one flag at most.
-local known_flags = { [DATA] = 1, [RIDE] = 7, [REQUEST] = 3, [RESPONSE] = 2 }
+local known_flags = { [DATA] = 1, [RIDE] = 7, [REQUEST] = 3, [RESPONSE] = 2, [SIZE] = 0 }
 
 local function dissect_probe(buffer, pinfo, tree, type)
 	if buffer:len() < PROBE or (type ~= RIDE and buffer:len() > PROBE) then
@@ -64,6 +67,25 @@ local function dissect_probe(buffer, pinfo, tree, type)
 	tree:add(f.t_ka, buffer(46, 2))
 	tree:add(f.mac, buffer(48, 8))
 	pinfo.cols.info = string.format("%s seq=%u", types[type], buffer(HEADER, 4):uint())
+end
+
+local function dissect_size(buffer, pinfo, tree)
+	if buffer:len() < PROBE then
+		tree:add_proto_expert_info(malformed, "a test has at least 56 bytes")
+		return
+	end
+	tree:add(f.token, buffer(16, 4))
+	tree:add(f.size, buffer(20, 2))
+	tree:add(f.answer, buffer(22, 2))
+	tree:add(f.mac, buffer(48, 8))
+	local zeros = true
+	for i = 24, 47 do
+		zeros = zeros and buffer(i, 1):uint() == 0
+	end
+	if buffer(20, 2):uint() ~= buffer:len() or not zeros then
+		tree:add_proto_expert_info(malformed, "a test is as long as it says, and zero from byte 24 to 47")
+	end
+	pinfo.cols.info = string.format("Size %u token=%u", buffer:len(), buffer(16, 4):uint())
 end
 
 -- UPMT: nothing stands before the inner packet (upmt.md).
@@ -218,12 +240,14 @@ function segue.dissector(buffer, pinfo, tree)
 	sub:add(f.age, buffer(3, 1))
 	sub:add(f.index, buffer(4, 4))
 	sub:add(f.cookie, buffer(8, 8))
-	if buffer(1, 1):uint() > known_flags[type] or (type == RESPONSE and buffer(3, 1):uint() ~= 0) or
+	if buffer(1, 1):uint() > known_flags[type] or ((type == RESPONSE or type == SIZE) and buffer(3, 1):uint() ~= 0) or
 		(type == RIDE and buffer(1, 1):bitfield(5, 2) == 3) or
-		(type == DATA and buffer(2, 1):uint() ~= 0) then
+		((type == DATA or type == SIZE) and buffer(2, 1):uint() ~= 0) then
 		sub:add_proto_expert_info(malformed, "a field that must be zero is not")
 	end
-	if type ~= DATA then
+	if type == SIZE then
+		dissect_size(buffer, pinfo, sub)
+	elseif type ~= DATA then
 		dissect_probe(buffer, pinfo, sub, type)
 	end
 	if not inner_at or buffer:len() < inner_at then

@@ -468,7 +468,7 @@ fn daemon(
                     let _ = request(&mut datapath);
                 }
             }
-            Ok(Event::Look(_)) | Err(_) => {}
+            Ok(Event::Look(_) | Event::Uncut(_) | Event::Size(..)) | Err(_) => {}
         }
     }
 }

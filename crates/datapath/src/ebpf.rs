@@ -35,6 +35,8 @@ mod reflect;
 mod send;
 #[cfg(test)]
 mod shares;
+#[cfg(test)]
+mod size;
 mod skel;
 mod stamp;
 mod states;
@@ -58,14 +60,14 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Tau};
 use segue_linux::clock::monotonic;
 use segue_linux::link::Prefix;
-use segue_wire::{DropReason, Encapsulation, FlowKey};
+use segue_wire::{DropReason, Encapsulation, FlowKey, Size};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
 use self::batch::{Batch, Hop, Way, Ways};
 use self::convert::{
     PATH_DEAF, PATH_FOLLOWS_USE, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends,
-    family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_sweep,
+    family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
 use self::load::load;
@@ -372,6 +374,12 @@ impl Datapath for Ebpf {
             tracing::debug!(%error, "nothing sent a second time");
             0
         })
+    }
+
+    fn test_size(&mut self, slot: u32, test: Size) {
+        if self.paths.contains_key(&slot) {
+            self.shore.send_probes(&[(kernel_size(slot, test), self.ethertype(slot))]);
+        }
     }
 
     fn set_heard(&mut self, slots: &[u32], heard: u16) {

@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use segue_clock::{Span, Time};
 use segue_keepalive::Reading;
 use segue_linux::link::Prefix;
-use segue_wire::{DropReason, FlowKey};
+use segue_wire::{DropReason, FlowKey, Size};
 
 /// What a daemon asks of the packet path. Slots number the paths of this end; a path's slot is the
 /// tunnel index under which this end receives.
@@ -84,6 +84,8 @@ pub trait Datapath: Send {
     }
     /// Stamps and sends probes, all in one go.
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError>;
+    /// Sends a test of a path's packet size (host); an anchor's datapath answers it. Not on paths with UPMT's packets.
+    fn test_size(&mut self, slot: u32, test: Size);
     /// The `heard` word that answers, unsolicited responses and requests that ride carry from now on on
     /// these paths. An ordered request sets it too.
     fn set_heard(&mut self, slots: &[u32], heard: u16);
@@ -102,6 +104,11 @@ pub trait Datapath: Send {
     /// the path is down.
     fn set_deaf(&mut self, slot: u32, deaf: bool) {
         let _ = (slot, deaf);
+    }
+    /// Sends what leaves on a path one by one: its other end gets in one piece what a device should cut. It lasts as
+    /// long as the path.
+    fn set_one_by_one(&mut self, slot: u32) {
+        let _ = slot;
     }
     /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
     /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and

@@ -297,6 +297,11 @@ pub enum Event {
     /// [reading]: crate::Datapath::reading
     /// [`watched`]: segue_keepalive::Reading::watched
     Look(u32),
+    /// Several packets came in one piece on the path in this slot, which no device had cut, and were refused
+    /// ([`segue_wire::DropReason::Uncut`]). Not every one is told.
+    Uncut(u32),
+    /// A test of the packet size on the path in this slot has been answered (host): its token.
+    Size(u32, u32),
 }
 
 /// Takes the datapath's events; called from its threads, must not block.

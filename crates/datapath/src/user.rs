@@ -21,7 +21,7 @@ use segue_clock::Time;
 use segue_keepalive::Reading;
 use segue_linux::clock::monotonic;
 use segue_linux::link::Prefix;
-use segue_wire::{DropReason, FlowKey};
+use segue_wire::{DropReason, FlowKey, Size};
 use tun_rs::SyncDevice;
 
 use crate::misses::Misses;
@@ -401,12 +401,23 @@ impl Datapath for User {
         Ok(())
     }
 
+    fn test_size(&mut self, slot: u32, test: Size) {
+        let path = lock(&self.shared.core).path(slot).cloned();
+        path.iter().for_each(|path| probes::send_size(path, test));
+    }
+
     fn set_heard(&mut self, slots: &[u32], heard: u16) {
         let core = lock(&self.shared.core);
         let paths: Vec<Arc<Path>> = slots.iter().filter_map(|s| core.path(*s).cloned()).collect();
         drop(core);
         for path in paths {
             lock(&path.state.tx).heard = Some(heard);
+        }
+    }
+
+    fn set_one_by_one(&mut self, slot: u32) {
+        if let Some(path) = lock(&self.shared.core).path(slot) {
+            path.state.one_by_one.store(true, Ordering::Relaxed);
         }
     }
 

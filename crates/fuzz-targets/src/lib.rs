@@ -16,17 +16,19 @@ pub use text::{
     anchor_config, certificate_request, control, host_config, join, lab_file, prefix, probe_key,
     scenario, units, video_trace,
 };
-pub use tunnel::{enrol, from_anchor, from_host, header, inner, probe, ride, upmt};
+pub use tunnel::{enrol, from_anchor, from_host, header, icmp, inner, probe, ride, size, upmt};
 pub use values::{link, plan};
 
 /// A target: any bytes in, a panic where a property does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
-pub const ALL: [(&str, Target); 26] = [
+pub const ALL: [(&str, Target); 28] = [
     ("header", header),
     ("probe", probe),
     ("ride", ride),
+    ("size", size),
+    ("icmp", icmp),
     ("upmt", upmt),
     ("inner", inner),
     ("from_host", from_host),

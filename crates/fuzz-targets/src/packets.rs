@@ -12,7 +12,7 @@ use segue_keepalive::Probing;
 use segue_keepalive::seq::{Order, SeqWindow};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::RIDE_RESPONSE;
-use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey, Size};
 
 use crate::take;
 
@@ -84,6 +84,9 @@ impl Rules {
                     Err(reason) => expected.refused.push(reason),
                 }
                 expected.packet = Some(self.data(inner)?);
+            }
+            (PacketType::Size, role) => {
+                Size::open(packet, &KEY, role == Role::Anchor)?;
             }
             _ => return Err(DropReason::Type),
         }

@@ -382,3 +382,119 @@ impl fmt::Display for Why {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why() -> Why {
+        let known = Known {
+            used: true,
+            rate: 1e5,
+            rtt_avg: 0.02,
+            rtt_max: 0.025,
+            answer: 0.03,
+            loss_up: 0.01,
+            loss_down: 0.02,
+            loss: 0.03,
+            burst: None,
+            longest: 0.0,
+        };
+        // One question has no spacing.
+        let questions = Questions { k: 1, spacing: 0.0, t_d: 0.03, t_fp: 2e5 };
+        Why { known, k: 4, t_ka: 1.0, questions, detection: 0.06, fp_interval: 1e5 }
+    }
+
+    #[test]
+    fn settings_change_for_a_tenth_of_a_time_for_one_question_and_for_what_is_given_up() {
+        let changed = |change: fn(&mut Why)| {
+            let mut after = why();
+            change(&mut after);
+            [differs(&why(), &after), differs(&after, &why())]
+        };
+        assert_eq!(changed(|_| {}), [false, false]);
+        assert_eq!(changed(|why| why.detection = 3.0), [false, false]);
+        assert_eq!(changed(|why| why.k = 5), [true, true]);
+        assert_eq!(changed(|why| why.t_ka = 1.12), [true, true]);
+        assert_eq!(changed(|why| why.t_ka = 1.105), [false, false], "a tenth of the longer");
+        assert_eq!(changed(|why| why.questions.k = 2), [true, true]);
+        assert_eq!(changed(|why| why.questions.spacing = 0.1), [true, true]);
+        assert_eq!(changed(|why| why.questions.t_fp = 0.9e5), [true, true]);
+        assert_eq!(changed(|why| why.questions.t_fp = 1e5), [false, false], "it is kept");
+    }
+
+    #[test]
+    fn the_k_that_is_stated_is_the_least_that_makes_the_other_ends_alarms_as_rare_as_asked() {
+        let stated = |loss_up, t_ka| stated_k(&Known { loss_up, ..why().known }, t_ka, 1e5);
+        // 0.01⁴ · 10⁵ s is a millisecond, 0.1⁵ · 10⁵ s a second.
+        assert_eq!([stated(0.01, 1.0), stated(0.1, 0.99), stated(0.1, 1.01)], [4, 6, 5]);
+        // 0.5¹⁷ · 10⁵ s = 0.76 s; more than twenty are not waited for.
+        assert_eq!([stated(0.5, 0.75), stated(0.5, 0.77), stated(0.9, 1.0)], [18, 17, 20]);
+    }
+
+    /// What is known after packets were sent and lost, so many each time.
+    fn seen(counts: &[(u64, u64)]) -> Losses {
+        let (mut losses, mut total) = (Losses::default(), Counted::default());
+        for (sent, lost) in counts {
+            total.sent += sent;
+            total.received += sent - lost;
+            losses.observe(total, true);
+        }
+        losses
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn what_is_lost_is_taken_with_a_deviation_on_top_and_a_rise_with_one_less() {
+        let steady = seen(&[(100, 16)]);
+        near(steady.loss(0.001), 0.20);
+        near(steady.bounds().0, 0.12);
+        near(steady.bounds().1, (16.0 + libm::sqrt(17.0)) / 100.0);
+
+        // Half of the last fifty: the long window still has 5 ± 1 in a hundred, the short one more.
+        let rise = seen(&[(200, 0), (50, 25)]);
+        let (long, short) = (200.0 * libm::exp(-0.1) + 50.0, 200.0 * libm::exp(-1.0) + 50.0);
+        near(rise.loss(0.001), 20.0 / short);
+        near(rise.bounds().0, 20.0 / long);
+        near(rise.bounds().1, 20.0 / short);
+        assert!(20.0 / short > (25.0 + libm::sqrt(26.0)) / long);
+
+        // Few packets count as 25, and none lost of n may be one.
+        near(seen(&[(10, 4)]).loss(0.001), 6.0 / 25.0);
+        near(seen(&[(10, 4)]).bounds().1, (4.0 + libm::sqrt(5.0)) / 10.0);
+        near(seen(&[(10, 0)]).loss(0.001), 0.001);
+        near(seen(&[(10, 0)]).bounds().1, 0.1);
+        near(seen(&[(100, 100)]).loss(0.001), MOST_LOSS);
+        near(seen(&[(100, 100)]).bounds().0, 0.9);
+    }
+
+    #[test]
+    fn what_comes_after_it_was_counted_as_lost_takes_no_loss_below_zero_and_no_outage_is_learned() {
+        let mut losses = Losses::default();
+        losses.observe(Counted { sent: 10, received: 12 }, true);
+        near(losses.loss(0.0), 0.0);
+        near(losses.bounds().1, 0.1);
+        losses.observe(Counted { sent: 1_010, received: 12 }, false);
+        near(losses.loss(0.0), 0.0);
+        // What follows is counted from there.
+        losses.observe(Counted { sent: 1_020, received: 22 }, true);
+        near(losses.loss(0.0), 0.0);
+    }
+
+    #[test]
+    fn the_loss_of_round_trips_is_between_what_is_counted_and_never_below_the_worse_direction() {
+        let mut adaptive = Adaptive::new(Aims::default());
+        // Nothing is counted: as if the directions lost by themselves.
+        near(adaptive.round_trip_loss(0.1, 0.2), 0.28);
+        // 16 of 100 ± 4: both directions fail together.
+        adaptive.round_trips = seen(&[(100, 16)]);
+        near(adaptive.round_trip_loss(0.1, 0.15), (16.0 + libm::sqrt(17.0)) / 100.0);
+        near(adaptive.round_trip_loss(0.1, 0.25), 0.25);
+        near(adaptive.round_trip_loss(0.3, 0.1), 0.3);
+        near(adaptive.round_trip_loss(0.01, 0.02), 0.12);
+        near(adaptive.round_trip_loss(0.08, 0.08), 1.0 - 0.92 * 0.92);
+    }
+}

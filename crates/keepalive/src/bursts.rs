@@ -106,6 +106,26 @@ mod tests {
     }
 
     #[test]
+    fn bursts_at_a_short_period_are_told_for_a_long_one_also_where_most_is_lost() {
+        // Runs of 1, 2, … 19 losses and back: 10 in the mean, however the later ones weigh more.
+        let (short, long) = (Span::from_millis(20), Span::from_millis(200));
+        let (mut bursts, mut seq) = (Bursts::new(), 0);
+        bursts.on_answer(seq, 100, short);
+        for round in 0..40 {
+            for run in 1..20 {
+                seq += 1 + if round % 2 == 0 { run } else { 20 - run };
+                bursts.on_answer(seq, 100, short);
+            }
+        }
+        let seen = bursts.mean(short).unwrap();
+        assert!((8.0..12.0).contains(&seen), "{seen}");
+        // A loss follows a loss with 1 − 1/b after 20 ms, and with the tenth power of it after 200 ms.
+        let expected = 1.0 / (1.0 - libm::pow(1.0 - 1.0 / seen, 10.0));
+        assert!((bursts.mean(long).unwrap() / expected - 1.0).abs() < 1e-9, "{expected}");
+        assert!((1.4..1.7).contains(&expected), "{expected}");
+    }
+
+    #[test]
     fn losses_among_many_requests_of_one_call_are_no_burst() {
         let t_ka = Span::from_millis(20);
         let mut bursts = Bursts::new();

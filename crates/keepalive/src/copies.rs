@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 
 /// Packets that are kept of a path: the last ones.
 pub const COPIES: usize = 4;
@@ -11,6 +11,16 @@ pub const COPIES: usize = 4;
 /// kept whole, and a bulk transfer, which sends so often that the next packet tells what happened to the last, costs
 /// next to nothing.
 pub const COPY_WINDOW_SHIFT: u32 = 24;
+
+/// A copy so much older than the last packet of its flow is not sent: it would come late, after newer ones.
+const STALE: Span = Span::from_secs(1);
+
+/// Whether a copy of a packet that left `at` would come too late for a flow of which a packet was seen last at
+/// `last_seen`; `None` for one that is not known.
+#[must_use]
+pub fn is_stale(at: Time, last_seen: Option<Time>) -> bool {
+    last_seen.is_some_and(|last_seen| last_seen.since(at) > STALE)
+}
 
 /// The copies of one path.
 #[derive(Clone, Debug)]
@@ -42,10 +52,12 @@ impl<T> Copies<T> {
         self.kept.push_front((now, packet()));
     }
 
-    /// Gives away what left after `since`, the oldest first, and forgets the others.
-    pub fn take_since(&mut self, since: Time) -> Vec<T> {
-        let kept = core::mem::take(&mut self.kept);
-        kept.into_iter().rev().filter(|(at, _)| *at > since).map(|(_, packet)| packet).collect()
+    /// Gives away what left after `since`, the oldest first, and forgets the others. `last_seen` says when the last
+    /// packet of a copy's flow was seen: see [`is_stale`].
+    pub fn take_since(&mut self, since: Time, last_seen: impl Fn(&T) -> Option<Time>) -> Vec<T> {
+        let kept = core::mem::take(&mut self.kept).into_iter().rev();
+        let sent = kept.filter(|(at, packet)| *at > since && !is_stale(*at, last_seen(packet)));
+        sent.map(|(_, packet)| packet).collect()
     }
 }
 
@@ -63,8 +75,20 @@ mod tests {
         for n in 1..=6u64 {
             copies.keep(Time(n * WINDOW), || n);
         }
-        assert_eq!(copies.take_since(Time(4 * WINDOW)), vec![5, 6]);
-        assert_eq!(copies.take_since(Time(0)), Vec::<u64>::new());
+        assert_eq!(copies.take_since(Time(4 * WINDOW), |_| None), vec![5, 6]);
+        assert_eq!(copies.take_since(Time(0), |_| None), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn what_is_a_second_older_than_the_last_of_its_flow_is_left_out() {
+        let mut copies = Copies::default();
+        let at = |ms: u64| Time(ms * 1_000_000);
+        for (ms, flow) in [(50, "voice"), (100, "shell"), (600, "voice")] {
+            copies.keep(at(ms), || flow);
+        }
+        // The voice goes on over another path; nothing more was typed.
+        let last_seen = |flow: &&str| Some(at(if *flow == "voice" { 1_100 } else { 100 }));
+        assert_eq!(copies.take_since(Time(0), last_seen), vec!["shell", "voice"]);
     }
 
     #[test]
@@ -77,6 +101,6 @@ mod tests {
                 n
             });
         }
-        assert_eq!((copies.take_since(Time(0)), made), (vec![0, 1, 2, 3], COPIES));
+        assert_eq!((copies.take_since(Time(0), |_| None), made), (vec![0, 1, 2, 3], COPIES));
     }
 }

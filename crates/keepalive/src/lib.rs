@@ -56,11 +56,12 @@ pub mod questions;
 pub mod rtt;
 pub mod seq;
 pub mod server;
+pub mod size;
 
 pub use adapt::{Adaptive, Aims, Why};
 pub use client::{Client, LOOK, Lapses, SILENCE};
 pub use config::{Asking, Config, Probing, Source, Tau};
-pub use copies::{COPIES, COPY_WINDOW_SHIFT, Copies};
+pub use copies::{COPIES, COPY_WINDOW_SHIFT, Copies, is_stale};
 pub use estimates::{Counted, Estimates};
 pub use event::{
     Arrival, ClientInput, ClientOutput, Reading, Request, Sample, ServerInput, ServerOutput, State,

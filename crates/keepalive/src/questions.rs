@@ -179,9 +179,52 @@ mod tests {
     }
 
     #[test]
+    fn where_most_is_lost_a_question_after_a_burst_still_fails_with_q() {
+        // c(t) = q + (1 − q)·e^(−t/B): 1 at once, and q, not more or less, once the burst is long over.
+        let silence = |burst| Silence { loss: 0.8, burst, pauses: 0.0, ..PATH };
+        let rate = |burst: Option<f64>, spacing| 1.0 / evaluate(&silence(burst), 4, spacing).t_fp;
+        let over = rate(Some(0.001), 1.0);
+        // More bursts begin in a second than requests are lost: q/B = 800.
+        assert!((over / (800.0 * 0.8 * 0.8 * 0.8 * 0.8) - 1.0).abs() < 1e-6, "{over}");
+        // At B·ln 2 half of what is beyond q is left: c = 0.9.
+        let answer = 0.8 + 0.2 * libm::exp(-PATH.answer / 0.2);
+        let half = rate(Some(0.2), 0.2 * core::f64::consts::LN_2);
+        assert!((half / (4.0 * answer * 0.9 * 0.9 * 0.9) - 1.0).abs() < 1e-9, "{half}");
+        assert!((rate(None, 0.1) / (4.0 * 0.8 * libm::pow(0.8, 4.0)) - 1.0).abs() < 1e-9);
+    }
+
+    /// Mostly the closest questions are the soonest. To be spread over 0.4547 s, three take less than twenty.
+    #[test]
+    fn what_is_chosen_is_the_soonest_of_all_that_are_rare_enough_and_spread_wide_enough() {
+        for (loss, burst, longest) in [
+            (0.002, None, 0.0),
+            (0.05, Some(0.05), 0.0),
+            (0.01, Some(0.02), 0.25),
+            (0.002, None, 0.4547),
+        ] {
+            let silence = Silence { loss, burst, longest, ..PATH };
+            let found = questions(&silence);
+            let mut soonest = f64::INFINITY;
+            for (k, n) in (K_MIN..=20).flat_map(|k| (0..22).map(move |n| (k, n))) {
+                let one = evaluate(&silence, k, 0.008 * libm::pow(1.25, f64::from(n)));
+                let spread = f64::from(k - 1) * one.spacing;
+                if one.t_fp >= 1e5 && spread >= longest && one.spacing < 1.0 {
+                    soonest = soonest.min(one.t_d);
+                }
+            }
+            assert!(soonest.is_finite() && found.t_fp >= 1e5, "{silence:?}");
+            assert!((found.t_d - soonest).abs() < 1e-12, "{found:?}, not {soonest} s");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_kept_is_said() {
-        let found = questions(&Silence { loss: 0.9, k_max: 5, ..PATH });
+        let lossy = Silence { loss: 0.9, burst: Some(0.1), k_max: 5, ..PATH };
+        let found = questions(&lossy);
         assert!(found.t_fp < 1e5);
+        // The rarest there is: as many questions and as far apart as allowed.
         assert_eq!(found.k, 5);
+        assert!((0.8..1.0).contains(&found.spacing), "{found:?}");
+        assert_eq!(found, evaluate(&lossy, 5, found.spacing));
     }
 }

@@ -348,3 +348,22 @@ fn false_alarms_are_as_rare_as_the_planner_says() {
         assert!(burst.is_some() || downs >= 0.9 * promised - off, "{downs}, {promised}");
     }
 }
+
+#[test]
+fn the_bound_of_an_idle_path_is_a_period_an_answer_and_the_questions() {
+    for (source, rides) in SOURCES {
+        let config = settings(source, rides, ms(4_800));
+        let link = until(at_ms(60_000), ms(10), [true, true]);
+        let mut plane = Plane::new(config, link, traffic(Use::Nothing, Span::ZERO));
+        plane.run_until(at_ms(20_000));
+        // A round trip of 20 ms without jitter, and its margin.
+        let answer = plane.client.answer_within();
+        assert!(answer > ms(20) && answer < ms(40), "{answer}");
+        let held = if rides { ms(24) } else { Span::ZERO };
+        for (k, spacing) in [(3, ms(8)), (1, ms(8)), (5, ms(20))] {
+            let bound = plane.client.detection_bound(Asking { k, spacing }, false);
+            let expected = ms(4_800) + answer + held + spacing * u64::from(k - 1) + answer;
+            assert_eq!(bound, expected, "{source:?}, rides {rides}, K {k}");
+        }
+    }
+}

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::VecDeque;
+
 use common::{Dir, World, at_ms, config, ms, steady};
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::loss::{OneWayLoss, RoundTripLoss};
@@ -502,4 +504,49 @@ fn round_trip_loss_has_values_while_nothing_comes() {
     assert!(values[1..].iter().all(|rtl| *rtl == 1.0), "{values:?}");
     let rtl = &world.client.estimates().rtl;
     assert!(rtl[0] > 0.99 && (rtl[1] - (1.0 - (-1.0_f64).exp())).abs() < 0.03, "{rtl:?}");
+}
+
+#[test]
+fn a_burst_is_at_most_four_times_k_long_and_what_lasts_longer_is_an_outage() {
+    // Of every forty requests the last so many are lost.
+    let burst = |lost: u64| {
+        let link = Box::new(move |dir, at: Time| {
+            let number = at.0 / ms(100).0 % 40;
+            (dir == Dir::Down || number < 40 - lost).then_some(ms(5))
+        });
+        let mut world = World::new(config(3, ms(100)), Time(0), Span::ZERO, link);
+        world.run_for(ms(60_000));
+        world.client.burst()
+    };
+    for (lost, expected) in [(5, Some(5.0)), (11, Some(11.0)), (13, None)] {
+        let found = burst(lost);
+        let near = |found: f64| expected.is_some_and(|expected| (found - expected).abs() < 1.0);
+        assert!(found.map_or(expected.is_none(), near), "{lost} lost: {found:?}");
+    }
+}
+
+#[test]
+fn what_a_server_sends_to_a_client_that_hears_nothing_counts_but_is_in_no_value() {
+    let silent = at_ms(10_000)..at_ms(20_000);
+    let link = Box::new(move |dir, at| (dir == Dir::Up || !silent.contains(&at)).then_some(ms(5)));
+    let mut world = World::new(config(3, ms(100)), Time(0), Span::from_secs(9), link);
+    let mut said = VecDeque::from([true; 6]);
+    while world.now < at_ms(30_000) {
+        world.data(Dir::Down);
+        world.run_for(ms(20));
+        // The next request says whether it hears anything, and the server takes its counters first.
+        let before = said.pop_front().unwrap();
+        said.push_back(world.client.heard());
+        if before != said[0] {
+            world.server.handle(world.now + world.offset, ServerInput::Deaf(!said[0]));
+        }
+    }
+    assert_eq!(world.server.state(), State::Up, "it hears the client all the time");
+    let down = world.server.estimates().down;
+    assert_eq!(down.sent - down.received, world.lost[Dir::Down as usize]);
+    // Half a second of it, until the client had said that it hears nothing.
+    let values: Vec<f64> =
+        world.server_samples.iter().filter_map(|sample| sample.owl_down).collect();
+    let sum: f64 = values.iter().sum();
+    assert!(values.len() >= 17 && (0.2..0.6).contains(&sum), "{values:?}");
 }

@@ -125,3 +125,25 @@ fn in_client_mode_requests_leave_no_trace_at_the_server() {
     assert_eq!(format!("{:?}", world.server), first, "600 requests later");
     assert_eq!(world.server.deadline(), None);
 }
+
+#[test]
+fn to_be_switched_on_again_and_again_changes_nothing() {
+    let run = |again: bool| {
+        // Some losses, then none but an outage.
+        let mut lossy = lossy(7, at_ms(8_000));
+        let link: Link = Box::new(move |dir, at| lossy(dir, at).filter(|_| at < at_ms(9_030)));
+        let mut world = world(Mode::Both, link);
+        while world.now < at_ms(12_000) {
+            world.run_for(ms(37));
+            if again {
+                world.switch_client(true);
+                world.switch_server(true);
+            }
+        }
+        world.log
+    };
+    let (left_alone, told) = (run(false), run(true));
+    assert!(left_alone.iter().any(|(_, log)| *log == Log::Client(State::Down)));
+    assert!(left_alone.iter().any(|(_, log)| *log == Log::Server(State::Down)));
+    assert_eq!(left_alone, told);
+}

@@ -41,6 +41,23 @@ fn the_papers_example_gives_k_7_and_60_ms() {
 }
 
 #[test]
+fn a_period_may_be_the_shortest_allowed_and_must_be_longer_than_false_positives_allow() {
+    let found = plan(&example()).unwrap();
+    // 60 ms are found, whatever the last bit says.
+    for t_ka_min in [found.t_ka, 0.06, 0.06 * (1.0 + 1e-12)] {
+        assert_eq!(plan(&Targets { t_ka_min, ..example() }).map(|plan| plan.k), Ok(7));
+    }
+    let refused = plan(&Targets { t_ka_min: 0.06 * (1.0 + 1e-6), ..example() });
+    assert!(matches!(refused, Err(Infeasible::PeriodBelowMinimum { k: 7, .. })), "{refused:?}");
+    // Eq. 8 asks for more than as much.
+    let rarest = found.t_fp;
+    for (fp_interval, k) in [(rarest * (1.0 - 1e-6), 7), (rarest, 8), (rarest * (1.0 + 1e-6), 8)] {
+        let targets = Targets { fp_interval, ..example() };
+        assert_eq!(plan(&targets).map(|plan| plan.k), Ok(k), "{fp_interval}");
+    }
+}
+
+#[test]
 fn the_period_is_rounded_down_to_what_a_probe_can_state() {
     let at = |t_ka| Config::from_plan(&evaluate(3, t_ka, &example())).t_ka;
     assert_eq!(at(0.0818), Span::from_millis(81));
@@ -153,6 +170,22 @@ fn the_burst_formula_is_the_share_of_probes_that_end_k_losses_of_a_gilbert_chain
     for (k, count) in (1..).zip(ended) {
         let (got, want) = (f64::from(count) / f64::from(probes), false_positive(k, &targets));
         assert!((got / want - 1.0).abs() < 0.03, "K {k}: {got}, formula {want}");
+    }
+}
+
+#[test]
+fn a_burst_is_at_least_as_long_as_so_much_loss_makes_it() {
+    // q = 0.8: even if a lost probe followed each that came, bursts would be 4 long.
+    let with = |burst| Targets { loss: Some(0.8), burst: Some(burst), ..example() };
+    let refused = |burst| {
+        matches!(plan(&with(burst)), Err(Infeasible::BadValue { what: "burst length", .. }))
+    };
+    assert!(refused(3.999) && !refused(4.001));
+    // And so long the K-th loss follows with 1 − 1/4.
+    let targets = with(4.0);
+    for k in 1..6 {
+        let expected = 0.8 * 0.75_f64.powi(i32::from(k) - 1);
+        assert!((false_positive(k, &targets) / expected - 1.0).abs() < 1e-12, "K {k}");
     }
 }
 

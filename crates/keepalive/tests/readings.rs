@@ -7,8 +7,8 @@ use common::datapath::{Plane, idle};
 use common::{Dir, Link, at_ms, config, ms};
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
-    Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
-    ServerOutput, Source, State,
+    Asking, Client, ClientInput, ClientOutput, Config, Estimates, Reading, Server, ServerInput,
+    ServerOutput, Source, State, Traffic,
 };
 use segue_wire::Mode;
 
@@ -162,4 +162,32 @@ fn the_round_trip_loss_is_the_datapaths_in_modes_that_report_it() {
         client.handle(at_ms(20), ClientInput::Reading(reading));
         assert_eq!(client.estimates().rtl, want, "{mode:?}");
     }
+}
+
+#[test]
+fn data_show_use_and_that_the_path_is_heard_also_where_no_questions_are_asked() {
+    for doubt in [None, Some(Asking { k: 3, spacing: ms(8) })] {
+        let config = Config { source: Source::Readings, doubt, ..config(3, ms(100)) };
+        let mut client = Client::new(config, Time(0), 1);
+        assert_eq!(client.use_of_path().0, Time(0));
+        let (sent_at, received_at) = (Some(at_ms(40)), Some(at_ms(70)));
+        let traffic = Traffic { sent_at, received_at, received: 5, bytes: 900, ..Traffic::NONE };
+        let reading =
+            Reading { traffic, last_heard: None, last_received: None, ..reading(at_ms(80), 0) };
+        client.handle(at_ms(80), ClientInput::Reading(reading));
+        assert_eq!(client.use_of_path().0, at_ms(2_070), "{doubt:?}");
+        assert_eq!(client.heard_at(), at_ms(70));
+    }
+}
+
+#[test]
+fn where_the_client_alone_measures_a_server_takes_what_requests_state_and_nothing_before_any_came()
+{
+    let config = Config { source: Source::Readings, mode: Mode::Client, ..config(3, ms(100)) };
+    let mut server = Server::new(config, Time(0), true);
+    server.handle(at_ms(100), ServerInput::Reading(reading(at_ms(100), 0)));
+    assert_eq!((server.state(), server.in_force()), (State::Starting, (3, ms(100))));
+    server.handle(at_ms(200), ServerInput::Reading(reading(at_ms(200), 1)));
+    assert_eq!((server.state(), server.in_force()), (State::Up, (5, ms(300))));
+    assert_eq!(server.estimates().received, 0);
 }

@@ -6,7 +6,8 @@ mod common;
 use common::datapath::{Plane, Traffic, bursts, flow, idle};
 use common::{Dir, Link, at_ms, config, ms, steady};
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_keepalive::{Config, LOOK, Source, State};
+use segue_keepalive::{Arrival, Client, ClientInput, Config, LOOK, Source, State};
+use segue_wire::Probe;
 
 fn riding(k: u8, t_ka: Span, source: Source) -> Config {
     Config { rides: true, source, ..config(k, t_ka) }
@@ -147,7 +148,9 @@ fn faults_are_found_within_the_bound_and_on_average_within_theirs() {
             }
         }
         println!("{dead:?}: mean detection / bound of the mean = {:.3}", sum / sum_avg);
-        assert!(sum <= sum_avg, "{dead:?}: mean {sum} against {sum_avg}");
+        // The bound of the mean has a period in hand where both directions die, and half of one of a response.
+        let share = sum / sum_avg;
+        assert!((0.7..=1.0).contains(&share), "{dead:?}: {share:.3} of the bound of the mean");
     }
 }
 
@@ -260,5 +263,47 @@ fn a_longer_period_is_told_though_requests_rode_just_before() {
         plane.run_until(at_ms(60_000));
         assert_eq!(plane.server_states.len(), 1, "{source:?}: {:?}", plane.server_states);
         assert_eq!(plane.states.len(), 1, "{source:?}: {:?}", plane.states);
+    }
+}
+
+/// The driver slept through ten periods. What comes within a round trip and the time that a response may wait for a
+/// ride may answer what left before that sleep, and says nothing about it.
+#[test]
+fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what_is_excused() {
+    let (t_ka, rtt) = (ms(100), ms(20));
+    let answer = |seq, sent: Time, at| {
+        let probe = Probe { seq, t_sc: sent.micros32(), sc: seq, ..Probe::default() };
+        let uncertainty = Span::ZERO;
+        let arrival = Arrival { probe, at, received: seq, sent_at: None, uncertainty };
+        ClientInput::Response(arrival)
+    };
+    for (rides, after, excused) in [
+        (true, rtt + t_ka, true),
+        (true, rtt + t_ka + Span(1), false),
+        (false, rtt, true),
+        (false, rtt + Span(1), false),
+    ] {
+        let config = Config { rides, ..config(3, t_ka) };
+        let time_out = config.time_out();
+        let mut client = Client::new(config, Time(0), 9);
+        client.handle(Time(0), ClientInput::Tick);
+        client.handle(Time(0) + rtt, answer(1, Time(0), Time(0) + rtt));
+        let slept = ms(1_000);
+        let woken = client.next_request().unwrap() + slept;
+        client.handle(woken, ClientInput::Tick);
+        let answered = woken + after;
+        while client.deadline().unwrap().0 < answered {
+            let at = client.deadline().unwrap().0;
+            client.handle(at, ClientInput::Tick);
+        }
+        client.handle(answered, answer(2, woken, answered));
+        let mut now = answered;
+        while client.state() == State::Up {
+            now = client.deadline().unwrap().0;
+            client.handle(now, ClientInput::Tick);
+        }
+        let silence = now.since(answered);
+        let expected = time_out + if excused { slept } else { Span::ZERO };
+        assert_eq!(silence, expected, "rides {rides}, answered after {after}");
     }
 }

@@ -150,6 +150,15 @@ impl DemoNet {
         self.emulator(Self::LTE)
     }
 
+    /// Takes the carrier from the host's device towards an access (`wifi` or `lte`), as a pulled cable does, or gives
+    /// it back.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn set_carrier(&self, access: &str, carrier: bool) -> Result<()> {
+        self.lab.set_carrier(access, carrier)
+    }
+
     /// The network as such.
     #[must_use]
     pub fn lab(&self) -> &Lab {

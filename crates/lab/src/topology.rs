@@ -17,7 +17,7 @@ const EMULATORS: &str = "emu";
 pub struct Lab {
     prefix: String,
     // Emulators stop before the devices vanish under them: fields are dropped in this order.
-    emulators: BTreeMap<String, Handle>,
+    emulators: BTreeMap<String, Emulated>,
     nodes: BTreeMap<String, Netns>,
 }
 
@@ -30,6 +30,13 @@ pub struct End<'a> {
     pub device: &'a str,
     /// Its addresses.
     pub addresses: &'a [Prefix],
+}
+
+/// A link with its devices in the emulators' node, each beside the device of its end.
+#[derive(Debug)]
+struct Emulated {
+    devices: [String; 2],
+    handle: Handle,
 }
 
 impl Lab {
@@ -102,12 +109,12 @@ impl Lab {
     /// # Errors
     /// No such emulated link.
     pub fn emulator(&self, name: &str) -> Result<&Handle> {
-        self.emulators.get(name).with_context(|| format!("there is no emulated link called {name}"))
+        Ok(&self.emulated(name)?.handle)
     }
 
     /// The emulated links with their names, sorted.
     pub fn emulators(&self) -> impl Iterator<Item = (&str, &Handle)> {
-        self.emulators.iter().map(|(name, handle)| (name.as_str(), handle))
+        self.emulators.iter().map(|(name, link)| (name.as_str(), &link.handle))
     }
 
     /// Joins two nodes by a perfect link with all offloads.
@@ -141,8 +148,21 @@ impl Lab {
         }
         let handle = emulator::start(middle, &inner[0], &inner[1], spec)
             .with_context(|| format!("emulated link {name}"))?;
-        self.emulators.insert(name.to_owned(), handle);
+        self.emulators.insert(name.to_owned(), Emulated { devices: inner, handle });
         Ok(())
+    }
+
+    /// Takes the carrier from the first device of an emulated link, or gives it back.
+    ///
+    /// # Errors
+    /// No such link, or no permission.
+    pub fn set_carrier(&self, name: &str, carrier: bool) -> Result<()> {
+        let device = &self.emulated(name)?.devices[0];
+        Ok(self.node(EMULATORS)?.run(|| link::set_up(device, carrier))??)
+    }
+
+    fn emulated(&self, name: &str) -> Result<&Emulated> {
+        self.emulators.get(name).with_context(|| format!("there is no emulated link called {name}"))
     }
 
     /// Adds a route to a node: `destination` by way of `gateway`, with `metric` if given.

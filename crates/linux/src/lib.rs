@@ -1,18 +1,21 @@
 //! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses
-//! ([`link`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]),
+//! ([`link`]), neighbours ([`neighbour`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]),
 //! UDP sockets with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection
-//! table ([`conntrack`]), the monotonic clock ([`clock`]), threads that wake up on time ([`thread`]) and
-//! the process's signals ([`process`]).
+//! table ([`conntrack`]), the monotonic clock ([`clock`]), threads that wake up on time ([`thread`]), who is at the other
+//! end of a Unix socket ([`peer`]) and the process's signals ([`process`]).
 
 pub mod clock;
 pub mod conntrack;
 pub mod error;
 mod ethtool;
+pub mod icmp;
 pub mod link;
 pub mod monitor;
+pub mod neighbour;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod peer;
 pub mod process;
 pub mod route;
 pub mod thread;

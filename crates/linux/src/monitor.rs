@@ -35,7 +35,7 @@ use crate::link::is_ipv4_link_local;
 /// Changes come in groups (a link, its addresses, its routes); they are reported together when
 /// nothing has come for this long, …
 const QUIET: Duration = Duration::from_millis(50);
-/// … but at the latest after this long, should changes never stop.
+/// … but at the latest after this long, should changes never stop, and at once when a link went down.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The kernel refused to tell about interfaces.
@@ -142,10 +142,16 @@ pub fn physical_candidates(interfaces: &[Interface], anchor: IpAddr) -> Vec<Inte
 /// # Errors
 /// If netlink is unavailable (no permission, no such socket family).
 pub async fn snapshot() -> Result<Vec<Interface>, MonitorError> {
+    with_netlink(async |handle| read_with(&handle).await).await
+}
+
+async fn with_netlink<T>(
+    ask: impl AsyncFnOnce(Handle) -> Result<T, MonitorError>,
+) -> Result<T, MonitorError> {
     let (connection, handle, _) =
         rtnetlink::new_connection().map_err(fail("open a netlink socket"))?;
     let connection = tokio::spawn(connection);
-    let result = read_with(&handle).await;
+    let result = ask(handle).await;
     connection.abort();
     result
 }
@@ -187,16 +193,27 @@ impl Monitor {
                 return Ok(interfaces);
             }
             self.notified().await.map_err(fail("watch interfaces"))?;
+            // Not at all once a link is down.
             let settled = async {
-                while let Ok(result) = tokio::time::timeout(QUIET, self.notified()).await {
-                    result?;
+                while self.all_up().await? {
+                    match tokio::time::timeout(QUIET, self.notified()).await {
+                        Ok(result) => result.map_err(fail("watch interfaces"))?,
+                        Err(_) => break,
+                    }
                 }
-                io::Result::Ok(())
+                Ok(())
             };
             if let Ok(result) = tokio::time::timeout(PATIENCE, settled).await {
-                result.map_err(fail("watch interfaces"))?;
+                result?;
             }
         }
+    }
+
+    /// Whether those that were up when they were reported last still are.
+    async fn all_up(&self) -> Result<bool, MonitorError> {
+        let links = with_netlink(async |handle| read_links(&handle).await).await?;
+        let is_up = |old: &Interface| links.get(&old.index).is_some_and(|new| new.up);
+        Ok(self.last.iter().filter(|old| old.up).all(is_up))
     }
 
     /// Waits for notifications and takes all that are there. A full buffer counts as one.
@@ -243,13 +260,18 @@ fn listen() -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
-async fn read_with(handle: &Handle) -> Result<Vec<Interface>, MonitorError> {
+async fn read_links(handle: &Handle) -> Result<BTreeMap<u32, Interface>, MonitorError> {
     let mut interfaces = BTreeMap::new();
     let mut links = handle.link().get().execute();
     while let Some(message) = links.try_next().await.map_err(fail("list interfaces"))? {
         let interface = link(&message);
         interfaces.insert(interface.index, interface);
     }
+    Ok(interfaces)
+}
+
+async fn read_with(handle: &Handle) -> Result<Vec<Interface>, MonitorError> {
+    let mut interfaces = read_links(handle).await?;
     let mut addresses = handle.address().get().execute();
     while let Some(message) = addresses.try_next().await.map_err(fail("list addresses"))? {
         if let Some(interface) = interfaces.get_mut(&message.header.index) {

@@ -1,7 +1,7 @@
 //! Whole frames of one device, stamped by the kernel, for an emulated link.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -67,7 +67,7 @@ impl PacketSocket {
         Ok(PacketSocket { fd, name: name.to_owned(), control })
     }
 
-    /// The next frame, `None` when none waits.
+    /// The next frame, `None` when none waits. None comes while the device is down.
     ///
     /// # Errors
     /// The device went away.
@@ -78,6 +78,7 @@ impl PacketSocket {
         let message = match recvmsg::<LinkAddr>(fd, &mut parts, Some(&mut self.control), flags) {
             Ok(message) => message,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(Errno::ENETDOWN) if is_bound(fd) => return Ok(None),
             Err(e) => {
                 return Err(LinuxError::refused(format!("receive from {}", self.name), e));
             }
@@ -93,14 +94,14 @@ impl PacketSocket {
         Ok(Some(Received { len: message.bytes, at: on_monotonic(stamp) }))
     }
 
-    /// Sends a whole frame; false if the device had no room for it.
+    /// Sends a whole frame; false if the device had no room for it, or is down.
     ///
     /// # Errors
-    /// The device went away or is down.
+    /// The device went away.
     pub fn send(&self, frame: &[u8]) -> Result<bool> {
         match send(self.fd.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
             Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => Ok(false),
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR | Errno::ENETDOWN) => Ok(false),
             Err(e) => Err(LinuxError::refused(format!("send on {}", self.name), e)),
         }
     }
@@ -128,6 +129,16 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Whether the device of a packet socket, which is down, still exists: the kernel binds the socket to none otherwise.
+fn is_bound(fd: RawFd) -> bool {
+    // SAFETY: plain data for which all zero is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of the structure.
+    let result = unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut len) };
+    result == 0 && address.sll_ifindex > 0
 }
 
 /// The kernel stamps in time of day. A stamp that is missing, in the future or more than a second old

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -32,6 +32,8 @@ pub struct Route {
     pub metric: Option<u32>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
+    /// The largest packet that takes this route, in bytes; `None` leaves it to the device.
+    pub mtu: Option<u32>,
 }
 
 impl Route {
@@ -39,7 +41,15 @@ impl Route {
     #[must_use]
     pub fn via(destination: Prefix, gateway: impl Into<IpAddr>) -> Route {
         let gateway = Some(gateway.into());
-        Route { destination, gateway, index: 0, table: MAIN_TABLE, metric: None, source: None }
+        Route {
+            destination,
+            gateway,
+            index: 0,
+            table: MAIN_TABLE,
+            metric: None,
+            source: None,
+            mtu: None,
+        }
     }
 
     /// A route in the main table straight out of the device `name`.
@@ -55,6 +65,7 @@ impl Route {
             table: MAIN_TABLE,
             metric: None,
             source: None,
+            mtu: None,
         })
     }
 
@@ -188,8 +199,8 @@ pub fn unreachables(table: u32, metric: u32) -> Result<Vec<Prefix>> {
 }
 
 fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMessage) {
-    let (gateway, index, metric, source) = (None, 0, Some(metric), None);
-    let route = Route { destination, gateway, index, table, metric, source };
+    let (gateway, index, metric) = (None, 0, Some(metric));
+    let route = Route { destination, gateway, index, table, metric, source: None, mtu: None };
     let mut message = route_message(&route);
     message.header.kind = RouteType::Unreachable;
     message.header.scope = RouteScope::Universe;
@@ -273,6 +284,7 @@ fn route_message(route: &Route) -> RouteMessage {
     attributes.push(RouteAttribute::Table(route.table));
     attributes.extend(route.metric.map(RouteAttribute::Priority));
     attributes.extend(route.source.map(|s| RouteAttribute::PrefSource(s.into())));
+    attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
     message
 }
 
@@ -303,6 +315,7 @@ fn read_route(message: &RouteMessage) -> Option<Route> {
         table: u32::from(header.table),
         metric: None,
         source: None,
+        mtu: None,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -312,6 +325,12 @@ fn read_route(message: &RouteMessage) -> Option<Route> {
             RouteAttribute::Table(table) => route.table = *table,
             RouteAttribute::Priority(metric) => route.metric = Some(*metric),
             RouteAttribute::PrefSource(addr) => route.source = ip(addr),
+            RouteAttribute::Metrics(metrics) => {
+                route.mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
             _ => (),
         }
     }

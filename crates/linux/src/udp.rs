@@ -8,11 +8,13 @@
 
 mod clocks;
 mod error;
+mod icmp;
 mod options;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -29,6 +31,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::clock;
 use clocks::{Ahead, Clocks};
 pub use error::UdpError;
+pub use icmp::{IcmpError, IcmpReason};
 pub use options::path_mtu;
 
 /// Room for a stamp, packet information and an extended error with its address.
@@ -88,6 +91,9 @@ pub struct TimestampedSocket {
     ahead: Ahead,
     /// When there was last nothing to receive; the start before that.
     empty: Cell<Time>,
+    wants_icmp: bool,
+    /// ICMP errors that wait to be collected.
+    icmp: RefCell<VecDeque<IcmpError>>,
 }
 
 impl TimestampedSocket {
@@ -124,6 +130,8 @@ impl TimestampedSocket {
             kernel_zero: 0,
             ahead: Ahead::default(),
             empty: Cell::new(clock::monotonic()),
+            wants_icmp: false,
+            icmp: RefCell::default(),
         };
         socket.start_stamps();
         Ok(socket)
@@ -198,9 +206,15 @@ impl TimestampedSocket {
             _ => Vec::new(),
         };
         control.extend(mark);
+        let mut again = self.wants_icmp;
         let sent = loop {
             match sendmsg(fd, &iov, &control, flags, Some(&to)) {
                 Err(Errno::EINTR) => {}
+                // The kernel hands an ICMP error out with the next call, whichever that is.
+                Err(error) if again && error != Errno::EAGAIN => {
+                    again = false;
+                    self.start_stamps();
+                }
                 other => break other,
             }
         };
@@ -230,6 +244,8 @@ impl TimestampedSocket {
                 return Ok(None);
             }
             Err(Errno::EINTR) => return Ok(None),
+            // An ICMP error, which the error queue has too: what has arrived comes with the next call.
+            Err(_) if self.wants_icmp => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let clocks = Clocks::read();
@@ -269,14 +285,16 @@ impl TimestampedSocket {
     }
 
     /// Takes the next transmit stamp; `None` if there is none. Stamps come in any order, and may not
-    /// come at all where a device driver takes none.
+    /// come at all where a device driver takes none. ICMP errors that it comes by it keeps for
+    /// [`TimestampedSocket::icmp_error`].
     ///
     /// # Errors
     /// The kernel's.
     pub fn tx_stamp(&self) -> io::Result<Option<TxStamp>> {
         loop {
             let mut control = nix::cmsg_space!([u8; CONTROL_BYTES]);
-            let mut iov = [];
+            let mut quote = [0; icmp::QUOTE_MAX];
+            let mut iov = [IoSliceMut::new(&mut quote)];
             let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
             let fd = self.socket.as_raw_fd();
             let message = match recvmsg::<SockaddrStorage>(fd, &mut iov, Some(&mut control), flags)
@@ -287,7 +305,7 @@ impl TimestampedSocket {
                 Err(error) => return Err(error.into()),
             };
             let clocks = Clocks::read();
-            let (mut stamp, mut number) = (None, None);
+            let (mut stamp, mut number, mut said) = (None, None, None);
             for item in message.cmsgs()? {
                 match item {
                     ControlMessageOwned::ScmTimestampsns(stamps) => {
@@ -299,8 +317,16 @@ impl TimestampedSocket {
                     {
                         number = Some(error.ee_data);
                     }
+                    ControlMessageOwned::Ipv4RecvErr(error, by) => said = icmp::said_v4(&error, by),
+                    ControlMessageOwned::Ipv6RecvErr(error, by) => said = icmp::said_v6(&error, by),
                     _ => {}
                 }
+            }
+            let to = message.address.as_ref().and_then(inward);
+            let bytes = message.bytes;
+            if let (Some((reason, from)), Some(to)) = (said, to) {
+                let quote = quote[..bytes.min(icmp::QUOTE_MAX)].to_vec();
+                self.keep_icmp(IcmpError { to, from, reason, quote });
             }
             if let (Some(stamp), Some(number)) = (stamp, number) {
                 let id = self.kernel_zero.wrapping_add(number);

@@ -5,7 +5,9 @@
 
 use std::net::IpAddr;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use segue_linux::monitor::{Interface, Monitor, physical_candidates};
@@ -58,6 +60,9 @@ async fn scenario() {
     wait(&mut monitor, |i| !i.up).await;
     assert!(physical_candidates(monitor.current(), anchor).is_empty(), "no carrier");
 
+    ip("link set sgpeer up");
+    told_at_once(&mut monitor).await;
+
     ip("link del sgmon");
     while monitor.current().iter().any(|i| i.name == "sgmon") {
         change(&mut monitor).await;
@@ -66,6 +71,41 @@ async fn scenario() {
     // Nothing changes: nothing is reported.
     let quiet = tokio::time::timeout(Duration::from_millis(300), monitor.changed()).await;
     assert!(quiet.is_err(), "{quiet:?}");
+}
+
+/// Other changes are waited for half a second, should they never stop; not that a device went down.
+async fn told_at_once(monitor: &mut Monitor) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let changes = std::thread::spawn({
+        let namespace = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        let stop = Arc::clone(&stop);
+        move || {
+            nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                ip("route add blackhole 203.0.113.0/24 table 98");
+                ip("route del blackhole 203.0.113.0/24 table 98");
+            }
+        }
+    });
+    let mut taken = Vec::new();
+    for _ in 0..9 {
+        ip("link set sgmon up");
+        wait(monitor, |i| i.up).await;
+        let namespace = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        let down = std::thread::spawn(move || {
+            nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            ip("link set sgmon down");
+            Instant::now()
+        });
+        wait(monitor, |i| !i.up).await;
+        let told = Instant::now();
+        taken.push(told.saturating_duration_since(down.join().unwrap()));
+    }
+    taken.sort();
+    stop.store(true, Ordering::Relaxed);
+    changes.join().unwrap();
+    assert!(taken[4] < Duration::from_millis(60), "{taken:?}");
 }
 
 /// Waits until the interface `sgmon` is as `wanted`.

@@ -4,10 +4,12 @@
 
 use std::io::Read;
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::time::Duration;
 
 use segue_linux::link::{self, Feature, Prefix, Route, Rule};
+use segue_linux::neighbour;
 use segue_linux::netns::{self, Netns};
 use segue_linux::route::Then;
 
@@ -206,4 +208,49 @@ fn mtu_state_features_and_sysctls_take_effect() {
         assert!(link::index_of("sg0").is_err());
     })
     .unwrap();
+}
+
+#[test]
+fn what_waits_for_a_neighbour_that_does_not_answer_is_dropped_when_that_is_forgotten() {
+    if !root() {
+        return;
+    }
+    let (left, right) = pair("n");
+    let index = left.run(|| link::index_of("sg0").unwrap()).unwrap();
+    let entries = || {
+        let all = left.command("ip").args(["neighbour", "show", "dev", "sg0"]).output().unwrap();
+        String::from_utf8(all.stdout).unwrap()
+    };
+    for (silent, set) in [("10.61.77.9", "10.61.77.8"), ("fd61:77::9", "fd61:77::8")] {
+        let [silent, set]: [IpAddr; 2] = [silent, set].map(|text| text.parse().unwrap());
+        let any = if silent.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = left.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+        for _ in 0..10 {
+            socket.send_to(&[0; 500], (silent, 5005)).unwrap();
+        }
+        let waiting = || unsent(&socket);
+        assert!(waiting() > 5_000, "{} bytes wait for {silent}", waiting());
+        let by_hand = format!("neighbour add {set} dev sg0 lladdr 02:00:00:00:00:01 nud permanent");
+        let added = left.command("ip").args(by_hand.split(' ')).status().unwrap();
+        assert!(added.success());
+        left.run(|| {
+            for address in [silent, set, "192.0.2.1".parse().unwrap()] {
+                neighbour::forget(index, address).unwrap();
+            }
+        })
+        .unwrap();
+        assert_eq!(waiting(), 0, "{}", entries());
+        let left_over = entries();
+        assert!(left_over.contains(&format!("{set} ")), "an operator's stays: {left_over}");
+    }
+    drop(right);
+}
+
+/// Bytes of a socket that have not left the machine.
+fn unsent(socket: &UdpSocket) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: the kernel writes one `int`.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(result, 0);
+    bytes
 }

@@ -126,6 +126,22 @@ fn bursts_have_the_mean_loss_and_length_of_their_parameters() {
 }
 
 #[test]
+fn loss_and_bursts_are_those_of_the_parameters_also_where_most_is_lost() {
+    for (p, r) in [(0.3, 0.05), (0.9, 0.1), (1.0, 0.25)] {
+        let loss = Loss::GilbertElliott { p, r, loss_good: 0.0, loss_bad: 1.0 };
+        let mean = loss.mean().unwrap();
+        let lost = losses(&mut with_loss(loss, 11), 400_000);
+        let count = |of: bool| lost.iter().filter(|l| **l == of).count() as f64;
+        let begun = lost.windows(2).filter(|w| !w[0] && w[1]).count() as f64;
+        let (share, burst, gap) =
+            (count(true) / 400_000.0, count(true) / begun, count(false) / begun);
+        assert!(share > 0.75 && (share / mean - 1.0).abs() < 0.01, "{share}, expected {mean}");
+        assert!((burst * r - 1.0).abs() < 0.03, "bursts of {burst}, expected {}", 1.0 / r);
+        assert!((gap * p - 1.0).abs() < 0.03, "gaps of {gap}, expected {}", 1.0 / p);
+    }
+}
+
+#[test]
 fn both_states_lose_with_their_own_probability() {
     let loss = Loss::GilbertElliott { p: 0.1, r: 0.3, loss_good: 0.02, loss_bad: 0.5 };
     let mean = loss.mean().unwrap();

@@ -1,13 +1,24 @@
-//! Writes a page of made-up figures to standard output, to look at: `cargo run -p segue-report
-//! --example page > page.html`.
+//! Writes a page of made-up figures into a directory, to look at: `cargo run -p segue-report
+//! --example page -- DIR`.
 
-use segue_report::{Band, Mark, Page, Plot, Series, Style};
+use std::path::Path;
 
-fn main() {
+use segue_report::{Band, Made, Mark, Page, Plot, Series, Style, Timeline};
+
+fn main() -> std::io::Result<()> {
+    let directory = std::env::args().nth(1).unwrap_or_else(|| ".".into());
+    std::fs::create_dir_all(&directory)?;
+    let made = Made {
+        at: "2026-01-31 14:05:00Z".into(),
+        by: "An example".into(),
+        command: "cargo run -p segue-report --example page".into(),
+    };
     let mut page = Page::new(
         "A silent outage",
         "Made-up figures. The Wi-Fi fell silent at 10 s and came back at 20 s; no connection broke.",
+        made,
     );
+    page.set_verdict("It held: the silence was found in 131 ms (bar: at most 150 ms).");
     page.push_table(
         "One row per handover.",
         &["at", "from", "to", "cause", "detected after", "bound", "packets lost"],
@@ -16,18 +27,26 @@ fn main() {
             ["20.640 s", "lte", "wifi", "better by 10.5 points for 500 ms", "–", "–", "0"],
         ],
     );
-    page.push_plot("Lines are measured, broken lines imposed.", &rtt());
+    page.push_plot("rtt", "Lines are measured, broken lines imposed.", &rtt());
     let rows = [
         row("tcp download", &[(0.0, 10.13, "wifi"), (10.13, 20.64, "lte"), (20.64, 30.0, "wifi")]),
         row("voice up", &[(0.0, 10.13, "wifi"), (10.13, 20.64, "lte"), (20.64, 30.0, "wifi")]),
         row("voice down", &[(0.0, 10.15, "wifi"), (10.15, 20.66, "lte"), (20.66, 30.0, "wifi")]),
     ];
-    page.push_timeline("Path of each flow.", &rows, &marks(), (0.0, 30.0), "time in s");
+    let timeline = Timeline {
+        title: "Path of each flow".into(),
+        x_label: "time in s".into(),
+        x_range: (0.0, 30.0),
+        rows: rows.into(),
+        marks: marks(),
+    };
+    page.push_timeline("paths", "", &timeline);
     page.push_heading("Throughput and gaps");
     page.push_text("Text may contain <tags> & such.\n\nA second paragraph.");
-    page.push_plot("", &throughput());
-    page.push_plot("A figure without data.", &Plot { title: "Empty".into(), ..Plot::default() });
-    println!("{}", page.html());
+    page.push_plot("throughput", "", &throughput());
+    let empty = Plot { title: "Empty".into(), ..Plot::default() };
+    page.push_plot("empty", "A figure without data.", &empty);
+    page.write(Path::new(&directory), "page.html")
 }
 
 fn marks() -> Vec<Mark> {
@@ -92,7 +111,7 @@ fn throughput() -> Plot {
         ],
         marks: marks(),
         y_from_zero: true,
-        y_max: Some(50.0),
+        y_max: Some(45.0),
         ..Plot::default()
     }
 }

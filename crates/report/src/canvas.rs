@@ -1,11 +1,13 @@
 //! What all figures share: text, axes, legend, marks. All in pixels of the drawing, which the page
 //! shows at about half its size, so that the whole pixels of the SVG backend are fine enough.
+//!
+//! Each figure is drawn at two widths with letters of one size, so that a phone need not shrink them.
 
 use plotters::backend::SVGBackend;
 use plotters::coord::Shift;
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
 use plotters::element::{
-    DashedPathElement, Drawable, PathElement, PointCollection, Rectangle, Text,
+    DashedPathElement, Drawable, PathElement, PointCollection, Polygon, Rectangle, Text,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
@@ -16,24 +18,30 @@ use crate::palette::{GRID, INK};
 use crate::scale::Scale;
 use crate::timeline::Mark;
 
-/// Width of every figure.
-pub(crate) const WIDTH: i32 = 1_600;
+/// Width of a figure on a screen and on paper.
+pub(crate) const WIDE: i32 = 1_600;
+/// Width of a figure on a phone.
+pub(crate) const NARROW: i32 = 800;
 /// Size of the letters.
 pub(crate) const FONT: i32 = 30;
 /// Distance of two lines of text.
 pub(crate) const LINE: i32 = 44;
 /// Room at the right, for half of the last tick's label.
 pub(crate) const RIGHT: i32 = 40;
-/// Room below a plot for tick labels and the axis' name.
-pub(crate) const BELOW: i32 = 2 * LINE + 16;
 
 const FAMILY: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 /// What the backend divides a font's size by.
 const BACKEND_SCALE: f64 = 1.24;
 const LEGEND_SAMPLE: i32 = 56;
+/// Width that a tick of the horizontal axis and its label need.
+const TICK: f64 = 175.0;
 
 /// A drawing in progress.
-pub(crate) struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
+pub(crate) struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+    /// Its width.
+    pub(crate) width: i32,
+}
 
 /// How a series or a role looks in the legend.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,16 +58,18 @@ pub(crate) enum Sample {
     Dot,
     Area,
     Shade,
+    Above,
 }
 
-/// A figure of this height as SVG.
-pub(crate) fn draw(height: i32, figure: impl FnOnce(&Canvas)) -> String {
+/// A figure of this size as SVG.
+pub(crate) fn draw(width: i32, height: i32, figure: impl FnOnce(&Canvas)) -> String {
     let mut svg = String::new();
     {
-        let size = (WIDTH as u32, height.max(1) as u32);
-        let canvas = Canvas(SVGBackend::with_string(&mut svg, size).into_drawing_area());
+        let size = (width as u32, height.max(1) as u32);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let canvas = Canvas { area, width };
         figure(&canvas);
-        canvas.0.present().expect("a string takes what is written to it");
+        canvas.area.present().expect("a string takes what is written to it");
     }
     svg
 }
@@ -70,25 +80,29 @@ impl Canvas<'_> {
         for<'b> &'b E: PointCollection<'b, (i32, i32)>,
         for<'b> E: Drawable<SVGBackend<'b>>,
     {
-        self.0.draw(element).expect("a string takes what is written to it");
+        self.area.draw(element).expect("a string takes what is written to it");
     }
 
     pub(crate) fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
         self.add(&Text::new(text.to_owned(), at, style(anchor, FontStyle::Normal)));
     }
 
-    pub(crate) fn title(&self, text: &str) {
-        let style = style((HPos::Left, VPos::Center), FontStyle::Bold);
-        self.add(&Text::new(text.to_owned(), (16, LINE / 2 + 4), style));
+    pub(crate) fn title(&self, lines: &[String]) {
+        for (y, line) in (LINE / 2 + 4..).step_by(LINE as usize).zip(lines) {
+            let style = style((HPos::Left, VPos::Center), FontStyle::Bold);
+            self.add(&Text::new(line.clone(), (16, y), style));
+        }
     }
 
-    /// Text that reads upwards, centred at `at`.
-    pub(crate) fn text_upwards(&self, text: &str, at: (i32, i32)) {
-        let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
-        let style = TextStyle::from(font.transform(FontTransform::Rotate270))
-            .color(&INK)
-            .pos(Pos::new(HPos::Center, VPos::Center));
-        self.add(&Text::new(text.to_owned(), at, style));
+    /// The name of the vertical axis: lines that read upwards beside each other, centred at `y`.
+    pub(crate) fn y_name(&self, lines: &[String], y: i32) {
+        for (x, line) in (LINE / 2..).step_by(LINE as usize).zip(lines) {
+            let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
+            let style = TextStyle::from(font.transform(FontTransform::Rotate270))
+                .color(&INK)
+                .pos(Pos::new(HPos::Center, VPos::Center));
+            self.add(&Text::new(line.clone(), (x, y), style));
+        }
     }
 
     pub(crate) fn line(&self, points: Vec<(i32, i32)>, colour: RGBColor, width: u32) {
@@ -107,37 +121,50 @@ impl Canvas<'_> {
         self.add(&plotters::element::Circle::new(at, 8, colour.filled()));
     }
 
+    /// A triangle whose tip touches `at` from below: the value lies further up.
+    pub(crate) fn above(&self, at: (i32, i32), colour: RGBColor) {
+        let (x, y) = at;
+        let corners = vec![(x, y), (x - ABOVE / 2, y + ABOVE), (x + ABOVE / 2, y + ABOVE)];
+        self.add(&Polygon::new(corners, colour.filled()));
+    }
+
     /// The horizontal axis below `bottom`, with grid lines up to `top`.
-    pub(crate) fn x_axis(&self, x: &Scale, name: &str, top: i32, bottom: i32) {
-        for (value, label) in x.ticks(8.0) {
+    pub(crate) fn x_axis(&self, x: &Scale, name: &[String], top: i32, bottom: i32) {
+        for (value, label) in x.ticks((x.pixels.1 - x.pixels.0) / TICK) {
             let at = x.pixel(value);
             self.line(vec![(at, top), (at, bottom)], GRID, 2);
             self.text(&label, (at, bottom + 12), (HPos::Center, VPos::Top));
         }
         let (left, right) = (x.pixel(x.low), x.pixel(x.high));
         self.line(vec![(left, bottom), (right, bottom)], INK, 2);
-        self.text(name, ((left + right) / 2, bottom + 16 + LINE), (HPos::Center, VPos::Top));
+        for (y, line) in (bottom + 16 + LINE..).step_by(LINE as usize).zip(name) {
+            self.text(line, ((left + right) / 2, y), (HPos::Center, VPos::Top));
+        }
     }
 
     /// Draws the legend from the left edge `left`, its first line at `top`.
     pub(crate) fn legend(&self, entries: &[LegendEntry], left: i32, top: i32) {
-        for (entry, (x, row)) in entries.iter().zip(legend_places(entries, left)) {
-            let y = top + row * LINE + LINE / 2;
+        for place in legend_places(entries, left, self.width) {
+            let (entry, x) = (place.entry, place.x);
+            let y = top + place.row * LINE + LINE / 2;
             let end = x + LEGEND_SAMPLE - 12;
             match entry.sample {
                 Sample::Line => self.line(vec![(x, y), (end, y)], entry.colour, 5),
                 Sample::Dashed => self.dashed(vec![(x, y), (end, y)], entry.colour, 4),
                 Sample::Dot => self.dot(((x + end) / 2, y), entry.colour),
-                Sample::Area => self.area([(x, y - 12), (end, y + 12)], entry.colour, 0.85),
+                Sample::Area => self.area([(x, y - 12), (end, y + 12)], entry.colour, AREA),
                 Sample::Shade => self.area([(x, y - 12), (end, y + 12)], entry.colour, SHADE),
+                Sample::Above => self.above(((x + end) / 2, y - ABOVE / 2), entry.colour),
             }
-            self.text(&entry.name, (x + LEGEND_SAMPLE, y), (HPos::Left, VPos::Center));
+            for (y, line) in (y..).step_by(LINE as usize).zip(&place.lines) {
+                self.text(line, (x + LEGEND_SAMPLE, y), (HPos::Left, VPos::Center));
+            }
         }
     }
 
     /// Vertical lines with their labels above `top`, in as many rows as keep them apart.
     pub(crate) fn marks(&self, marks: &[Mark], x: &Scale, top: i32, bottom: i32) {
-        for (mark, place) in mark_places(marks, x) {
+        for (mark, place) in mark_places(marks, x, self.width) {
             let at = x.pixel(mark.x);
             let y = top - place.row * LINE - LINE / 2;
             self.dashed(vec![(at, y - FONT / 2), (at, bottom)], INK, 2);
@@ -146,6 +173,10 @@ impl Canvas<'_> {
     }
 }
 
+/// Size of the triangle that marks what lies above the axis.
+pub(crate) const ABOVE: i32 = 22;
+/// Opacity of a stretch of a timeline.
+pub(crate) const AREA: f64 = 0.85;
 /// Opacity of a shaded background.
 pub(crate) const SHADE: f64 = 0.16;
 
@@ -158,29 +189,74 @@ fn style(anchor: (HPos, VPos), weight: FontStyle) -> TextStyle<'static> {
     TextStyle::from(font.style(weight)).color(&INK).pos(Pos::new(anchor.0, anchor.1))
 }
 
-/// About how wide a text is. The reader's font is not known; this is the mean of common ones.
-pub(crate) fn text_width(text: &str) -> i32 {
-    (text.chars().count() as f64 * f64::from(FONT) * 0.56) as i32
+/// Room below a plot for tick labels and the axis' name.
+pub(crate) fn below(x_name: &[String]) -> i32 {
+    (1 + x_name.len() as i32) * LINE + 16
 }
 
-/// Left edge and row of each entry.
-fn legend_places(entries: &[LegendEntry], left: i32) -> Vec<(i32, i32)> {
-    let (mut x, mut row) = (left, 0);
+/// About how wide a letter is.
+const CHAR: f64 = FONT as f64 * 0.56;
+
+/// About how wide a text is. The reader's font is not known; this is the mean of common ones.
+pub(crate) fn text_width(text: &str) -> i32 {
+    (text.chars().count() as f64 * CHAR) as i32
+}
+
+/// A text broken into lines that are about this wide at most, between words where that is possible.
+pub(crate) fn lines(text: &str, width: i32) -> Vec<String> {
+    let most = (f64::from(width) / CHAR).max(1.0) as usize;
+    let mut lines: Vec<String> = Vec::new();
+    let mut room = 0;
+    for word in text.split_whitespace() {
+        let chars: Vec<char> = word.chars().collect();
+        // Of a word longer than a line each part but the last fills its own.
+        for part in chars.chunks(most) {
+            match lines.last_mut().filter(|_| part.len() < room) {
+                Some(line) => {
+                    line.push(' ');
+                    line.extend(part);
+                    room -= part.len() + 1;
+                }
+                None => {
+                    lines.push(part.iter().collect());
+                    room = most - part.len();
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// Where an entry of the legend stands, and its name in lines.
+struct LegendPlace<'e> {
+    entry: &'e LegendEntry,
+    lines: Vec<String>,
+    x: i32,
+    row: i32,
+}
+
+/// The places of the entries within a figure of this width.
+fn legend_places(entries: &[LegendEntry], left: i32, width: i32) -> Vec<LegendPlace<'_>> {
+    let (mut x, mut row, mut next) = (left, 0, 1);
     let mut places = Vec::new();
     for entry in entries {
-        let width = LEGEND_SAMPLE + text_width(&entry.name) + FONT;
-        if x > left && x + width > WIDTH - RIGHT + FONT {
-            (x, row) = (left, row + 1);
+        let lines = lines(&entry.name, width - RIGHT - left - LEGEND_SAMPLE);
+        let widest = lines.iter().map(|line| text_width(line)).max().unwrap_or(0);
+        let taken = LEGEND_SAMPLE + widest + FONT;
+        if x > left && x + taken > width - RIGHT + FONT {
+            (x, row) = (left, next);
         }
-        places.push((x, row));
-        x += width;
+        next = next.max(row + lines.len().max(1) as i32);
+        places.push(LegendPlace { entry, lines, x, row });
+        x += taken;
     }
     places
 }
 
 /// Height of the legend.
-pub(crate) fn legend_height(entries: &[LegendEntry], left: i32) -> i32 {
-    legend_places(entries, left).last().map_or(0, |(_, row)| (row + 1) * LINE)
+pub(crate) fn legend_height(entries: &[LegendEntry], left: i32, width: i32) -> i32 {
+    let places = legend_places(entries, left, width);
+    places.iter().map(|place| place.row + place.lines.len().max(1) as i32).max().unwrap_or(0) * LINE
 }
 
 /// Where the label of a mark stands: beside its line, in a row counted upwards from the plot.
@@ -198,10 +274,10 @@ const MARK_GAP: i32 = 8;
 /// A label stands at the right of its line, and rows are given from the right to the left: a line
 /// that comes down from an upper row then only passes labels that begin further right. Labels
 /// without room at the right stand at the left of their lines and come last, above the others.
-fn mark_places<'m>(marks: &'m [Mark], x: &Scale) -> Vec<(&'m Mark, MarkPlace)> {
+fn mark_places<'m>(marks: &'m [Mark], x: &Scale, figure: i32) -> Vec<(&'m Mark, MarkPlace)> {
     let place = |mark: &'m Mark| {
         let (at, width) = (x.pixel(mark.x), text_width(&mark.label));
-        let flipped = at + MARK_GAP + width > WIDTH;
+        let flipped = at + MARK_GAP + width > figure;
         let left = if flipped { (at - MARK_GAP - width).max(0) } else { at + MARK_GAP };
         (flipped, mark, MarkPlace { left, right: left + width, row: 0 })
     };
@@ -224,8 +300,8 @@ fn mark_places<'m>(marks: &'m [Mark], x: &Scale) -> Vec<(&'m Mark, MarkPlace)> {
 }
 
 /// Height of the labels of the marks.
-pub(crate) fn marks_height(marks: &[Mark], x: &Scale) -> i32 {
-    mark_places(marks, x).iter().map(|(_, place)| (place.row + 1) * LINE).max().unwrap_or(0)
+pub(crate) fn marks_height(marks: &[Mark], x: &Scale, figure: i32) -> i32 {
+    mark_places(marks, x, figure).iter().map(|(_, place)| (place.row + 1) * LINE).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -242,22 +318,22 @@ mod tests {
             mark(99.0, "outside"),
         ];
         let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0), log: false };
-        let rows: Vec<_> = mark_places(&marks, &x)
+        let rows: Vec<_> = mark_places(&marks, &x, WIDE)
             .into_iter()
             .map(|(mark, place)| (mark.label.as_str(), place.row))
             .collect();
         assert_eq!(rows, [("wifi back", 0), ("handover", 0), ("wifi silent", 1)]);
-        assert_eq!(marks_height(&marks, &x), 2 * LINE);
+        assert_eq!(marks_height(&marks, &x, WIDE), 2 * LINE);
     }
 
     #[test]
     fn a_label_without_room_at_the_right_stands_at_the_left_of_its_line() {
         let marks = [29.0, 29.9].map(|x| Mark { x, label: "a long label".to_owned() });
         let x = Scale { low: 0.0, high: 30.0, pixels: (100.0, 1_500.0), log: false };
-        for (mark, place) in mark_places(&marks, &x) {
+        for (mark, place) in mark_places(&marks, &x, WIDE) {
             assert!(place.right <= x.pixel(mark.x) && place.left >= 0);
         }
-        assert_eq!(marks_height(&marks, &x), 2 * LINE);
+        assert_eq!(marks_height(&marks, &x, WIDE), 2 * LINE);
     }
 
     #[test]
@@ -268,8 +344,24 @@ mod tests {
             sample: Sample::Line,
         };
         let entries = vec![entry; 5];
-        let places = legend_places(&entries, 100);
-        assert_eq!(places.iter().map(|(_, row)| *row).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
-        assert_eq!(legend_height(&entries, 100), 3 * LINE);
+        let rows = |width| -> Vec<_> {
+            legend_places(&entries, 100, width).iter().map(|place| place.row).collect()
+        };
+        assert_eq!(rows(WIDE), [0, 0, 1, 1, 2]);
+        assert_eq!(legend_height(&entries, 100, WIDE), 3 * LINE);
+        assert_eq!(rows(NARROW), [0, 1, 2, 3, 4]);
+        // Too narrow for the name: it takes two rows.
+        assert_eq!(rows(500), [0, 2, 4, 6, 8]);
+        assert_eq!(legend_height(&entries, 100, 500), 10 * LINE);
+    }
+
+    #[test]
+    fn a_text_breaks_between_words_and_only_else_within_one() {
+        let width = |chars: f64| (chars * CHAR).ceil() as i32;
+        assert_eq!(lines("one two three", width(7.0)), ["one two", "three"]);
+        assert_eq!(lines("one two three", width(20.0)), ["one two three"]);
+        assert_eq!(lines("a salsanofig16", width(5.0)), ["a", "salsa", "nofig", "16"]);
+        assert_eq!(lines("", 100), [""; 0]);
+        assert_eq!(lines("ab", 0), ["a", "b"]);
     }
 }

@@ -1,8 +1,9 @@
 //! Plots and HTML pages, generic: this crate knows nothing of paths or protocols.
 //!
 //! A [`Page`] is one HTML file without scripts or outside resources; its figures are inline SVG that
-//! follows the reader's light or dark colours. Within a page a role (the name of a path, say) has the
-//! same colour in all figures.
+//! follows the reader's light or dark colours, once for screens and paper and once for phones. Beside it
+//! lie the drawing and the points of each figure, to which it links. Within a page a role (the name of a
+//! path, say) has the same colour in all figures.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +13,11 @@ mod page;
 mod palette;
 mod plot;
 mod scale;
+mod style;
 mod timeline;
 
 pub use csv::csv;
-pub use page::Page;
+pub use page::{Made, Page};
 pub use palette::Palette;
 pub use plot::{Plot, Series, Style};
-pub use timeline::{Band, Mark};
+pub use timeline::{Band, Mark, Timeline};

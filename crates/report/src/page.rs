@@ -1,29 +1,57 @@
-//! One HTML file.
+//! One HTML file, and those that it links to.
+
+use std::io;
+use std::path::Path;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::Plot;
+use crate::canvas::{NARROW, WIDE};
 use crate::palette::Palette;
-use crate::timeline::{self, Band, Mark};
+use crate::style;
+use crate::{Plot, Timeline};
+
+/// Where a page comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Made {
+    /// Date and time, as HTML's `time` takes it: `2026-01-31 14:05:00Z`.
+    pub at: String,
+    /// The program and its version.
+    pub by: String,
+    /// What to type for another page like this.
+    pub command: String,
+}
 
 /// A page that grows from top to bottom. All text is escaped.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     title: String,
+    verdict: String,
     lead: String,
+    made: Made,
     palette: Palette,
     blocks: Vec<Markup>,
+    /// Names and contents of the files that the page's figures link to.
+    files: Vec<(String, String)>,
+    tables: usize,
+    /// Whether a heading was pushed, below which those of figures stand.
+    in_section: bool,
 }
 
 impl Page {
-    /// A page with a heading and the sentence or two that say what came out.
+    /// A page with a heading and the sentence or two that say what it is about.
     #[must_use]
-    pub fn new(title: impl Into<String>, lead: impl Into<String>) -> Page {
-        Page { title: title.into(), lead: lead.into(), ..Page::default() }
+    pub fn new(title: impl Into<String>, lead: impl Into<String>, made: Made) -> Page {
+        Page { title: title.into(), lead: lead.into(), made, ..Page::default() }
+    }
+
+    /// Puts a sentence at the top: what came out, and what it was judged by.
+    pub fn set_verdict(&mut self, verdict: impl Into<String>) {
+        self.verdict = verdict.into();
     }
 
     /// Adds a heading.
     pub fn push_heading(&mut self, heading: &str) {
+        self.in_section = true;
         self.blocks.push(html! { h2 { (heading) } });
     }
 
@@ -31,6 +59,13 @@ impl Page {
     pub fn push_text(&mut self, text: &str) {
         let paragraphs = text.split("\n\n").filter(|part| !part.trim().is_empty());
         self.blocks.push(html! { @for part in paragraphs { p { (part) } } });
+    }
+
+    /// Adds a list of files beside the page: the name of each, and what it holds.
+    pub fn push_links(&mut self, links: &[(&str, &str)]) {
+        self.blocks.push(html! {
+            ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (what) } } }
+        });
     }
 
     /// Adds a table. Columns of numbers, with or without a unit, stand at the right.
@@ -47,44 +82,62 @@ impl Page {
             }
             cells.iter().any(|cell| cell.as_ref().len() > PROSE_CHARS).then_some("prose")
         };
+        // Numbered, so that no two boxes have one name.
+        self.tables += 1;
+        let label = format!("Table {}: {caption}", self.tables);
+        let is_wide = header.len() >= WIDE_COLUMNS;
+        let least_rem = (header.len() * COLUMN_REM).max(PHONE_REM);
+        let least = is_wide.then(|| format!("min-width:{least_rem}rem"));
         self.blocks.push(html! {
-            figure { div.scroll { table {
-                thead { tr {
-                    @for (i, cell) in header.iter().enumerate() {
-                        th scope="col" class=[class(i)] { (cell.as_ref()) }
-                    }
+            figure {
+                @if is_wide { p.more { (header.len()) " columns: scroll the table sideways →" } }
+                div.scroll role="region" tabindex="0" aria-label=(label) { table style=[least] {
+                    thead { tr {
+                        @for (i, cell) in header.iter().enumerate() {
+                            th scope="col" class=[class(i)] { (cell.as_ref()) }
+                        }
+                    } }
+                    tbody { @for row in rows { tr {
+                        @for (i, cell) in row.as_ref().iter().map(AsRef::as_ref).enumerate() {
+                            @if i == 0 && !cell.is_empty() {
+                                th scope="row" class=[class(i)] { (cell) }
+                            } @else { td class=[class(i)] { (cell) } }
+                        }
+                    } } }
                 } }
-                tbody { @for row in rows { tr {
-                    @for (i, cell) in row.as_ref().iter().enumerate() {
-                        td class=[class(i)] { (cell.as_ref()) }
-                    }
-                } } }
-            } } (figcaption(caption)) }
+                @if !caption.is_empty() { figcaption { (caption) } }
+            }
         });
     }
 
-    /// Adds a diagram.
-    pub fn push_plot(&mut self, caption: &str, plot: &Plot) {
-        let svg = plot.svg_with(&mut self.palette);
-        self.push_svg(caption, &plot.title, svg);
+    /// Adds a diagram, with links to `NAME.svg` and `NAME.csv`.
+    pub fn push_plot(&mut self, name: &str, caption: &str, plot: &Plot) {
+        // On the page the title is a heading.
+        let untitled = Plot { title: String::new(), ..plot.clone() };
+        let drawings = [WIDE, NARROW].map(|width| untitled.svg_with(&mut self.palette, width));
+        let file = plot.svg_with(&mut self.palette, WIDE);
+        self.push_figure(&plot.title, &plot.in_words(), drawings, figcaption(caption, name));
+        self.push_files(name, &file, plot.csv());
     }
 
-    /// Adds rows that show what was in use when.
-    pub fn push_timeline(
-        &mut self,
-        caption: &str,
-        rows: &[Band],
-        marks: &[Mark],
-        x_range: (f64, f64),
-        x_label: &str,
-    ) {
-        let svg = timeline::svg(rows, marks, x_range, x_label, &mut self.palette);
-        self.push_svg(caption, caption, svg);
+    /// Adds rows that show what was in use when, with links to `NAME.svg` and `NAME.csv`.
+    pub fn push_timeline(&mut self, name: &str, caption: &str, timeline: &Timeline) {
+        let untitled = Timeline { title: String::new(), ..timeline.clone() };
+        let drawings = [WIDE, NARROW].map(|width| untitled.svg_with(&mut self.palette, width));
+        let file = timeline.svg_with(&mut self.palette, WIDE);
+        self.push_figure(
+            &timeline.title,
+            &timeline.in_words(),
+            drawings,
+            figcaption(caption, name),
+        );
+        self.push_files(name, &file, timeline.csv());
     }
 
-    /// The whole page.
+    /// The page itself.
     #[must_use]
     pub fn html(&self) -> String {
+        let Made { at, by, command } = &self.made;
         let page = html! {
             (DOCTYPE)
             html lang="en" {
@@ -93,11 +146,15 @@ impl Page {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) }
-                    style { (PreEscaped(STYLE)) }
+                    style { (PreEscaped(style::page())) }
                 }
                 body { main {
                     h1 { (self.title) }
+                    @if !self.verdict.is_empty() { p.verdict { (self.verdict) } }
                     @if !self.lead.is_empty() { p.lead { (self.lead) } }
+                    p.made {
+                        "Made " time datetime=(at) { (at) } " by " (by) ": " code { (command) }
+                    }
                     @for block in &self.blocks { (block) }
                 } }
             }
@@ -105,21 +162,64 @@ impl Page {
         page.into_string()
     }
 
-    fn push_svg(&mut self, caption: &str, label: &str, svg: String) {
+    /// Writes the page under this name, and the files that its figures link to beside it.
+    ///
+    /// # Errors
+    /// A file that cannot be written, by its name.
+    pub fn write(&self, directory: &Path, name: &str) -> io::Result<()> {
+        let html = self.html();
+        let files = self.files.iter().map(|(name, text)| (name.as_str(), text));
+        for (name, text) in files.chain([(name, &html)]) {
+            let path = directory.join(name);
+            std::fs::write(&path, text).map_err(|error| {
+                let path = path.display();
+                io::Error::new(error.kind(), format!("cannot write {path}: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds a figure with its heading, one level below that of the section.
+    fn push_figure(&mut self, title: &str, words: &str, drawings: [String; 2], caption: Markup) {
+        let [wide, narrow] = drawings;
         self.blocks.push(html! {
+            @if !title.is_empty() {
+                @if self.in_section { h3 { (title) } } @else { h2 { (title) } }
+            }
             figure {
-                div.scroll role="img" aria-label=(label) { (PreEscaped(svg)) }
-                (figcaption(caption))
+                div role="img" aria-label=(words) {
+                    div.wide { (PreEscaped(wide)) }
+                    div.narrow { (PreEscaped(narrow)) }
+                }
+                (caption)
             }
         });
+    }
+
+    fn push_files(&mut self, name: &str, svg: &str, csv: String) {
+        self.files.push((format!("{name}.svg"), style::standalone(svg)));
+        self.files.push((format!("{name}.csv"), csv));
     }
 }
 
 /// Cells longer than this are no numbers, and get a wide column, so that they do not break after each word.
 const PROSE_CHARS: usize = 20;
+/// Tables of so many columns are wider than a phone, and say there that they scroll.
+const WIDE_COLUMNS: usize = 4;
+/// The least width of their columns.
+const COLUMN_REM: usize = 6;
+/// The width of the screen up to which the style sheet takes it for a phone's.
+const PHONE_REM: usize = 30;
 
-fn figcaption(caption: &str) -> Markup {
-    html! { @if !caption.is_empty() { figcaption { (caption) } } }
+/// What can be seen, and where its drawing and its data are.
+fn figcaption(caption: &str, name: &str) -> Markup {
+    let (svg, csv) = (format!("{name}.svg"), format!("{name}.csv"));
+    html! {
+        figcaption {
+            (caption) " "
+            span { "Data: " a href=(csv) { (csv) } ", drawing: " a href=(svg) { (svg) } }
+        }
+    }
 }
 
 fn starts_as_number(cell: &str) -> bool {
@@ -127,34 +227,3 @@ fn starts_as_number(cell: &str) -> bool {
     let short = cell.chars().count() <= PROSE_CHARS;
     matches!(number, "" | "–" | "—") || short && number.starts_with(|c: char| c.is_ascii_digit())
 }
-
-/// Drawings carry fixed colours; those of ink and grid are replaced here by those of the page, and
-/// the two darkest of the palette by lighter ones on dark screens.
-const STYLE: &str = r##"
-:root{--paper:#fff;--ink:#2b2f36;--soft:#5b6470;--grid:#dfe3e8}
-@media(prefers-color-scheme:dark){:root{--paper:#15181d;--ink:#e4e7ec;--soft:#9aa4b2;--grid:#333a45}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.75rem;line-height:1.2;margin:0 0 .5rem}
-h2{font-size:1.25rem;margin:2.5rem 0 .5rem}
-p{max-width:44rem}
-.lead{font-size:1.125rem;color:var(--soft);margin-top:0}
-figure{margin:1.75rem 0}
-figcaption{color:var(--soft);font-size:.9rem;margin-top:.4rem;max-width:44rem}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{text-align:left;vertical-align:top;padding:.4rem .75rem .4rem 0;border-bottom:1px solid var(--grid)}
-th{font-weight:600;border-bottom-color:var(--soft)}
-.number{text-align:right}
-td.number{white-space:nowrap}
-.prose{min-width:12rem}
-svg{display:block;width:100%;min-width:38rem;height:auto}
-svg [fill="#2B2F36"]{fill:var(--ink)}
-svg [stroke="#2B2F36"]{stroke:var(--ink)}
-svg [stroke="#DFE3E8"]{stroke:var(--grid)}
-svg text{paint-order:stroke;stroke:var(--paper);stroke-width:8px;stroke-linejoin:round}
-@media(prefers-color-scheme:dark){
-svg [stroke="#0072B2"]{stroke:#3a9bdc}svg [fill="#0072B2"]{fill:#3a9bdc}
-svg [stroke="#D55E00"]{stroke:#ee7b30}svg [fill="#D55E00"]{fill:#ee7b30}}
-"##;

@@ -2,21 +2,44 @@
 
 use plotters::style::RGBColor;
 
-/// Okabe and Ito's colours, which colour-blind readers can tell apart, in the order in which
-/// neighbours differ most; those too pale or too dark for one of the two backgrounds are left out.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xe6, 0x9f, 0x00),
+/// The ground on light and on dark screens.
+pub(crate) const PAPER: [&str; 2] = ["#ffffff", "#15181d"];
+
+/// Colours after Okabe and Ito, which colour-blind readers can tell apart, in the order in which
+/// neighbours differ most, and what they become on dark screens. Each stands out from its ground by
+/// 3 : 1, as WCAG asks of graphics.
+const COLOURS: [(RGBColor, &str); 6] = [
+    (RGBColor(0x00, 0x72, 0xb2), "#56b4e9"),
+    (RGBColor(0xd5, 0x5e, 0x00), "#f0813a"),
+    (RGBColor(0x00, 0x8a, 0x64), "#1fb68a"),
+    (RGBColor(0xb5, 0x60, 0x8f), "#db93bc"),
+    (RGBColor(0x94, 0x68, 0x00), "#e6b422"),
+    (RGBColor(0x6b, 0x6f, 0x76), "#a9afb8"),
 ];
 
-/// Text and axes. The page's style sheet finds these two by value and turns them for dark screens.
+/// Text and axes, and the same on dark screens.
 pub(crate) const INK: RGBColor = RGBColor(0x2b, 0x2f, 0x36);
+pub(crate) const DARK_INK: &str = "#e4e7ec";
 /// Grid lines.
 pub(crate) const GRID: RGBColor = RGBColor(0xdf, 0xe3, 0xe8);
+pub(crate) const DARK_GRID: &str = "#333a45";
+
+/// A colour as drawings carry it.
+pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
+    format!("#{r:02X}{g:02X}{b:02X}")
+}
+
+/// Style rules that turn the colours of drawings for dark screens: drawings carry fixed ones, which are
+/// found by value.
+pub(crate) fn dark_rules() -> String {
+    let rule = |(light, dark): (RGBColor, &str)| {
+        let light = css(light);
+        format!(
+            "svg [stroke=\"{light}\"]{{stroke:{dark}}}\nsvg [fill=\"{light}\"]{{fill:{dark}}}\n"
+        )
+    };
+    COLOURS.into_iter().chain([(INK, DARK_INK), (GRID, DARK_GRID)]).map(rule).collect()
+}
 
 /// Gives each role a colour, in the order in which roles are first asked for; with more than six
 /// roles colours repeat.
@@ -27,7 +50,7 @@ impl Palette {
     /// The colour that `role` has already, else that of ink.
     pub(crate) fn known(&self, role: &str) -> RGBColor {
         let known = self.0.iter().position(|each| each == role);
-        known.map_or(INK, |index| COLOURS[index % COLOURS.len()])
+        known.map_or(INK, |index| COLOURS[index % COLOURS.len()].0)
     }
 
     /// The colour of `role`.
@@ -37,7 +60,7 @@ impl Palette {
             self.0.push(role.to_owned());
             self.0.len() - 1
         });
-        COLOURS[index % COLOURS.len()]
+        COLOURS[index % COLOURS.len()].0
     }
 }
 
@@ -56,5 +79,42 @@ mod tests {
             assert_ne!(palette.colour(&i.to_string()), wifi);
         }
         assert_eq!(palette.colour("one too many"), wifi);
+    }
+
+    #[test]
+    fn lines_and_letters_stand_out_from_the_ground_on_light_and_dark_screens() {
+        for (light, dark) in COLOURS {
+            assert!(contrast(light, hex(PAPER[0])) >= 3.0, "{light:?}");
+            assert!(contrast(hex(dark), hex(PAPER[1])) >= 3.0, "{dark}");
+        }
+        assert!(contrast(INK, hex(PAPER[0])) >= 7.0);
+        assert!(contrast(hex(DARK_INK), hex(PAPER[1])) >= 7.0);
+    }
+
+    #[test]
+    fn every_colour_of_a_drawing_is_turned_for_dark_screens() {
+        let rules = dark_rules();
+        for colour in COLOURS.map(|(light, _)| light).into_iter().chain([INK, GRID]) {
+            for attribute in ["stroke", "fill"] {
+                let found = format!("svg [{attribute}=\"{}\"]{{{attribute}:#", css(colour));
+                assert!(rules.contains(&found), "{found}");
+            }
+        }
+    }
+
+    fn hex(colour: &str) -> RGBColor {
+        let part = |at| u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+        RGBColor(part(1), part(3), part(5))
+    }
+
+    /// As WCAG 2 defines it.
+    fn contrast(a: RGBColor, b: RGBColor) -> f64 {
+        let linear = |part: u8| match f64::from(part) / 255.0 {
+            part if part <= 0.04045 => part / 12.92,
+            part => ((part + 0.055) / 1.055).powf(2.4),
+        };
+        let light =
+            |RGBColor(r, g, b)| 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b) + 0.05;
+        (light(a) / light(b)).max(light(b) / light(a))
     }
 }

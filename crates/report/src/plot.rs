@@ -1,10 +1,14 @@
 //! Values over an axis.
 
+use std::collections::BTreeSet;
+
+use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::canvas::{self, BELOW, Canvas, FONT, LINE, LegendEntry, RIGHT, SHADE, Sample, WIDTH};
+use crate::canvas::{self, ABOVE, Canvas, FONT, LINE, LegendEntry, RIGHT, SHADE, Sample, WIDE};
+use crate::csv::csv;
 use crate::palette::{GRID, INK, Palette};
-use crate::scale::{Scale, extent, is_drawable, widened};
+use crate::scale::{Scale, extent, is_drawable, short, widened};
 use crate::timeline::{Band, Mark};
 
 /// How a series is drawn.
@@ -67,7 +71,8 @@ pub struct Plot {
     pub marks: Vec<Mark>,
     /// Whether the vertical axis begins at zero (or below, if there are such values).
     pub y_from_zero: bool,
-    /// End of the vertical axis; larger values are drawn at this border.
+    /// End of the vertical axis; larger values are drawn at this border as triangles, and the legend
+    /// says how far they go.
     pub y_max: Option<f64>,
     /// Range of the horizontal axis, by default that of the points.
     pub x_range: Option<(f64, f64)>,
@@ -84,13 +89,45 @@ impl Plot {
     /// The figure as an SVG element, coloured by itself.
     #[must_use]
     pub fn svg(&self) -> String {
-        self.svg_with(&mut Palette::default())
+        self.svg_with(&mut Palette::default(), WIDE)
     }
 
-    /// The figure as an SVG element, in the colours of a page.
+    /// The figure as an SVG element of this width, in the colours of a page.
+    pub(crate) fn svg_with(&self, palette: &mut Palette, width: i32) -> String {
+        if self.x_log || self.y_log {
+            self.logarithms().draw(palette, width)
+        } else {
+            self.draw(palette, width)
+        }
+    }
+
+    /// The points as a table: one row for each, with the names of the axes as columns.
     #[must_use]
-    pub fn svg_with(&self, palette: &mut Palette) -> String {
-        if self.x_log || self.y_log { self.logarithms().draw(palette) } else { self.draw(palette) }
+    pub fn csv(&self) -> String {
+        let rows: Vec<[String; 3]> = self
+            .series
+            .iter()
+            .flat_map(|series| {
+                let drawn = series.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+                drawn.map(|(x, y)| [series.name.clone(), x.to_string(), y.to_string()])
+            })
+            .collect();
+        csv(&["series", self.x_label.as_str(), self.y_label.as_str()], &rows)
+    }
+
+    /// What the figure shows, for those who cannot see it: the axes, and the range of each series.
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = format!("{}: {} against {}", self.title, self.y_label, self.x_label);
+        for series in &self.series {
+            let values = series.points.iter().map(|(_, y)| *y);
+            words += &match extent(values) {
+                Some((low, high)) => {
+                    format!("; {} from {} to {}", series.name, short(low), short(high))
+                }
+                None => format!("; {} without values", series.name),
+            };
+        }
+        words + "."
     }
 
     /// The same figure with decimal logarithms for values on the axes that are logarithmic.
@@ -113,36 +150,39 @@ impl Plot {
         plot
     }
 
-    fn draw(&self, palette: &mut Palette) -> String {
-        let legend = self.legend(palette);
+    fn draw(&self, palette: &mut Palette, width: i32) -> String {
         let (low, high) = self.y_range();
+        let legend = self.legend(palette, high);
         let unplaced = Scale { low, high, pixels: (0.0, 0.0), log: self.y_log };
         let y_ticks = unplaced.ticks(5.0);
         let widest = y_ticks.iter().map(|(_, label)| canvas::text_width(label)).max().unwrap_or(0);
-        let left = LINE + 28 + widest;
+        let y_name = canvas::lines(&self.y_label, HEIGHT);
+        let left = LINE * y_name.len().max(1) as i32 + 28 + widest;
         let (x_low, x_high) = widened(self.x_range.or_else(|| self.x_extent()));
-        let pixels = (f64::from(left), f64::from(WIDTH - RIGHT));
+        let pixels = (f64::from(left), f64::from(width - RIGHT));
         let x = Scale { low: x_low, high: x_high, pixels, log: self.x_log };
 
-        let head = if self.title.is_empty() { 8 } else { LINE + 16 };
-        let legend_end = head + canvas::legend_height(&legend, left);
-        let top = legend_end + canvas::marks_height(&self.marks, &x) + FONT / 2;
+        let title = canvas::lines(&self.title, width - RIGHT);
+        let x_name = canvas::lines(&self.x_label, width - RIGHT - left);
+        let head = if title.is_empty() { 8 } else { LINE * title.len() as i32 + 16 };
+        let legend_end = head + canvas::legend_height(&legend, left, width);
+        let top = legend_end + canvas::marks_height(&self.marks, &x, width) + FONT / 2;
         let bottom = top + HEIGHT;
         let pixels = (f64::from(bottom), f64::from(top));
         let y = Scale { low, high, pixels, log: self.y_log };
 
-        canvas::draw(bottom + BELOW, |canvas| {
-            canvas.title(&self.title);
+        canvas::draw(width, bottom + canvas::below(&x_name), |canvas| {
+            canvas.title(&title);
             canvas.legend(&legend, left, head);
             self.draw_bands(canvas, palette, &x, (top, bottom));
-            canvas.x_axis(&x, &self.x_label, top, bottom);
+            canvas.x_axis(&x, &x_name, top, bottom);
             for (value, label) in y_ticks {
                 let at = y.pixel(value);
                 let colour = if value == low { INK } else { GRID };
-                canvas.line(vec![(left, at), (WIDTH - RIGHT, at)], colour, 2);
+                canvas.line(vec![(left, at), (width - RIGHT, at)], colour, 2);
                 canvas.text(&label, (left - 14, at), (HPos::Right, VPos::Center));
             }
-            canvas.text_upwards(&self.y_label, (LINE / 2, (top + bottom) / 2));
+            canvas.y_name(&y_name, (top + bottom) / 2);
             canvas.marks(&self.marks, &x, top, bottom);
             for series in &self.series {
                 draw_series(canvas, palette, series, &x, &y);
@@ -175,7 +215,13 @@ impl Plot {
         if high > low { (low, high) } else { widened(Some((high, high))) }
     }
 
-    fn legend(&self, palette: &mut Palette) -> Vec<LegendEntry> {
+    /// The highest value, if it lies above the end of the axis.
+    fn clipped(&self, high: f64) -> Option<f64> {
+        let above = self.points().map(|(_, y)| y).filter(|y| *y > high);
+        above.max_by(f64::total_cmp).map(|y| if self.y_log { 10f64.powf(y) } else { y })
+    }
+
+    fn legend(&self, palette: &mut Palette, high: f64) -> Vec<LegendEntry> {
         let mut entries: Vec<LegendEntry> = Vec::new();
         for series in &self.series {
             let sample = match series.style {
@@ -192,6 +238,10 @@ impl Plot {
             if !entries.contains(&entry) {
                 entries.push(entry);
             }
+        }
+        if let Some(highest) = self.clipped(high) {
+            let name = format!("above the axis, up to {}", short(highest));
+            entries.push(LegendEntry { name, colour: INK, sample: Sample::Above });
         }
         entries
     }
@@ -210,14 +260,37 @@ fn draw_series(canvas: &Canvas, palette: &mut Palette, series: &Series, x: &Scal
     let colour = palette.colour(&series.role);
     let drawable = |(a, b): &(f64, f64)| is_drawable(*b) && *a >= x.low && *a <= x.high;
     for run in series.points.split(|point| !drawable(point)).filter(|run| !run.is_empty()) {
-        let pixels: Vec<_> = run.iter().map(|(a, b)| (x.pixel(*a), y.pixel(*b))).collect();
+        let place = |(a, b): &(f64, f64)| (x.pixel(*a), y.pixel(*b));
+        let above: Vec<_> = run.iter().filter(|(_, b)| *b > y.high).map(place).collect();
+        draw_above(canvas, &above, colour);
+        let pixels: Vec<_> = run.iter().map(place).collect();
         match (series.style, &pixels[..]) {
-            (Style::Dots, _) => pixels.iter().for_each(|at| canvas.dot(*at, colour)),
+            (Style::Dots, _) => {
+                draw_dots(canvas, run.iter().filter(|(_, b)| *b <= y.high).map(place), colour)
+            }
             // A line of one point would be invisible.
             (_, [only]) => canvas.dot(*only, colour),
             (Style::Line, _) => canvas.line(pixels, colour, 4),
             (Style::Dashed, _) => canvas.dashed(pixels, colour, 4),
             (Style::Step, _) => canvas.line(stairs(&pixels), colour, 4),
+        }
+    }
+}
+
+/// Dots, each place once.
+fn draw_dots(canvas: &Canvas, places: impl Iterator<Item = (i32, i32)>, colour: RGBColor) {
+    for at in places.collect::<BTreeSet<_>>() {
+        canvas.dot(at, colour);
+    }
+}
+
+/// Triangles at the upper border, as many as have room beside each other.
+fn draw_above(canvas: &Canvas, places: &[(i32, i32)], colour: RGBColor) {
+    let mut drawn = i32::MIN;
+    for at in places {
+        if at.0 >= drawn.saturating_add(ABOVE) || at.0 <= drawn.saturating_sub(ABOVE) {
+            canvas.above(*at, colour);
+            drawn = at.0;
         }
     }
 }

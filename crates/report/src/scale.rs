@@ -101,6 +101,16 @@ fn power_label(power: i32, factor: f64) -> String {
     if factor > 1.0 { format!("{factor:.0}·10{exponent}") } else { format!("10{exponent}") }
 }
 
+/// A value with three digits that count.
+pub(crate) fn short(x: f64) -> String {
+    let magnitude = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
+    let text = label(x, (2.0 - magnitude).clamp(0.0, 9.0) as usize);
+    match text.contains('.') && !text.contains('e') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 fn label(x: f64, decimals: usize) -> String {
     if x.abs() >= 1e6 {
         return format!("{x:.2e}");
@@ -149,6 +159,13 @@ mod tests {
         assert_eq!(labels(-0.1, 1.0), ["1", "2", "5", "10"]);
         assert_eq!(labels(-4.0, -2.0), ["10⁻⁴", "0.001", "0.01"]);
         assert!(labels(-300.0, 300.0).len() <= 12);
+    }
+
+    #[test]
+    fn a_value_in_words_has_three_digits_that_count() {
+        let values = [0.0, 5.0, 34.16, 0.012_34, -2.5, 1_234.5, 2e7, -1e-12];
+        let said = ["0", "5", "34.2", "0.0123", "-2.5", "1234", "2.00e7", "0"];
+        assert_eq!(values.map(short), said);
     }
 
     #[test]

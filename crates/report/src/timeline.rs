@@ -2,9 +2,10 @@
 
 use plotters::style::text_anchor::{HPos, VPos};
 
-use crate::canvas::{self, BELOW, FONT, LINE, LegendEntry, RIGHT, Sample, WIDTH};
+use crate::canvas::{self, AREA, Canvas, FONT, LINE, LegendEntry, RIGHT, Sample};
+use crate::csv::csv;
 use crate::palette::Palette;
-use crate::scale::{Scale, widened};
+use crate::scale::{Scale, extent, short, widened};
 
 /// A row of stretches of time, each with a label that says what it was.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -24,44 +25,114 @@ pub struct Mark {
     pub label: String,
 }
 
-const ROW: i32 = 64;
-/// The part of the width that names of rows may take.
-const WIDEST_NAME: i32 = WIDTH / 3;
+/// Most stretches of a row that are told in words.
+const TOLD: usize = 12;
 
-/// Rows of stretches one below the other, as an SVG element.
-pub(crate) fn svg(
-    rows: &[Band],
-    marks: &[Mark],
-    x_range: (f64, f64),
-    x_label: &str,
-    palette: &mut Palette,
-) -> String {
-    let widest = rows.iter().map(|row| canvas::text_width(&row.name)).max().unwrap_or(0);
-    let left = 32 + widest.min(WIDEST_NAME);
-    let (low, high) = widened(crate::scale::extent([x_range.0, x_range.1].into_iter()));
-    let pixels = (f64::from(left), f64::from(WIDTH - RIGHT));
-    let x = Scale { low, high, pixels, log: false };
-    let legend = legend(rows, palette);
-    let top = 8 + canvas::legend_height(&legend, left) + canvas::marks_height(marks, &x) + FONT / 2;
-    let bottom = top + ROW * rows.len() as i32;
+/// Rows of stretches one below the other. Fields that do not matter may come from `Default`.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Timeline {
+    /// What it shows.
+    pub title: String,
+    /// Quantity and unit of the horizontal axis.
+    pub x_label: String,
+    /// Range of the horizontal axis.
+    pub x_range: (f64, f64),
+    /// The rows, from above.
+    pub rows: Vec<Band>,
+    /// Events.
+    pub marks: Vec<Mark>,
+}
 
-    canvas::draw(bottom + BELOW, |canvas| {
-        canvas.legend(&legend, left, 8);
-        canvas.x_axis(&x, x_label, top, bottom);
-        for (y, row) in (0..).map(|i| top + i * ROW).zip(rows) {
-            canvas.text(&row.name, (left - 16, y + ROW / 2), (HPos::Right, VPos::Center));
-            for (from, to, label) in &row.intervals {
-                if from.is_nan() || to.is_nan() || *from > x.high || *to < x.low {
-                    continue;
+impl Timeline {
+    /// The stretches as a table.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let rows: Vec<[String; 4]> = self
+            .rows
+            .iter()
+            .flat_map(|row| {
+                let cells = |(from, to, label): &(f64, f64, String)| {
+                    [row.name.clone(), from.to_string(), to.to_string(), label.clone()]
+                };
+                row.intervals.iter().map(cells)
+            })
+            .collect();
+        csv(&["row", "from", "to", "what"], &rows)
+    }
+
+    /// What it shows, for those who cannot see it: each row with its stretches, if they are few.
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = format!("{}, over {}", self.title, self.x_label);
+        for row in &self.rows {
+            let told = |(from, to, label): &(f64, f64, String)| {
+                format!("{label} from {} to {}", short(*from), short(*to))
+            };
+            words += &match row.intervals.len() {
+                0..=TOLD => {
+                    let told: Vec<_> = row.intervals.iter().map(told).collect();
+                    format!("; {}: {}", row.name, told.join(", "))
                 }
-                // At least two pixels, so that a short stretch can be seen.
-                let (from, to) = (x.pixel(*from), x.pixel(*to));
-                let corners = [(from, y + 10), (to.max(from + 2), y + ROW - 10)];
-                canvas.area(corners, palette.colour(label), 0.85);
-            }
+                many => format!("; {}: {many} stretches", row.name),
+            };
         }
-        canvas.marks(marks, &x, top, bottom);
-    })
+        words + "."
+    }
+
+    /// As an SVG element of this width.
+    pub(crate) fn svg_with(&self, palette: &mut Palette, width: i32) -> String {
+        let Timeline { rows, marks, x_range, .. } = self;
+        let names: Vec<Vec<String>> =
+            rows.iter().map(|row| canvas::lines(&row.name, width / 3)).collect();
+        let widest = names.iter().flatten().map(|line| canvas::text_width(line)).max().unwrap_or(0);
+        let left = 32 + widest;
+        let (low, high) = widened(extent([x_range.0, x_range.1].into_iter()));
+        let pixels = (f64::from(left), f64::from(width - RIGHT));
+        let x = Scale { low, high, pixels, log: false };
+        let title = canvas::lines(&self.title, width - RIGHT);
+        let x_name = canvas::lines(&self.x_label, width - RIGHT - left);
+        let legend = legend(rows, palette);
+        let head = if title.is_empty() { 8 } else { LINE * title.len() as i32 + 16 };
+        let legend_end = head + canvas::legend_height(&legend, left, width);
+        let top = legend_end + canvas::marks_height(marks, &x, width) + FONT / 2;
+        let row_height =
+            names.iter().map(|lines| LINE * lines.len() as i32 + 20).max().unwrap_or(0);
+        let bottom = top + row_height * rows.len() as i32;
+
+        canvas::draw(width, bottom + canvas::below(&x_name), |canvas| {
+            canvas.title(&title);
+            canvas.legend(&legend, left, head);
+            canvas.x_axis(&x, &x_name, top, bottom);
+            let places = (top..).step_by(row_height.max(1) as usize);
+            for ((y, row), name) in places.zip(rows).zip(&names) {
+                draw_row(canvas, palette, row, name, &x, (y, y + row_height));
+            }
+            canvas.marks(marks, &x, top, bottom);
+        })
+    }
+}
+
+/// The name of a row and its stretches, between two heights.
+fn draw_row(
+    canvas: &Canvas,
+    palette: &mut Palette,
+    row: &Band,
+    name: &[String],
+    x: &Scale,
+    (top, bottom): (i32, i32),
+) {
+    let first = (top + bottom - LINE * (name.len() as i32 - 1)) / 2;
+    for (y, line) in (first..).step_by(LINE as usize).zip(name) {
+        canvas.text(line, (x.pixel(x.low) - 16, y), (HPos::Right, VPos::Center));
+    }
+    for (from, to, label) in &row.intervals {
+        if from.is_nan() || to.is_nan() || *from > x.high || *to < x.low {
+            continue;
+        }
+        // At least two pixels, so that a short stretch can be seen.
+        let (from, to) = (x.pixel(*from), x.pixel(*to));
+        let corners = [(from, top + 10), (to.max(from + 2), bottom - 10)];
+        canvas.area(corners, palette.colour(label), AREA);
+    }
 }
 
 fn legend(rows: &[Band], palette: &mut Palette) -> Vec<LegendEntry> {
@@ -74,6 +145,3 @@ fn legend(rows: &[Band], palette: &mut Palette) -> Vec<LegendEntry> {
     }
     entries
 }
-
-// The distance of rows must leave room for their names.
-const _: () = assert!(ROW >= LINE);

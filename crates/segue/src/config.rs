@@ -7,9 +7,11 @@ mod keepalive;
 pub mod link;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use nix::unistd::{Gid, Group};
 use segue_clock::Span;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
@@ -18,7 +20,7 @@ pub use anchor::{AnchorFile, address, default_state};
 pub use host::{HostFile, PathKeys, Paths, SteeringKeys, default_host_state};
 pub use keepalive::KeepaliveKeys;
 
-use crate::units;
+use crate::{metrics, units};
 
 /// Reads a TOML file; every error is one line with file, line and key.
 pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
@@ -67,6 +69,27 @@ fn device(name: Option<String>) -> anyhow::Result<String> {
         bail!("the tunnel device must be called segue…, with at most 15 characters: {name:?}");
     }
     Ok(name)
+}
+
+/// The group of this name; none if it is empty.
+fn group(name: Option<String>) -> anyhow::Result<Option<Gid>> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let found = Group::from_name(&name).with_context(|| format!("control_group: {name:?}"))?;
+    let none = || {
+        format!("control_group: there is no group {name:?}; create it: groupadd --system {name}")
+    };
+    Ok(Some(found.with_context(none)?.gid))
+}
+
+/// Where metrics are served; nowhere if it is empty.
+fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
+    let given = text.filter(|text| !text.is_empty());
+    let read = |text: String| {
+        metrics::listening(&text).with_context(|| {
+            format!("metrics: {text:?} is no address; examples: \":9101\" for this machine alone, \"192.0.2.1:9101\"")
+        })
+    };
+    given.map(read).transpose()
 }
 
 /// Every host takes 576 bytes (RFC 791, section 3.1); the device takes 16 bits.

@@ -3,13 +3,16 @@
 //! touches protocol state.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use nix::unistd::Gid;
+use segue_linux::peer;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
@@ -19,6 +22,8 @@ mod place;
 
 pub use place::Place;
 
+/// What a daemon means that closes a connection without an answer.
+const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
 
@@ -247,6 +252,12 @@ pub struct PathStatus {
     /// Those that went alone.
     #[serde(default)]
     pub probes_alone: u64,
+    /// The largest IP packet that the path takes up, in bytes, as far as is known (host).
+    #[serde(default)]
+    pub mtu_up: Option<u16>,
+    /// The same down.
+    #[serde(default)]
+    pub mtu_down: Option<u16>,
     /// Something was due and did not come: questions are under way (host).
     #[serde(default)]
     pub in_doubt: bool,
@@ -268,6 +279,14 @@ pub struct PathStatus {
     pub tx_bytes: u64,
     /// Inner bytes received.
     pub rx_bytes: u64,
+}
+
+impl PathStatus {
+    /// Its state for people: one that is up and in doubt is `in doubt`.
+    #[must_use]
+    pub fn shown_state(&self) -> &str {
+        if self.in_doubt && self.state == "up" { "in doubt" } else { &self.state }
+    }
 }
 
 /// What the planner chose, and from what.
@@ -359,7 +378,8 @@ pub struct EventRecord {
     pub number: u64,
     /// Monotonic clock in nanoseconds.
     pub at_ns: u64,
-    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`, `path_doubt` or `handover`.
+    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`, `path_doubt`,
+    /// `path_mtu` or `handover`.
     pub kind: String,
     /// The host's name (anchor).
     pub host: String,
@@ -367,7 +387,7 @@ pub struct EventRecord {
     pub path: String,
     /// The path moved to.
     pub to: Option<String>,
-    /// `path_state`: the state. `handover`: the cause.
+    /// `path_state`: the state. `path_mtu`: the sizes. `handover`: the cause.
     pub detail: String,
     /// `path_state`: whether the downlink is heard.
     pub downlink: Option<bool>,
@@ -417,11 +437,15 @@ struct Client {
 
 impl Client {
     fn connect(path: &Path) -> anyhow::Result<Client> {
-        let stream = UnixStream::connect(path).with_context(|| {
-            format!(
-                "no daemon answers at {}; is one running, and may you reach it?",
-                path.display()
-            )
+        let stream = UnixStream::connect(path).map_err(|error| {
+            let name = path.display();
+            let said = match error.kind() {
+                ErrorKind::PermissionDenied => format!(
+                    "{name} is closed to you: be root, or a member of the group that control_group names"
+                ),
+                _ => format!("no daemon answers at {name}; is one running, and may you reach it?"),
+            };
+            anyhow::Error::new(error).context(said)
         })?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         Ok(Client { stream: BufReader::new(stream) })
@@ -430,9 +454,18 @@ impl Client {
     fn ask(&mut self, request: &Request) -> anyhow::Result<Response> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line)?;
+        match self.stream.get_mut().write_all(&line) {
+            // Whom it does not serve the daemon tells so without having read a word.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                return Err(error).context("the daemon does not listen");
+            }
+            _ => {}
+        }
         let mut answer = String::new();
-        self.stream.read_line(&mut answer).context("the daemon did not answer")?;
+        let length = self.stream.read_line(&mut answer).context("the daemon did not answer")?;
+        if length == 0 {
+            bail!("the daemon hung up without an answer; has it ended?");
+        }
         match serde_json::from_str(&answer).context("the daemon's answer makes no sense")? {
             Response::Error(error) => bail!(error),
             response => Ok(response),
@@ -451,9 +484,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, readable and writable for the owner alone, and hands requests to `sink`.
+    /// Listens at `path`, readable and writable for the owner and the `group`, and hands requests to `sink`.
     /// A socket file that nobody listens on is replaced; nothing else is.
-    pub fn start(path: &Path, sink: mpsc::Sender<Asked>) -> anyhow::Result<Server> {
+    pub fn start(
+        path: &Path,
+        group: Option<Gid>,
+        sink: mpsc::Sender<Asked>,
+    ) -> anyhow::Result<Server> {
         let cannot = || format!("cannot listen at {}", path.display());
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)
@@ -470,14 +507,15 @@ impl Server {
         }
         let listener = UnixListener::bind(path).with_context(cannot)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        group.map_or(Ok(()), |group| open_to(path, group))?;
         let file = identity(path).with_context(cannot)?;
         tokio::spawn(async move {
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) if may_ask(&stream) => {
+                    Ok((stream, _)) if may_ask(&stream, group) => {
                         tokio::spawn(serve(stream, sink.clone()));
                     }
-                    Ok(_) => {}
+                    Ok((stream, _)) => refuse(stream),
                     // Out of descriptors, say: that passes.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
@@ -499,11 +537,36 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Root and the daemon's own user. The file's mode says the same, but only from a moment after the
-/// file is there, and as long as nobody changes it.
-fn may_ask(stream: &tokio::net::UnixStream) -> bool {
+/// Lets a group use the socket.
+fn open_to(path: &Path, group: Gid) -> anyhow::Result<()> {
+    std::os::unix::fs::chown(path, None, Some(group.as_raw())).with_context(|| {
+        format!(
+            "control_group: the socket cannot be given to group {group}; a daemon without CAP_CHOWN has to be in \
+             that group (SupplementaryGroups= in its unit)"
+        )
+    })?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(())
+}
+
+/// Root, the daemon's own user and members of the group. The file's mode says the same, but only from a moment
+/// after the file is there, and as long as nobody changes it.
+fn may_ask(stream: &tokio::net::UnixStream, group: Option<Gid>) -> bool {
     let own = nix::unistd::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+    let Ok(peer) = stream.peer_cred() else { return false };
+    let is_member = |group: Gid| {
+        let others = || peer::groups(stream.as_fd()).unwrap_or_default();
+        peer.gid() == group.as_raw() || others().contains(&group.as_raw())
+    };
+    peer.uid() == 0 || peer.uid() == own || group.is_some_and(is_member)
+}
+
+/// Says so and hangs up: nobody who may not ask holds a connection of the daemon's.
+fn refuse(stream: tokio::net::UnixStream) {
+    let Ok(mut bytes) = serde_json::to_vec(&Response::Error(NOT_YOU.into())) else { return };
+    bytes.push(b'\n');
+    // The socket is new and empty: the line fits without waiting, and whoever has left already needs none.
+    let _ = stream.into_std().and_then(|mut stream| stream.write_all(&bytes));
 }
 
 async fn serve(stream: tokio::net::UnixStream, sink: mpsc::Sender<Asked>) {

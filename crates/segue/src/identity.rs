@@ -101,6 +101,13 @@ pub struct Issued {
     pub key: Vec<u8>,
 }
 
+/// When a certificate expires, in seconds since 1970; none if it makes no sense.
+#[must_use]
+pub fn expiry_of(certificate: &[u8]) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
+}
+
 /// A new private key, PKCS #8 in DER.
 pub fn new_key() -> anyhow::Result<Vec<u8>> {
     Ok(KeyPair::generate().context("no key")?.serialize_der())

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use segue::cmd;
 use segue::errors::Told;
 
@@ -28,6 +28,8 @@ enum Verb {
     Flows(cmd::look::FlowsArgs),
     Handover(cmd::look::HandoverArgs),
     Keepalive(cmd::look::KeepaliveArgs),
+    Check(cmd::check::Args),
+    Doctor(cmd::doctor::Args),
     Clean(cmd::clean::Args),
     Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
@@ -35,6 +37,7 @@ enum Verb {
     Bench(cmd::bench::Args),
     Reproduce(cmd::reproduce::Args),
     Sim(cmd::sim::Args),
+    Generate(cmd::generate::Args),
 }
 
 impl Verb {
@@ -89,6 +92,8 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Flows(args) => cmd::look::flows(args),
         Verb::Handover(args) => cmd::look::handover(args),
         Verb::Keepalive(args) => cmd::look::keepalive(args),
+        Verb::Check(args) => cmd::check::run(args),
+        Verb::Doctor(args) => cmd::doctor::run(args),
         Verb::Clean(args) => cmd::clean::run(args),
         Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
@@ -96,6 +101,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Bench(args) => cmd::bench::run(args),
         Verb::Reproduce(args) => cmd::reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
+        Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {}", Told(&error));

@@ -10,7 +10,7 @@ use segue_keepalive::{Estimates, State, Tau};
 pub mod names;
 mod server;
 
-pub use server::{Server, address};
+pub use server::{Server, address, listening};
 
 /// A label's name and value.
 pub type Label = (&'static str, String);

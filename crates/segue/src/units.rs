@@ -92,6 +92,23 @@ pub fn rate(s: &str) -> Result<u64, String> {
     Ok(rate.round() as u64)
 }
 
+/// Bytes as people read them, such as `812 B`, `55.9 kB` or `2.05 MB`: a kilobyte is 1000 bytes.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    if bytes < 1_000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1e3;
+    let mut units = ["kB", "MB", "GB", "TB", "PB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    // What rounds to 1000 has the next unit already.
+    while let Some(next) = units.next().filter(|_| value >= 999.5) {
+        (value, unit) = (value / 1e3, next);
+    }
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {unit}")
+}
+
 /// Splits a number from the letters that end it.
 fn split(s: &str) -> (&str, &str) {
     let number = s.trim_end_matches(char::is_alphabetic);
@@ -172,6 +189,25 @@ mod tests {
         assert_eq!(rate("1.5Mbit/s"), Ok(1_500_000));
         for text in ["50", "50mb", "-1mbit", "mbit", "1e30tbit"] {
             assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_three_digits_and_a_unit() {
+        for (n, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 kB"),
+            (55_892, "55.9 kB"),
+            (99_960, "100 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.00 MB"),
+            (2_047_561, "2.05 MB"),
+            (9_996_000, "10.0 MB"),
+            (3_000_000_000_000, "3.00 TB"),
+            (u64::MAX, "18447 PB"),
+        ] {
+            assert_eq!(bytes(n), text);
         }
     }
 

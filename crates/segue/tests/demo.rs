@@ -21,6 +21,18 @@ fn demonstrate(datapath: &str) -> (Value, bool) {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"));
     let page = std::fs::read_to_string(out.path().join("report.html")).expect("a report");
     assert!(page.contains("<svg") && page.contains("Handovers"), "the report has plots and tables");
+    let held = if run.status.success() { "It held: " } else { "It did not hold: " };
+    assert!(
+        page.contains(&format!("<p class=\"verdict\">{held}")),
+        "the verdict is the exit status's"
+    );
+    assert!(page.contains(&format!("<code>segue demo --json --datapath {datapath} --out ")));
+    let links: Vec<&str> =
+        page.split("<a href=\"").skip(1).filter_map(|a| a.split('"').next()).collect();
+    assert!(links.len() > 10, "{links:?}");
+    for link in links {
+        assert!(out.path().join(link).is_file(), "{link} lies beside the report");
+    }
     assert!(!out.path().join("anchor.db").exists(), "the anchor's secrets are gone");
     (result, run.status.success())
 }

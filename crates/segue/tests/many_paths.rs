@@ -249,6 +249,7 @@ impl Driver {
                     n: 10,
                     taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
                     follows_use: false,
+                    largest: 1_456,
                 };
                 let message = FromHost::AddPath(offer);
                 self.feed(AnchorInput::Signal { conn, message });

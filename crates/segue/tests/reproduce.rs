@@ -124,7 +124,14 @@ fn the_planners_figures_have_the_values_that_the_paper_states() {
     let (_, t_fp) = at_three("salsano-fig7-false-positives.csv", "T_fp (s)");
     assert!((t_fp - 0.1 / 0.0975f64.powi(3)).abs() < 1e-6, "{t_fp}");
     let page = std::fs::read_to_string(out.path().join("index.html")).unwrap();
+    for link in page.split("<a href=\"").skip(1).filter_map(|a| a.split('"').next()) {
+        assert!(out.path().join(link).is_file(), "{link} lies beside the page");
+    }
     for id in &ids {
+        assert!(
+            page.contains(&format!("<a href=\"{id}.csv\">")),
+            "the page links to the data of {id}"
+        );
         assert!(page.contains(&format!("{id}: ")), "the page has {id}");
         let svg = std::fs::read_to_string(out.path().join(format!("{id}.svg"))).unwrap();
         assert!(svg.starts_with("<svg ") && svg.contains("xmlns="), "{id}.svg stands alone");
@@ -160,6 +167,11 @@ fn text_and_page_show_the_bar_beside_the_verdict() {
     assert!(text.contains("[agrees; bar: 59.50 to 60.50 ms]"), "{text}");
     let page = std::fs::read_to_string(out.path().join("index.html")).unwrap();
     assert!(page.contains("59.50 to 60.50 ms"), "the page names the bar");
+    let verdict = page.split_once("<p class=\"verdict\">").unwrap().1.split_once("</p>").unwrap().0;
+    assert!(verdict.starts_with("2 of 2 quantities with a bar agree: salsano-fig8, "), "{verdict}");
+    assert!(verdict.contains("(bar: 59.50 to 60.50 ms; agrees)"), "{verdict}");
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(page.contains(&format!("</time> by Segue {version}: <code>segue reproduce --out ")));
 }
 
 #[test]

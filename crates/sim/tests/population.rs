@@ -23,7 +23,7 @@ fn every_host_registers_and_every_path_comes_up_with_the_load_that_the_period_gi
         assert_eq!(stats.requests_sent, 600 * measured);
         let came: u64 = stats.anchors.iter().map(|anchor| anchor.requests).sum();
         assert!(came.abs_diff(stats.requests_sent) <= 600, "{came} of {}", stats.requests_sent);
-        expect_no_failure(&spec, &stats);
+        expect_no_failure(&spec, &stats, 14);
     }
 }
 
@@ -55,17 +55,17 @@ fn each_outage_is_found_within_eq_1_and_on_average_when_the_time_out_says() {
     for source in [PROBES, READINGS] {
         let spec = Spec { flows: None, planned_every: None, ..eventful(500, source) };
         let stats = run(&spec);
-        expect_no_failure(&spec, &stats);
+        expect_no_failure(&spec, &stats, 16);
         for class in &stats.classes {
             for end in &class.ends {
                 let d = Distribution::of(&end.detections).unwrap();
                 assert!(d.count > 100, "{d:?}");
-                assert!(d.max <= 4.0 + 0.1 && d.min < d.mean && d.mean < 3.5, "{d:?}");
+                // (K + ½)·T_KA from the last probe, which is half a period old on average: (2.5, 3.5] and a way.
+                assert!(d.max <= 4.0 + 0.1 && d.min < d.mean, "{d:?}");
+                assert!((2.9..3.2).contains(&d.mean), "{d:?}");
                 assert_eq!((end.missed, end.late), (0, 0));
             }
         }
-        let judged = verdicts(&spec, &stats).iter().filter(|v| v.holds == Some(true)).count();
-        assert!(judged >= 16, "{judged}");
     }
 }
 
@@ -77,7 +77,7 @@ fn an_outage_of_the_uplink_alone_is_found_by_both_ends_and_one_of_the_downlink_b
             class.outages.as_mut().unwrap().direction = direction;
         });
         let stats = run(&spec);
-        expect_no_failure(&spec, &stats);
+        expect_no_failure(&spec, &stats, if anchor_sees { 16 } else { 12 });
         for class in &stats.classes {
             assert!(class.ends[0].detections.len() > 40, "{direction:?}");
             assert_eq!(!class.ends[1].detections.is_empty(), anchor_sees, "{direction:?}");
@@ -92,7 +92,7 @@ fn false_positives_are_as_frequent_as_eq_4_and_the_chain_of_answers_say() {
         spec.classes[0].loss = Loss::Bernoulli(0.25);
         spec.classes[1].loss = Loss::Bernoulli(0.15);
         let stats = run(&spec);
-        expect_no_failure(&spec, &stats);
+        expect_no_failure(&spec, &stats, 14);
         // 44 % and 28 % of the exchanges fail: 8 % and 2 % of the periods end three in a row.
         assert!(stats.classes[0].windows > 1_000 && stats.classes[1].windows > 200);
         for class in &stats.classes {
@@ -107,7 +107,7 @@ fn false_positives_are_as_frequent_as_eq_4_and_the_chain_of_answers_say() {
 fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_of_the_delays() {
     let spec = Spec { duration: Span::from_secs(120), ..eventful(300, PROBES) };
     let stats = run(&spec);
-    expect_no_failure(&spec, &stats);
+    expect_no_failure(&spec, &stats, 16);
     let [down, _, _, _, requested, _] = stats.handovers;
     assert!(down > 100 && requested > 100, "{:?}", stats.handovers);
     let flows = &stats.flows;
@@ -120,13 +120,17 @@ fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_
     assert!(gap > 1.0 && gap < bound, "{gap}");
 }
 
-fn expect_no_failure(spec: &Spec, stats: &Stats) {
-    let mut facts = std::collections::BTreeSet::new();
+/// Nothing failed, and so many facts were judged. Too few events are an excuse for what losses do by chance alone.
+fn expect_no_failure(spec: &Spec, stats: &Stats, judged: usize) {
+    let (mut facts, mut held) = (std::collections::BTreeSet::new(), 0);
     for verdict in verdicts(spec, stats) {
         assert!(facts.insert(verdict.what.clone()), "judged twice: {verdict:?}");
         assert!(verdict.bar.chars().any(|c| c.is_ascii_digit()), "{verdict:?}");
         assert_ne!(verdict.holds, Some(false), "{verdict:?}");
+        assert!(verdict.holds.is_some() || verdict.what.contains("a path-second"), "{verdict:?}");
+        held += usize::from(verdict.holds.is_some());
     }
+    assert_eq!(held, judged, "{facts:#?}");
 }
 
 /// Two clean classes; T_KA is a second.

@@ -275,6 +275,20 @@ fn a_pinned_path_that_fails_is_left_and_taken_again_when_it_is_back() {
 }
 
 #[test]
+fn an_order_for_a_path_that_has_just_come_back_is_carried_out_at_once() {
+    let mut world = World::new(Config::default());
+    world.choose();
+    world.wifi_usable(false);
+    assert_eq!(world.choose().unwrap().path, LTE);
+    world.now += Span::from_secs(1);
+    world.wifi_usable(true);
+    assert_eq!(world.choose().unwrap().path, LTE, "by itself it would be waited for");
+    world.steering.pin(Some(Class::Voice), Some(WIFI));
+    let decision = world.choose().unwrap();
+    assert_eq!((decision.path, decision.reason), (WIFI, Reason::Requested));
+}
+
+#[test]
 fn classes_choose_for_themselves() {
     let mut world = World::new(Config::default());
     world.wifi.loss_down = 0.2;

@@ -73,7 +73,11 @@ impl Embedded {
         &self,
         act: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = || self.database.read().unwrap_or_else(PoisonError::into_inner);
+        if database().is_none() {
+            self.mend()?;
+        }
+        let database = database();
         act(database.as_ref().ok_or_else(|| StoreError::Closed { path: self.path.clone() })?)
     }
 
@@ -249,4 +253,28 @@ fn alive(stored: &[u8], now_ms: u64) -> Option<&[u8]> {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(FOREVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreExt;
+
+    #[test]
+    fn a_file_that_could_not_be_opened_again_is_tried_by_the_next_who_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, aside] = ["store.db", "aside.db"].map(|name| directory.path().join(name));
+        let store = Embedded::open(&path).unwrap();
+        store.put_as("table", "key", &7).unwrap();
+        // As after a write that failed: the next one opens the file again, and cannot.
+        store.failed.store(true, Ordering::Release);
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(store.put_as("table", "key", &8).is_err());
+        assert!(store.get_as::<i32>("table", "key").is_err());
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        assert_eq!(store.get_as("table", "key").unwrap(), Some(7));
+        store.put_as("table", "key", &9).unwrap();
+    }
 }

@@ -11,6 +11,12 @@ use segue_wire::Encapsulation;
 
 use crate::Pool;
 
+/// Between two messages that ask the other end of a path to send one by one: what is under way is not cut yet.
+pub(crate) const UNCUT_PAUSE: Span = Span::from_secs(1);
+
+/// Between two messages that tell a host what routers say of one of its paths.
+pub(crate) const TOO_BIG_PAUSE: Span = Span::from_millis(100);
+
 /// Settings of a mobile host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {

@@ -7,8 +7,8 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Probing, Reading, State};
 use segue_steering::Class;
-use segue_wire::signal::{FromAnchor, FromHost, Refusal};
-use segue_wire::{FlowKey, Probe, ProbeKey};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
+use segue_wire::{FlowKey, Probe, ProbeKey, Size, TooBig};
 
 use crate::Known;
 
@@ -23,6 +23,17 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
     /// Its gateways, at most one of each family.
     pub gateways: Vec<IpAddr>,
+    /// The largest IP packet that it takes, in bytes.
+    pub mtu: u32,
+}
+
+/// What a path has carried of data, at this end: up and down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Bytes of inner packets.
+    pub bytes: [u64; 2],
+    /// Packets, probes included, modulo 2³².
+    pub packets: [u32; 2],
 }
 
 /// A path as the datapath shall have it. See `segue-datapath`'s type of the same fields.
@@ -154,6 +165,14 @@ pub enum HostInput {
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Host::due`].
     Reading(u32, Reading),
+    /// What the path in this slot has carried. With each reading.
+    Carried(u32, Carried),
+    /// A test of the packet size of the path in this slot was answered: its token.
+    Sized(u32, u32),
+    /// Several packets came in one piece on the path in this slot, and cannot be taken.
+    Uncut(u32),
+    /// A router says that a packet was too big, and quotes it.
+    TooBig(TooBig),
     /// A flow has no binding; the driver holds its packet.
     Miss {
         /// The flow.
@@ -223,10 +242,16 @@ pub enum HostOutput {
     SetQuiet(u32, bool),
     /// A path was declared down after so long a silence, or is up: for a datapath that measures.
     SetDown(u32, Option<Span>),
+    /// Send one by one on a path.
+    SetOneByOne(u32),
     /// Send a second time what the datapath has kept.
     Reinject(Reinjection),
     /// Send a request.
     SendProbe(ProbeOut),
+    /// Send a test of the packet size of the path in this slot.
+    TestSize(u32, Size),
+    /// The largest inner packet that is to enter the tunnel, in bytes.
+    SetMtu(u16),
     /// Bind a flow to a path.
     Bind(FlowKey, u32),
     /// Forget a binding.
@@ -290,6 +315,8 @@ pub enum AnchorInput {
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Anchor::due`].
     Reading(u32, Reading),
+    /// Several packets came in one piece on the path in this slot, and cannot be taken.
+    Uncut(u32),
     /// A flow has no binding; the driver holds its packet.
     Miss {
         /// The flow.
@@ -297,6 +324,10 @@ pub enum AnchorInput {
         /// The packet held.
         ticket: Ticket,
     },
+    /// The families for which there is a default route, at the start and after each change.
+    WaysOut(WaysOut),
+    /// A router says that a packet was too big, and quotes it.
+    TooBig(TooBig),
 }
 
 /// What an anchor wants done or known.
@@ -322,8 +353,12 @@ pub enum AnchorOutput {
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host.
     SetInner(IpAddr, u32),
+    /// The largest inner packet that is to be sent to an inner address, in bytes.
+    SetMtu(IpAddr, u16),
     /// An inner address belongs to nobody.
     RemoveInner(IpAddr),
+    /// Send one by one on a path.
+    SetOneByOne(u32),
     /// Send a second time what the datapath has kept.
     Reinject(Reinjection),
     /// Send an unsolicited response.
@@ -430,6 +465,15 @@ pub enum Report {
         host: String,
         /// The path's name.
         path: String,
+    },
+    /// A path takes other sizes than was known (host): the largest IP packet of each direction, in bytes.
+    PathMtu {
+        /// The path's name.
+        path: String,
+        /// Host to anchor.
+        up: u16,
+        /// Anchor to host.
+        down: u16,
     },
     /// Flows moved.
     Handover {

@@ -41,8 +41,8 @@ mod table;
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
 pub use event::{
-    AnchorInput, AnchorOutput, Cause, ConnId, Ending, HostInput, HostOutput, Interface, PathSetup,
-    ProbeIn, ProbeKind, ProbeOut, Redirect, Reinjection, Report, Ticket,
+    AnchorInput, AnchorOutput, Carried, Cause, ConnId, Ending, HostInput, HostOutput, Interface,
+    PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Reinjection, Report, Ticket,
 };
 pub use host::Host;
 pub use pool::Pool;

@@ -87,6 +87,8 @@ fn number(address: IpAddr) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     #[test]
@@ -103,6 +105,15 @@ mod tests {
         assert_eq!((taken.len(), taken.last()), (5, Some(&last)));
         assert!(!pool.contains("10.7.0.7".parse().unwrap()));
         assert!(!pool.contains("10.7.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_address_that_was_given_back_at_once_is_not_the_next_to_be_given() {
+        let pool = Pool::new("10.7.0.0".parse().unwrap(), 29).unwrap();
+        let mut from = 0;
+        let given = [(); 6].map(|()| pool.free(&BTreeSet::new(), &mut from).unwrap().to_string());
+        let all = ["10.7.0.2", "10.7.0.3", "10.7.0.4", "10.7.0.5", "10.7.0.6", "10.7.0.2"];
+        assert_eq!(given, all);
     }
 
     #[test]

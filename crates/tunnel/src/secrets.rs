@@ -33,3 +33,27 @@ impl Secrets {
         self.0.next_u64()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three of each kind.
+    fn drawn(seed: u8) -> [([u8; 16], u64, u64); 3] {
+        let mut secrets = Secrets::new([seed; 32]);
+        core::array::from_fn(|_| (secrets.key(), secrets.cookie(), secrets.seed()))
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_secrets_and_no_secret_comes_twice() {
+        let (one, other) = (drawn(1), drawn(2));
+        assert_eq!(one, drawn(1));
+        let all = || one.iter().chain(&other);
+        for (i, a) in all().enumerate() {
+            for b in all().skip(i + 1) {
+                assert!(a.0 != b.0 && a.1 != b.1 && a.2 != b.2, "{a:?} {b:?}");
+            }
+            assert!(a.1 != 0 && a.1 != a.2 && a.0 != [0; 16], "{a:?}");
+        }
+    }
+}

@@ -5,35 +5,55 @@ use alloc::vec::Vec;
 
 /// A table whose order is that of the numbers. A look-up costs the same however many there are, and a place
 /// that is empty costs a pointer.
-pub(crate) struct Table<V>(Vec<Option<Box<V>>>);
+pub(crate) struct Table<V> {
+    values: Vec<Option<Box<V>>>,
+    /// How many values were looked at: what an event costs, without a clock.
+    #[cfg(test)]
+    pub(crate) looks: core::cell::Cell<u64>,
+}
 
 impl<V> Table<V> {
     pub(crate) fn new() -> Table<V> {
-        Table(Vec::new())
+        Table {
+            values: Vec::new(),
+            #[cfg(test)]
+            looks: core::cell::Cell::default(),
+        }
+    }
+
+    fn count(&self) {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
     }
 
     pub(crate) fn get(&self, number: &u32) -> Option<&V> {
-        self.0.get(*number as usize)?.as_deref()
+        self.count();
+        self.values.get(*number as usize)?.as_deref()
     }
 
     pub(crate) fn get_mut(&mut self, number: &u32) -> Option<&mut V> {
-        self.0.get_mut(*number as usize)?.as_deref_mut()
+        self.count();
+        self.values.get_mut(*number as usize)?.as_deref_mut()
     }
 
     pub(crate) fn insert(&mut self, number: u32, value: V) {
         let place = number as usize;
-        if self.0.len() <= place {
-            self.0.resize_with(place + 1, || None);
+        if self.values.len() <= place {
+            self.values.resize_with(place + 1, || None);
         }
-        self.0[place] = Some(Box::new(value));
+        self.values[place] = Some(Box::new(value));
     }
 
     pub(crate) fn remove(&mut self, number: &u32) -> Option<V> {
-        self.0.get_mut(*number as usize)?.take().map(|value| *value)
+        self.values.get_mut(*number as usize)?.take().map(|value| *value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
-        self.0.iter().zip(0..).filter_map(|(value, number)| Some((number, value.as_deref()?)))
+        self.values
+            .iter()
+            .inspect(|_| self.count())
+            .zip(0..)
+            .filter_map(|(value, number)| Some((number, value.as_deref()?)))
     }
 }
 

@@ -45,11 +45,13 @@ pub enum DropReason {
     NotAllowed = 17,
     /// A host has begun more flows than its share of the anchor's table.
     TooManyFlows = 18,
+    /// Several packets in one piece, which a device on the way should have cut and none did.
+    Uncut = 19,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 20] = [
         DropReason::Truncated,
         DropReason::Version,
         DropReason::Type,
@@ -69,6 +71,7 @@ impl DropReason {
         DropReason::PastTunnel,
         DropReason::NotAllowed,
         DropReason::TooManyFlows,
+        DropReason::Uncut,
     ];
 
     /// The name used in output and metrics.
@@ -94,6 +97,7 @@ impl DropReason {
             DropReason::PastTunnel => "past_tunnel",
             DropReason::NotAllowed => "not_allowed",
             DropReason::TooManyFlows => "too_many_flows",
+            DropReason::Uncut => "uncut",
         }
     }
 }

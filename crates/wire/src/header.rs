@@ -19,9 +19,9 @@ use crate::WireError;
 /// ```
 ///
 /// All fields are in network byte order. `K` is the number of unanswered probes before the client
-/// calls the path down (probes and rides, zero in data). `Age` says how long ago the sender heard the other end
+/// calls the path down (probes and rides, else zero). `Age` says how long ago the sender heard the other end
 /// ([`crate::age`]): in data and rides on this path; in a request on another path, which is in doubt, and zero while none
-/// is; in responses it is zero. The cookie is secret and fixed for a
+/// is; else it is zero. The cookie is secret and fixed for a
 /// registration, so that every segment of a segmented super-packet carries the same header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -29,9 +29,9 @@ pub struct Header {
     pub packet_type: PacketType,
     /// [`flags`] of the type.
     pub flags: u8,
-    /// K in probes, zero in data.
+    /// K in probes and rides, else zero.
     pub k: u8,
-    /// [`crate::age`] in data, rides and requests, zero in responses.
+    /// [`crate::age`] in data, rides and requests, else zero.
     pub age: u8,
     /// The receiver's index of the path.
     pub index: u32,
@@ -51,6 +51,8 @@ pub enum PacketType {
     Request = 2,
     /// A probe response, laid out as the request.
     Response = 3,
+    /// A test of the packet size ([`crate::Size`]).
+    Size = 4,
 }
 
 /// Flag bits by packet type.
@@ -100,25 +102,27 @@ impl Header {
             1 => PacketType::Ride,
             2 => PacketType::Request,
             3 => PacketType::Response,
+            4 => PacketType::Size,
             got => return Err(WireError::Type { got }),
         };
         let known = match packet_type {
             PacketType::Data => 1,
             PacketType::Request | PacketType::Response => 3,
             PacketType::Ride => 7,
+            PacketType::Size => 0,
         };
         let exclusive = match packet_type {
-            PacketType::Data | PacketType::Request => u8::MAX,
+            PacketType::Data | PacketType::Request | PacketType::Size => u8::MAX,
             PacketType::Ride => flags::RIDE_RESPONSE | flags::RIDE_REPORT,
             PacketType::Response => flags::RESPONSE_UNSOLICITED | flags::RESPONSE_QUESTION,
         };
         if flags & !known != 0 || flags & exclusive == exclusive {
             return Err(WireError::Field { field: "flags", got: u32::from(flags) });
         }
-        if age != 0 && packet_type == PacketType::Response {
+        if age != 0 && matches!(packet_type, PacketType::Response | PacketType::Size) {
             return Err(WireError::Field { field: "age", got: u32::from(age) });
         }
-        if packet_type == PacketType::Data && k != 0 {
+        if matches!(packet_type, PacketType::Data | PacketType::Size) && k != 0 {
             return Err(WireError::Field { field: "k", got: u32::from(k) });
         }
         Ok(Header {

@@ -1,5 +1,5 @@
 //! Byte formats and nothing else: the tunnel header ([`header`]), the keepalive probe ([`probe`]), the
-//! flow key read from an inner packet ([`flow`]), the signalling messages ([`signal`]) and those of the
+//! flow key read from an inner packet ([`flow`]), tests of a path's packet size ([`size`]), the signalling messages ([`signal`]) and those of the
 //! enrolment ([`enrol`]),
 //! STAMP ([`stamp`]), the packets of UPMT itself ([`upmt`]) and the reasons for which a packet is refused ([`DropReason`]).
 //!
@@ -17,8 +17,10 @@ pub mod enrol;
 pub mod error;
 pub mod flow;
 pub mod header;
+pub mod icmp;
 pub mod probe;
 pub mod signal;
+pub mod size;
 pub mod stamp;
 pub mod upmt;
 
@@ -26,8 +28,10 @@ pub use drop_reason::DropReason;
 pub use error::WireError;
 pub use flow::FlowKey;
 pub use header::{Header, PacketType};
+pub use icmp::TooBig;
 pub use probe::{Probe, ProbeKey, Report};
 pub use signal::{Encapsulation, Mode};
+pub use size::Size;
 
 /// UDP port of probes and tunnels.
 pub const TUNNEL_PORT: u16 = 5005;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::WireError;
 
 /// The version of these messages; a host with another one is refused.
-pub const SIGNAL_VERSION: u16 = 3;
+pub const SIGNAL_VERSION: u16 = 4;
 /// ALPN name of the signalling connection.
 pub const ALPN: &[u8] = b"segue/1";
 /// Longest message in bytes, without its length field.
@@ -53,6 +53,12 @@ pub enum FromHost {
         /// The request (PKCS #10, DER).
         request: Vec<u8>,
     },
+    /// Several packets came on a path in one piece, which no device had cut, and cannot be taken: the anchor shall
+    /// send one by one there.
+    OneByOne {
+        /// Its number.
+        path: u8,
+    },
 }
 
 /// One path as the host offers it.
@@ -82,6 +88,8 @@ pub struct PathOffer {
     pub taus: [Timescale; 2],
     /// Detection follows use: who asks alone waits for the answer, and rides are answered soon.
     pub follows_use: bool,
+    /// The largest inner packet that the path takes on its way down, in bytes, as far as the host knows.
+    pub largest: u16,
 }
 
 /// Time constants of an average in milliseconds; 0 follows each sample.
@@ -162,6 +170,29 @@ pub enum FromAnchor {
         /// DER.
         certificate: Vec<u8>,
     },
+    /// [`FromHost::OneByOne`] in the other direction.
+    OneByOne {
+        /// The host's number for the path.
+        path: u8,
+    },
+    /// Where packets can go on from the anchor. Comes before [`FromAnchor::Registered`], and again when it changes.
+    WaysOut(WaysOut),
+    /// A router has said that a packet on its way down was too big.
+    TooBig {
+        /// The host's number for the path.
+        path: u8,
+        /// The largest IP packet that the router takes, in bytes; `None` where it does not say.
+        mtu: Option<u16>,
+    },
+}
+
+/// The families of addresses for which the anchor has a default route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaysOut {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
 }
 
 /// One path as the anchor grants it.
@@ -296,6 +327,7 @@ mod tests {
             n: 10,
             taus: [1_000, 10_000].map(Timescale::symmetric),
             follows_use: false,
+            largest: 1_456,
         })
     }
 

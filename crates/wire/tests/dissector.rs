@@ -13,10 +13,10 @@ use segue_wire::header::flags::{
     RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
 };
 use segue_wire::upmt::{DATA_LEN, ProbePacket, Trailer};
-use segue_wire::{Header, PacketType, Probe, ProbeKey, TUNNEL_PORT};
+use segue_wire::{Header, PacketType, Probe, ProbeKey, Size, TUNNEL_PORT};
 
 /// Fields asked of tshark. Those of inner packets come second where outer ones have the same name.
-const FIELDS: [&str; 39] = [
+const FIELDS: [&str; 42] = [
     "segue.version",
     "segue.type",
     "segue.flags",
@@ -39,6 +39,9 @@ const FIELDS: [&str; 39] = [
     "segue.probe.heard",
     "segue.probe.t_ka",
     "segue.probe.mac",
+    "segue.size.token",
+    "segue.size.size",
+    "segue.size.answer",
     "segue.upmt.path",
     "segue.upmt.response",
     "segue.upmt.report",
@@ -290,6 +293,40 @@ fn an_independent_dissector_reads_both_parts_of_a_ride() {
 }
 
 #[test]
+fn an_independent_dissector_reads_tests_of_the_packet_size() {
+    let header =
+        Header { packet_type: PacketType::Size, flags: 0, k: 0, age: 0, index: 7, cookie: 9 };
+    let asked = Size { token: 0x0102_0304, size: 1_400, answer: 56 };
+    let sealed = |size: Size| {
+        let mut packet = Vec::new();
+        size.seal(&header, &ProbeKey([7; 16]), &mut packet);
+        packet
+    };
+    let good = sealed(asked);
+    let spoilt = |at: usize| {
+        let mut packet = good.clone();
+        packet[at] ^= 1;
+        packet
+    };
+    let bad =
+        [good[..1_399].to_vec(), spoilt(1), spoilt(2), spoilt(3), spoilt(30), good[..55].to_vec()];
+    let tests = [good.clone(), sealed(asked.answered())];
+    let packets: Vec<_> = tests.iter().chain(&bad).map(|packet| outer(packet, false)).collect();
+    let Some(lines) = dissect(&packets) else { return };
+    for (line, size) in lines.iter().zip([asked, asked.answered()]) {
+        expect_header(line, &header);
+        assert_eq!(number(line, "segue.size.token"), size.token.into());
+        assert_eq!(number(line, "segue.size.size"), size.size.into());
+        assert_eq!(number(line, "segue.size.answer"), size.answer.into());
+    }
+    for (line, packet) in lines[2..].iter().zip(&bad) {
+        assert!(!get(line, "segue.malformed").is_empty());
+        let key = ProbeKey([7; 16]);
+        assert!(Header::parse(packet).is_err() || Size::open(packet, &key, true).is_err());
+    }
+}
+
+#[test]
 fn an_independent_dissector_marks_what_the_parser_refuses() {
     let request =
         Header { packet_type: PacketType::Request, flags: 0, k: 3, age: 0, index: 7, cookie: 9 };
@@ -313,7 +350,7 @@ fn an_independent_dissector_marks_what_the_parser_refuses() {
         [&ride(0)[..], &[0x75]].concat(),
         ride(0)[..55].to_vec(),
     ];
-    let foreign = [spoilt(0, 0x22), spoilt(0, 0x14), good[..15].to_vec()];
+    let foreign = [spoilt(0, 0x22), spoilt(0, 0x15), good[..15].to_vec()];
     let packets: Vec<_> = bad.iter().chain(&foreign).map(|packet| outer(packet, false)).collect();
     let Some(lines) = dissect(&packets) else { return };
     for (i, line) in lines.iter().enumerate() {

@@ -8,12 +8,12 @@ use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol, Token};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::signal::{
-    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, decode, encode,
+    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, Timescale, WaysOut, decode, encode,
 };
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
 use segue_wire::upmt::{ProbePacket, Trailer};
-use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report, Size};
 use serde::{Deserialize, Serialize};
 
 const TUNNEL: &str = include_str!("../../../docs/wire/tunnel-and-probe.md");
@@ -84,6 +84,10 @@ fn the_packets_in_the_description_of_the_tunnel_are_real() {
     let reporting = Header { flags: REQUEST_REPORT, ..header };
     let second = Probe { seq: 2, t_sc: 1_200_000, t_ss: 123_456_789, dt: 169_500, sc: 2, ..probe };
     let report = Report::new(0.25, Some(0.0305)).pack(second);
+    let test = Size { token: 9, size: Size::LEAST, answer: Size::LEAST };
+    let mut size = Vec::new();
+    let test_header = Header { packet_type: PacketType::Size, k: 0, ..header };
+    test.seal(&test_header, &ProbeKey(KEY), &mut size);
     expect_same(
         TUNNEL,
         &[
@@ -92,6 +96,7 @@ fn the_packets_in_the_description_of_the_tunnel_are_real() {
             ("report", report.seal(&reporting, &ProbeKey(KEY)).into()),
             ("response", held.seal(&answer, &ProbeKey(KEY)).into()),
             ("ride", [&probe.seal(&ride, &ProbeKey(KEY))[..], &inner].concat()),
+            ("size", size),
         ],
     );
 }
@@ -141,6 +146,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         n: 10,
         taus: [1_000, 10_000].map(Timescale::symmetric),
         follows_use: false,
+        largest: 1_456,
     };
     let registered = FromAnchor::Registered {
         inner: ["10.77.0.2", "fd5e:67e0::2"].map(|a| a.parse::<IpAddr>().unwrap()).into(),
@@ -165,11 +171,14 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
     let enrolled = |message: Enrolled| encode(&message).unwrap();
     let version = FromAnchor::Refused { reason: Refusal::Version { speaks: 1 } };
     let examples = [
-        ("Register", host(FromHost::Register { version: 3, epoch: 9 })),
+        ("Register", host(FromHost::Register { version: 4, epoch: 9 })),
         ("AddPath", host(FromHost::AddPath(offer))),
         ("RemovePath", host(FromHost::RemovePath { path: 3 })),
         ("Leave", host(FromHost::Leave)),
+        ("OneByOne", host(FromHost::OneByOne { path: 3 })),
         ("Registered", anchor(registered)),
+        ("WaysOut", anchor(FromAnchor::WaysOut(WaysOut { v4: true, v6: false }))),
+        ("TooBig", anchor(FromAnchor::TooBig { path: 3, mtu: Some(1_400) })),
         ("PathReady", anchor(FromAnchor::PathReady(grant))),
         ("PathRefused", anchor(FromAnchor::PathRefused { path: 3, reason: Refusal::NoPath })),
         ("Refused", anchor(version)),

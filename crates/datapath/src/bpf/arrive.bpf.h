@@ -366,6 +366,27 @@ static __always_inline int accept_response(__u32 slot, const struct outer *outer
 	return 0;
 }
 
+/* A test of the packet size, or the answer to one, which the daemon has to see. It counts nowhere. */
+static __noinline int handle_size(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
+{
+	struct path_config *path = path_of(slot);
+	struct scratch *room = scratch();
+	struct probe_packet *packet;
+
+	if (!path || !outer || !room)
+		return drop(DROP_UNKNOWN_INDEX);
+	packet = &room->packet;
+	if (outer->payload < sizeof(*packet) ||
+	    bpf_skb_load_bytes(skb, outer->at, packet, sizeof(*packet)))
+		return drop(DROP_TRUNCATED);
+	if (probe_mac(packet, path->key0, path->key1) != packet->mac)
+		return drop(DROP_MAC);
+	if (bpf_ntohl(packet->probe.t_sc) >> 16 != outer->payload)
+		return drop(DROP_FIELD);
+	report(slot, KIND_SIZE, 0, 0, 0, outer, packet);
+	return TC_ACT_SHOT; /* consumed */
+}
+
 static __noinline int handle_probe(struct __sk_buff *skb, __u32 slot, const struct outer *outer)
 {
 	struct path_config *path = path_of(slot);

@@ -20,13 +20,19 @@ static __always_inline __u8 stated_age(const struct path_state *state, __u64 now
 	return ticks >= 254 ? 255 : ticks + 1;
 }
 
-/* Has the daemon look at a path. */
-static __always_inline void have_looked_at(__u32 slot, __u64 now_ns)
+/* Tells the daemon something of a path that is no probe. */
+static __always_inline void tell(__u32 slot, __u64 now_ns, __u8 kind)
 {
-	struct probe_event event = { .at_ns = now_ns, .slot = slot, .kind = KIND_LOOK };
+	struct probe_event event = { .at_ns = now_ns, .slot = slot, .kind = kind };
 
 	if (bpf_ringbuf_output(&segue_events, &event, sizeof(event), 0))
 		count(DROP_QUEUE_FULL);
+}
+
+/* Has the daemon look at a path. */
+static __always_inline void have_looked_at(__u32 slot, __u64 now_ns)
+{
+	tell(slot, now_ns, KIND_LOOK);
 }
 
 /* Whether data that go now follow a silence. */

@@ -224,34 +224,37 @@ static __always_inline __u16 udp_checksum(const struct outer_ends *to, struct ud
 	return folded ? folded : 0xffff;
 }
 
+/* `len`: of the UDP payload, the packet and zeros behind it. */
 static __always_inline int probe_v4(struct __sk_buff *skb, const struct outer_ends *to,
-				    struct probe_packet *packet)
+				    struct probe_packet *packet, __u32 len)
 {
 	struct outer_v4 outer ALIGNED = {};
 	__u16 ethertype = bpf_htons(ETH_P_IP);
 	const __u32 extra = offsetof(struct outer_v4, header);
 
-	fill_v4(&outer.ip, &outer.udp, to, 0, sizeof(*packet));
+	fill_v4(&outer.ip, &outer.udp, to, 0, len);
 	outer.udp.check = udp_checksum(to, &outer.udp, packet);
 	return bpf_skb_change_head(skb, ETH_HLEN + extra, 0) ||
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0) ||
 	       bpf_skb_store_bytes(skb, ETH_HLEN, &outer, extra, 0) ||
-	       bpf_skb_store_bytes(skb, ETH_HLEN + extra, packet, sizeof(*packet), 0);
+	       bpf_skb_store_bytes(skb, ETH_HLEN + extra, packet, sizeof(*packet), 0) ||
+	       (len > sizeof(*packet) && bpf_skb_change_tail(skb, ETH_HLEN + extra + len, 0));
 }
 
 static __always_inline int probe_v6(struct __sk_buff *skb, const struct outer_ends *to,
-				    struct probe_packet *packet)
+				    struct probe_packet *packet, __u32 len)
 {
 	struct outer_v6 outer ALIGNED = {};
 	__u16 ethertype = bpf_htons(ETH_P_IPV6);
 	const __u32 extra = offsetof(struct outer_v6, header);
 
-	fill_v6(&outer.ip, &outer.udp, to, 0, sizeof(*packet));
+	fill_v6(&outer.ip, &outer.udp, to, 0, len);
 	outer.udp.check = udp_checksum(to, &outer.udp, packet);
 	return bpf_skb_change_head(skb, ETH_HLEN + extra, 0) ||
 	       bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype, 2, 0) ||
 	       bpf_skb_store_bytes(skb, ETH_HLEN, &outer, extra, 0) ||
-	       bpf_skb_store_bytes(skb, ETH_HLEN + extra, packet, sizeof(*packet), 0);
+	       bpf_skb_store_bytes(skb, ETH_HLEN + extra, packet, sizeof(*packet), 0) ||
+	       (len > sizeof(*packet) && bpf_skb_change_tail(skb, ETH_HLEN + extra + len, 0));
 }
 
 static __always_inline int send_probe(struct __sk_buff *skb)
@@ -261,6 +264,7 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	struct path_config *path;
 	struct path_state *state;
 	struct outer_ends to;
+	__u32 len = sizeof(packet);
 	int failed;
 
 	if (skb->len != sizeof(order) || bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
@@ -272,7 +276,10 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	if (ends_of(order.slot, state, &to) ||
 	    skb->protocol != (to.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
 		return drop(DROP_NO_REMOTE);
-	if (order.kind == KIND_RESPONSE) {
+	if (order.kind == KIND_SIZE) {
+		begin_probe(&packet, &order, path, TYPE_SIZE);
+		len = bpf_ntohl(order.probe.t_sc) >> 16;
+	} else if (order.kind == KIND_RESPONSE) {
 		if (complete_response(&packet, &order, path, state))
 			return TC_ACT_SHOT; /* it found a ride */
 	} else if (order.kind == KIND_REQUEST ? complete_request(&packet, &order, path, state)
@@ -280,10 +287,12 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 		return drop(DROP_NO_REMOTE);
 	}
 	packet.mac = probe_mac(&packet, path->key0, path->key1);
-	failed = to.family == 4 ? probe_v4(skb, &to, &packet) : probe_v6(skb, &to, &packet);
+	failed = to.family == 4 ? probe_v4(skb, &to, &packet, len)
+				 : probe_v6(skb, &to, &packet, len);
 	if (failed)
 		return drop(DROP_ENCAPSULATION);
-	mark_probe(skb, order.slot, sizeof(packet));
+	if (order.kind != KIND_SIZE) /* it has no stamps */
+		mark_probe(skb, order.slot, sizeof(packet));
 	skb->mark = mark;
 	return send_to(order.slot, to.ifindex);
 }

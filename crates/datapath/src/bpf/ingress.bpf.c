@@ -141,6 +141,22 @@ static __always_inline __u16 flags_and_age(const struct tunnel_header *header)
 	return header->flags | header->age << 8;
 }
 
+/* Between two events of packets in one piece. */
+#define UNCUT_NS 10000000
+
+/* Several packets came in one piece, which a device should have cut: only the first could be taken. */
+static __noinline int uncut(__u32 slot)
+{
+	struct scratch *room = scratch();
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+
+	if (room && now_ns - room->uncut_ns >= UNCUT_NS) {
+		room->uncut_ns = now_ns;
+		tell(slot, now_ns, KIND_UNCUT);
+	}
+	return DROP_UNCUT;
+}
+
 /* Counts a packet of a path (a ride's count is `*received`) and decides whether it may enter; -1 if so,
  * else a drop reason. `generation`: as the packet's own cookie says, since the path may change meanwhile. */
 static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 generation,
@@ -154,6 +170,10 @@ static __always_inline int accept(struct __sk_buff *skb, __u32 slot, __u32 gener
 	if (parse_inner(skb, at, len, inner)) {
 		*received = __sync_fetch_and_add(&state->rx_packets, 1) + 1;
 		return DROP_INNER_PACKET;
+	}
+	if (skb->gso_size && inner->len < len) {
+		*received = __sync_fetch_and_add(&state->rx_packets, skb->gso_segs) + skb->gso_segs;
+		return uncut(slot);
 	}
 	amount = measure(skb, at, len, inner);
 	*received = __sync_fetch_and_add(&state->rx_packets, amount.packets) + amount.packets;
@@ -279,6 +299,8 @@ static __always_inline int receive(struct __sk_buff *skb, __u32 link)
 	if (outer->header.cookie != path->rx_cookie)
 		return drop(DROP_COOKIE);
 	type = outer->header.version_type & 15;
+	if (type == TYPE_SIZE)
+		return handle_size(skb, slot, outer);
 	if (type > TYPE_RIDE)
 		return handle_probe(skb, slot, outer);
 	if (type == TYPE_RIDE) {

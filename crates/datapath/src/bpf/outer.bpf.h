@@ -76,17 +76,17 @@ static __always_inline int check_header(const struct tunnel_header *header)
 
 	if (header->version_type >> 4 != HEADER_VERSION)
 		return DROP_VERSION;
-	if (type > TYPE_RESPONSE)
+	if (type > TYPE_SIZE)
 		return DROP_TYPE;
-	if (header->flags & ~(type == TYPE_DATA ? 1 : type == TYPE_RIDE ? 7 : 3))
+	if (header->flags & ~(type == TYPE_DATA ? 1 : type == TYPE_RIDE ? 7 : type == TYPE_SIZE ? 0 : 3))
 		return DROP_FIELD;
 	if (type == TYPE_RIDE && header->flags >= (FLAG_RIDE_RESPONSE | FLAG_RIDE_REPORT))
 		return DROP_FIELD;
 	if (type == TYPE_RESPONSE && header->flags == (FLAG_UNSOLICITED | FLAG_QUESTION))
 		return DROP_FIELD;
-	if (header->age && type == TYPE_RESPONSE)
+	if (header->age && type >= TYPE_RESPONSE)
 		return DROP_FIELD;
-	if (type == TYPE_DATA && header->k)
+	if ((type == TYPE_DATA || type == TYPE_SIZE) && header->k)
 		return DROP_FIELD;
 	return -1;
 }

@@ -16,6 +16,7 @@ struct scratch {
 	struct probe_packet packet;
 	struct outer outer;
 	struct inner inner;
+	__u64 uncut_ns; /* when the daemon was last told of packets in one piece */
 };
 
 struct {

@@ -30,7 +30,8 @@ enum drop_reason {
 	DROP_PAST_TUNNEL = 16,
 	DROP_NOT_ALLOWED = 17,
 	DROP_TOO_MANY_FLOWS = 18,
-	DROP_REASONS = 19,
+	DROP_UNCUT = 19,
+	DROP_REASONS = 20,
 };
 
 /* Marks of packets that the daemon puts onto the TUN device itself. */
@@ -59,6 +60,7 @@ enum heartbeat {
 #define TYPE_RIDE 1
 #define TYPE_REQUEST 2
 #define TYPE_RESPONSE 3
+#define TYPE_SIZE 4
 #define FLAG_DATA_ONE_WAY 1
 #define FLAG_UNSOLICITED 1
 #define FLAG_REPORT 1
@@ -92,6 +94,8 @@ enum probe_kind {
 	KIND_RESPONSE = 1,
 	KIND_UNSOLICITED = 2,
 	KIND_LOOK = 3, /* of an event: no probe, but the daemon is to look at the path's state */
+	KIND_UNCUT = 4, /* likewise: several packets came in one piece */
+	KIND_SIZE = 5,  /* a test of the packet size (segue_wire::Size) */
 };
 
 /* A probe as the daemon orders it: a packet on the TUN device with MARK_PROBE. As long as a probe

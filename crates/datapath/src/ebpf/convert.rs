@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use segue_clock::{Span, Time};
 use segue_keepalive::Tau;
 use segue_linux::link::Prefix;
-use segue_wire::Mode;
+use segue_wire::{Mode, Probe, Size};
 
 use super::skel::{
     denied, endpoint, host_route, inner_pool, path_config, path_flag, path_mode, probe_data,
@@ -157,6 +157,14 @@ pub(super) fn kernel_answer(request: &probe_event) -> probe_order {
 pub(super) fn kernel_sweep(slot: u32) -> probe_order {
     let kind = probe_kind::KIND_RESPONSE.0 as u8;
     probe_order { slot, kind, swept: 1, ..probe_order::default() }
+}
+
+/// A test of a path's packet size, or the answer to one.
+pub(super) fn kernel_size(slot: u32, size: Size) -> probe_order {
+    let kind = probe_kind::KIND_SIZE.0 as u8;
+    let Probe { seq, t_sc, .. } = size.words();
+    let probe = probe_data { seq: seq.to_be(), t_sc: t_sc.to_be(), ..probe_data::default() };
+    probe_order { slot, kind, probe, ..probe_order::default() }
 }
 
 /// A probe to send as the programs read it.

@@ -1,8 +1,13 @@
 //! What the programs kept of what left, sent a second time.
 
+use segue_clock::Time;
+use segue_keepalive::is_stale;
+use segue_wire::flow::Inner;
+
 use super::Ebpf;
 use super::convert::{PATH_FOLLOWS_USE, PATH_OVER, PATH_VIA};
 use super::skel::path_config;
+use crate::user::segment::VnetHeader;
 use crate::{DatapathError, Reinjection, copies};
 
 /// The programs' clock for data may be behind by a tick of a kernel that has few of them.
@@ -32,10 +37,13 @@ impl Ebpf {
             let new = copy.number.wrapping_sub(path.reinjected) as i32 >= 0;
             let fits = copy.at_ns > 0 && copy.at_ns + COARSE_NS > order.since.0;
             let bytes = copy.bytes.get(..usize::from(copy.len)).unwrap_or_default();
-            if new
-                && fits
-                && let Ok(packet) = copies::again(bytes, copy.gso_size)
-            {
+            if !new || !fits {
+                continue;
+            }
+            let Ok(packet) = copies::again(bytes, copy.gso_size) else { continue };
+            let key = |packet: &[u8]| Some(Inner::parse(packet.get(VnetHeader::LEN..)?).ok()?.key);
+            let last_seen = key(&packet).and_then(|key| self.shore.tables.last_seen(&key));
+            if !is_stale(Time(copy.at_ns), last_seen) {
                 found.push((age, packet));
             }
         }

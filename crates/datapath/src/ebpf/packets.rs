@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
-use segue_wire::{Header, PacketType, Probe, ProbeKey};
+use segue_wire::{Header, PacketType, Probe, ProbeKey, Size};
 
 use super::convert::{kernel_order, kernel_scale};
 use super::skel::Shared;
@@ -520,6 +520,9 @@ fn judge(payload: &[u8]) -> Result<FlowKey, DropReason> {
     match header.packet_type {
         PacketType::Data => {}
         PacketType::Response | PacketType::Ride => return Err(DropReason::Type),
+        PacketType::Size => {
+            return Err(Size::open(payload, &KEY, true).expect_err("no test was mutated").into());
+        }
         PacketType::Request => {
             return Err(Probe::open(payload, &KEY).expect_err("no request was mutated").into());
         }

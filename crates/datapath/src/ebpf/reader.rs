@@ -13,12 +13,12 @@ use segue_clock::Time;
 use segue_linux::clock::monotonic;
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
-use segue_wire::{DropReason, Probe};
+use segue_wire::{DropReason, Probe, Size};
 
-use super::convert::kernel_answer;
+use super::convert::{kernel_answer, kernel_size};
 use super::device::{Injector, Tun, VNET_LEN};
 use super::locals::{self, Watch};
-use super::skel::{Shared, event_flag, probe_event, probe_kind, probe_order};
+use super::skel::{Shared, event_flag, probe_data, probe_event, probe_kind, probe_order};
 use super::tables::{Tables, unmapped};
 use crate::misses::{Missed, Misses};
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
@@ -62,6 +62,19 @@ impl Shore {
         let batch: Vec<(&[u8], u16)> = orders.iter().map(|(o, e)| (o.bytes(), *e)).collect();
         let full = self.probes.send(&batch);
         self.count(DropReason::QueueFull, full);
+    }
+
+    /// What follows from a test of the packet size: at an anchor the order to answer, at a host an event.
+    fn take_size(&self, event: &probe_event) -> Option<Result<(probe_order, u16), Event>> {
+        let words = read_probe(&event.probe);
+        let length = words.t_sc >> 16;
+        let size = Size::read(&words, length as usize, self.role == Role::Anchor).ok()?;
+        Some(match self.role {
+            Role::Anchor => {
+                Ok((kernel_size(event.slot, size.answered()), outer_ethertype(event.family)))
+            }
+            Role::Host => Err(Event::Size(event.slot, size.token)),
+        })
     }
 
     pub(super) fn count(&self, reason: DropReason, packets: u64) {
@@ -149,10 +162,16 @@ pub(super) fn run(
                     .borrow_mut()
                     .push((kernel_answer(&event), outer_ethertype(event.family)));
             }
-            if event.kind == LOOK {
-                on_event(Event::Look(event.slot));
-            } else if event.wants & QUIET == 0 {
-                on_event(Event::Probe(read_event(&event)));
+            match event.kind {
+                LOOK => on_event(Event::Look(event.slot)),
+                UNCUT => on_event(Event::Uncut(event.slot)),
+                SIZE => match shore.take_size(&event) {
+                    Some(Ok(answer)) => unanswered.borrow_mut().push(answer),
+                    Some(Err(event)) => on_event(event),
+                    None => shore.count(DropReason::Field, 1),
+                },
+                _ if event.wants & QUIET == 0 => on_event(Event::Probe(read_event(&event))),
+                _ => {}
             }
             // Under a flood there are always more, and answers and packets wait behind them.
             taken.set(taken.get() + 1);
@@ -266,10 +285,11 @@ const ANSWER: u8 = event_flag::EVENT_ANSWER.0 as u8;
 const QUIET: u8 = event_flag::EVENT_QUIET.0 as u8;
 const REQUEST: u8 = probe_kind::KIND_REQUEST.0 as u8;
 const LOOK: u8 = probe_kind::KIND_LOOK.0 as u8;
+const UNCUT: u8 = probe_kind::KIND_UNCUT.0 as u8;
+const SIZE: u8 = probe_kind::KIND_SIZE.0 as u8;
 const RESPONSE: u8 = probe_kind::KIND_RESPONSE.0 as u8;
 
 fn read_event(event: &probe_event) -> ProbeEvent {
-    let p = &event.probe;
     ProbeEvent {
         slot: event.slot,
         kind: match event.kind {
@@ -280,22 +300,26 @@ fn read_event(event: &probe_event) -> ProbeEvent {
         k: event.k,
         report: event.kind == REQUEST && event.flags & REQUEST_REPORT != 0,
         age: event.age,
-        probe: Probe {
-            seq: u32::from_be(p.seq),
-            t_sc: u32::from_be(p.t_sc),
-            t_ss: u32::from_be(p.t_ss),
-            dt: u32::from_be(p.dt),
-            sc: u32::from_be(p.sc),
-            ss: u32::from_be(p.ss),
-            r: u32::from_be(p.r),
-            heard: u16::from_be(p.heard),
-            t_ka_ms: u16::from_be(p.t_ka_ms),
-        },
+        probe: read_probe(&event.probe),
         at: Time(event.at_ns),
         received: event.received,
         remote: SocketAddr::new(unmapped(event.remote), u16::from_be(event.remote_port)),
         kernel_stamp: true,
         sent_at: None,
         uncertainty: STAMP_TO_WIRE,
+    }
+}
+
+fn read_probe(p: &probe_data) -> Probe {
+    Probe {
+        seq: u32::from_be(p.seq),
+        t_sc: u32::from_be(p.t_sc),
+        t_ss: u32::from_be(p.t_ss),
+        dt: u32::from_be(p.dt),
+        sc: u32::from_be(p.sc),
+        ss: u32::from_be(p.ss),
+        r: u32::from_be(p.r),
+        heard: u16::from_be(p.heard),
+        t_ka_ms: u16::from_be(p.t_ka_ms),
     }
 }

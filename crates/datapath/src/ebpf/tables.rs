@@ -227,12 +227,20 @@ impl Tables {
         generation: u32,
         now: Time,
     ) -> Result<(), DatapathError> {
-        let value = flow_value { slot, generation, last_seen_ns: now.0, ..Default::default() };
+        // A flow that moves has sent nothing by that.
+        let last_seen_ns = self.last_seen(key).unwrap_or(now).0;
+        let value = flow_value { slot, generation, last_seen_ns, ..Default::default() };
         put(&self.flows, "bind a flow", &kernel_key(key), &value)
     }
 
     pub(super) fn unbind(&self, key: &FlowKey) {
         let _ = self.flows.delete(kernel_key(key).bytes());
+    }
+
+    /// When a packet of a flow was sent or received last, by the programs' clock.
+    pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
+        let flow = get::<_, flow_value>(&self.flows, &kernel_key(key))?;
+        Some(Time(flow.last_seen_ns))
     }
 
     /// The programs would send a packet of this flow over a path that stands.

@@ -15,6 +15,20 @@ const CHECKSUM: usize = 16;
 /// IPv6 and TCP with all its options.
 const MAX_HEADER: usize = 40 + 60;
 
+/// How many packets of a path one packet stands for, with a device of `mtu` bytes: a super-packet of TCP, which no
+/// device has cut, was counted by its sender as the segments that it was to become.
+pub fn packets_in(packet: &[u8], mtu: usize) -> u32 {
+    let network = match packet {
+        [0x45, ..] if packet.get(9) == Some(&TCP) => 20,
+        [first, ..] if first >> 4 == 6 && packet.get(6) == Some(&TCP) => 40,
+        _ => return 1,
+    };
+    let Some(offset) = packet.get(network + 12).filter(|_| packet.len() > mtu) else { return 1 };
+    let headers = network + usize::from(offset >> 4) * 4;
+    let payload = packet.len().saturating_sub(headers);
+    payload.div_ceil(mtu.saturating_sub(headers).max(1)).max(1) as u32
+}
+
 /// Takes packets in order and gives packets to be written to the TUN device: virtio header, inner
 /// headers, pieces of payload.
 pub struct Coalescer<'a, W: FnMut(&VnetHeader, &[u8], &[&'a [u8]])> {

@@ -106,7 +106,7 @@ impl DryRun {
         take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
         let probe = |event| match event {
             Event::Probe(probe) => Some(probe),
-            Event::Miss(_) | Event::Look(_) => None,
+            _ => None,
         };
         let mut refused = BTreeMap::new();
         for reason in DropReason::ALL {

@@ -182,7 +182,9 @@ pub fn reinject(shared: &Shared, order: Reinjection) -> usize {
     let paths = core.path(order.slot).zip(core.path(order.over));
     let own = paths.filter(|(path, over)| path.config.owner == over.config.owner);
     let Some((path, over)) = own.map(|(path, over)| (path.clone(), over.clone())) else { return 0 };
-    let copies = lock(&path.state.copies).take_since(order.since);
+    let key = |bytes: &[u8]| Some(read_packet(bytes).ok()?.0.key);
+    let last_seen = |bytes: &Vec<u8>| core.flows.last_seen(&key(bytes)?);
+    let copies = lock(&path.state.copies).take_since(order.since, last_seen);
     let (mut outgoing, now) = (Outgoing::default(), monotonic());
     for bytes in copies {
         let Ok(packet) = read_packet(&bytes) else { continue };

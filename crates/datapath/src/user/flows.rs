@@ -63,7 +63,7 @@ impl FlowTable {
             if entry.bound != bound {
                 (entry.bound, entry.packets, entry.bytes) = (bound, 0, 0);
             }
-            (entry.last_seen, entry.used) = (now, used);
+            entry.used = used;
             self.order.remove(&before);
             self.order.insert(used, place);
             return;
@@ -98,6 +98,12 @@ impl FlowTable {
     pub fn bound(&self, key: &FlowKey) -> Option<Bound> {
         let place = *self.places.get(key)?;
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.bound)
+    }
+
+    /// When a packet of a flow was sent or received last.
+    pub fn last_seen(&self, key: &FlowKey) -> Option<Time> {
+        let place = *self.places.get(key)?;
+        self.entries.get(place as usize)?.as_ref().map(|entry| entry.last_seen)
     }
 
     /// Notes packets that a flow sends.

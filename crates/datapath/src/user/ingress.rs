@@ -12,10 +12,10 @@ use segue_wire::header::flags::{
     DATA_ONE_WAY, REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
     RIDE_ONE_WAY, RIDE_REPORT, RIDE_RESPONSE,
 };
-use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
+use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe, Size};
 
 use super::class::{capable, class_of, congested};
-use super::coalesce::Coalescer;
+use super::coalesce::{self, Coalescer};
 use super::egress::poll_in;
 use super::flows::Bound;
 use super::path::{Path, Rx, lock};
@@ -41,6 +41,8 @@ const QUEUED: Span = Span::from_secs(10);
 pub struct Work<'a> {
     pub packets: Vec<Cow<'a, [u8]>>,
     pub answers: Vec<Answer>,
+    /// Answers to tests of the packet size.
+    pub sizes: Vec<(Arc<Path>, Size)>,
     pub events: Vec<Event>,
 }
 
@@ -176,6 +178,9 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     for answer in work.answers.drain(..) {
         probes::send_answer(answer, &shared.drops, &shared.waiting);
     }
+    for (path, size) in work.sizes.drain(..) {
+        probes::send_size(&path, size);
+    }
     deliver(shared, tun_fd, &work.packets);
     work.events.into_iter().for_each(|event| (shared.sink)(event));
 }
@@ -260,6 +265,14 @@ fn take_packet<'a>(
             }
             data
         }
+        (PacketType::Size, role) => {
+            let size = Size::open(packet, &path.config.key, role == Role::Anchor)?;
+            match role {
+                Role::Anchor => work.sizes.push((path.clone(), size.answered())),
+                Role::Host => work.events.push(Event::Size(path.slot, size.token)),
+            }
+            Ok(())
+        }
         _ => Err(DropReason::Type),
     }
 }
@@ -288,7 +301,7 @@ pub fn take_data<'a>(
     {
         // Counted also where it is refused below: it was not lost.
         let mut rx = lock(&path.state.rx);
-        rx.packets = rx.packets.wrapping_add(1);
+        rx.packets = rx.packets.wrapping_add(coalesce::packets_in(&body, shared.tun_mtu));
         rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
     }
     if path.data_came(shared.role, arrival.at, head.age) {
@@ -410,7 +423,7 @@ impl Take<'_> {
         match self.header.packet_type {
             PacketType::Request => self.header.flags & REQUEST_QUESTION != 0,
             PacketType::Response => self.header.flags & RESPONSE_QUESTION != 0,
-            PacketType::Data | PacketType::Ride => false,
+            PacketType::Data | PacketType::Ride | PacketType::Size => false,
         }
     }
 

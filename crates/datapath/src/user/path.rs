@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_clock::{Span, Time};
@@ -57,6 +57,8 @@ pub struct State {
     /// Number of the last request, written with `tx` held and before it leaves: its answer can be here
     /// before the call that sends it returns.
     pub requests: AtomicU32,
+    /// No device cuts what leaves here.
+    pub one_by_one: AtomicBool,
 }
 
 /// Held while packets are sent, so that a probe counts exactly what left before it.
@@ -257,7 +259,7 @@ impl Path {
         };
         let mut tx = lock(&self.state.tx);
         let mut left = burst.pieces;
-        if left.len() > 1 && socket.gso() {
+        if left.len() > 1 && socket.gso() && !self.state.one_by_one.load(Ordering::Relaxed) {
             let mut iov = vectors(left);
             match socket.send(
                 &endpoint,
@@ -362,6 +364,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
+    use std::os::fd::AsRawFd;
     use std::time::Duration;
 
     use super::*;
@@ -424,6 +427,29 @@ mod tests {
         let counters = path.counters();
         assert_eq!((counters.tx_packets, counters.tx_bytes), (3, 234));
         assert_eq!(total(&drops), 0);
+    }
+
+    #[test]
+    fn a_path_whose_other_end_gets_all_in_one_piece_sends_each_datagram_by_itself() {
+        let (socket, receiver) = sockets();
+        // It takes what nobody has cut, and would show it as one.
+        let one = 1i32;
+        // SAFETY: the value is an int, its size is given.
+        let set = unsafe {
+            let (level, name) = (libc::SOL_UDP, libc::UDP_GRO);
+            libc::setsockopt(receiver.as_raw_fd(), level, name, (&raw const one).cast(), 4)
+        };
+        assert_eq!(set, 0);
+        let path = path(socket, receiver.local_addr().unwrap());
+        let (drops, bytes, mut buffer) = (Drops::default(), [1u8; 116], [0; 2000]);
+        let pieces = [(&bytes[..16], &bytes[16..]); 3];
+        let burst = Burst { pieces: &pieces, size: 116, class: 0 };
+        path.send_data(&burst, &drops);
+        assert_eq!(receiver.recv(&mut buffer).unwrap(), 3 * 116);
+        path.state.one_by_one.store(true, Ordering::Relaxed);
+        path.send_data(&burst, &drops);
+        (0..3).for_each(|_| assert_eq!(receiver.recv(&mut buffer).unwrap(), 116));
+        assert_eq!((path.counters().tx_packets, total(&drops)), (6, 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use segue_linux::clock::monotonic;
 use segue_wire::header::flags::{
     REQUEST_QUESTION, REQUEST_REPORT, RESPONSE_QUESTION, RESPONSE_UNSOLICITED,
 };
-use segue_wire::{DropReason, Header, PacketType, Probe};
+use segue_wire::{DropReason, Header, PacketType, Probe, Size};
 
 use super::Drops;
 use super::path::{self, Path, Tx, lock};
@@ -85,6 +85,19 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
         let heard = tx.heard.unwrap_or(order.probe.heard);
         Probe { t_ss: now, ss: sent, dt, r, heard, ..order.probe }
     });
+}
+
+/// Sends a test of the path's packet size, or the answer to one. What the interface does not take is lost like what the
+/// way does not take.
+pub fn send_size(path: &Path, size: Size) {
+    let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
+    let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };
+    let mut packet = Vec::new();
+    size.seal(&header, &path.config.key, &mut packet);
+    let mut iov = [libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() }];
+    if let Err(error) = socket.send(&endpoint, &mut iov, None, 0, false) {
+        tracing::debug!(slot = path.slot, size = size.size, %error, "size not tested");
+    }
 }
 
 /// What the header of a probe says.

@@ -66,15 +66,18 @@ impl Socket {
             tracing::info!(mark, %error, "outer packets carry no mark");
         }
         let fd = inner.as_raw_fd();
+        // Nothing is fragmented, and what routers say, or somebody in their name, decides nothing: sizes are tested.
         if bound.is_ipv6() {
             inner.set_only_v6(true)?;
             option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
             option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
             // A peer that encapsulates in eBPF sends no outer checksum.
             let _ = option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
         } else {
             option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
             option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         }
         if option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
             let _ = option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);

@@ -10,7 +10,7 @@ use segue_datapath::Datapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::{DATA_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE};
-use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe};
+use segue_wire::{DropReason, FlowKey, Header, PacketType, Probe, Size};
 
 use crate::rides::agree_on_rides;
 use crate::world::{Family, KEY, PORT, Wire, World, anchor_slot, eventually, may_run};
@@ -61,7 +61,8 @@ impl Reference {
     fn take(&mut self, bytes: &[u8]) {
         let result = self.check(bytes);
         let inner = [Err(DropReason::InnerPacket), Err(DropReason::InnerSource)];
-        self.counted += u32::from(result.is_ok() || inner.contains(&result));
+        let is_size = bytes.first().is_some_and(|first| first & 15 == PacketType::Size as u8);
+        self.counted += u32::from(result.is_ok() && !is_size || inner.contains(&result));
         if let Err(reason) = result {
             *self.drops.entry(reason).or_insert(0) += 1;
         }
@@ -79,6 +80,7 @@ impl Reference {
             PacketType::Response => Err(DropReason::Type),
             PacketType::Request => self.newer(Probe::open(bytes, &KEY)?.seq),
             PacketType::Data => self.data(&bytes[Header::LEN..], header.flags & DATA_ONE_WAY != 0),
+            PacketType::Size => Ok(Size::open(bytes, &KEY, true).map(|_| ())?),
             PacketType::Ride if !self.rides || header.flags & RIDE_RESPONSE != 0 => {
                 Err(DropReason::Type)
             }
@@ -178,7 +180,7 @@ fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
             let flags = [0, 0, RIDE_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE][pick(rng, 5)];
             [&probe.seal(&Header { k: 3, flags, ..header }, &KEY)[..], &inner(rng)].concat()
         }
-        PacketType::Data | PacketType::Response => {
+        PacketType::Data | PacketType::Response | PacketType::Size => {
             let flags = u8::from(pick(rng, 4) == 0);
             [&Header { flags, ..header }.emit()[..], &inner(rng)].concat()
         }

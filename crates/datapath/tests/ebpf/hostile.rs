@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_datapath::{Datapath, InnerEntry, ProbeKind, ProbeOrder};
 use segue_wire::flow::Inner;
-use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
+use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey, Size};
 
 use crate::forward::tunnelled;
 use crate::world::{
@@ -52,6 +52,7 @@ fn verdict(bytes: &[u8]) -> DropReason {
         PacketType::Data => Inner::parse(&bytes[Header::LEN..]).expect_err("it was spoilt"),
         PacketType::Response | PacketType::Ride => DropReason::Type,
         PacketType::Request => Probe::open(bytes, &KEY).expect_err("it was spoilt").into(),
+        PacketType::Size => Size::open(bytes, &KEY, true).expect_err("it was spoilt").into(),
     }
 }
 

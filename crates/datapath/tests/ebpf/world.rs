@@ -310,6 +310,7 @@ impl End {
                     }
                     Ok(Event::Probe(probe)) => probes.lock().unwrap().push(probe),
                     Ok(Event::Look(slot)) => rides_over.lock().unwrap().push(slot),
+                    Ok(event @ (Event::Uncut(_) | Event::Size(..))) => panic!("unasked: {event:?}"),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }

@@ -176,7 +176,7 @@ fn sink(
                 count.fetch_add(1, Ordering::Relaxed);
                 drop(senders.1.send(packet));
             }
-            Event::Look(_) => {}
+            Event::Look(_) | Event::Uncut(_) | Event::Size(..) => {}
         }
     })
 }

@@ -580,3 +580,109 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn data_pay_for_questions_and_their_rate_is_averaged_over_a_second() {
+        let (at, second) = (Time(7_000_000_000), Span::from_secs(1));
+        let mut rate = Doubt::NEW.rate;
+        rate.observe(at, 1_000_000);
+        near(rate.average, 0.0);
+        near(rate.credit, 0.0);
+        rate.observe(at + second, 1_000_500);
+        let average = 500.0 * (1.0 - libm::exp(-1.0));
+        near(rate.average, average);
+        near(rate.credit, 150.0);
+        // Another reading of the same instant says nothing of the rate.
+        rate.observe(at + second, 1_000_600);
+        near(rate.average, average);
+        near(rate.credit, 180.0);
+        rate.observe(at + second * 3, 1_000_600);
+        near(rate.average, average * libm::exp(-2.0));
+        near(rate.credit, 180.0);
+        // Another five questions at most are saved for; counters that begin again cost nothing.
+        rate.observe(at + second * 4, 9_000_000);
+        near(rate.credit, 5.0 * QUESTION);
+        rate.observe(at + second * 5, 10);
+        near(rate.credit, 5.0 * QUESTION);
+    }
+
+    #[test]
+    fn questions_that_data_pay_for_are_close_and_others_a_second_apart() {
+        let at = Time(7_000_000_000);
+        let mut rate = Doubt::NEW.rate;
+        assert_eq!(rate.may_ask_at(at), at, "none was asked");
+        (rate.credit, rate.average) = (1.5 * QUESTION, 4.0 * QUESTION);
+        rate.ask(at);
+        near(rate.credit, 0.5 * QUESTION);
+        assert_eq!(rate.may_ask_at(at), at + Span::from_secs(1));
+        assert_eq!(rate.may_ask_at(at + Span::from_secs(2)), at + Span::from_secs(2));
+        // Half a question is missing, and 1.2 of them are earned in a second.
+        near(rate.longest_apart().as_secs_f64(), 0.5 / 1.2);
+        rate.credit = QUESTION;
+        assert_eq!(rate.may_ask_at(at), at + QUESTION_GAP);
+        assert_eq!(rate.longest_apart(), QUESTION_GAP);
+        rate.ask(at);
+        near(rate.credit, 0.0);
+        rate.average = 0.0;
+        assert_eq!(rate.longest_apart(), QUESTION_RARE);
+        rate.ask(at);
+        near(rate.credit, 0.0);
+    }
+
+    #[test]
+    fn lapses_that_end_between_two_questions_are_as_long_as_is_to_be_expected() {
+        let (ms, at) = (Span::from_millis, Time(7_000_000_000));
+        let mut lapses = Lapses::NONE;
+        // Nothing is known: half way between.
+        lapses.push(at, ms(100), ms(140));
+        near(lapses.lasted, 0.12);
+        near(lapses.weight, 1.0);
+        near(lapses.longest, 0.12);
+        assert_eq!(lapses.mean(), None);
+        for _ in 0..3 {
+            lapses.push(at, ms(50), ms(50));
+        }
+        let weight = 1.0 + 0.98 + 0.98 * 0.98 + 0.98 * 0.98 * 0.98;
+        let lasted = 0.05 * (1.0 + 0.98 + 0.98 * 0.98) + 0.12 * 0.98 * 0.98 * 0.98;
+        near(lapses.weight, weight);
+        near(lapses.lasted, lasted);
+        near(lapses.longest, 0.12 * 0.98 * 0.98 * 0.98);
+        let mean = lasted / weight;
+        near(lapses.mean().unwrap_or(0.0), mean * (1.0 + 1.0 / libm::sqrt(weight)));
+
+        // In three minutes they fade to a third, and one more is taken for exponential with their mean.
+        let later = at + Span::from_secs(180);
+        let faded = lapses.as_of(later);
+        near(faded.weight, weight / core::f64::consts::E);
+        near(faded.lasted, lasted / core::f64::consts::E);
+        near(faded.longest, lapses.longest / core::f64::consts::E);
+        lapses.push(at, ms(20), ms(220));
+        // The mean of what is exponential and below 0.2 s, summed up by hand.
+        let (mut sum, mut all) = (0.0, 0.0);
+        for n in 0..200_000 {
+            let t = (f64::from(n) + 0.5) * 1e-6;
+            let density = libm::exp(-t / mean);
+            (sum, all) = (sum + t * density, all + density);
+        }
+        let expected = (lapses.lasted - lasted * 0.98) - 0.02;
+        assert!((expected - sum / all).abs() < 1e-6, "{expected}, not {}", sum / all);
+    }
+
+    #[test]
+    fn what_is_longer_than_a_burst_counts_as_one_of_the_longest() {
+        let mut lapses = Lapses::NONE;
+        lapses.push(Time(0), Span::from_millis(300), Span::from_secs(9));
+        near(lapses.longest, 0.35);
+        lapses.push(Time(0), Span::from_secs(5), Span::from_secs(9));
+        near(lapses.longest, 0.4);
+        near(lapses.lasted, 0.35 * 0.98 + 0.4);
+    }
+}

@@ -157,4 +157,20 @@ mod tests {
         schedule.align(next - Span(1), next - Span(2), Span(100));
         assert_eq!(schedule.next, next);
     }
+
+    #[test]
+    fn a_grid_that_has_not_begun_is_announced_or_has_no_period_is_not_moved() {
+        let aligned = |change: fn(&mut Schedule), t_ka| {
+            let mut schedule = Schedule::new(Time(1_000), 0);
+            (schedule.begun, schedule.next) = (true, Time(1_060));
+            change(&mut schedule);
+            schedule.align(Time(1_000), Time(1_030), t_ka);
+            schedule.next
+        };
+        assert_eq!(aligned(|_| {}, Span(100)), Time(1_030));
+        assert_eq!(aligned(|schedule| schedule.begun = false, Span(100)), Time(1_060));
+        let announced = |schedule: &mut Schedule| schedule.announce = Some((Span(50), 2));
+        assert_eq!(aligned(announced, Span(100)), Time(1_060));
+        assert_eq!(aligned(|_| {}, Span::ZERO), Time(1_060));
+    }
 }

@@ -113,3 +113,122 @@ impl Stream {
         self.packets >= STREAM && self.silence() < SLOWEST
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(received: u32, at_ms: u64) -> Traffic {
+        let received_at = Some(Time(at_ms * 1_000_000));
+        Traffic { received_at, received, ..Traffic::NONE }
+    }
+
+    /// Ten packets, one each so many milliseconds, the last at the second that is told.
+    fn steady(every_ms: u64) -> Stream {
+        let mut stream = Stream::NEW;
+        for n in 0..10 {
+            stream.observe(&traffic(n, 10_000 - u64::from(9 - n) * every_ms));
+        }
+        stream
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn the_next_packet_is_missed_after_its_distance_and_some_to_spare() {
+        for (every_ms, silence) in [
+            (1, 0.001 + 0.001_2 + 0.005),
+            (20, 0.02 + 0.015 + 0.005),
+            (200, 0.2 + 0.1 + 0.005),
+            (660, 0.66 + 0.33 + 0.005),
+        ] {
+            let stream = steady(every_ms);
+            assert_eq!(stream.packets, 9);
+            near(stream.silence(), silence);
+            let last = Time(10_000_000_000);
+            let stops = last + Span::from_secs_f64(silence);
+            assert_eq!(stream.stops_at(Span::ZERO), Some(stops), "{every_ms} ms");
+            let least = Span::from_secs(2);
+            assert_eq!(stream.stops_at(least), Some(last + least));
+        }
+        assert!(!steady(670).flows(), "nothing is expected so seldom");
+        assert_eq!(steady(670).stops_at(Span::ZERO), None);
+        let mut few = Stream::NEW;
+        (0..8).for_each(|n| few.observe(&traffic(n, 20 * u64::from(n))));
+        assert!(!few.flows() && few.packets == 7);
+        few.observe(&traffic(8, 160));
+        assert!(few.flows());
+    }
+
+    #[test]
+    fn distances_are_averaged_faster_while_the_stream_is_new() {
+        let mut stream = Stream::NEW;
+        stream.observe(&traffic(0, 1_000));
+        stream.observe(&traffic(1, 1_020));
+        stream.observe(&traffic(2, 1_040));
+        near(stream.gap, 0.02);
+        // Half of it is new, and two that came between two looks have half the distance.
+        stream.observe(&traffic(3, 1_050));
+        near(stream.deviation, 0.005);
+        near(stream.gap, 0.015);
+        stream.observe(&traffic(5, 1_100));
+        near(stream.deviation, 0.005 + 0.5 * (0.01 - 0.005));
+        near(stream.gap, 0.02);
+        // From eight on a quarter.
+        let mut stream = steady(20);
+        stream.observe(&traffic(10, 10_030));
+        near(stream.deviation, 0.002_5);
+        near(stream.gap, 0.022_5);
+    }
+
+    #[test]
+    fn what_is_no_news_changes_nothing_and_a_longer_silence_begins_anew() {
+        let seen = |received, at_ms| {
+            let mut stream = steady(20);
+            stream.observe(&traffic(received, at_ms));
+            (stream.packets, stream.last)
+        };
+        let last = Some((9, Time(10_000_000_000)));
+        assert_eq!(seen(9, 10_000), (9, last));
+        assert_eq!(seen(9, 10_020), (9, last), "no packet");
+        assert_eq!(seen(10, 10_000), (9, last), "no time");
+        assert_eq!(seen(8, 10_020), (9, last), "backwards");
+        assert_eq!(seen(10, 10_020), (10, Some((10, Time(10_020_000_000)))));
+        assert_eq!(seen(10, 10_050), (0, Some((10, Time(10_050_000_000)))));
+        let mut stream = steady(20);
+        stream.observe(&Traffic::NONE);
+        assert_eq!((stream.packets, stream.last), (9, last));
+    }
+
+    #[test]
+    fn a_stream_that_pauses_often_is_given_as_long_as_it_paused_of_late() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        // Two pauses of 0.1 s, the second so long after the first, or of another length.
+        let learned = |apart_ms: u64, pause_ms: u64| {
+            let mut stream = steady(20);
+            stream.pauses(at(10_000), Some(at(10_100)));
+            assert_eq!((stream.packets, stream.pause), (0, 0.0), "one is none");
+            stream.pauses(at(10_100 + apart_ms), Some(at(10_100 + apart_ms + pause_ms)));
+            stream.pause
+        };
+        near(learned(399, 100), 0.1);
+        near(learned(400, 100), 0.0);
+        near(learned(100, 200), 0.2);
+        near(learned(100, 201), 0.0);
+
+        // One that is still silent when its doubt is answered paused until the next packet. It fades in ten seconds.
+        let mut stream = steady(20);
+        stream.pauses(at(10_000), Some(at(10_100)));
+        stream.pauses(at(10_200), None);
+        stream.observe(&traffic(10, 10_340));
+        near(stream.pause, 0.14);
+        for n in 1..=10_u32 {
+            stream.observe(&traffic(10 + n, 10_340 + 20 * u64::from(n)));
+        }
+        let pause = 0.14 * libm::exp(-0.2 / 10.0);
+        near(stream.pause, pause);
+        near(stream.silence(), 1.25 * pause + 0.005);
+    }
+}

@@ -142,3 +142,62 @@ fn without_a_kernel_stamp_the_bound_reaches_back_to_when_the_socket_was_empty() 
     assert_eq!(late.error, late.at.since(empty));
     assert!(late.error >= Span::from_millis(20), "{late:?}");
 }
+
+#[test]
+fn a_closed_port_is_told_with_what_was_sent_there_and_by_whom() {
+    for (any, there) in [
+        ("0.0.0.0:0", "127.0.0.3"),
+        ("[::]:0", "::1"),
+        // An IPv6 socket that sends to an IPv4 address.
+        ("[::]:0", "127.0.0.3"),
+    ] {
+        let mut socket = TimestampedSocket::bind(any.parse().unwrap(), None).unwrap();
+        socket.receive_icmp().unwrap();
+        let ip: IpAddr = there.parse().unwrap();
+        let closed = {
+            let taken = TimestampedSocket::bind(SocketAddr::new(ip, 0), None).unwrap();
+            taken.local_addr().unwrap()
+        };
+        let open = TimestampedSocket::bind(SocketAddr::new(ip, 0), None).unwrap();
+        // Errors neither keep datagrams from leaving nor disturb their numbers.
+        for n in 0..3 {
+            socket.send(b"anybody there?", closed, None).unwrap();
+            let id = socket.send(b"hello", open.local_addr().unwrap(), None).unwrap();
+            assert_eq!(id, 3 * n + 1);
+            socket.send(b"anybody there?", closed, None).unwrap();
+            assert_eq!(
+                socket.recv(&mut [0; 9]).unwrap(),
+                None,
+                "an error of the way is none of the socket"
+            );
+            assert_eq!(receive(&open).1, b"hello");
+            let mut left = Vec::new();
+            while let Some(stamp) = socket.tx_stamp().unwrap() {
+                left.push(stamp.id);
+            }
+            assert!(left.contains(&id), "{left:?}");
+            for _ in 0..2 {
+                let error = socket.icmp_error().unwrap();
+                assert_eq!((error.to, error.reason), (closed, IcmpReason::PortUnreachable));
+                assert_eq!(
+                    (error.from, error.quote.as_slice()),
+                    (Some(ip), &b"anybody there?"[..])
+                );
+            }
+            assert_eq!(socket.icmp_error(), None);
+        }
+        assert_eq!(socket.recv(&mut [0; 9]).unwrap(), None);
+    }
+}
+
+#[test]
+fn nobody_who_has_not_asked_hears_of_icmp() {
+    let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let closed = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let to = closed.local_addr().unwrap();
+    drop(closed);
+    socket.send(b"anybody there?", to, None).unwrap();
+    while socket.tx_stamp().unwrap().is_some() {}
+    assert_eq!(socket.icmp_error(), None);
+    socket.send(b"still?", to, None).unwrap();
+}

@@ -18,6 +18,9 @@ pub struct Args {
     /// File of the anchor's state
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+    /// Translate the hosts' addresses to the anchor's own on their way to other networks, as in `nat = true`
+    #[arg(long)]
+    nat: bool,
     /// Control socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -31,6 +34,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     file.datapath = args.datapath.or(file.datapath);
     file.state = args.state.or(file.state);
+    if args.nat {
+        file.nat = Some(true);
+    }
     file.control = args.control.or(file.control);
     super::block_on(daemon::anchor::run(file.validate()?))
 }

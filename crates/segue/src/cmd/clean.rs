@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use segue_linux::link::{self, Link};
 
 use crate::control::{self, Place};
-use crate::daemon::{check_permission, forwarding, past, routing};
+use crate::daemon::{check_permission, forwarding, nat, nft, past, routing};
 
 /// Remove what a crashed daemon or lab left in the system.
 ///
@@ -44,19 +44,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             0 => {}
             n => removed.push(format!("{n} unreachable routes")),
         }
-        removed.extend(past::remove_tables().iter().map(|name| format!("nftables table {name}")));
+        let gone = tables().filter(|name| nft::remove_table(name));
+        removed.extend(gone.map(|name| format!("nftables table {name}")));
         for link in &links {
             let filters = segue_datapath::ebpf::remove_stale_filters(link.index);
             removed.extend(filters.iter().map(|name| format!("filter {name} on {}", link.name)));
         }
     }
-    let defaults = ["host", "anchor"].map(control::default_path);
-    for socket in defaults
-        .iter()
-        .chain(&args.control)
-        .filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale))
-    {
-        std::fs::remove_file(socket)?;
+    for socket in stale_sockets(args.control) {
+        std::fs::remove_file(&socket)?;
         removed.push(format!("control socket {}", socket.display()));
     }
     let labs = segue_lab::clean();
@@ -68,6 +64,37 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("nothing to clean");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What [`run`] would remove of this network namespace, but for filters of old kernels, without a change and without a
+/// permission of any kind; the names of tables of nftables are told to root alone.
+pub fn leftovers() -> anyhow::Result<Vec<String>> {
+    let links = link::links()?;
+    let (living, dead): (Vec<_>, Vec<_>) =
+        links.iter().filter(|link| is_tunnel(link)).partition(|link| link.running);
+    let mut found: Vec<String> =
+        dead.iter().map(|link| format!("tunnel device {}", link.name)).collect();
+    if living.is_empty() {
+        match routing::count_rules() + forwarding::count_rules() {
+            0 => {}
+            n => found.push(format!("{n} routing rules")),
+        }
+        found.extend(tables().map(|name| format!("nftables table {name}")));
+    }
+    found.extend(
+        stale_sockets(None).iter().map(|path| format!("control socket {}", path.display())),
+    );
+    Ok(found)
+}
+
+fn tables() -> impl Iterator<Item = String> {
+    past::tables().into_iter().chain(nat::tables())
+}
+
+/// The sockets of daemons that are gone: in the usual places, and this one.
+fn stale_sockets(more: Option<PathBuf>) -> Vec<PathBuf> {
+    let all = ["host", "anchor"].map(control::default_path).into_iter().chain(more);
+    all.filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale)).collect()
 }
 
 /// A name that only a daemon of ours gives, on a device without a link layer.

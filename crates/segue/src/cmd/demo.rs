@@ -9,7 +9,6 @@ pub(super) mod traffic;
 mod view;
 mod watch;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use anyhow::Context;
 use segue_lab::emulator::Direction;
 use segue_linux::clock::monotonic;
 use segue_linux::netns;
+use segue_report::Page;
 
 use crate::daemon::packets::Choice;
 use crate::units;
@@ -69,6 +69,8 @@ pub struct Course {
 
 /// The voice-like flow: 50 packets a second.
 pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);
+/// The page.
+const REPORT: &str = "report.html";
 /// How often the daemons are asked.
 const POLL: Duration = Duration::from_millis(40);
 
@@ -111,15 +113,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     stage.wait_ready(&interrupted)?;
     let (result, page) = perform(&stage, course, &args, &interrupted)?;
     drop(stage);
-    let report = args.out.join("report.html");
-    std::fs::write(&report, page).with_context(|| format!("cannot write {}", report.display()))?;
+    page.write(&args.out, REPORT)?;
     let text = serde_json::to_string_pretty(&result)?;
     std::fs::write(args.out.join("result.json"), &text)?;
     if args.json {
         println!("{text}");
     } else {
         outcome::print(&result);
-        println!("\nThe whole story with plots: {}", report.display());
+        println!("\nThe whole story with plots: {}", args.out.join(REPORT).display());
     }
     Ok(if result.holds() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -130,12 +131,11 @@ fn perform(
     course: Course,
     args: &Args,
     interrupted: &interrupt::Interrupts,
-) -> anyhow::Result<(outcome::Outcome, String)> {
+) -> anyhow::Result<(outcome::Outcome, Page)> {
     let start = monotonic();
     let traffic = Traffic::start(stage.net(), stage.inner()?, start)?;
     let mut watch = Watch::new(start);
-    let live = !args.json && std::io::stderr().is_terminal();
-    let mut view = view::View::new(live, args.json, course);
+    let mut view = view::View::new(args.json, course);
     let (mut silent, mut back) = (None, None);
     loop {
         let now = monotonic();

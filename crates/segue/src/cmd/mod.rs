@@ -2,15 +2,20 @@
 
 pub mod anchor;
 pub mod bench;
+pub mod check;
 pub mod clean;
 pub mod demo;
+pub mod doctor;
 pub mod enroll;
+pub mod generate;
 pub mod host;
 pub mod lab;
 pub mod look;
+mod made;
 pub mod plan;
 pub mod probe;
 pub mod reproduce;
+mod signals;
 pub mod sim;
 
 use std::future::Future;

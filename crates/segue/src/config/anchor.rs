@@ -55,10 +55,16 @@ pub struct AnchorFile {
     pub state: Option<PathBuf>,
     /// Control socket.
     pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
     /// Run before ordinary threads, true.
     pub realtime: Option<bool>,
     /// Whether hosts may have paths with UPMT's packets, false.
     pub allow_upmt: Option<bool>,
+    /// Translate the pools to the anchor's own addresses on their way out, false.
+    pub nat: Option<bool>,
     /// Whether hosts reach each other, false.
     pub reach_hosts: Option<bool>,
     /// What of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
@@ -113,7 +119,8 @@ impl AnchorFile {
         let addresses: Vec<SocketAddr> = addresses
             .iter()
             .map(|text| address(text, signal_port))
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<anyhow::Result<_>>()
+            .context("addresses")?;
         let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;
         let pool_v6 = pool("pool_v6", self.pool_v6.as_deref().unwrap_or("fd5e:67e0::/64"), true)?;
         if pool_v4.is_none() && pool_v6.is_none() {
@@ -144,6 +151,7 @@ impl AnchorFile {
             certificate_lifetime,
             realtime: self.realtime.unwrap_or(true),
             allow_upmt,
+            nat: self.nat.unwrap_or(false),
             reach: Reach {
                 hosts: self.reach_hosts.unwrap_or(false),
                 anchor: match self.reach_anchor.unwrap_or(ServicesKey::Ping) {
@@ -155,6 +163,8 @@ impl AnchorFile {
             },
             state: self.state.unwrap_or_else(default_state),
             control: self.control.unwrap_or_else(|| control::default_path("anchor")),
+            control_group: super::group(self.control_group)?,
+            metrics: super::metrics(self.metrics)?,
         })
     }
 }

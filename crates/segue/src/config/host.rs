@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use segue_linux::link::Prefix;
 use segue_tunnel::PathConfig;
 use segue_wire::{Encapsulation, TUNNEL_PORT};
 use serde::Deserialize;
@@ -39,6 +38,10 @@ pub struct HostFile {
     pub interfaces: Option<Vec<String>>,
     /// Control socket.
     pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
     /// Run before ordinary threads, true.
     pub realtime: Option<bool>,
     /// Probing of all paths.
@@ -98,11 +101,8 @@ impl HostFile {
     pub fn validate(self) -> anyhow::Result<Settings> {
         let device = super::device(self.device)?;
         self.mtu.map_or(Ok(()), super::check_mtu)?;
-        let routes = self.routes.unwrap_or_else(|| vec!["0.0.0.0/0".into(), "::/0".into()]);
-        let routes: Vec<Prefix> = routes
-            .iter()
-            .map(|text| text.parse().with_context(|| format!("routes: {text:?}")))
-            .collect::<anyhow::Result<_>>()?;
+        let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
+        let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
         let user = self.datapath == Some(Choice::User);
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
@@ -113,7 +113,7 @@ impl HostFile {
             mtu: self.mtu,
             port: self.port.unwrap_or(TUNNEL_PORT),
             datapath: self.datapath.unwrap_or(Choice::Auto),
-            routes,
+            routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),
             interfaces: self.interfaces.unwrap_or_default(),
             path,
@@ -121,6 +121,8 @@ impl HostFile {
             steering,
             realtime: self.realtime.unwrap_or(true),
             control: self.control.unwrap_or_else(|| control::default_path("host")),
+            control_group: super::group(self.control_group)?,
+            metrics: super::metrics(self.metrics)?,
         })
     }
 }

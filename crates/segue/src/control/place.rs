@@ -56,7 +56,7 @@ mod tests {
     use crate::control::Server;
 
     fn start(path: &Path) -> anyhow::Result<Server> {
-        Server::start(path, mpsc::channel(1).0)
+        Server::start(path, None, mpsc::channel(1).0)
     }
 
     #[tokio::test]

@@ -3,27 +3,28 @@
 mod credentials;
 mod enrolment;
 mod ledger;
+mod pools;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::unistd::Gid;
 use segue_clock::{Machine, Span, Time};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{
-    Datapath, Event, FlowCursor, InnerEntry, Kind, ProbeKind, ProbeOrder, Reach, Role, Setup,
+    Datapath, Event, FlowCursor, InnerEntry, ProbeKind, ProbeOrder, Reach, Role, Setup,
 };
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use segue_linux::monitor::{Interface, Monitor};
 use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
-use segue_wire::signal::FromHost;
+use segue_wire::signal::{FromHost, WaysOut};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
@@ -32,14 +33,13 @@ use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
 use self::enrolment::{LEASES, Lease, REST};
 use self::ledger::{Ledger, Say};
+use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
-use super::past::Guard;
-use super::routing::Routing;
 use super::stamp::{self, Stamp};
 use super::turns::{Sources, Work};
-use super::{HEARTBEAT, random_seed, status};
+use super::{HEARTBEAT, random_seed, scrape, status};
 use crate::control::{self, Asked, FlowsPage, Request, Response, Status};
 use crate::errors::Told;
 
@@ -69,6 +69,8 @@ pub struct Settings {
     pub allow_upmt: bool,
     /// What hosts may reach.
     pub reach: Reach,
+    /// Translate the pools where networks outside have no way to them.
+    pub nat: bool,
     /// How to answer STAMP; `None` for not at all.
     pub stamp: Option<stamp::Settings>,
     /// How long a silent host keeps its registration.
@@ -79,6 +81,10 @@ pub struct Settings {
     pub state: PathBuf,
     /// The control socket.
     pub control: PathBuf,
+    /// The group that may use it, beside root.
+    pub control_group: Option<Gid>,
+    /// Where metrics are served; `None` for nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
 }
@@ -87,8 +93,7 @@ struct Daemon {
     settings: Settings,
     machine: Anchor,
     datapath: Box<dyn Datapath>,
-    _routing: Routing,
-    _guard: Option<Guard>,
+    pools: Pools,
     held: Held,
     store: Arc<Embedded>,
     ledger: Ledger,
@@ -111,31 +116,14 @@ struct Daemon {
     started: Time,
 }
 
-/// Has packet path and routes serve the inner addresses; what guards them where the packet path cannot.
-fn serve_pools(
-    settings: &Settings,
-    datapath: &mut dyn Datapath,
-    routing: &mut Routing,
-) -> anyhow::Result<Option<Guard>> {
-    let pools: Vec<&Pool> = [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
-    let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
-    let networks: Vec<Prefix> =
-        pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
-    datapath.set_reach(settings.reach, &networks)?;
-    own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
-    let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
-    guard.iter().for_each(|guard| guard.set_anchor(&networks));
-    routing.set_anchor(&own, &networks)?;
-    Ok(guard)
-}
-
 /// Runs until SIGINT or SIGTERM.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
     super::check_permission("run an anchor")?;
     let monitor = Monitor::new().await?;
     super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked>(16);
-    let _control = control::Server::start(&settings.control, asked_in)?;
+    scrape::start(settings.metrics, asked_in.clone())?;
+    let _control = control::Server::start(&settings.control, settings.control_group, asked_in)?;
     let store = Arc::new(Embedded::open(&settings.state)?);
     let enrolment = Enrolment::load(store.as_ref())?;
     let (signal_in, signalled) = mpsc::channel(1_024);
@@ -150,12 +138,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let opened = packets::open(settings.datapath, &setup(&settings), options, settings.realtime)?;
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
-    let mut routing = Routing::at_anchor(&settings.device);
-    let guard = serve_pools(&settings, datapath.as_mut(), &mut routing)?;
+    let pools = Pools::serve(&settings, datapath.as_mut())?;
     let mut daemon = Daemon {
         machine: Anchor::new(machine_config(&settings, &store, source)?, random_seed()?),
-        _routing: routing,
-        _guard: guard,
+        pools,
         held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
@@ -180,6 +166,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     daemon.serve(Sources::new(signalled, asked, monitor)).await?;
     daemon.signal.close().await;
     Ok(())
+}
+
+/// The families for which an interface other than the tunnel has a default route.
+fn ways_out(all: &[Interface], device: &str) -> WaysOut {
+    let others = all.iter().filter(|i| i.up && !i.loopback && i.name != device);
+    let defaults = others.flat_map(|i| &i.routes).filter(|route| route.prefix_len == 0);
+    let of = |v6| defaults.clone().any(|route| route.prefix.is_ipv6() == v6);
+    WaysOut { v4: of(false), v6: of(true) }
 }
 
 fn answer(result: anyhow::Result<Response>) -> Response {
@@ -348,12 +342,19 @@ impl Daemon {
             AnchorOutput::Reinject(order) => {
                 self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
             }
+            AnchorOutput::SetOneByOne(slot) => self.datapath.set_one_by_one(slot),
             AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
             AnchorOutput::SetInner(address, owner) => {
                 self.datapath.set_inner(address, InnerEntry { owner })?;
             }
-            AnchorOutput::RemoveInner(address) => self.datapath.remove_inner(address),
+            AnchorOutput::SetMtu(address, mtu) => {
+                self.pools.routing.fit(address, Some(mtu.into()), self.settings.mtu)?;
+            }
+            AnchorOutput::RemoveInner(address) => {
+                self.datapath.remove_inner(address);
+                self.pools.routing.fit(address, None, self.settings.mtu)?;
+            }
             AnchorOutput::SendProbe(_) => {}
             AnchorOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
             AnchorOutput::Inject(ticket) => {
@@ -413,6 +414,7 @@ impl Daemon {
             Work::Packet(event) => self.on_packet_event(event),
             Work::Signal(event) => self.on_signal_event(event),
             Work::Asked((request, back)) => self.on_request(&request, back),
+            Work::TooBig(said) => self.feed(AnchorInput::TooBig(said)),
             Work::Interfaces(all) => self.on_interfaces(&all?),
         }
         Ok(())
@@ -429,7 +431,8 @@ impl Daemon {
                 let ticket = self.held.keep(packet);
                 self.feed(AnchorInput::Miss { key, ticket })
             }
-            Event::Look(_) => {} // of hosts alone
+            Event::Uncut(slot) => self.feed(AnchorInput::Uncut(slot)),
+            Event::Look(_) | Event::Size(..) => {} // of hosts alone
         }
     }
 
@@ -464,6 +467,7 @@ impl Daemon {
 
     fn on_interfaces(&mut self, all: &[Interface]) {
         self.interfaces = all.to_vec();
+        self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings.device)));
         let wanted = |i: &&Interface| {
             let listed = &self.settings.interfaces;
             i.up && !i.loopback

@@ -200,6 +200,13 @@ fn record_of(report: &Report) -> EventRecord {
             detail: "in doubt".into(),
             ..empty
         },
+        Report::PathMtu { path, up, down } => {
+            let detail = match up == down {
+                true => format!("takes packets of {up} bytes at most"),
+                false => format!("takes packets of {up} bytes at most up, of {down} down"),
+            };
+            EventRecord { kind: "path_mtu".into(), path, detail, ..empty }
+        }
         Report::Handover { host, class, from, to, cause, flows } => EventRecord {
             kind: "handover".into(),
             host,

@@ -86,9 +86,19 @@ fn end(v6: bool, all: &[Rule]) -> usize {
     {
         warn!("{error}; others may forward packets through this machine");
     }
+    all.iter().filter(|rule| is_ours(rule, v6)).filter(|rule| remove(rule)).count()
+}
+
+/// Whether an anchor sets such rules for this family.
+fn is_ours(rule: &Rule, v6: bool) -> bool {
     let fixed = [local(v6), into(v6), others(v6), on(v6)];
-    let ours = |rule: &&Rule| rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule));
-    all.iter().filter(ours).filter(|rule| remove(rule)).count()
+    rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule))
+}
+
+/// How many rules there are that an anchor sets.
+pub fn count_rules() -> usize {
+    let all = rules().unwrap_or_default();
+    all.iter().filter(|rule| is_ours(rule, rule.v6)).count()
 }
 
 fn restrict(device: &str, v6: bool, pools: &[&Prefix], present: &[Rule]) -> anyhow::Result<()> {

@@ -1,16 +1,19 @@
 //! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
 
 mod asked;
+mod interfaces;
 mod member;
+mod routes;
 mod signal;
 mod unreached;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use nix::unistd::Gid;
 use segue_clock::{Machine, Time};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{
@@ -18,22 +21,23 @@ use segue_datapath::{
 };
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
-use segue_linux::link::{self, Prefix};
-use segue_linux::monitor::{self, Monitor};
-use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Interface, PathConfig, Report};
-use segue_wire::signal::{FromAnchor, FromHost, Refusal};
-use segue_wire::{DropReason, TUNNEL_PORT};
+use segue_linux::link::Prefix;
+use segue_linux::monitor::Monitor;
+use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
+use segue_wire::{DropReason, Size, TUNNEL_PORT};
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use self::member::Member;
+pub use self::member::{Membership, membership};
 use self::signal::{Rejected, Signal, SignalEvent};
 use super::events::{Events, Trouble};
 use super::packets::{self, Choice, Held, MARK, Queue};
 use super::past::Guard;
 use super::routing::Routing;
 use super::turns::{Sources, Work};
-use super::{HEARTBEAT, random_seed, status};
+use super::{HEARTBEAT, random_seed, scrape, status};
 use crate::control::{self, Asked, Status, TroubleStatus};
 use crate::identity::Join;
 
@@ -51,8 +55,8 @@ pub struct Settings {
     pub port: u16,
     /// Which datapath.
     pub datapath: Choice,
-    /// What goes through the tunnel.
-    pub routes: Vec<Prefix>,
+    /// What goes through the tunnel; `None` for everything that the anchor has a way out for.
+    pub routes: Option<Vec<Prefix>>,
     /// Nothing of `routes` leaves but by the tunnel.
     pub fail_closed: bool,
     /// The interfaces to use; all that reach the anchor if empty.
@@ -65,6 +69,10 @@ pub struct Settings {
     pub steering: segue_steering::Config,
     /// The control socket.
     pub control: PathBuf,
+    /// The group that may use it, beside root.
+    pub control_group: Option<Gid>,
+    /// Where metrics are served; `None` for nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
 }
@@ -90,10 +98,17 @@ struct Daemon {
     packets: Queue,
     /// Probes that the machine has ordered, to be sent in one go.
     orders: Vec<ProbeOrder>,
-    /// The inner addresses that the datapath has.
-    inner: Vec<std::net::IpAddr>,
-    /// Interfaces that the datapath listens on.
-    attached: BTreeSet<u32>,
+    /// Tests of packet sizes that it has ordered. They follow the probes, which show the anchor where answers go.
+    tests: Vec<(u32, Size)>,
+    /// The inner addresses that the datapath has, and those of the anchor.
+    inner: Vec<IpAddr>,
+    anchor_inner: Vec<IpAddr>,
+    /// As the anchor has told.
+    ways_out: WaysOut,
+    /// Interfaces that the datapath listens on, and the neighbours by way of whom it sends there.
+    attached: BTreeMap<u32, Vec<IpAddr>>,
+    /// What the tunnel device takes at most.
+    tun_mtu: u32,
     /// Where the flow table is looked at next; `None` until the next [`SWEEP`].
     swept: Option<FlowCursor>,
     started: Time,
@@ -105,21 +120,19 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let monitor = Monitor::new().await?;
     super::check_interfaces(&settings.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked>(16);
-    let _control = control::Server::start(&settings.control, asked_in)?;
+    scrape::start(settings.metrics, asked_in.clone())?;
+    let _control = control::Server::start(&settings.control, settings.control_group, asked_in)?;
     let (signal_in, signalled) = mpsc::channel(256);
     let member = Member::open(&settings.state, settings.join.clone())?;
     let anchor = member.join().anchor.clone();
     let signal = Signal::new(anchor.clone(), member.shown()?, signal_in)?;
     let routing = match settings.fail_closed {
-        true => Routing::at_closed_host(&settings.device, &settings.routes)?,
+        true => Routing::at_closed_host(&settings.device, &routes::wanted(&settings))?,
         false => Routing::at_host(&settings.device),
     };
-    let opened = packets::open(
-        settings.datapath,
-        &setup(&settings, &anchor),
-        EbpfOptions::default(),
-        settings.realtime,
-    )?;
+    let setup = setup(&settings, &anchor);
+    let opened =
+        packets::open(settings.datapath, &setup, EbpfOptions::default(), settings.realtime)?;
     let (datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let epoch = member.next_epoch(realtime_ns());
@@ -133,11 +146,15 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         trouble: Trouble::default(),
         reinjected: 0,
         inner: Vec::new(),
-        attached: BTreeSet::new(),
+        anchor_inner: Vec::new(),
+        ways_out: WaysOut { v4: true, v6: true },
+        attached: BTreeMap::new(),
+        tun_mtu: setup.tun_mtu,
         swept: None,
         started: monotonic(),
         packets: opened.events,
         orders: Vec::new(),
+        tests: Vec::new(),
         datapath,
         member,
         settings,
@@ -233,6 +250,8 @@ impl Daemon {
             if let Some(reading) = self.datapath.reading(*slot) {
                 self.handle(HostInput::Reading(*slot, reading))?;
             }
+            let counters = self.datapath.counters(*slot);
+            self.handle(HostInput::Carried(*slot, packets::carried(&counters)))?;
         }
         Ok(())
     }
@@ -270,6 +289,9 @@ impl Daemon {
         {
             debug!("probes not sent: {error}");
         }
+        for (slot, test) in std::mem::take(&mut self.tests) {
+            self.datapath.test_size(slot, test);
+        }
     }
 
     fn apply(&mut self, now: Time, output: HostOutput) -> anyhow::Result<()> {
@@ -277,7 +299,7 @@ impl Daemon {
             HostOutput::Connect { interfaces } => self.signal.connect(&interfaces),
             HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
             HostOutput::Signal(message) => self.signal.send(message),
-            HostOutput::Addresses { inner, .. } => {
+            HostOutput::Addresses { inner, anchor } => {
                 for old in self.inner.iter().filter(|old| !inner.contains(old)) {
                     self.datapath.remove_inner(*old);
                 }
@@ -286,8 +308,13 @@ impl Daemon {
                     self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
                 }
                 self.guard.iter().for_each(|guard| guard.set_host(&inner));
-                self.routing.set_host(&inner, &self.settings.routes)?;
+                self.anchor_inner = anchor;
+                self.routing.set_host(&inner, &self.routes())?;
             }
+            HostOutput::SetMtu(mtu) => {
+                self.routing.set_mtu(u32::from(mtu).min(self.tun_mtu))?;
+            }
+            HostOutput::TestSize(slot, test) => self.tests.push((slot, test)),
             HostOutput::SetPath(slot, path) => {
                 self.datapath.set_path(slot, &packets::path_config(&path))?;
             }
@@ -297,6 +324,7 @@ impl Daemon {
             HostOutput::Reinject(order) => {
                 self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
             }
+            HostOutput::SetOneByOne(slot) => self.datapath.set_one_by_one(slot),
             HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
             HostOutput::SendProbe(_) => {}
             HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
@@ -330,6 +358,7 @@ impl Daemon {
             Work::Packet(event) => self.on_packet_event(event),
             Work::Signal(event) => self.on_signal_event(event),
             Work::Asked((request, back)) => self.on_request(&request, back),
+            Work::TooBig(said) => self.feed(HostInput::TooBig(said)),
             Work::Interfaces(all) => self.on_interfaces(&all?),
         }
     }
@@ -337,6 +366,8 @@ impl Daemon {
     fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Probe(probe) => self.feed(HostInput::Probe(packets::probe_in(&probe))),
+            Event::Uncut(slot) => self.feed(HostInput::Uncut(slot)),
+            Event::Size(slot, token) => self.feed(HostInput::Sized(slot, token)),
             Event::Look(slot) => {
                 self.read(&[slot])?;
                 self.send_probes();
@@ -365,6 +396,7 @@ impl Daemon {
                     FromAnchor::Registered { .. } => self.signal.registered(),
                     FromAnchor::Renew => self.renew(),
                     FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
+                    FromAnchor::WaysOut(ways_out) => self.on_ways_out(*ways_out)?,
                     _ => {}
                 }
             }
@@ -401,65 +433,6 @@ impl Daemon {
                 info!("the host's certificate was renewed");
             }
             Err(error) => self.trouble.tell(monotonic(), &error),
-        }
-    }
-
-    fn on_interfaces(&mut self, all: &[monitor::Interface]) -> anyhow::Result<()> {
-        let usable = self.usable(all);
-        let present: BTreeSet<u32> = usable.iter().map(|interface| interface.index).collect();
-        for gone in self.attached.difference(&present) {
-            self.datapath.detach(*gone);
-        }
-        self.attached.retain(|index| present.contains(index));
-        for interface in &usable {
-            if self.attached.contains(&interface.index) {
-                continue;
-            }
-            loosen_reverse_path_filter(&interface.name);
-            match self.datapath.attach(interface.index) {
-                Ok(()) => {
-                    self.attached.insert(interface.index);
-                }
-                Err(error) => warn!("{} cannot be used: {error}", interface.name),
-            }
-        }
-        let attached = &self.attached;
-        let interfaces = usable
-            .iter()
-            .filter(|interface| attached.contains(&interface.index))
-            .map(|interface| self.as_input(interface))
-            .collect();
-        self.feed(HostInput::Interfaces(interfaces))
-    }
-
-    /// The interfaces that reach the anchor and that the operator wants, best first.
-    fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
-        let mut usable: Vec<monitor::Interface> = Vec::new();
-        for anchor in &self.member.join().anchor {
-            for candidate in monitor::physical_candidates(all, anchor.ip()) {
-                let wanted = &self.settings.interfaces;
-                let listed = wanted.is_empty() || wanted.contains(&candidate.name);
-                let known = usable.iter().any(|other| other.index == candidate.index);
-                if listed && !known {
-                    usable.push(candidate);
-                }
-            }
-        }
-        usable.sort_by_key(|interface| interface.metric.unwrap_or(u32::MAX));
-        usable
-    }
-
-    fn as_input(&self, interface: &monitor::Interface) -> Interface {
-        let gateways = [false, true].into_iter().filter_map(|v6| {
-            let mut anchors = self.member.join().anchor.iter().map(SocketAddr::ip);
-            let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
-            interface.route_to(anchor)?.gateway
-        });
-        Interface {
-            name: interface.name.clone(),
-            index: interface.index,
-            addresses: interface.addresses.clone(),
-            gateways: gateways.collect(),
         }
     }
 
@@ -514,19 +487,6 @@ impl Daemon {
             reinjected: self.reinjected,
             events: self.events.since(events_from),
             next_event: self.events.next(),
-        }
-    }
-}
-
-/// A host with several networks receives from one source over any of them, which strict reverse path
-/// filtering forbids. Loose filtering still refuses sources that no route leads to.
-fn loosen_reverse_path_filter(interface: &str) {
-    for scope in ["all", interface] {
-        let key = format!("net.ipv4.conf.{scope}.rp_filter");
-        let path = format!("/proc/sys/net/ipv4/conf/{scope}/rp_filter");
-        let strict = std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
-        if strict && let Err(error) = link::sysctl(&key, "2") {
-            warn!("{error}; packets over {interface} may be refused");
         }
     }
 }

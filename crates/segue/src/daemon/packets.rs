@@ -10,12 +10,12 @@ use anyhow::Context;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, Kind, MissPacket, PathConfig, ProbeEvent, ProbeKind, ProbeOrder,
-    Reinjection, Setup, Via,
+    Datapath, Event, EventSink, Kind, MissPacket, PathConfig, PathCounters, ProbeEvent, ProbeKind,
+    ProbeOrder, Reinjection, Setup, Via,
 };
 use segue_keepalive::Source;
 use segue_linux::thread::{self, Precision};
-use segue_tunnel::{PathSetup, ProbeIn, ProbeOut, Redirect, Ticket};
+use segue_tunnel::{Carried, PathSetup, ProbeIn, ProbeOut, Redirect, Ticket};
 use segue_wire::DropReason;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -42,13 +42,14 @@ const PROBES: usize = 65_536;
 /// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
 /// own, so that a flood of new flows displaces no probe. Whole shares of 64 hosts fit in (`datapath/src/misses.rs`).
 const MISSES: usize = 16_384;
-/// Paths that wait for the daemon's look ([`Event::Look`]); more are dropped. A path is told of when its rides are
-/// over, at most once in two periods, and when data follow a silence of [`segue_keepalive::SILENCE`], once for each.
-const RIDES: usize = 1_024;
+/// Paths that wait for the daemon's look ([`Event::Look`] and the like); more are dropped. A path is told of when
+/// its rides are over, at most once in two periods, and when data follow a silence of [`segue_keepalive::SILENCE`],
+/// once for each.
+const NOTES: usize = 1_024;
 /// Probes that the daemon takes in a turn.
 const PROBES_A_TURN: usize = 256;
 /// Paths to be looked at that it takes in a turn.
-const RIDES_A_TURN: usize = 64;
+const NOTES_A_TURN: usize = 64;
 /// Packets without a binding that it takes in a turn.
 const MISSES_A_TURN: usize = 64;
 /// Paths that are looked at before the datapath is told again that the daemon lives: with very many the
@@ -112,7 +113,7 @@ fn prefer(realtime: bool) {
 pub struct Queue {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
-    rides: mpsc::Receiver<u32>,
+    notes: mpsc::Receiver<Event>,
     shed: Arc<AtomicU64>,
     /// Whose path is in which slot, at an anchor.
     pub shares: Shares,
@@ -122,7 +123,7 @@ impl Queue {
     /// Takes a turn's batch of each kind; wakes the task when there is more.
     pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(Event)) {
         turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| into(Event::Probe(probe)));
-        turns::take(&mut self.rides, RIDES_A_TURN, context, |slot| into(Event::Look(slot)));
+        turns::take(&mut self.notes, NOTES_A_TURN, context, &mut into);
         turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| into(Event::Miss(miss)));
     }
 
@@ -143,7 +144,7 @@ impl Queue {
 fn queue(max_paths: u32) -> (EventSink, Queue) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
-    let (ride_in, rides) = mpsc::channel(RIDES);
+    let (note_in, notes) = mpsc::channel(NOTES);
     let shed = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&shed);
     let (shares, within) = Shares::new(max_paths);
@@ -151,13 +152,13 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
         let taken = match event {
             Event::Probe(probe) => within(probe.slot, probe.at) && probe_in.try_send(probe).is_ok(),
             Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
-            Event::Look(slot) => ride_in.try_send(slot).is_ok(),
+            Event::Look(_) | Event::Uncut(_) | Event::Size(..) => note_in.try_send(event).is_ok(),
         };
         if !taken {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (sink, Queue { probes, misses, rides, shed, shares })
+    (sink, Queue { probes, misses, notes, shed, shares })
 }
 
 /// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
@@ -233,6 +234,12 @@ pub fn path_config(setup: &PathSetup) -> PathConfig {
         owner: setup.owner,
         probing: setup.probing,
     }
+}
+
+/// What a path has carried, as the machines take it.
+pub fn carried(counters: &PathCounters) -> Carried {
+    let PathCounters { tx_packets, rx_packets, tx_bytes, rx_bytes, .. } = *counters;
+    Carried { bytes: [tx_bytes, rx_bytes], packets: [tx_packets, rx_packets] }
 }
 
 /// The datapath's form of a redirection.

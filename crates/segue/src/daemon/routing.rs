@@ -11,6 +11,7 @@
 //! it. Over IPv6 the kernel passes over what is unreachable where a socket insists on an interface, so that rules make the
 //! same destinations unreachable once more. All of it outlives the process, and go when it is told to end, or with `segue clean`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
@@ -19,10 +20,10 @@ use nix::errno::Errno;
 use segue_linux::LinuxError;
 use segue_linux::link::{self, Prefix};
 use segue_linux::route::{
-    MAIN_TABLE, Route, Rule, Then, add_rule, add_unreachable, delete_rule, delete_unreachable,
-    replace_route, rules, unreachables,
+    MAIN_TABLE, Route, Rule, Then, add_rule, add_unreachable, delete_route, delete_rule,
+    delete_unreachable, replace_route, rules, unreachables,
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::forwarding::Forwarding;
 use super::packets::MARK;
@@ -37,6 +38,8 @@ const PRIORITY: u32 = 5_210;
 const PASSES: u32 = PRIORITY + 2;
 const CLOSED: u32 = PRIORITY + 3;
 const ON: u32 = PRIORITY + 4;
+/// What the kernel takes for the MTU of a route, over IPv4 and IPv6.
+const LEAST_MTU: [u32; 2] = [576, 1_280];
 /// Metric of what is unreachable without the tunnel: any other route is better.
 const LAST_METRIC: u32 = u32::MAX - 1;
 
@@ -49,6 +52,12 @@ pub struct Routing {
     closed: bool,
     /// What an anchor's machine forwards.
     forwarding: Option<Forwarding>,
+    /// What a host sends through the tunnel.
+    routes: Vec<Prefix>,
+    /// The largest packet over IPv4, where that is smaller than IPv6 allows a device to say.
+    mtu_v4: Option<u32>,
+    /// The largest packets to hosts (anchor), where they are smaller than the device's.
+    fitted: BTreeMap<IpAddr, u32>,
 }
 
 impl Routing {
@@ -92,7 +101,16 @@ impl Routing {
     /// Nothing set up yet at an anchor. A host's rules belong to a host beside it, and stay.
     pub fn at_anchor(device: &str) -> Routing {
         let (device, addresses) = (device.to_owned(), Vec::new());
-        Routing { device, addresses, rules: false, closed: false, forwarding: None }
+        Routing {
+            device,
+            addresses,
+            rules: false,
+            closed: false,
+            forwarding: None,
+            routes: Vec::new(),
+            mtu_v4: None,
+            fitted: BTreeMap::new(),
+        }
     }
 
     /// The daemon ends because it was told to: a closed host is open again.
@@ -103,18 +121,17 @@ impl Routing {
         }
     }
 
-    /// Gives the host its inner addresses and sends `routes` through the tunnel.
+    /// Gives the host its inner addresses and sends `routes` through the tunnel, and nothing else.
     pub fn set_host(&mut self, inner: &[IpAddr], routes: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(inner)?;
-        for destination in routes {
-            let mut own = self.addresses.iter();
-            let source = own.find(|a| a.is_ipv4() == destination.addr.is_ipv4());
-            let Some(source) = source else { continue };
-            let mut route = Route::on(*destination, &self.device)?.table(TABLE);
-            route.source = Some(*source);
-            replace_route(&route)
-                .with_context(|| format!("cannot route {destination} into the tunnel"))?;
+        for old in self.routes.iter().filter(|old| !routes.contains(old)) {
+            // One whose address went has gone with it.
+            if let Err(error) = delete_route(&Route::on(*old, &self.device)?.table(TABLE)) {
+                debug!("{error}");
+            }
         }
+        self.routes = routes.to_vec();
+        self.set_routes()?;
         if !self.rules {
             let without_ipv6 = is_without_ipv6();
             for rule in main_rules().chain(tunnel_rules()).filter(|rule| !rule.v6 || !without_ipv6)
@@ -122,6 +139,58 @@ impl Routing {
                 add_rule(&rule).context("cannot add the tunnel's routing rules")?;
             }
             self.rules = true;
+        }
+        Ok(())
+    }
+
+    fn set_routes(&self) -> anyhow::Result<()> {
+        for destination in &self.routes {
+            let mut own = self.addresses.iter();
+            let source = own.find(|a| a.is_ipv4() == destination.addr.is_ipv4());
+            let Some(source) = source else { continue };
+            let mut route = Route::on(*destination, &self.device)?.table(TABLE);
+            route.source = Some(*source);
+            route.mtu = self.mtu_v4.filter(|_| destination.addr.is_ipv4());
+            replace_route(&route)
+                .with_context(|| format!("cannot route {destination} into the tunnel"))?;
+        }
+        Ok(())
+    }
+
+    /// Lets packets of `mtu` bytes at most into a host's tunnel. The kernel says so to whoever sends: to sockets, to
+    /// what it forwards for by ICMP, and to the far end of a connection by the segments that it asks for.
+    pub fn set_mtu(&mut self, mtu: u32) -> anyhow::Result<()> {
+        let device = mtu.max(LEAST_MTU[1]);
+        link::set_mtu(&self.device, device)
+            .with_context(|| format!("cannot set the MTU of {} to {device}", self.device))?;
+        let mtu_v4 = Some(mtu.max(LEAST_MTU[0])).filter(|mtu| *mtu < device);
+        if mtu_v4 != self.mtu_v4 {
+            self.mtu_v4 = mtu_v4;
+            self.set_routes()?;
+        }
+        Ok(())
+    }
+
+    /// Lets packets of `mtu` bytes at most to a host's inner address, at an anchor whose device takes `device` bytes;
+    /// `None` where nothing smaller is wanted any more.
+    pub fn fit(&mut self, address: IpAddr, mtu: Option<u32>, device: u32) -> anyhow::Result<()> {
+        let least = LEAST_MTU[usize::from(address.is_ipv6())];
+        let mtu = mtu.map(|mtu| mtu.max(least)).filter(|mtu| *mtu < device);
+        if self.fitted.get(&address).copied() == mtu {
+            return Ok(());
+        }
+        let route = Route { mtu, ..Route::on(Prefix::host(address), &self.device)? };
+        match mtu {
+            Some(mtu) => {
+                replace_route(&route)
+                    .with_context(|| format!("cannot route {address} by itself"))?;
+                self.fitted.insert(address, mtu);
+            }
+            None => {
+                self.fitted.remove(&address);
+                delete_route(&route)
+                    .with_context(|| format!("cannot take the route to {address} back"))?;
+            }
         }
         Ok(())
     }
@@ -238,6 +307,11 @@ fn halves(route: Prefix) -> Vec<Prefix> {
 fn is_ours(rule: &Rule) -> bool {
     let closing = rule.v6 && (PASSES..=ON).contains(&rule.priority) && rule.then != Then::Lookup;
     closing || main_rules().chain(tunnel_rules()).any(|one| one == *rule)
+}
+
+/// How many rules there are that a host daemon sets.
+pub fn count_rules() -> usize {
+    rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)).count()
 }
 
 /// Removes every rule that a host daemon sets; says how many there were.

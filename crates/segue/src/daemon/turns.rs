@@ -6,15 +6,19 @@ use std::task::{Context, Poll};
 
 use segue_datapath::Event;
 use segue_linux::monitor::{Interface, Monitor, MonitorError};
+use segue_wire::TooBig;
 use tokio::sync::mpsc;
 
 use super::packets::Queue;
+use super::routers;
 use crate::control::Asked;
 
 /// Messages and changes of signalling connections in a turn.
 const SIGNALS: usize = 16;
 /// Requests over the control socket in a turn.
 const ASKED: usize = 4;
+/// Words of routers in a turn.
+const TOO_BIG: usize = 4;
 
 /// What a daemon has to see to.
 pub enum Work<S> {
@@ -24,6 +28,8 @@ pub enum Work<S> {
     Signal(S),
     /// Somebody asks over the control socket.
     Asked(Asked),
+    /// A router says that a packet was too big.
+    TooBig(TooBig),
     /// The interfaces have changed.
     Interfaces(Result<Vec<Interface>, MonitorError>),
 }
@@ -32,17 +38,18 @@ pub enum Work<S> {
 pub struct Sources<S> {
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked>,
+    too_big: mpsc::Receiver<TooBig>,
     interfaces: mpsc::Receiver<Result<Vec<Interface>, MonitorError>>,
 }
 
 impl<S> Sources<S> {
-    /// These sources; the interfaces are watched from here on.
+    /// These sources; the interfaces are watched from here on, and routers are listened to.
     pub fn new(
         signalled: mpsc::Receiver<S>,
         asked: mpsc::Receiver<Asked>,
         monitor: Monitor,
     ) -> Sources<S> {
-        Sources { signalled, asked, interfaces: watch(monitor) }
+        Sources { signalled, asked, too_big: routers::listen(), interfaces: watch(monitor) }
     }
 
     /// Waits until there is work, and takes a batch of each kind. What is not waited for is not lost.
@@ -52,6 +59,7 @@ impl<S> Sources<S> {
             packets.take(context, |event| works.push(Work::Packet(event)));
             take(&mut self.signalled, SIGNALS, context, |event| works.push(Work::Signal(event)));
             take(&mut self.asked, ASKED, context, |asked| works.push(Work::Asked(asked)));
+            take(&mut self.too_big, TOO_BIG, context, |said| works.push(Work::TooBig(said)));
             take(&mut self.interfaces, 1, context, |all| works.push(Work::Interfaces(all)));
             if works.is_empty() { Poll::Pending } else { Poll::Ready(works) }
         })

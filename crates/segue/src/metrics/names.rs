@@ -66,5 +66,26 @@ pub static KERNEL_ANSWERS: Metric = counter(
     "segue_kernel_answers_total",
     "Requests answered by the program in the kernel, which no session counts, by protocol.",
 );
+/// 1 or 0, at a host.
+pub static REGISTERED: Metric =
+    gauge("segue_registered", "1 while the host is registered at its anchor, else 0.");
+/// Hosts that are registered, at an anchor.
+pub static HOSTS: Metric = gauge("segue_hosts", "Hosts that are registered at this anchor.");
+/// Label `state`.
+pub static PATHS: Metric = gauge("segue_paths", "Paths of this daemon, by state.");
+/// Bytes; label `direction`.
+pub static BYTES: Metric = counter(
+    "segue_inner_bytes_total",
+    "Bytes of inner packets on the path as counted by this end, by direction (up: towards the anchor).",
+);
+/// A count.
+pub static REINJECTED: Metric = counter(
+    "segue_reinjected_total",
+    "Packets sent a second time over another path, while their own was in doubt.",
+);
+/// Seconds.
+pub static UPTIME: Metric = gauge("segue_uptime_seconds", "Time since the daemon started.");
+/// 1, with what there is to know in labels.
+pub static INFO: Metric = gauge("segue_info", "Role, version and datapath of this daemon.");
 /// Clients that a listener knows.
 pub static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");

@@ -33,18 +33,23 @@ pub struct Server {
 /// # Errors
 /// One line with what an address looks like.
 pub fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    listening(text).with_context(|| {
+        format!(
+            "--metrics {text}: not an address; examples: :{PORT}, 192.0.2.1:{PORT}, [::1]:{PORT}"
+        )
+    })
+}
+
+/// The same, of a text from anywhere; none if it means no address.
+#[must_use]
+pub fn listening(text: &str) -> Option<SocketAddr> {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let port = |text: &str| Some(SocketAddr::new(local, text.strip_prefix(':')?.parse().ok()?));
     let alone = |text: &str| {
         let host = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         Some(SocketAddr::new(host.unwrap_or(text).parse().ok()?, PORT))
     };
-    let parsed = text.parse().ok().or_else(|| alone(text)).or_else(|| port(text));
-    parsed.with_context(|| {
-        format!(
-            "--metrics {text}: not an address; examples: :{PORT}, 192.0.2.1:{PORT}, [::1]:{PORT}"
-        )
-    })
+    text.parse().ok().or_else(|| alone(text)).or_else(|| port(text))
 }
 
 impl Server {
@@ -79,6 +84,14 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Readable when a page is wanted, for who waits by other means than the descriptor; not to be read.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn wanted(&self) -> io::Result<UnixStream> {
+        self.wanted.try_clone()
     }
 
     /// Gives the page to whoever waits for one.

@@ -3,19 +3,16 @@
 //! A gap is what a flow is silent for beyond its own interval. The bar is 150 ms in the median and 250 ms for 95 of
 //! 100, and what the other path's delay is longer.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use segue_clock::{Rng, Span, Time};
-use segue_lab::{DemoNet, Direction};
+use segue_clock::{Rng, Span};
+use segue_lab::Direction;
 use segue_linux::clock::monotonic;
-use serde_json::Value;
 
-use super::stage::{Plan, Stage, patiently};
-use super::voice::{Mode, Voice, longest_silence};
+use super::flow::{Flow, Running};
+use super::stage::{Plan, Stage};
+use super::voice::Mode;
 use super::{DATAPATHS, late, shared, together};
 
 const MEDIAN: f64 = 150.0;
@@ -28,121 +25,10 @@ const DOWN: [bool; 2] = [false, true];
 /// Of a daemon's own delay not all is seen.
 const STILL: Span = Span::from_millis(20);
 
-/// What runs over the tunnel.
-#[derive(Clone, Copy, Debug)]
-enum Flow {
-    /// Datagrams every so many milliseconds.
-    Udp(u64, Mode),
-    /// A stream of 4 Mbit/s, to the host or from it.
-    Tcp { down: bool },
-}
-
-impl Flow {
-    fn comes_down_only(self) -> bool {
-        matches!(self, Flow::Udp(_, Mode::Ways([false, true])))
-    }
-}
-
-enum Running {
-    Udp(Voice, Mode),
-    Tcp(Stream),
-}
-
-/// A TCP connection and when what it carries arrived.
-struct Stream {
-    port: u16,
-    arrivals: Arc<Mutex<Vec<Time>>>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Stream {
-    fn start(stage: &Stage, port: u16, down: bool) -> Stream {
-        let listener =
-            stage.net.cn().run(|| TcpListener::bind(("0.0.0.0", port)).unwrap()).unwrap();
-        let connect = || TcpStream::connect((DemoNet::CN.0, port)).ok();
-        let host = patiently("a connection", || stage.net.host().run(connect).unwrap());
-        let (cn, _) = listener.accept().unwrap();
-        let own = host.local_addr().unwrap().port();
-        let (mut from, mut to) = if down { (cn, host) } else { (host, cn) };
-        let (stop, arrivals) =
-            (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<Time>>>::default());
-        to.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        from.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        from.set_nodelay(true).unwrap();
-        let ends = Arc::clone(&stop);
-        let sends = std::thread::spawn(move || {
-            let chunk = [1u8; 2_500];
-            while !ends.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(5));
-                let _ = from.write(&chunk);
-            }
-        });
-        let (ends, came) = (Arc::clone(&stop), Arc::clone(&arrivals));
-        let takes = std::thread::spawn(move || {
-            let mut buffer = [0; 65_536];
-            while !ends.load(Ordering::Relaxed) {
-                if to.read(&mut buffer).is_ok_and(|n| n > 0) {
-                    came.lock().unwrap().push(monotonic());
-                }
-            }
-        });
-        Stream { port: own, arrivals, stop, threads: vec![sends, takes] }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Running {
-    fn start(stage: &Stage, flow: Flow, port: u16) -> Running {
-        match flow {
-            Flow::Udp(every, mode) => {
-                Running::Udp(Voice::start_as(stage, port, Span::from_millis(every), mode), mode)
-            }
-            Flow::Tcp { down } => Running::Tcp(Stream::start(stage, port, down)),
-        }
-    }
-
-    fn port(&self) -> u16 {
-        match self {
-            Running::Udp(voice, _) => voice.port,
-            Running::Tcp(stream) => stream.port,
-        }
-    }
-
-    /// The longest silence in each direction that the flow has.
-    fn longest(&self, from: Time, to: Time) -> Span {
-        match self {
-            Running::Udp(voice, mode) => {
-                let [up, down] = voice.gaps(from, to);
-                match mode {
-                    Mode::Ways([true, false]) => up,
-                    Mode::Ways([false, true]) => down,
-                    Mode::Ways(_) | Mode::Echo => up.max(down),
-                }
-            }
-            Running::Tcp(stream) => {
-                longest_silence(stream.arrivals.lock().unwrap().iter().copied(), from, to)
-            }
-        }
-    }
-}
-
 /// Gaps of so many outages in milliseconds, sorted.
 fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Vec<f64> {
     let mut running = Running::start(stage, flow, port);
     let mut rng = Rng::new(u64::from(port));
-    let interval = match flow {
-        Flow::Udp(every, _) => every as f64,
-        Flow::Tcp { .. } => 5.0,
-    };
     let mut gaps = Vec::new();
     for run in 0..runs {
         stage.both_up();
@@ -153,19 +39,13 @@ fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -
             drop(running);
             running = Running::start(stage, flow, port + 100 * run as u16);
         }
-        let uses_wifi = |flow: &Value| flow["path"] == "wifi" && flow["via"].is_null();
-        patiently("the flow uses the short path and stays there", || {
-            stage.use_path("wifi");
-            stage.flow(running.port()).filter(uses_wifi)?;
-            std::thread::sleep(Duration::from_micros(1_200_000 + rng.below(300_000)));
-            stage.flow(running.port()).filter(uses_wifi)
-        });
+        running.settle(stage, &mut rng);
         stage.forget();
         let cut = Direction::ALL.into_iter().zip(ways).filter(|(_, way)| *way);
         let silent = cut.map(|(way, _)| stage.access("wifi").set_silent(way, true)).max().unwrap();
         std::thread::sleep(Duration::from_millis(1_500));
         let gap = running.longest(silent - Span::from_millis(50), monotonic());
-        let gap = gap.as_millis_f64() - interval;
+        let gap = gap.as_millis_f64() - flow.interval_ms();
         if gap > MOST + LONGER[1] {
             println!("a gap of {gap:.0} ms:\n{}", stage.story(silent - Span::from_millis(1_500)));
         }

@@ -12,14 +12,17 @@ mod busy;
 mod defaults;
 mod detection;
 mod directions;
+mod flow;
 mod late;
 mod loss;
+mod restart;
 mod returns;
 mod rides;
 mod round_trip;
 mod stage;
 mod step;
 mod truth;
+mod unplugged;
 mod voice;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -7,9 +7,15 @@ use segue_lab::{Direction, Record};
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType};
 
-/// The packets of one direction that belong to a UDP port, in the order in which they came.
+/// The packets of one direction that belong to a UDP port, in the order in which they came, without the tests of
+/// packet sizes, which count in nothing.
 pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
-    let mine = log.iter().filter(|record| record.direction == way && record.is_udp(port));
+    let is_size = |record: &Record| {
+        Header::parse(&record.payload).is_ok_and(|header| header.packet_type == PacketType::Size)
+    };
+    let mine = log
+        .iter()
+        .filter(|record| record.direction == way && record.is_udp(port) && !is_size(record));
     let mut packets: Vec<Record> = mine.copied().collect();
     packets.sort_by_key(|record| record.arrival);
     packets

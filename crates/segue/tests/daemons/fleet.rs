@@ -103,10 +103,18 @@ impl Peer {
         self.receive_within(PATIENCE)
     }
 
-    /// The same within this time.
+    /// The same within this time. Where the anchor leads concerns nobody here.
     pub fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
-        let next = async { tokio::time::timeout(time, read.next::<FromAnchor>()).await };
+        let next = async {
+            loop {
+                match read.next::<FromAnchor>().await {
+                    Ok(Some(FromAnchor::WaysOut(_))) => {}
+                    next => return next,
+                }
+            }
+        };
+        let next = async { tokio::time::timeout(time, next).await };
         self.worker.handle().block_on(next).ok()?.ok()?
     }
 
@@ -120,9 +128,9 @@ impl Peer {
         })
     }
 
-    /// Sets a path up.
-    pub fn add_path(&mut self, number: u8) -> PathGrant {
-        let offer = PathOffer {
+    /// What a path is offered with.
+    pub fn offer(number: u8) -> PathOffer {
+        PathOffer {
             path: number,
             name: format!("p{number}"),
             index: u32::from(number),
@@ -135,8 +143,13 @@ impl Peer {
             n: 10,
             taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
             follows_use: false,
-        };
-        self.send(&FromHost::AddPath(offer)).unwrap();
+            largest: 1_456,
+        }
+    }
+
+    /// Sets a path up.
+    pub fn add_path(&mut self, number: u8) -> PathGrant {
+        self.send(&FromHost::AddPath(Peer::offer(number))).unwrap();
         match self.receive() {
             Some(FromAnchor::PathReady(grant)) => grant,
             other => panic!("no path: {other:?}"),

@@ -159,7 +159,9 @@ fn what_does_not_fit_on_the_disk_is_not_answered_and_no_restart_is_needed_afterw
     assert!(anchor.log().contains("registration of alice cannot be written down"));
     println!("registration {epoch} is the first that is not answered");
     assert!(anchor.runs() && standing.runs() && registered(&standing.status()));
+    anchor.cli(&["enroll", "bob"]);
     std::fs::remove_file(&fill).unwrap();
+    two.enroll(&anchor, 1, "bob");
     // To the machine it stands, and all the same it is written before it is answered.
     wait_for("answered when there is room again", || register(epoch).is_some());
     anchor.end(Signal::SIGKILL);

@@ -9,7 +9,10 @@ mod clocks;
 mod closed;
 mod credentials;
 mod crowd;
+mod doctor;
 mod enrolment;
+#[path = "../shared/exposition.rs"]
+mod exposition;
 mod fleet;
 mod floods;
 mod handover;
@@ -17,16 +20,25 @@ mod hostile;
 mod keepalive;
 mod leases;
 mod life;
+mod memory;
+mod mtu;
 mod nat;
 mod outage;
 mod pairings;
+#[path = "../views/pty.rs"]
+mod pty;
 mod reach;
+mod readme;
 mod reasons;
 mod refusals;
+mod service;
 mod several;
 mod stamp;
 mod traffic;
+mod translation;
 mod upmt;
+mod watch;
+mod ways_out;
 mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

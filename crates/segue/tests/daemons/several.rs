@@ -46,6 +46,9 @@ impl Two {
             let gateway: IpAddr = format!("10.61.{net}.1").parse().unwrap();
             lab.route(node, Prefix::default_of(false), gateway, None).unwrap();
         }
+        // Hosts send through an anchor what it has a way out for.
+        let out: IpAddr = "10.61.3.2".parse().unwrap();
+        lab.route("anchor", Prefix::default_of(false), out, None).unwrap();
         Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
     }
 

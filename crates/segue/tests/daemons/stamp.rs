@@ -1,8 +1,12 @@
 //! An anchor that answers STAMP: plain requests where its packets are, the others behind it.
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use segue_lab::DemoNet;
 use serde_json::Value;
 
@@ -13,6 +17,7 @@ use crate::world::{Daemon, PATIENCE, SEGUE, World, drops, paths_up, registered, 
 over_both! { among_others:
     an_anchor_answers_stamp_and_serves_its_paths
     an_anchor_with_a_key_answers_authenticated_stamp_alone
+    a_reflector_in_the_kernel_runs_beside_an_anchor
 }
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
@@ -59,6 +64,37 @@ fn an_anchor_with_a_key_answers_authenticated_stamp_alone(datapath: &'static str
     }
     assert_eq!(measure(&world, to, &["-k", "1"])["received"], 0);
     anchor.wait("what was refused", |status| drops(status, "stamp_truncated") == 10);
+}
+
+fn a_reflector_in_the_kernel_runs_beside_an_anchor(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, host) = world.running();
+    let mut reflector = world.net.anchor().command(SEGUE);
+    reflector.args(["probe", "--listen", "--stamp", "--kernel", "-I", "core", "--json"]);
+    let mut reflector = reflector.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(reflector.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next();
+    if first.is_some() {
+        let mut command = world.net.host().command(SEGUE);
+        let to = DemoNet::ANCHOR.0.to_string();
+        command
+            .args(["probe", "--stamp", &to, "-I", "wifi", "-c", "10", "-i", "20ms", "-k", "100"]);
+        let measured = command.output().unwrap();
+        let said = text(&measured.stdout);
+        assert!(said.contains("10 sent, 10 received"), "{said}{}", text(&measured.stderr));
+    }
+    kill(Pid::from_raw(reflector.id() as i32), Signal::SIGINT).unwrap();
+    let summary = lines.last().unwrap_or_default();
+    let output = reflector.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success() && first.is_some(), "{said}");
+    assert!(said.contains("UDP port 5005 is in use") && said.lines().count() == 1, "{said}");
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["kernel_answers"], 10, "{summary}");
+    // The tunnel goes on beside it.
+    let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
+    one_datagram(world.net.host(), echo.address).expect("traffic passes beside it");
+    assert_eq!((paths_up(&host.status()), paths_up(&anchor.status())), (2, 2));
 }
 
 fn anchor(world: &World, config: &str) -> Daemon {

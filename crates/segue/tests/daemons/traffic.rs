@@ -230,7 +230,17 @@ pub struct Stream {
     pub host: SocketAddr,
     echoed: Arc<AtomicU64>,
     broken: Arc<AtomicBool>,
+    ends: [TcpStream; 2],
     _workers: Vec<Worker>,
+}
+
+impl Drop for Stream {
+    /// Who waits for the other end, which may be gone by now, waits no longer.
+    fn drop(&mut self) {
+        for end in &self.ends {
+            let _ = end.shutdown(std::net::Shutdown::Both);
+        }
+    }
 }
 
 const CHUNK: usize = 4_096;
@@ -242,6 +252,7 @@ impl Stream {
         let echoed = Arc::new(AtomicU64::new(0));
         let broken = Arc::new(AtomicBool::new(false));
         let host = near.local_addr().unwrap();
+        let ends = [&near, &far].map(|end| end.try_clone().unwrap());
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -252,7 +263,7 @@ impl Stream {
         let back = Worker::start(move |stop| send_back(far, stop, &flag));
         let (count, flag) = (Arc::clone(&echoed), Arc::clone(&broken));
         let reader = Worker::start(move |stop| check_numbers(near, stop, &count, &flag));
-        Stream { host, echoed, broken, _workers: vec![writer, back, reader] }
+        Stream { host, echoed, broken, ends, _workers: vec![writer, back, reader] }
     }
 
     /// Bytes that came back, all of them right.

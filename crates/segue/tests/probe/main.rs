@@ -1,6 +1,9 @@
 //! `segue probe`, the real binary, client and listener over the loopback device.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+#[path = "../shared/exposition.rs"]
+mod exposition;
+mod icmp;
 mod options;
 mod page;
 mod peers;
@@ -27,6 +30,17 @@ fn every_request_is_answered_and_the_summary_has_every_key() {
         let (status, lines) = client(&[&target, "-c", "25", "--loss-interval", "5"]);
         assert_eq!(status, 0, "{lines:?}");
 
+        let opening = &lines[0];
+        assert_eq!(
+            (&opening["type"], &opening["target"]),
+            (&"start".into(), &target.clone().into())
+        );
+        assert_eq!((&opening["interface"], &opening["count"]), (&"lo".into(), &25.into()));
+        assert_eq!(
+            (&opening["interval_ms"], &opening["protocol"]),
+            (&20.0.into(), &"segue".into())
+        );
+
         let samples: Vec<&Value> = lines.iter().filter(|l| l["type"] == "sample").collect();
         assert_eq!(samples.len(), 25);
         assert!(samples.iter().all(|s| s["rtt_ms"].as_f64().is_some_and(|ms| ms >= 0.0)));
@@ -35,7 +49,14 @@ fn every_request_is_answered_and_the_summary_has_every_key() {
 
         let [summary] = targets(&lines)[..] else { panic!("{lines:?}") };
         assert_eq!((&summary["sent"], &summary["received"]), (&25.into(), &25.into()));
-        for key in ["min", "avg", "max", "ewma", "p50", "p99"] {
+        for way in ["up", "down"] {
+            let ipdv = &summary["ipdv_ms"][way];
+            let of = |key: &str| ipdv[key].as_f64().unwrap();
+            assert!(0.0 <= of("p50") && of("p50") <= of("p99") && of("p99") <= of("max"), "{ipdv}");
+            assert!(of("max") < summary["rtt_ms"]["max"].as_f64().unwrap() + 1e3, "{summary}");
+        }
+        assert_eq!(summary["icmp"], serde_json::json!([]));
+        for key in ["min", "avg", "max", "ewma", "p50", "p99", "stddev"] {
             assert!(
                 summary["rtt_ms"][key].as_f64().is_some_and(|ms| ms >= 0.0),
                 "{key}: {summary}"
@@ -264,6 +285,11 @@ fn the_plain_output_has_a_line_for_each_sample_and_a_summary() {
     assert_eq!(text.lines().filter(|l| l.contains(": seq=")).count(), 3, "{text}");
     assert!(text.contains("3 sent, 3 received, loss 0.00 %"), "{text}");
     assert!(text.contains("rtt min/avg/max/ewma/p50/p99 = "), "{text}");
+    assert!(text.contains("\nrtt standard deviation = "), "{text}");
+    let opening = format!(
+        "probing {address} over lo from 127.0.0.1: compact probe, 56 bytes every 20 ms, 3 times\n"
+    );
+    assert!(text.starts_with(&opening), "{text}");
     assert!(!text.contains('\x1b'), "no terminal, no escape sequences: {text}");
     let quiet = segue(&["probe", &address, "-c", "1", "-i", "20ms", "-k", "100", "-q"]);
     assert!(quiet.stdout.starts_with(b"\n--- "), "the summary alone");

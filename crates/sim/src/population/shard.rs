@@ -223,6 +223,7 @@ impl Shard {
             index: place as u32 + 1,
             addresses: alloc::vec![path_address(self.path(host, place)).ip()],
             gateways: Vec::new(),
+            mtu: 1_500,
         });
         let interfaces = interfaces.collect();
         self.tell_host(host, HostInput::Interfaces(interfaces));
@@ -468,7 +469,7 @@ impl Shard {
         let effects = &mut self.anchor_effects;
         let arrived = place.end.receive(self.now, path_address(path), to, message, effects);
         match arrived {
-            Arrived::Data => {}
+            Arrived::Data | Arrived::Size => {}
             Arrived::Refused => self.stats.refused += 1,
             Arrived::Probe | Arrived::Quiet => place.count(self.now, self.from, (1, 0)),
         }
@@ -489,7 +490,7 @@ impl Shard {
             }
             Arrived::Probe => self.stats.seen += 1,
             Arrived::Refused => self.stats.refused += 1,
-            Arrived::Data => {}
+            Arrived::Data | Arrived::Size => {}
         }
         self.follow_host(host);
     }
@@ -505,7 +506,7 @@ impl Shard {
             self.stats.accounted += u64::from(well);
         }
         for place in &self.hosts {
-            self.stats.registered += u64::from(place.end.machine.registered());
+            self.stats.registered += u64::from(!place.end.machine.inner().is_empty());
             self.stats.wrong += u64::from(place.end.wrong().is_some());
         }
         for place in &mut self.anchors {

@@ -10,7 +10,7 @@ use segue_tunnel::Cause;
 pub struct Stats {
     /// Events that happened.
     pub events: u64,
-    /// Hosts whose registration stood at the end.
+    /// Hosts that the anchor gave addresses. In an outage of all its paths a host has no connection.
     pub registered: u64,
     /// Paths that were up at the end at both ends, or in an outage.
     pub accounted: u64,

@@ -163,3 +163,82 @@ impl Conservative {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use segue_clock::{Machine, Span, Time};
+
+    use crate::tcp::segment::Sack;
+    use crate::tcp::sender::{Ack, Input, Sender};
+    use crate::tcp::{Config, Variant};
+
+    /// Ten segments of 1 000 bytes under way.
+    struct Sending(Sender, Time);
+
+    impl Sending {
+        fn new() -> Sending {
+            let config = Config { mss: 1_000, window: 40, ..Config::modern(Variant::Sack) };
+            let mut sending = Sending(Sender::new(config), Time(1_000_000_000));
+            assert_eq!(sending.tell(Input::Offer(100_000)), []);
+            let first = sending.tell(Input::Start);
+            assert_eq!((first.len(), first[9]), (10, 9));
+            sending
+        }
+
+        /// The segments that leave, by number.
+        fn tell(&mut self, input: Input) -> Vec<u64> {
+            self.1 += Span::from_millis(1);
+            self.0.handle(self.1, input);
+            core::iter::from_fn(|| self.0.poll())
+                .map(|sent| {
+                    assert_eq!(sent.end - sent.start, 1_000, "{sent:?}");
+                    sent.start / 1_000
+                })
+                .collect()
+        }
+
+        /// An acknowledgement of all before segment `next` that reports these segments.
+        fn ack(&mut self, next: u64, blocks: &[(u64, u64)]) -> Vec<u64> {
+            let mut sack = Sack::default();
+            blocks.iter().for_each(|(start, end)| sack.push(start * 1_000, end * 1_000));
+            self.tell(Input::Ack(Ack { next: next * 1_000, sack, echo: None }))
+        }
+    }
+
+    #[test]
+    fn in_a_recovery_as_much_leaves_as_the_pipe_is_below_the_window() {
+        let mut sending = Sending::new();
+        // Three beyond the first: it is lost, the window is half of ten, and seven are in the pipe with it again.
+        assert_eq!(sending.ack(0, &[(1, 4)]), [0]);
+        assert_eq!(sending.ack(0, &[(1, 5)]), [], "six are left, five may be");
+        assert_eq!(sending.ack(0, &[(1, 6)]), [], "five");
+        assert_eq!(sending.ack(0, &[(1, 7)]), [10], "four");
+        assert_eq!(sending.ack(0, &[(1, 9)]), [11, 12], "two arrived at once");
+        // A second hole: 10 and 11 are missing, and 10 is lost once more than two segments beyond it arrived.
+        assert_eq!(sending.ack(0, &[(12, 13), (1, 10)]), [13, 14]);
+        assert_eq!(sending.ack(0, &[(12, 15), (1, 10)]), [10, 11, 15, 16]);
+    }
+
+    #[test]
+    fn what_arrived_beyond_a_hole_makes_room_for_as_much_before_anything_is_lost() {
+        let mut sending = Sending::new();
+        assert_eq!(sending.ack(0, &[(1, 2)]), [10]);
+        assert_eq!(sending.ack(0, &[(1, 3)]), [11]);
+        // What brings no news makes none.
+        assert_eq!(sending.ack(0, &[(1, 3)]), []);
+    }
+
+    #[test]
+    fn after_a_timeout_slow_start_counts_what_was_sent_again_and_has_not_arrived() {
+        let mut sending = Sending::new();
+        let (at, _) = sending.0.deadline().unwrap();
+        sending.1 = at;
+        assert_eq!(sending.tell(Input::Tick), [0]);
+        assert_eq!(sending.ack(1, &[]), [1, 2]);
+        // Segments 3 and 4 had arrived: they are passed over and not in the pipe.
+        assert_eq!(sending.ack(2, &[(3, 5)]), [5, 6]);
+        assert_eq!(sending.ack(5, &[]), [7, 8, 9]);
+    }
+}

@@ -428,3 +428,54 @@ impl Machine for Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::Variant;
+
+    fn core(halving: Halving, counting: Counting, cwnd: f64, inflation: f64) -> Core {
+        let config =
+            Config { halving, counting, mss: 1_000, window: 20, ..Config::ns2_2001(Variant::Reno) };
+        let mut core = Core::new(config);
+        let units = core.smss_f64();
+        (core.cwnd, core.inflation) = (cwnd * units, inflation * units);
+        (core.una, core.max, core.limited) = (100 * core.smss, 109 * core.smss, core.smss);
+        core
+    }
+
+    #[test]
+    fn each_halving_halves_what_it_names() {
+        for counting in [Counting::Packets, Counting::Bytes] {
+            let half = |halving, cwnd, inflation| {
+                let core = core(halving, counting, cwnd, inflation);
+                core.half() / core.smss_f64()
+            };
+            // Down to whole segments before and after.
+            for (cwnd, inflation, whole) in [
+                (13.9, 0.0, 6.0),
+                (14.0, 0.0, 7.0),
+                (7.5, 3.0, 5.0),
+                (2.0, 0.0, 1.0),
+                (1.5, 0.0, 0.0),
+            ] {
+                assert_eq!(half(Halving::WholeWindow, cwnd, inflation), whole, "{cwnd}");
+            }
+            // No more than the window that the receiver has.
+            assert_eq!(half(Halving::WholeWindow, 31.0, 9.0), 10.0);
+            assert_eq!(half(Halving::Window, 31.0, 9.0), 10.0);
+            assert!((half(Halving::Window, 13.9, 1.0) - 7.45).abs() < 1e-3);
+            // Nine outstanding, one of them by Limited Transmit.
+            assert_eq!(half(Halving::Flight, 31.0, 9.0), 4.0);
+        }
+    }
+
+    #[test]
+    fn a_threshold_is_whole_and_at_least_two_segments() {
+        for (cwnd, threshold) in [(13.9, 6.0), (4.0, 2.0), (1.0, 2.0)] {
+            let mut core = core(Halving::WholeWindow, Counting::Bytes, cwnd, 0.0);
+            core.cut_ssthresh();
+            assert_eq!(core.ssthresh, threshold * 1_000.0, "{cwnd}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Know
 use segue_wire::signal::FromAnchor;
 
 use super::datapath::{Datapath, Outer, Received, Sent, Wrong};
-use super::message::{Inner, Message};
+use super::message::{Body, Inner, Message};
 use super::{Arrived, MAX_OUTPUTS};
 
 /// What an anchor's end wants done by whoever has its links, its connections, its disk and the networks
@@ -106,14 +106,16 @@ impl<P: Clone> AnchorEnd<P> {
         message: Message<P>,
         effects: &mut Vec<AnchorEffect<P>>,
     ) -> Arrived {
+        let is_size = matches!(message.body, Body::Size { .. });
         let (arrived, probe, answer) = match self.datapath.receive(now, from, to, message) {
             Received::Data(inner, slot) => {
                 effects.push(AnchorEffect::Deliver(inner, slot));
                 return Arrived::Data;
             }
             Received::Probe(probe, answer) => (Arrived::Probe, Some(probe), answer),
+            Received::Quiet(answer) if is_size => (Arrived::Size, None, answer),
             Received::Quiet(answer) => (Arrived::Quiet, None, answer),
-            Received::Nothing => return Arrived::Refused,
+            Received::Size(..) | Received::Nothing => return Arrived::Refused,
         };
         effects.extend(answer.map(|(outer, message)| AnchorEffect::Transmit(outer, message)));
         if let Some(probe) = probe {
@@ -137,6 +139,8 @@ impl<P: Clone> AnchorEnd<P> {
             AnchorOutput::Close(conn) => effects.push(AnchorEffect::Close(conn)),
             AnchorOutput::SetPath(slot, setup) => datapath.set_path(slot, setup),
             AnchorOutput::RemovePath(slot) => datapath.remove_path(slot),
+            AnchorOutput::SetMtu(address, mtu) => datapath.set_mtu_to(address, mtu),
+            AnchorOutput::SetOneByOne(slot) => datapath.set_one_by_one(slot),
             AnchorOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             AnchorOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             // The model measures no loss.

@@ -2,6 +2,8 @@
 //! to requests. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths; rides
 //! and the packets of Salsano 2018 are not in it.
 
+mod sizes;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -45,8 +47,10 @@ pub enum Received<P> {
     Data(Inner<P>, u32),
     /// A probe for the machine, and the answer that goes back at once.
     Probe(ProbeIn, Option<(Outer, Message<P>)>),
-    /// A probe that says nothing new, and the answer that goes back at once.
+    /// A probe that says nothing new, or a test of the packet size, and the answer that goes back at once.
     Quiet(Option<(Outer, Message<P>)>),
+    /// The answer to a test of the packet size of the path in this slot: its token.
+    Size(u32, u32),
     /// It was refused.
     Nothing,
 }
@@ -108,6 +112,9 @@ pub struct Datapath<P> {
     slots: Vec<Option<Box<Slot>>>,
     flows: BTreeMap<FlowKey, Bound>,
     inner: BTreeMap<IpAddr, u32>,
+    /// The largest packet into the tunnel (host), or to an inner address (anchor). None is too large for the model.
+    mtu: Option<u16>,
+    mtus: BTreeMap<IpAddr, u16>,
     held: Vec<Held<P>>,
     next_ticket: u64,
     refused: u64,
@@ -134,6 +141,8 @@ impl<P: Clone> Datapath<P> {
             slots: Vec::new(),
             flows: BTreeMap::new(),
             inner: BTreeMap::new(),
+            mtu: None,
+            mtus: BTreeMap::new(),
             held: Vec::new(),
             next_ticket: 0,
             refused: 0,
@@ -244,6 +253,7 @@ impl<P: Clone> Datapath<P> {
 
     /// An inner address belongs to nobody.
     pub fn remove_inner(&mut self, address: IpAddr) {
+        self.mtus.remove(&address);
         if self.inner.remove(&address).is_none() {
             self.note(Wrong::NoAddress(address));
         }
@@ -260,7 +270,8 @@ impl<P: Clone> Datapath<P> {
             self.note(Wrong::OthersPath(key, slot));
             return;
         }
-        self.flows.insert(key, Bound { slot, cookie, seen: now });
+        let seen = self.flows.get(&key).map_or(now, |bound| bound.seen);
+        self.flows.insert(key, Bound { slot, cookie, seen });
     }
 
     /// Forgets a binding.
@@ -415,6 +426,7 @@ impl<P: Clone> Datapath<P> {
         let path = self.path_mut(slot)?;
         let outer = path.outer(is_anchor)?;
         path.tx = path.tx.wrapping_add(1);
+        path.bytes[0] += u64::from(inner.bytes);
         let calls = !is_anchor && path.carries(now, inner.bytes, None);
         let age = path.age(now);
         if path.setup.probing.follows_use {
@@ -434,10 +446,12 @@ impl<P: Clone> Datapath<P> {
             self.note(Wrong::NoPath(order.over));
             return Vec::new();
         }
+        let last_seen = |inner: &Inner<P>| self.flows.get(&inner.key).map(|bound| bound.seen);
         let copies = self.copies.get_mut(&order.slot);
-        let packets = copies.map_or_else(Vec::new, |copies| copies.take_since(order.since));
+        let packets = copies.map(|copies| copies.take_since(order.since, last_seen));
         let hop = (order.over, true);
-        packets.into_iter().filter_map(|inner| self.send_over(now, hop, inner)).collect()
+        let packets = packets.into_iter().flatten();
+        packets.filter_map(|inner| self.send_over(now, hop, inner)).collect()
     }
 
     fn hold(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
@@ -509,12 +523,24 @@ impl<P: Clone> Datapath<P> {
         match message.body {
             Body::Data { inner, one_way, age } => {
                 path.rx = path.rx.wrapping_add(1);
+                path.bytes[1] += u64::from(inner.bytes);
                 path.heard_at = Some(now);
                 let owner = path.setup.owner;
                 let calls = !self.is_anchor && path.carries(now, inner.bytes, Some(age));
                 self.call = calls.then_some(message.index).or(self.call);
                 let bound = Bound { slot: message.index, cookie: message.cookie, seen: now };
                 self.receive_data(bound, owner, inner, one_way)
+            }
+            Body::Size { size, key } => {
+                if key != path.setup.key {
+                    self.refused += 1;
+                    return Received::Nothing;
+                }
+                if !self.is_anchor {
+                    return Received::Size(message.index, size.token);
+                }
+                let answer = path.message(Body::Size { size: size.answered(), key });
+                Received::Quiet(path.outer(true).map(|outer| (outer, answer)))
             }
             Body::Probe { kind, k, report, question, age, probe, key } => {
                 let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);

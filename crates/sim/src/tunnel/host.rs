@@ -97,6 +97,9 @@ impl<P: Clone> HostEnd<P> {
         if let Some(reading) = self.datapath.reading(now, slot) {
             self.handle(now, HostInput::Reading(slot, reading), effects);
         }
+        if let Some(carried) = self.datapath.carried(slot) {
+            self.handle(now, HostInput::Carried(slot, carried), effects);
+        }
     }
 
     /// The same where the packet path calls for it.
@@ -145,6 +148,10 @@ impl<P: Clone> HostEnd<P> {
                 self.handle(now, HostInput::Probe(probe), effects);
                 Arrived::Probe
             }
+            Received::Size(slot, token) => {
+                self.handle(now, HostInput::Sized(slot, token), effects);
+                Arrived::Size
+            }
             Received::Quiet(_) => Arrived::Quiet,
             Received::Nothing => Arrived::Refused,
         }
@@ -170,6 +177,7 @@ impl<P: Clone> HostEnd<P> {
                 datapath.set_path(slot, setup);
             }
             HostOutput::RemovePath(slot) => datapath.remove_path(slot),
+            HostOutput::SetOneByOne(slot) => datapath.set_one_by_one(slot),
             HostOutput::SetVia(slot, via) => datapath.set_via(slot, via),
             HostOutput::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
             // The model measures no loss.
@@ -182,6 +190,11 @@ impl<P: Clone> HostEnd<P> {
                 let sent = datapath.send_probe(now, &order);
                 effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
             }
+            HostOutput::TestSize(slot, test) => {
+                let sent = datapath.test_size(slot, test).into_iter();
+                effects.extend(sent.map(|(outer, message)| HostEffect::Transmit(outer, message)));
+            }
+            HostOutput::SetMtu(mtu) => datapath.set_mtu(mtu),
             HostOutput::Bind(key, slot) => datapath.bind(now, key, slot),
             HostOutput::Unbind(key) => datapath.unbind(&key),
             HostOutput::Inject(ticket) => {

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use segue_tunnel::ProbeKind;
-use segue_wire::{FlowKey, Header, Probe, ProbeKey};
+use segue_wire::{FlowKey, Header, Probe, ProbeKey, Size};
 
 /// Outer IP header without options or extension headers, and UDP header, in bytes.
 pub(super) const fn outer_bytes(v6: bool) -> u32 {
@@ -74,6 +74,13 @@ pub enum Body<P> {
         /// The key of its authenticator, which is right if this is the receiver's.
         key: ProbeKey,
     },
+    /// A test of the packet size, or its answer.
+    Size {
+        /// What it says.
+        size: Size,
+        /// As a probe's.
+        key: ProbeKey,
+    },
 }
 
 impl<P> Message<P> {
@@ -83,6 +90,7 @@ impl<P> Message<P> {
         let payload = match &self.body {
             Body::Data { inner, .. } => Header::LEN as u32 + inner.bytes,
             Body::Probe { .. } => Probe::PACKET_LEN as u32,
+            Body::Size { size, .. } => u32::from(size.size),
         };
         outer_bytes(outer.is_ipv6()) + payload
     }

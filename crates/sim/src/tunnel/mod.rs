@@ -36,6 +36,8 @@ pub enum Arrived {
     Probe,
     /// A probe that the packet path kept to itself.
     Quiet,
+    /// A test of a packet size, or the answer to one.
+    Size,
     /// It was refused.
     Refused,
 }

@@ -17,9 +17,12 @@ use super::meter::Meter;
 pub(super) struct Slot {
     pub(super) setup: PathSetup,
     pub(super) via: Option<Redirect>,
+    pub(super) one_by_one: bool,
     pub(super) heard: u16,
     pub(super) tx: u32,
     pub(super) rx: u32,
+    /// Bytes of data, up and down (host).
+    pub(super) bytes: [u64; 2],
     /// The source that has proved itself, and the own address that it writes to (anchor).
     pub(super) learned: Option<(SocketAddr, SocketAddr)>,
     /// The last source that had not, and what it has to echo.
@@ -37,9 +40,11 @@ impl Slot {
         Slot {
             setup,
             via,
+            one_by_one: false,
             heard: 0,
             tx: 0,
             rx: 0,
+            bytes: [0; 2],
             learned: None,
             asked: None,
             last_seq: None,

@@ -13,7 +13,7 @@ use crate::path::{Path, passes};
 use crate::patterns::configs;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn acknowledgements_of_what_was_never_sent_and_old_ones_are_ignored(

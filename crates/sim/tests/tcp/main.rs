@@ -5,5 +5,6 @@ mod mathis;
 mod modern;
 mod path;
 mod patterns;
+mod snapshots;
 mod transfers;
 mod windows;

@@ -10,6 +10,7 @@ use segue_sim::tcp::cubic::{BETA, C, k, w_cubic};
 use segue_sim::tcp::{Config, Congestion, Variant};
 
 use crate::path::{Fate, Path, Run, Way, passes};
+use crate::snapshots::expect_snapshots;
 
 const MSS: u64 = 1_460;
 const SEGMENTS: u64 = 120;
@@ -20,20 +21,21 @@ const RTT_MS: f64 = 33.0;
 
 #[test]
 fn windows_after_one_to_five_losses_are_as_recorded() {
-    for config in [
+    let configs = [
         modern(Variant::Reno),
         modern(Variant::NewReno),
         modern(Variant::Sack),
         modern(Variant::Cubic),
         modern(Variant::Rack),
-    ] {
+    ];
+    expect_snapshots(configs.map(|config| {
         let mut text = String::new();
         for losses in 1..=5 {
             let run = after_losses(config, losses);
             text.push_str(&format!("# {losses} lost\n{}\n", run.lines.join("\n")));
         }
-        expect_snapshot(config.variant.name(), &text);
-    }
+        (format!("snapshots/modern-{}.txt", config.variant.name()), text)
+    }));
 }
 
 #[test]
@@ -300,16 +302,4 @@ fn repaired_ms(run: &Run, losses: u64) -> f64 {
     let last =
         run.sent.iter().rfind(|left| left.again && left.seq <= end).expect("it was repaired");
     last.at.as_secs_f64() * 1e3 + RTT_MS
-}
-
-fn expect_snapshot(name: &str, text: &str) {
-    let file = format!("{}/tests/tcp/snapshots/modern-{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("SEGUE_REWRITE_SNAPSHOTS").is_some() {
-        std::fs::write(&file, text).expect("the snapshot can be written");
-    }
-    let known = std::fs::read_to_string(&file).unwrap_or_default();
-    for (number, (found, known)) in (1..).zip(text.lines().zip(known.lines())) {
-        assert_eq!(found, known, "{file}:{number} (SEGUE_REWRITE_SNAPSHOTS=1 records anew)");
-    }
-    assert_eq!(text.lines().count(), known.lines().count(), "{file}: its length");
 }

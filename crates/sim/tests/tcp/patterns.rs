@@ -9,7 +9,7 @@ use segue_sim::tcp::{Config, Variant};
 use crate::path::{Fate, Path, Run, Way, passes};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn every_stream_gets_through_whatever_becomes_of_its_packets(

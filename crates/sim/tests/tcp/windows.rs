@@ -1,15 +1,14 @@
 //! The window of each classical sender with one, two, three and four losses in a window: as snapshots, and what
 //! they mean.
-//!
-//! `SEGUE_REWRITE_SNAPSHOTS=1 cargo test -p segue-sim --test tcp` writes the snapshots anew.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use segue_clock::{Span, Time};
 use segue_sim::Value;
 use segue_sim::dumbbell::{Dumbbell, Outcome};
 use segue_sim::tcp::{Config, TracePoint, Variant};
+
+use crate::snapshots::expect_snapshots;
 
 /// The senders of paper 4.
 const CLASSICAL: [Variant; 6] =
@@ -22,22 +21,12 @@ const RTT: Span = Span(35_520_000);
 
 #[test]
 fn the_windows_are_those_of_the_snapshots() {
-    let mut wrong = Vec::new();
-    for variant in CLASSICAL {
-        for losses in 1..=4 {
-            let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/tcp/windows")
-                .join(format!("{}-{losses}.txt", variant.name()));
-            let text = snapshot(&after(variant, losses).points);
-            if std::env::var_os("SEGUE_REWRITE_SNAPSHOTS").is_some() {
-                std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
-                std::fs::write(&path, text).expect("a snapshot");
-            } else if std::fs::read_to_string(&path).unwrap_or_default() != text {
-                wrong.push(path);
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "other windows than in {wrong:#?}");
+    let runs =
+        CLASSICAL.into_iter().flat_map(|variant| (1..=4).map(move |losses| (variant, losses)));
+    expect_snapshots(runs.map(|(variant, losses)| {
+        let name = format!("windows/{}-{losses}.txt", variant.name());
+        (name, snapshot(&after(variant, losses).points))
+    }));
 }
 
 #[test]

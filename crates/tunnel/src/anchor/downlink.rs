@@ -105,12 +105,22 @@ impl Anchor {
     fn redirect(&mut self, owner: u32, slot: u32, via: Option<Redirect>) {
         let to = via.and_then(|via| self.slots.get(&via.slot)).map(|path| path.name.clone());
         let host = self.name_of(owner);
+        let serves = self.hosts.get(&owner).is_some_and(|host| self.serves(host, slot));
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.via = via;
+        // What was moved to a path that died too goes there again when that path comes back, which is no news.
+        let told = path.told_to;
+        match via {
+            Some(via) => path.told_to = Some(via.slot),
+            None if serves => path.told_to = None,
+            None => {}
+        }
         let cause = if path.may_carry() { Cause::DownlinkDown } else { Cause::Down };
         let from = path.name.clone();
         self.out.push_back(AnchorOutput::SetVia(slot, via));
-        if let Some(to) = to {
+        if let Some(to) = to
+            && path.told_to != told
+        {
             let report = Report::Handover { host, class: None, from, to, cause, flows: 0 };
             self.out.push_back(AnchorOutput::Report(report));
         }

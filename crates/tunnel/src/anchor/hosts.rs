@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::Time;
-use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
+use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION, WaysOut};
 
 use super::paths::{AnchorPath, printable};
 use super::reinject::Reinjected;
@@ -37,6 +37,8 @@ pub struct RegisteredHost {
     /// When the downlinks were looked at last, all were on their own paths, which the host heard and from which
     /// requests came: while it says the same again, nothing has to be done.
     pub(super) calm: bool,
+    /// The largest packet that is sent to it, once a path of it has said one.
+    pub(super) mtu: Option<u16>,
     /// When packets to it were last sent a second time.
     pub(super) reinjected: Option<Reinjected>,
 }
@@ -77,6 +79,7 @@ impl Anchor {
                 self.add_path(now, conn, owner, &offer);
             }
             FromHost::Keepalive { path, on } => self.switch(now, owner, path, on),
+            FromHost::OneByOne { path } => self.one_by_one(owner, path),
             FromHost::RemovePath { path } => self.remove_path(owner, path),
             FromHost::Leave => self.forget(owner),
             // The driver's, which has the keys.
@@ -184,6 +187,7 @@ impl Anchor {
             heard_word: 0,
             word: None,
             calm: false,
+            mtu: None,
             reinjected: None,
         };
         self.hosts.insert(owner, Box::new(host));
@@ -193,6 +197,9 @@ impl Anchor {
     fn confirm(&mut self, now: Time, conn: ConnId, owner: u32) {
         self.review_expiry(now, owner);
         let Some(host) = self.hosts.get(&owner) else { return };
+        if let Some(ways_out) = self.ways_out {
+            self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out)));
+        }
         let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
         let message = FromAnchor::Registered {
             inner: host.inner.clone(),
@@ -200,6 +207,16 @@ impl Anchor {
             tunnel_port: self.config.port,
         };
         self.out.push_back(AnchorOutput::Signal(conn, message));
+    }
+
+    /// Tells every host that is connected.
+    pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) {
+        if self.ways_out.replace(ways_out) == Some(ways_out) {
+            return;
+        }
+        let conns = self.hosts.values().filter_map(|host| host.conn);
+        let told = conns.map(|conn| AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out)));
+        self.out.extend(told);
     }
 
     pub(super) fn on_disconnected(&mut self, now: Time, conn: ConnId) {

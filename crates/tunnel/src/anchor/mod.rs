@@ -26,6 +26,7 @@ use core::net::IpAddr;
 use segue_clock::{Deadline, Machine, Time};
 use segue_keepalive::ServerInput;
 use segue_wire::FlowKey;
+use segue_wire::signal::WaysOut;
 
 pub use hosts::RegisteredHost;
 pub use paths::AnchorPath;
@@ -61,6 +62,8 @@ pub struct Anchor {
     scales: scales::Scales,
     /// Where the search for a free address begins, in each pool.
     free_from: [u128; 2],
+    /// Where packets can go on from here, once that is known.
+    ways_out: Option<WaysOut>,
     out: VecDeque<AnchorOutput>,
 }
 
@@ -110,6 +113,7 @@ impl Anchor {
             free_slots: VecDeque::new(),
             scales: scales::Scales::default(),
             free_from: [0; 2],
+            ways_out: None,
             out: VecDeque::new(),
         }
     }
@@ -197,7 +201,10 @@ impl Machine for Anchor {
             AnchorInput::End { host, why } => self.on_end(now, &host, why),
             AnchorInput::Probe(probe) => self.on_probe(now, &probe),
             AnchorInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            AnchorInput::Uncut(slot) => self.on_uncut(now, slot),
+            AnchorInput::TooBig(said) => self.on_too_big(now, said),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),
+            AnchorInput::WaysOut(ways_out) => self.on_ways_out(ways_out),
         }
     }
 
@@ -211,5 +218,126 @@ impl Machine for Anchor {
             Timer::Expiry(_) => (*at, "a host expires"),
             Timer::Reinjection(_) => (*at, "what left for a silent host follows"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use segue_clock::Span;
+    use segue_keepalive::Arrival;
+    use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION, Timescale};
+    use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe};
+
+    use super::*;
+    use crate::{Pool, ProbeIn, ProbeKind};
+
+    const T_KA: Span = Span::from_millis(200);
+
+    /// An anchor with paths of hosts that have sixteen each, and the greatest number of paths that it looked at
+    /// for one event since the last call.
+    struct Crowd {
+        anchor: Anchor,
+        now: Time,
+        most: u64,
+    }
+
+    impl Crowd {
+        fn new(paths: u32) -> Crowd {
+            let config = AnchorConfig {
+                port: 5005,
+                pool_v4: Pool::new(IpAddr::from([10, 0, 0, 0]), 8),
+                pool_v6: None,
+                max_paths: paths + 1,
+                expiry: Span::from_secs(60),
+                known: Vec::new(),
+                rest: Span::from_secs(60),
+                resting: Vec::new(),
+                source: segue_keepalive::Source::Probes,
+                allow_upmt: false,
+            };
+            let (anchor, now) = (Anchor::new(config, [3; 32]), Time(1_000_000_000));
+            let mut crowd = Crowd { anchor, now, most: 0 };
+            for host in 0..paths / MAX_PATHS as u32 {
+                let conn = ConnId(u64::from(host));
+                crowd.tell(AnchorInput::Connected { conn, host: format!("host{host}") });
+                let register = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
+                crowd.tell(AnchorInput::Signal { conn, message: register });
+                for path in 0..MAX_PATHS as u8 {
+                    let message = FromHost::AddPath(offer(path));
+                    crowd.tell(AnchorInput::Signal { conn, message });
+                }
+            }
+            assert_eq!(crowd.anchor.paths().count(), paths as usize);
+            crowd
+        }
+
+        fn tell(&mut self, input: AnchorInput) {
+            let before = self.anchor.slots.looks.get();
+            self.anchor.handle(self.now, input);
+            while self.anchor.poll().is_some() {}
+            let _ = (self.anchor.deadline(), self.anchor.due(self.now));
+            self.most = self.most.max(self.anchor.slots.looks.get() - before);
+        }
+
+        /// A request on every path, spread over one period, with the ticks that fall between.
+        fn period(&mut self, paths: u32, seq: u32) {
+            let start = self.now;
+            for slot in 1..=paths {
+                self.now = start + Span(T_KA.0 / u64::from(paths) * u64::from(slot));
+                while self.anchor.deadline().is_some_and(|(at, _)| at <= self.now) {
+                    self.tell(AnchorInput::Tick);
+                }
+                self.tell(AnchorInput::Probe(request(slot, seq, self.now)));
+            }
+        }
+    }
+
+    fn offer(path: u8) -> PathOffer {
+        PathOffer {
+            path,
+            name: format!("if{path}"),
+            index: u32::from(path),
+            cookie: 7,
+            k: 3,
+            t_ka_ms: 200,
+            mode: Mode::Both,
+            rides: false,
+            encapsulation: Encapsulation::Segue,
+            n: 10,
+            taus: [Timescale::symmetric(1_000); 2],
+            follows_use: false,
+            largest: 1_456,
+        }
+    }
+
+    fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
+        let t_sc = now.micros32();
+        let probe = Probe { seq, t_sc, sc: seq, heard: u16::MAX, t_ka_ms: 200, ..Probe::default() };
+        let uncertainty = Span::ZERO;
+        let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty };
+        ProbeIn { slot, kind: ProbeKind::Request, k: 3, report: false, age: 0, arrival }
+    }
+
+    #[test]
+    fn an_event_looks_at_as_many_paths_with_thousands_of_them_as_with_few() {
+        let most = [32, 8_192].map(|paths| {
+            let mut crowd = Crowd::new(paths);
+            let to_set_up = core::mem::take(&mut crowd.most);
+            for seq in 1..=3 {
+                crowd.period(paths, seq);
+            }
+            assert!(crowd.anchor.paths().all(|(_, path)| path.is_up()));
+            let to_come_up = core::mem::take(&mut crowd.most);
+            crowd.period(paths, 4);
+            // Where the host says what it said before, the other paths of it are left alone.
+            assert!(crowd.most < MAX_PATHS as u64, "{}", crowd.most);
+            (to_set_up, to_come_up)
+        });
+        assert_eq!(most[0], most[1]);
+        // At most each path of its host a few times.
+        let few = 12 * MAX_PATHS as u64;
+        assert!((1..few).contains(&most[1].0) && (1..few).contains(&most[1].1), "{most:?}");
     }
 }

@@ -5,10 +5,12 @@ use alloc::string::{String, ToString};
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Config as Keepalive, Probing, Server, ServerInput, Source, State};
 use segue_wire::signal::{FromAnchor, MAX_NAME, PathGrant, PathOffer, Refusal};
-use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey};
+use segue_wire::{Encapsulation, MAX_PATHS, Mode, ProbeKey, TooBig};
 
 use super::scales::{Taus, wanted};
 use super::{Anchor, Timer};
+use crate::config::{TOO_BIG_PAUSE, UNCUT_PAUSE};
+use crate::host::LEAST_INNER;
 use crate::{AnchorConfig, AnchorOutput, ConnId, PathSetup, Redirect, Report};
 
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
@@ -35,7 +37,13 @@ pub struct AnchorPath {
     /// It has said since that it does not.
     pub(super) deaf: bool,
     pub(super) via: Option<Redirect>,
+    /// Where its downlink went by the last report of that, since it died.
+    pub(super) told_to: Option<u32>,
     pub(super) quiet: bool,
+    /// When the host was last told to send one by one.
+    uncut_told: Option<Time>,
+    /// When it was last told what a router had said.
+    too_big_told: Option<Time>,
     /// For when its timer is set.
     armed: Option<Time>,
 }
@@ -204,6 +212,7 @@ impl Anchor {
     fn amend(&mut self, now: Time, slot: u32, offer: &PathOffer) -> Option<PathGrant> {
         let encapsulation = self.encapsulation_for(offer);
         let old = self.slots.get(&slot)?;
+        let (owner, old_largest) = (old.owner, old.offer.largest);
         let terms = |offer: &PathOffer| {
             (
                 offer.k,
@@ -218,10 +227,10 @@ impl Anchor {
         let changed = terms(&old.offer) != terms(offer) || old.grant.encapsulation != encapsulation;
         let mut taus = old.setup.probing.taus;
         if old.offer.taus != offer.taus {
-            let owner = old.owner;
             self.scales.release(&taus);
             taus = self.take_scale(owner, Some(slot), offer);
         }
+        let fits = old_largest == offer.largest;
         let path = self.slots.get_mut(&slot)?;
         let other_mode = path.grant.mode != offer.mode;
         path.offer = offer.clone();
@@ -229,6 +238,10 @@ impl Anchor {
         path.grant =
             PathGrant { mode: offer.mode, rides: offer.rides, encapsulation, ..path.grant.clone() };
         let grant = path.grant.clone();
+        if !fits {
+            self.fit(owner);
+        }
+        let path = self.slots.get_mut(&slot)?;
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
             path.setup.probing = probing(&keepalive, offer, encapsulation);
@@ -290,7 +303,10 @@ impl Anchor {
             heard_once: false,
             deaf: false,
             via: None,
+            told_to: None,
             quiet: false,
+            uncut_told: None,
+            too_big_told: None,
             armed: None,
         };
         let report = Report::PathAdded { host: self.name_of(owner), path: path.name.clone() };
@@ -298,6 +314,7 @@ impl Anchor {
         if let Some(host) = self.hosts.get_mut(&owner) {
             host.paths.insert(offer.path, slot);
         }
+        self.fit(owner);
         self.out.push_back(AnchorOutput::SetPath(slot, setup));
         self.out.push_back(AnchorOutput::Report(report));
         self.review(now, slot);
@@ -320,6 +337,44 @@ impl Anchor {
         path.down_at = None;
         self.feed(now, slot, ServerInput::Switch(on));
         self.review(now, slot);
+    }
+
+    /// Tells the host that nobody cuts what it leaves in one piece.
+    pub(super) fn on_uncut(&mut self, now: Time, slot: u32) {
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
+        if let Some(conn) = conn
+            && path.uncut_told.is_none_or(|at| now.since(at) >= UNCUT_PAUSE)
+        {
+            path.uncut_told = Some(now);
+            let message = FromAnchor::OneByOne { path: path.number };
+            self.out.push_back(AnchorOutput::Signal(conn, message));
+        }
+    }
+
+    /// A router has said that a packet was too big. Whoever knows the cookie has seen one; the host tests it.
+    pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
+        let quoted =
+            |path: &AnchorPath| (path.setup.tx_index, path.setup.tx_cookie) == (index, cookie);
+        let Some(slot) = self.slots.iter().find(|(_, path)| quoted(path)).map(|(slot, _)| slot)
+        else {
+            return;
+        };
+        let Some(path) = self.slots.get_mut(&slot) else { return };
+        let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
+        if let Some(conn) = conn
+            && path.too_big_told.is_none_or(|at| now.since(at) >= TOO_BIG_PAUSE)
+        {
+            path.too_big_told = Some(now);
+            let message = FromAnchor::TooBig { path: path.number, mtu };
+            self.out.push_back(AnchorOutput::Signal(conn, message));
+        }
+    }
+
+    /// The host gets in one piece what leaves here.
+    pub(super) fn one_by_one(&mut self, owner: u32, number: u8) {
+        let slot = self.hosts.get(&owner).and_then(|host| host.paths.get(&number)).copied();
+        self.out.extend(slot.map(AnchorOutput::SetOneByOne));
     }
 
     /// After a change of what is expected of a path.
@@ -366,6 +421,22 @@ impl Anchor {
         self.out.push_back(AnchorOutput::Report(report));
         self.say_heard(owner);
         self.review_quiet(owner);
+        self.fit(owner);
+    }
+
+    /// Gives what is sent to a host the largest size that all of its paths take, but for narrow ones where there are
+    /// others.
+    fn fit(&mut self, owner: u32) {
+        let Some(host) = self.hosts.get_mut(&owner) else { return };
+        let all =
+            || host.paths.values().filter_map(|slot| Some(self.slots.get(slot)?.offer.largest));
+        let wide = all().filter(|largest| *largest >= LEAST_INNER).min();
+        let Some(mtu) = wide.or_else(|| all().max()) else { return };
+        if host.mtu != Some(mtu) {
+            host.mtu = Some(mtu);
+            let told = host.inner.iter().map(|address| AnchorOutput::SetMtu(*address, mtu));
+            self.out.extend(told);
+        }
     }
 
     pub(super) fn name_of(&self, owner: u32) -> String {

@@ -20,6 +20,8 @@ const MAX_FLOWS: usize = 65_536;
 const GIVE_WAY: usize = 1_024;
 /// Most packets that wait for a first path; the oldest is dropped.
 const MAX_WAITING: usize = 256;
+/// How long one may wait. Later it would come after newer ones, to somebody who has long asked again.
+const WAITS: Span = Span::from_secs(1);
 /// A flow without packets for this long is forgotten.
 const IDLE: Span = Span::from_secs(180);
 
@@ -43,6 +45,7 @@ pub(super) struct Waiting {
     key: FlowKey,
     dscp: u8,
     pub(super) ticket: Ticket,
+    since: Time,
 }
 
 impl Host {
@@ -61,7 +64,7 @@ impl Host {
             {
                 self.out.push_back(HostOutput::Discard(oldest.ticket));
             }
-            self.waiting.push_back(Waiting { key, dscp, ticket });
+            self.waiting.push_back(Waiting { key, dscp, ticket, since: now });
             return;
         };
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
@@ -274,9 +277,14 @@ impl Host {
         if !self.paths.values().any(|path| path.is_up()) {
             return;
         }
-        for waiting in core::mem::take(&mut self.waiting) {
+        let waiting = core::mem::take(&mut self.waiting).into_iter();
+        let (stale, fresh): (Vec<_>, Vec<_>) =
+            waiting.partition(|waiting| now.since(waiting.since) > WAITS);
+        for waiting in fresh {
             self.on_miss(now, waiting.key, waiting.dscp, waiting.ticket);
         }
+        // Last, since what else the datapath holds of a flow is given up with its packet.
+        self.out.extend(stale.into_iter().map(|waiting| HostOutput::Discard(waiting.ticket)));
     }
 
     pub(super) fn on_handover(

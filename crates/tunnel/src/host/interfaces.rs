@@ -49,7 +49,7 @@ impl Host {
             self.connect(now);
         }
         self.renew_signal(&new);
-        self.rescue_signal();
+        self.rescue_signal(now);
     }
 
     /// The first of the anchor's addresses that the interface has an address for.
@@ -81,6 +81,8 @@ impl Host {
             local,
             remote,
             gateway,
+            mtu: interface.mtu,
+            sizes: None,
             config,
             rx_cookie: self.secrets.cookie(),
             grant: None,
@@ -94,7 +96,9 @@ impl Host {
             offer_at: None,
             outages: None,
             via: None,
+            told_to: None,
             doubt_told: None,
+            uncut_told: None,
             helped: None,
             down_at: None,
         };
@@ -131,7 +135,13 @@ impl Host {
                 (interface.index, local, remote, gateway);
             self.configure(number);
             self.show_endpoint(now, number);
+        } else if path.mtu == interface.mtu {
+            return;
         }
+        if let Some(path) = self.paths.get_mut(&number) {
+            path.mtu = interface.mtu;
+        }
+        self.renew_sizes(now, number);
     }
 
     fn remove_path(&mut self, now: Time, number: u8) {
@@ -146,6 +156,7 @@ impl Host {
         if self.registered() {
             self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
         }
+        self.fit();
         let report = Report::PathRemoved { host: String::new(), path: path.name };
         self.out.push_back(HostOutput::Report(report));
     }

@@ -16,7 +16,9 @@ mod doubt;
 mod flows;
 mod interfaces;
 mod outages;
+mod path;
 mod paths;
+mod sizes;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -25,13 +27,15 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
+use segue_keepalive::size::Way;
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 pub use flows::Flow;
 use flows::Waiting;
-pub use paths::Path;
+pub use path::Path;
+pub use sizes::LEAST_INNER;
 
 use crate::secrets::Secrets;
 use crate::table::Few;
@@ -43,6 +47,8 @@ const RETRY_MIN: Span = Span::from_millis(500);
 const RETRY_MAX: Span = Span::from_secs(8);
 /// How long a host whose registration somebody else holds waits before it asks again.
 const HELD_RETRY: Span = Span::from_secs(2);
+/// A connection that stood for this long is tried again without a pause.
+const STOOD: Span = Span::from_secs(2);
 /// How long one round of connection attempts may take.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
@@ -68,6 +74,8 @@ pub struct Host {
     /// Why each class moved last.
     decisions: Few<Class, (Cause, Decision)>,
     evaluated: Time,
+    /// What enters the tunnel, once a path says.
+    mtu: Option<u16>,
     out: VecDeque<HostOutput>,
 }
 
@@ -79,7 +87,7 @@ enum Signal {
     /// Attempts are under way; given up at this instant.
     Connecting(Time),
     /// The connection stands over this interface; `registered` once the anchor said so.
-    Up { interface: String, registered: bool },
+    Up { interface: String, registered: bool, since: Time },
     /// The daemon ends.
     Stopped,
 }
@@ -104,6 +112,7 @@ impl Host {
             waiting: VecDeque::new(),
             decisions: Few::new(),
             evaluated: Time::ZERO,
+            mtu: None,
             out: VecDeque::new(),
         }
     }
@@ -197,11 +206,11 @@ impl Host {
         self.out.push_back(HostOutput::Connect { interfaces: names });
     }
 
-    fn on_signal_up(&mut self, interface: String, anchor: SocketAddr) {
+    fn on_signal_up(&mut self, now: Time, interface: String, anchor: SocketAddr) {
         if self.signal == Signal::Stopped {
             return;
         }
-        self.signal = Signal::Up { interface, registered: false };
+        self.signal = Signal::Up { interface, registered: false, since: now };
         self.anchor = Some(anchor);
         self.out.push_back(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
@@ -211,6 +220,12 @@ impl Host {
 
     fn on_signal_down(&mut self, now: Time) {
         if self.signal == Signal::Stopped {
+            return;
+        }
+        if let Signal::Up { registered: true, since, .. } = self.signal
+            && now.since(since) >= STOOD
+        {
+            self.signal = Signal::Idle(now);
             return;
         }
         self.signal = Signal::Idle(now + self.retry);
@@ -236,8 +251,14 @@ impl Host {
                 }
             }
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
-            // The driver's, which has the keys.
-            FromAnchor::Renew | FromAnchor::Renewed { .. } => {}
+            FromAnchor::OneByOne { path } => {
+                if self.paths.get(&path).is_some_and(|path| path.is_set()) {
+                    self.out.push_back(HostOutput::SetOneByOne(u32::from(path)));
+                }
+            }
+            FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Way::Down, mtu),
+            // The driver's, which has the keys and the routes.
+            FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {
                 if let Some(path) = self.paths.get_mut(&path) {
                     path.offer_at = Some(now + RETRY_MAX);
@@ -311,31 +332,66 @@ impl Host {
     fn renew_signal(&mut self, new: &[String]) {
         if let Signal::Up { interface, .. } = &self.signal
             && new.contains(interface)
+            && self.may_carry_signal(interface)
         {
             let interface = interface.clone();
             self.out.push_back(HostOutput::MoveSignal { interface });
         }
     }
 
-    /// Moves signalling off an interface whose path is dead or gone, if another path lives.
-    fn rescue_signal(&mut self) {
+    /// Moves signalling off an interface whose path is dead or gone, if another path lives. Where none lives that it
+    /// could move to, being of the other family, it connects afresh.
+    fn rescue_signal(&mut self, now: Time) {
         let Signal::Up { interface, .. } = &self.signal else { return };
         let path = self.paths.values().find(|path| path.name() == interface);
-        let alive = path.is_some_and(|path| !path.is_down());
-        if alive {
+        let may = |name: &str| self.may_carry_signal(name);
+        if path.is_some_and(|path| !path.is_down()) && may(interface) {
             return;
         }
-        let best = self.paths.values().find(|path| path.is_up());
+        let best = self.paths.values().find(|path| path.is_up() && may(path.name()));
         let fallback = || {
             let present = self.interfaces.iter().any(|i| i.name == *interface);
-            self.interfaces.first().filter(|_| !present).map(|i| i.name.as_str())
+            let mut others = self.interfaces.iter().filter(|i| !present && may(&i.name));
+            others.next().map(|i| i.name.as_str())
         };
-        let Some(next) = best.map(|path| path.name()).or_else(fallback).map(String::from) else {
-            return;
-        };
-        if let Signal::Up { interface, .. } = &mut self.signal {
-            interface.clone_from(&next);
-            self.out.push_back(HostOutput::MoveSignal { interface: next });
+        let next = best.map(|path| path.name()).or_else(fallback).map(String::from);
+        let elsewhere = || self.interfaces.iter().any(|i| self.ends(i).is_some());
+        match next {
+            Some(next) => {
+                if let Signal::Up { interface, .. } = &mut self.signal {
+                    interface.clone_from(&next);
+                }
+                self.out.push_back(HostOutput::MoveSignal { interface: next });
+            }
+            None if !may(interface) && elsewhere() => self.connect(now),
+            None => {}
+        }
+    }
+
+    /// Whether the connection's packets can leave over this interface: they are of the family that it began with.
+    fn may_carry_signal(&self, name: &str) -> bool {
+        let Some(anchor) = self.anchor else { return false };
+        let mut interfaces = self.interfaces.iter().filter(|i| i.name == name);
+        interfaces.any(|i| i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()))
+    }
+
+    /// A path that comes up shows that the anchor answers: attempts that began before are not waited for.
+    fn connect_over_live(&mut self, now: Time) {
+        match self.signal {
+            Signal::Idle(_) => self.connect(now),
+            Signal::Connecting(until) if until <= now + CONNECT_TIMEOUT - RETRY_MIN => {
+                self.connect(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Connects afresh once no path lives any more: an anchor that has started again knows nothing of the connection,
+    /// which would take ten seconds to notice.
+    fn leave_dead_signal(&mut self, now: Time) {
+        if matches!(self.signal, Signal::Up { .. }) && self.paths.values().all(|path| !path.is_up())
+        {
+            self.connect(now);
         }
     }
 
@@ -358,6 +414,7 @@ impl Host {
             _ => {}
         }
         self.tick_paths(now);
+        self.tick_sizes(now);
         self.repeat_offers(now);
         if self.steering.deadline().is_some_and(|at| at <= now) {
             self.evaluate(now);
@@ -393,11 +450,15 @@ impl Machine for Host {
         match input {
             HostInput::Tick => self.on_tick(now),
             HostInput::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
-            HostInput::SignalUp { interface, anchor } => self.on_signal_up(interface, anchor),
+            HostInput::SignalUp { interface, anchor } => self.on_signal_up(now, interface, anchor),
             HostInput::SignalDown => self.on_signal_down(now),
             HostInput::Signal(message) => self.on_message(now, message),
             HostInput::Probe(probe) => self.on_probe(now, &probe),
             HostInput::Reading(slot, reading) => self.on_reading(now, slot, reading),
+            HostInput::Carried(slot, carried) => self.on_carried(now, slot, carried),
+            HostInput::Sized(slot, token) => self.on_sized(now, slot, token),
+            HostInput::Uncut(slot) => self.on_uncut(now, slot),
+            HostInput::TooBig(said) => self.on_too_big(now, said),
             HostInput::Miss { key, dscp, ticket } => self.on_miss(now, key, dscp, ticket),
             HostInput::Flows { seen, last } => self.on_flows(now, &seen, last),
             HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),

@@ -1,213 +1,24 @@
 //! The host's paths: offer, grant, probes and state.
 
-use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
-use segue_clock::{Deadline, Machine, Span, Time, earlier};
-use segue_keepalive::{
-    Client, ClientInput, ClientOutput, Config as Keepalive, Counted, Source, State, Tau,
-};
-use segue_steering::{PathId, PathView};
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::size::Way;
+use segue_keepalive::{Client, ClientInput, ClientOutput, Config as Keepalive, Source, State, Tau};
+use segue_steering::PathView;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
-use segue_wire::{Encapsulation, Mode, Probe, ProbeKey};
+use segue_wire::{Probe, ProbeKey};
 
 use super::Host;
-use super::adapt::Following;
-use super::outages::Outages;
+use super::path::Path;
+use super::sizes::prefer_wide;
 use crate::planted::fault;
-use crate::{
-    Cause, HostOutput, PathConfig, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report,
-};
+use crate::{Cause, HostOutput, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report};
 
-/// Packets that a path is taken to have carried without loss before it was measured.
-const BENEFIT: f64 = 100.0;
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
-
-/// One interface of the host to one address of the anchor.
-pub struct Path {
-    pub(super) name: String,
-    pub(super) ifindex: u32,
-    pub(super) local: IpAddr,
-    pub(super) remote: SocketAddr,
-    pub(super) gateway: Option<IpAddr>,
-    pub(super) config: PathConfig,
-    pub(super) rx_cookie: u64,
-    pub(super) grant: Option<PathGrant>,
-    pub(super) client: Option<Client>,
-    pub(super) quiet: bool,
-    pub(super) following: Option<Box<Following>>,
-    /// The operator wants requests on it.
-    pub(super) enabled: bool,
-    /// There are none, and the anchor has been told.
-    pub(super) off: bool,
-    /// Since when the anchor has not been shown that this end receives at its address: the answer to a
-    /// request from there has to be echoed first.
-    pub(super) unshown: Option<Time>,
-    pub(super) usable_since: Time,
-    /// When to offer it again, after a refusal.
-    pub(super) offer_at: Option<Time>,
-    /// Outages in the averages of loss, up, down and round trip, once there was one.
-    pub(super) outages: Option<Box<[Outages; 3]>>,
-    pub(super) via: Option<Redirect>,
-    /// When a doubt was told last.
-    pub(super) doubt_told: Option<Time>,
-    /// When another path last asked on behalf of this one, which was in doubt.
-    pub(super) helped: Option<Time>,
-    /// Since when it is down.
-    pub(super) down_at: Option<Time>,
-}
-
-impl Path {
-    /// The interface's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Outer source address.
-    #[must_use]
-    pub fn local(&self) -> IpAddr {
-        self.local
-    }
-
-    /// Outer destination.
-    #[must_use]
-    pub fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    /// The measurement; `None` before the anchor has granted the path.
-    #[must_use]
-    pub fn client(&self) -> Option<&Client> {
-        self.client.as_ref()
-    }
-
-    /// The path that carries this one's packets instead.
-    #[must_use]
-    pub fn via(&self) -> Option<Redirect> {
-        self.via
-    }
-
-    /// Answers arrive.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| client.state() == State::Up)
-    }
-
-    /// No requests are sent on it: it counts as up while its interface is there.
-    #[must_use]
-    pub fn is_unwatched(&self) -> bool {
-        self.off
-    }
-
-    /// Answers should arrive and do not.
-    #[must_use]
-    pub fn is_down(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| client.state() == State::Down)
-    }
-
-    pub(super) fn is_carried(&self) -> bool {
-        self.client.as_ref().is_some_and(Client::is_carried)
-    }
-
-    pub(super) fn deadline(&self) -> Deadline {
-        let client = self.client.as_ref().and_then(Client::deadline);
-        let offer = self.offer_at.map(|at| (at, "offer again after a refusal"));
-        let following = self.following.as_deref().filter(|_| self.is_set());
-        let follow = following.and_then(Following::deadline);
-        earlier(earlier(client, offer), follow)
-    }
-
-    /// Whether the anchor has granted it, so that the datapath has it.
-    pub(super) fn is_set(&self) -> bool {
-        self.client.is_some()
-    }
-
-    /// Answers arrive, and have for so long.
-    pub(super) fn is_up_since(&self, now: Time, hold: Span) -> bool {
-        self.is_up() && now.since(self.usable_since) >= hold
-    }
-
-    /// How long an outage may go unnoticed: T_Rmax of eq. 1 with the largest RTT seen, where K and T_KA decide; else
-    /// from the first packet lost on a path in use, and from the outage on an idle one.
-    #[must_use]
-    pub fn detection_bound(&self) -> Span {
-        if let Some((client, doubt)) = self.client.as_ref().zip(self.keepalive().doubt) {
-            let in_use = self.following.as_deref().is_some_and(Following::in_use);
-            return client.detection_bound(doubt, in_use);
-        }
-        let rtt = self.client.as_ref().and_then(|c| c.estimates().rtt_max).unwrap_or(Span::ZERO);
-        self.keepalive().t_r_max(rtt)
-    }
-
-    /// The settings in force: those configured, before the anchor has granted the path.
-    #[must_use]
-    pub fn keepalive(&self) -> &Keepalive {
-        self.client.as_ref().map_or(&self.config.keepalive, Client::config)
-    }
-
-    /// Form of the packets: what was granted, else what is wanted.
-    #[must_use]
-    pub fn encapsulation(&self) -> Encapsulation {
-        self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
-    }
-
-    /// Which of the averages is the longest, and its time constant. An idle path has its probes alone to
-    /// count: over a short time one lost probe would look like a bad network, so loss is judged over this one.
-    pub(super) fn longest(&self) -> (usize, Tau) {
-        let taus = self.keepalive().taus.iter().copied().enumerate();
-        taus.max_by_key(|(_, tau)| tau.fall).unwrap_or((0, Tau::symmetric(Span::ZERO)))
-    }
-
-    /// The longest averages of loss, as far as there are any: up, down, round trip.
-    pub(super) fn losses(&self) -> [Option<f64>; 3] {
-        let Some(e) = self.client.as_ref().map(Client::estimates) else { return [None; 3] };
-        let index = self.longest().0;
-        [&e.owl_up, &e.owl_down, &e.rtl].map(|v| v.get(index).or(v.first()).copied())
-    }
-
-    fn view(&self, number: u8) -> PathView {
-        let estimates = self.client.as_ref().map(Client::estimates);
-        let first = |v: &[f64]| v.first().copied();
-        let averages = self.losses();
-        let outages = estimates.map_or(0, |e| e.transitions);
-        // A young path has lost one packet or none: until it has carried some, it gets the benefit
-        // of the doubt.
-        let loss = |which: usize, packets: Counted| {
-            let lost = packets.sent.saturating_sub(packets.received) as f64;
-            let cautious = lost / (packets.sent as f64 + BENEFIT);
-            // The counts have the packets of an outage, which is not loss: before the first average
-            // they say nothing about a path that has been down.
-            let unmeasured = if outages > 0 { 0.0 } else { cautious };
-            averages[which]
-                .map_or(unmeasured, |average| self.without_outages(which, average).min(cautious))
-        };
-        let (loss_up, loss_down) = match (estimates, self.client.as_ref()) {
-            // Nobody knows how it divides: half in each direction, which is right for equal small ones.
-            (Some(_), Some(client)) if self.keepalive().mode == Mode::RoundTripLoss => {
-                let half = loss(2, client.round_trips()) / 2.0;
-                (half, half)
-            }
-            (Some(e), _) => (loss(0, e.up), loss(1, e.down)),
-            (None, _) => (0.0, 0.0),
-        };
-        PathView {
-            id: PathId(number),
-            usable: self.is_up(),
-            rtt_s: estimates.and_then(|e| first(&e.rtt_ewma)),
-            loss_up,
-            loss_down,
-            // One direction has about half of what a round trip shows.
-            jitter_s: estimates.map_or(0.0, |e| e.rtt_jitter / 2.0),
-            price: self.config.price,
-            since: self.usable_since,
-            preference: self.config.preference,
-        }
-    }
-}
 
 /// Whether an input is the answer to a request that left after `since`.
 fn answers_since(input: &ClientInput, now: Time, since: Time) -> bool {
@@ -229,7 +40,8 @@ fn granted(keepalive: &Keepalive, grant: &PathGrant) -> Keepalive {
 
 impl Host {
     pub(super) fn views(&self) -> Vec<PathView> {
-        self.paths.iter().map(|(number, path)| path.view(*number)).collect()
+        let views = self.paths.iter().map(|(number, path)| path.view(*number)).collect();
+        prefer_wide(views, |number| self.paths.get(&number).is_some_and(|path| path.is_narrow()))
     }
 
     /// Offers a path to the anchor, if it listens.
@@ -252,6 +64,7 @@ impl Host {
             n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
             taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
             follows_use: path.following.is_some(),
+            largest: path.inner(Way::Down),
         };
         self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
     }
@@ -276,6 +89,7 @@ impl Host {
         }
         path.client = Some(Client::new(keepalive, now, seed));
         path.outages = None;
+        path.sizes = None;
         path.unshown = Some(now);
         let report = Report::PathAdded { host: String::new(), path: path.name.clone() };
         self.configure(number);
@@ -285,6 +99,7 @@ impl Host {
         self.evaluate(now);
         self.out.push_back(HostOutput::Report(report));
         self.feed(now, number, ClientInput::Tick);
+        self.fit();
     }
 
     /// A standing path is granted again, perhaps with other terms.
@@ -454,8 +269,12 @@ impl Host {
             State::Up => {
                 let kept = self.paths.get(&number).and_then(|path| path.via).filter(|_| fault(2));
                 self.set_via(number, kept);
+                if let Some(path) = self.paths.get_mut(&number) {
+                    path.told_to = None;
+                }
                 self.redirect_dead_paths(now);
                 self.evaluate(now);
+                self.review_sizes(now, number);
             }
             State::Starting => {}
         }
@@ -469,7 +288,12 @@ impl Host {
             silent: unproven.filter(|_| state == State::Down),
             bound,
         }));
-        self.rescue_signal();
+        self.rescue_signal(now);
+        match state {
+            State::Down => self.leave_dead_signal(now),
+            State::Up => self.connect_over_live(now),
+            State::Starting => {}
+        }
     }
 
     /// The downlink of a path whose uplink was already given up fell silent too, so its flows move
@@ -495,12 +319,13 @@ impl Host {
             let via = target
                 .filter(|target| *target != number)
                 .map(|target| Redirect { slot: u32::from(target), one_way: heard });
-            let before = self.paths.get(&number).and_then(|path| path.via);
             self.set_via(number, via);
             if heard
-                && before.is_none()
-                && let Some(target) = target
+                && let Some(target) = target.filter(|target| *target != number)
+                && let Some(path) = self.paths.get_mut(&number)
+                && path.told_to.is_none()
             {
+                path.told_to = Some(target);
                 self.report_move(number, target, Cause::UplinkDown);
             }
         }

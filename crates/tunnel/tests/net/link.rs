@@ -20,19 +20,22 @@ pub struct Direction {
     pub jitter: Span,
     pub loss: f64,
     pub alive: bool,
+    /// The largest packet that it takes.
+    pub mtu: u32,
     last_arrival: Time,
 }
 
 impl Direction {
     fn new(delay: Span) -> Direction {
-        Direction { delay, jitter: Span::ZERO, loss: 0.0, alive: true, last_arrival: Time::ZERO }
+        let (jitter, last_arrival) = (Span::ZERO, Time::ZERO);
+        Direction { delay, jitter, loss: 0.0, alive: true, mtu: 1_500, last_arrival }
     }
 
     /// When a packet sent now arrives, in the order of sending; `None` if it is lost.
-    pub fn transmit(&mut self, now: Time, rng: &mut Rng) -> Option<Time> {
+    pub fn transmit(&mut self, now: Time, bytes: u32, rng: &mut Rng) -> Option<Time> {
         let lost = rng.chance(self.loss);
         let jitter = Span(rng.below(self.jitter.0.saturating_add(1)));
-        if lost || !self.alive {
+        if lost || !self.alive || bytes > self.mtu {
             return None;
         }
         self.last_arrival = self.last_arrival.max(now + self.delay + jitter);
@@ -47,6 +50,8 @@ pub struct Link {
     pub ifindex: u32,
     pub address: IpAddr,
     pub gateway: Option<IpAddr>,
+    /// What the interface says that it takes.
+    pub mtu: u32,
     /// The interface exists.
     pub present: bool,
     pub up: Direction,
@@ -60,6 +65,7 @@ impl Link {
             ifindex,
             address,
             gateway: Some(Ipv4Addr::new(192, 0, 2, 1).into()),
+            mtu: 1_500,
             present: true,
             up: Direction::new(one_way),
             down: Direction::new(one_way),
@@ -76,6 +82,7 @@ impl Link {
             index: self.ifindex,
             addresses: vec![self.address],
             gateways: self.gateway.into_iter().collect(),
+            mtu: self.mtu,
         }
     }
 }

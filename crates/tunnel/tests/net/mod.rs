@@ -29,7 +29,7 @@ pub const ANCHOR: &str = "203.0.113.1:5005";
 /// The application of packets that none has sent.
 pub const NO_APP: usize = usize::MAX;
 /// Length of an application's packets.
-pub const BYTES: u32 = 200;
+pub const BYTES: u32 = 1_000;
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 200;
 
@@ -425,22 +425,23 @@ impl Net {
     }
 
     fn transmit_up(&mut self, host: usize, outer: &Outer, packet: Packet) {
+        let bytes = packet.bytes(outer.local.ip());
         let links = &mut self.hosts[host].links;
         let Some(link) = links.iter_mut().find(|link| {
             link.present && link.ifindex == outer.ifindex && link.address == outer.local.ip()
         }) else {
             return;
         };
-        if let Some(at) = link.up.transmit(self.now, &mut self.rng) {
+        if let Some(at) = link.up.transmit(self.now, bytes, &mut self.rng) {
             self.schedule(at, Event::AtAnchor(outer.local, packet));
         }
     }
 
     fn transmit_down(&mut self, to: SocketAddr, packet: Packet) {
-        let (now, rng) = (self.now, &mut self.rng);
+        let (now, bytes, rng) = (self.now, packet.bytes(to.ip()), &mut self.rng);
         let arrival = self.hosts.iter_mut().enumerate().find_map(|(host, node)| {
             let link = node.links.iter_mut().find(|l| l.present && l.address == to.ip())?;
-            Some((host, link.down.transmit(now, rng)?))
+            Some((host, link.down.transmit(now, bytes, rng)?))
         });
         if let Some((host, at)) = arrival {
             self.schedule(at, Event::AtHost(host, to, packet));

@@ -36,6 +36,8 @@ impl Net {
         self.hosts[host].attempt += 1;
         let attempt = self.hosts[host].attempt;
         assert!(!interfaces.is_empty(), "a connection over nothing");
+        // The anchor does not hear that the former one is given up.
+        self.hosts[host].conn = None;
         for interface in interfaces {
             self.count(1, 0);
             let link = self.hosts[host].links.iter().find(|l| l.name == interface);
@@ -57,6 +59,8 @@ impl Net {
         let name = node.name.clone();
         let id = self.open(host, &interface, &name);
         self.hosts[host].conn = Some(id);
+        // The other attempts end.
+        self.hosts[host].attempt += 1;
         let anchor = ANCHOR.parse().unwrap();
         self.tell_host(host, HostInput::SignalUp { interface, anchor });
     }

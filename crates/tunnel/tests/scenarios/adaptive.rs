@@ -1,10 +1,11 @@
 //! T_KA and the questions in doubt follow the use of a path and what is measured.
 
-use segue_clock::Span;
+use segue_clock::{Machine, Span};
 use segue_keepalive::{Aims, State};
-use segue_tunnel::{HostConfig, HostInput, Report};
+use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
+use segue_wire::signal::{FromAnchor, FromHost};
 
-use crate::net::{Net, Way, host_config, ms, secs};
+use crate::net::{ANCHOR, Net, Way, host_config, ms, secs};
 
 fn adaptive() -> HostConfig {
     let mut config = host_config(3, 200);
@@ -124,4 +125,33 @@ fn a_path_that_is_down_is_tried_often_at_first_and_seldom_after_a_minute() {
     run(&mut net, host, secs(20));
     let (_, path) = net.hosts[host].end.machine.paths().find(|(_, p)| p.name() == "wifi").unwrap();
     assert!(path.is_up());
+}
+
+#[test]
+fn a_host_that_registers_again_offers_the_period_in_force_and_its_paths_stay_up_at_the_anchor() {
+    let (mut net, host) = Net::two_paths(1, adaptive());
+    run(&mut net, host, secs(60));
+    let idle = settings(&net, host, "wifi");
+    assert!(idle[0].1 > ms(4_500), "{idle:?}");
+    let told = net.anchor_reports.len();
+    net.break_signal(host);
+    let registered = |net: &Net| net.hosts[host].end.machine.registered();
+    assert!(net.run_while_not(secs(2), registered));
+    net.run_for(secs(20));
+    let down = |report: &Report| matches!(report, Report::PathState { state: State::Down, .. });
+    assert!(!net.anchor_reports[told..].iter().any(|(_, report)| down(report)));
+    // What it says then, to an anchor that may know nothing any more.
+    let (now, before) = (net.now, settings(&net, host, "wifi")[0]);
+    let machine = &mut net.hosts[host].end.machine;
+    let (inner, anchor) = (machine.inner().to_vec(), ANCHOR.parse().unwrap());
+    let message = FromAnchor::Registered { inner, anchor: vec![], tunnel_port: 5005 };
+    machine.handle(now, HostInput::SignalUp { interface: "wifi".into(), anchor });
+    machine.handle(now, HostInput::Signal(message));
+    let wifi = std::iter::from_fn(|| machine.poll()).find_map(|output| match output {
+        HostOutput::Signal(FromHost::AddPath(offer)) if offer.name == "wifi" => Some(offer),
+        _ => None,
+    });
+    let offered = wifi.map(|offer| (offer.k, ms(offer.t_ka_ms.into())));
+    assert_eq!(offered, Some(before));
+    assert_ne!(before, (3, ms(200)), "not what is configured");
 }

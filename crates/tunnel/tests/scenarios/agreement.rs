@@ -1,9 +1,13 @@
 //! What both ends agree on: who measures, whether at all, and to whom responses go unasked.
 
-use segue_clock::{Machine, Span};
-use segue_keepalive::{Source, Tau};
-use segue_tunnel::{AnchorConfig, AnchorInput, HostConfig, HostInput, HostOutput};
-use segue_wire::signal::{FromHost, PathOffer};
+use std::collections::BTreeSet;
+
+use segue_clock::{Machine, Span, Time};
+use segue_keepalive::{Reading, Source, Tau};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput,
+};
+use segue_wire::signal::{FromAnchor, FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, Mode};
 
 use crate::net::{Net, Way, anchor_config, host_config, ms, secs};
@@ -89,6 +93,25 @@ fn the_anchor_averages_over_the_times_that_the_host_asks_for() {
     assert_eq!(net.anchor.machine.paths().count(), 2);
 }
 
+/// An offer of a path whose packets the host takes with this index and cookie.
+fn offer(index: u32, cookie: u64) -> PathOffer {
+    PathOffer {
+        path: 0,
+        name: "wifi".into(),
+        index,
+        cookie,
+        k: 3,
+        t_ka_ms: 60,
+        mode: Mode::Both,
+        rides: false,
+        encapsulation: Encapsulation::Segue,
+        n: 10,
+        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
+        follows_use: false,
+        largest: 1_456,
+    }
+}
+
 #[test]
 fn an_offer_with_other_terms_changes_a_standing_path() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
@@ -102,16 +125,10 @@ fn an_offer_with_other_terms_changes_a_standing_path() {
     let offer = PathOffer {
         path: number,
         name: "lte".into(),
-        index: receiver.0,
-        cookie: receiver.1,
         k: 4,
         t_ka_ms: 80,
-        mode: Mode::Both,
         rides: true,
-        encapsulation: Encapsulation::Segue,
-        n: 10,
-        taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
-        follows_use: false,
+        ..offer(receiver.0, receiver.1)
     };
     net.tell_anchor(AnchorInput::Signal { conn, message: FromHost::AddPath(offer) });
     let (slot, path) = net.anchor.machine.paths().find(|(_, path)| path.name == "lte").unwrap();
@@ -260,4 +277,125 @@ fn paths_of_one_period_send_their_requests_at_the_same_instants() {
 struct HostTicks {
     ticks: u32,
     requests: u32,
+}
+
+#[test]
+fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_each_change() {
+    for allow_upmt in [true, false] {
+        let mut anchor = Anchor::new(AnchorConfig { allow_upmt, ..anchor_config() }, [1; 32]);
+        let conn = ConnId(1);
+        let mut tell = |input: AnchorInput| {
+            anchor.handle(Time(1_000_000_000), input);
+            core::iter::from_fn(|| anchor.poll()).collect::<Vec<AnchorOutput>>()
+        };
+        tell(AnchorInput::Connected { conn, host: "alice".into() });
+        let message = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
+        tell(AnchorInput::Signal { conn, message });
+        let mut cookies = BTreeSet::new();
+        for (k, t_ka_ms, wanted) in [
+            (4, 80, Encapsulation::Segue),
+            (7, 4_000, Encapsulation::Segue),
+            (7, 4_000, Encapsulation::Upmt),
+            (3, 60, Encapsulation::Segue),
+        ] {
+            let offer = PathOffer { k, t_ka_ms, encapsulation: wanted, ..offer(1, 2) };
+            let message = FromHost::AddPath(offer);
+            let outputs = tell(AnchorInput::Signal { conn, message });
+            let form = if allow_upmt { wanted } else { Encapsulation::Segue };
+            let granted = outputs.iter().find_map(|output| match output {
+                AnchorOutput::Signal(_, FromAnchor::PathReady(grant)) => Some(grant),
+                _ => None,
+            });
+            assert_eq!(granted.map(|grant| grant.encapsulation), Some(form), "{outputs:?}");
+            cookies.extend(granted.map(|grant| grant.cookie));
+            // The datapath is told what changes, and only then.
+            let told = outputs.iter().find_map(|output| match output {
+                AnchorOutput::SetPath(_, setup) => Some(&setup.probing),
+                _ => None,
+            });
+            let told = told.map(|probing| (probing.k, probing.t_ka, probing.encapsulation));
+            let unchanged = wanted == Encapsulation::Upmt && !allow_upmt;
+            assert_eq!(told, (!unchanged).then_some((k, ms(t_ka_ms.into()), form)));
+        }
+        assert_eq!(cookies.len(), 1, "it is one path all the time");
+        let (_, path) = anchor.paths().next().unwrap();
+        assert_eq!((path.keepalive(), path.encapsulation()), ((3, ms(60)), Encapsulation::Segue));
+    }
+}
+
+#[test]
+fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
+    let source = Source::Readings;
+    let mut config = HostConfig { source, ..host_config(3, 60) };
+    config.path.keepalive.rides = true;
+    let mut net = Net::with_anchor(1, AnchorConfig { source, ..anchor_config() });
+    let host = net.add_host("alice", config);
+    net.add_link(host, "wifi", ms(10));
+    net.add_link(host, "lte", ms(30));
+    net.announce(host);
+    net.run_for(secs(2));
+    assert_eq!(net.hosts[host].end.machine.carried(), []);
+    // The packet path says that a request has just ridden, and that it calls if no other does.
+    let now = net.now;
+    let wifi = u32::from(net.hosts[host].end.machine.path_named("wifi").unwrap());
+    let reading = net.hosts[host].end.datapath.reading(now, wifi).unwrap();
+    let watched = Some(now + ms(60));
+    let reading = Reading { rode: 1, last_sent: Some(now), watched, ..reading };
+    net.tell_host(host, HostInput::Reading(wifi, reading));
+    let machine = &net.hosts[host].end.machine;
+    assert_eq!(machine.carried(), [wifi]);
+    // It is due with the other path, which sends by itself, and never before.
+    let (at, _) = machine.deadline().unwrap();
+    assert!(at < now + ms(60));
+    assert_eq!(machine.due(at - Span(1)), []);
+    let all: Vec<u32> = machine.paths().map(|(number, _)| u32::from(number)).collect();
+    assert_eq!((machine.due(at), all.len()), (all, 2));
+}
+
+/// Slots of a path at its host and at the anchor.
+fn slots(net: &Net, host: usize, name: &str) -> (u32, u32) {
+    let number = net.hosts[host].end.machine.path_named(name).unwrap();
+    let (slot, _) = net.anchor.machine.paths().find(|(_, path)| path.name == name).unwrap();
+    (u32::from(number), slot)
+}
+
+#[test]
+fn an_end_that_gets_several_packets_in_one_piece_has_the_other_send_one_by_one() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let ((wifi, wifi_at_anchor), (lte, lte_at_anchor)) =
+        (slots(&net, host, "wifi"), slots(&net, host, "lte"));
+    let state = |net: &Net| {
+        let (at_host, at_anchor) = (&net.hosts[host].end.datapath, &net.anchor.datapath);
+        [
+            [wifi, lte].map(|slot| at_host.is_one_by_one(slot)),
+            [wifi_at_anchor, lte_at_anchor].map(|slot| at_anchor.is_one_by_one(slot)),
+        ]
+    };
+    net.tell_host(host, HostInput::Uncut(wifi));
+    net.run_for(ms(100));
+    assert_eq!(state(&net), [[false, false], [true, false]]);
+    net.tell_anchor(AnchorInput::Uncut(lte_at_anchor));
+    net.run_for(ms(100));
+    assert_eq!(state(&net), [[false, true], [true, false]]);
+    // What is under way meanwhile is not told again and again, and what goes on is.
+    let told = |net: &mut Net, wait: Span| {
+        net.run_for(wait);
+        let before = net.said.len();
+        (0..5).for_each(|_| net.tell_anchor(AnchorInput::Uncut(lte_at_anchor)));
+        net.said.len() - before
+    };
+    assert_eq!([ms(0), secs(1), ms(500)].map(|wait| told(&mut net, wait)), [0, 1, 0]);
+    // Without a connection nothing is said, of paths that there are not neither.
+    net.break_signal(host);
+    let before = net.said.len();
+    net.run_for(ms(1));
+    net.tell_anchor(AnchorInput::Uncut(wifi_at_anchor));
+    net.tell_host(host, HostInput::Uncut(lte));
+    net.tell_host(host, HostInput::Uncut(u32::MAX));
+    assert_eq!(net.said.len(), before);
+    net.run_for(secs(3));
+    assert_eq!(state(&net), [[false, true], [true, false]], "the paths stand");
+    net.tell_host(host, HostInput::Uncut(lte));
+    net.run_for(ms(100));
+    assert_eq!(state(&net)[1], [true, true]);
 }

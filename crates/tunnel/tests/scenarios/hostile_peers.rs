@@ -48,6 +48,7 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
                 n: 10,
                 taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
                 follows_use: false,
+                largest: 1_456,
             })
         };
         // Offered, offered again as it stands, and replaced.
@@ -69,6 +70,7 @@ fn registered_with(inner: &[&str]) -> (Host, Vec<HostOutput>) {
         index: 2,
         addresses: vec!["192.168.1.7".parse().unwrap(), "2001:db8:1::7".parse().unwrap()],
         gateways: vec!["192.168.1.1".parse().unwrap()],
+        mtu: 1_500,
     };
     let anchor = host_config(3, 60).anchor[0];
     let inner = inner.iter().map(|a| a.parse().unwrap()).collect();
@@ -149,6 +151,7 @@ fn anchor_that_reads() -> (Anchor, u32) {
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
         follows_use: false,
+        largest: 1_456,
     });
     for input in [
         AnchorInput::Connected { conn, host: "mallory".into() },

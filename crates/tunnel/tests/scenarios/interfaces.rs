@@ -1,8 +1,9 @@
 //! Interfaces that go, come and change while the host runs.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use segue_tunnel::{Cause, HostInput};
+use segue_clock::{Machine, Time};
+use segue_tunnel::{Cause, Host, HostConfig, HostInput, HostOutput, Interface};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -182,4 +183,43 @@ fn more_interfaces_than_paths_use_what_there_is() {
     net.announce(host);
     net.run_for(secs(2));
     assert_eq!(up(&net), 10);
+}
+
+#[test]
+fn where_one_family_goes_away_signalling_connects_afresh_over_the_other() {
+    let anchor: [SocketAddr; 2] =
+        ["192.0.2.1:5005", "[2001:db8::1]:5005"].map(|text| text.parse().unwrap());
+    let config = HostConfig { anchor: anchor.to_vec(), ..host_config(3, 60) };
+    let mut machine = Host::new(config, [1; 32]);
+    let now = Time(1_000_000_000);
+    let [v4, v6]: [IpAddr; 2] = ["10.0.0.7", "2001:db8:1::7"].map(|text| text.parse().unwrap());
+    let interfaces = |addresses: &[IpAddr]| {
+        let one = |index: u32, name: &str| Interface {
+            name: name.into(),
+            index,
+            addresses: addresses.to_vec(),
+            gateways: vec![],
+            mtu: 1_500,
+        };
+        HostInput::Interfaces(vec![one(1, "wifi"), one(2, "lte")])
+    };
+    let mut tell = |input: HostInput| {
+        machine.handle(now, input);
+        let said = std::iter::from_fn(|| machine.poll()).filter_map(|output| match output {
+            HostOutput::Connect { interfaces } => Some(format!("connect {interfaces:?}")),
+            HostOutput::MoveSignal { interface } => Some(format!("move {interface}")),
+            _ => None,
+        });
+        said.collect::<Vec<_>>()
+    };
+    let both = || String::from("connect [\"wifi\", \"lte\"]");
+    assert_eq!(tell(interfaces(&[v4, v6])), [both()]);
+    assert_eq!(tell(HostInput::SignalUp { interface: "wifi".into(), anchor: anchor[0] }), [""; 0]);
+    // A connection that began with IPv4 moves to no IPv6 socket.
+    assert_eq!(tell(interfaces(&[v6])), [both()]);
+    assert_eq!(tell(HostInput::SignalUp { interface: "lte".into(), anchor: anchor[1] }), [""; 0]);
+    assert_eq!(tell(interfaces(&[v4, v6])), ["move lte"], "a new address: another socket");
+    // Nothing is left to connect over: what stands may still be moved.
+    assert_eq!(tell(interfaces(&[])), [""; 0]);
+    assert_eq!(tell(interfaces(&[v4, v6])).last().map(String::as_str), Some("move lte"));
 }

@@ -15,6 +15,8 @@ mod planned;
 mod random_walk;
 mod refusals;
 mod registration;
+mod reinject;
 mod returns;
 mod scale;
 mod silent_outage;
+mod sizes;

@@ -2,6 +2,7 @@
 
 use segue_clock::Rng;
 use segue_steering::Class;
+use segue_tunnel::{Cause, Report};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -115,4 +116,64 @@ fn an_order_for_a_path_whose_uplink_is_dead_moves_both_directions() {
     net.handover(host, None, None, Some("usb"));
     net.run_for(ms(200));
     assert!(net.flows_use(bulk, "usb"), "{:?}", net.routes(bulk));
+}
+
+/// Class, from, to and flows of the handovers that the host has reported since `from`, all ordered.
+fn ordered(net: &Net, host: usize, from: usize) -> Vec<(Option<Class>, String, String, usize)> {
+    let reports = net.hosts[host].reports[from..].iter().map(|(_, report)| report);
+    let mut seen = Vec::new();
+    for report in reports {
+        if let Report::Handover { class, from, to, cause, flows, .. } = report {
+            assert_eq!(*cause, Cause::Requested, "{report:?}");
+            seen.push((*class, from.clone(), to.clone(), *flows));
+        }
+    }
+    seen
+}
+
+#[test]
+fn an_order_for_a_class_moves_its_flows_alone_and_each_class_is_reported_by_itself() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let (voice, bulk) = (net.add_voice(host), [net.add_bulk(host), net.add_bulk(host)]);
+    net.handover(host, None, None, Some("wifi"));
+    net.run_for(secs(1));
+    let entry = |class, from: &str, to: &str, flows| (Some(class), from.into(), to.into(), flows);
+    let mut order = |class, to| {
+        let before = net.hosts[host].reports.len();
+        net.handover(host, None, class, Some(to));
+        let up = |app| net.routes(app).0.unwrap();
+        (ordered(&net, host, before), up(voice), bulk.map(up))
+    };
+    let (wifi, lte) = (|| String::from("wifi"), || String::from("lte"));
+    let (reports, of_voice, of_bulk) = order(Some(Class::Bulk), "lte");
+    assert_eq!(reports, [entry(Class::Bulk, "wifi", "lte", 2)]);
+    assert_eq!((of_voice, of_bulk), (wifi(), [lte(), lte()]));
+    let (reports, of_voice, of_bulk) = order(Some(Class::Voice), "lte");
+    assert_eq!(reports, [entry(Class::Voice, "wifi", "lte", 1)]);
+    assert_eq!((of_voice, of_bulk), (lte(), [lte(), lte()]));
+    let (mut reports, of_voice, of_bulk) = order(None, "wifi");
+    reports.sort();
+    let mut both =
+        vec![entry(Class::Bulk, "lte", "wifi", 2), entry(Class::Voice, "lte", "wifi", 1)];
+    both.sort();
+    assert_eq!(reports, both);
+    assert_eq!((of_voice, of_bulk), (wifi(), [wifi(), wifi()]));
+}
+
+#[test]
+fn an_order_for_a_class_leaves_the_downlinks_of_the_others_where_they_are() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    net.add_link(host, "usb", ms(40));
+    net.announce(host);
+    let (voice, bulk) = (net.add_voice(host), net.add_bulk(host));
+    net.handover(host, None, None, Some("wifi"));
+    net.run_for(secs(3));
+    net.set_alive(host, "wifi", Way::Up, false);
+    net.run_for(secs(2));
+    let by_detour = (Some("lte".into()), Some("wifi".into()));
+    assert_eq!([net.routes(voice), net.routes(bulk)], [by_detour.clone(), by_detour.clone()]);
+    net.handover(host, None, Some(Class::Bulk), Some("usb"));
+    net.run_for(ms(200));
+    assert!(net.flows_use(bulk, "usb"), "{:?}", net.routes(bulk));
+    assert_eq!(net.routes(voice), by_detour);
 }

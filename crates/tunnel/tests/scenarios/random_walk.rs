@@ -10,7 +10,9 @@ use segue_steering::Class;
 use segue_tunnel::{
     AnchorInput, ConnId, Ending, HostConfig, HostInput, Interface, ProbeIn, ProbeKind,
 };
-use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION};
+use segue_wire::signal::{
+    FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION, WaysOut,
+};
 use segue_wire::{FlowKey, Mode, Probe};
 
 use crate::net::{ANCHOR, Net, Way, host_config, ms};
@@ -85,6 +87,7 @@ fn interfaces(rng: &mut Rng) -> Vec<Interface> {
             index: 1 + rng.below(30) as u32,
             addresses: (0..rng.below(3)).map(|_| address(rng)).collect(),
             gateways: (0..rng.below(2)).map(|_| address(rng)).collect(),
+            mtu: 1_500,
         });
     }
     some
@@ -97,7 +100,10 @@ fn mode(rng: &mut Rng) -> Mode {
 
 fn from_anchor(rng: &mut Rng) -> FromAnchor {
     let path = rng.below(20) as u8;
-    match rng.below(6) {
+    match rng.below(9) {
+        8 => FromAnchor::TooBig { path, mtu: rng.chance(0.5).then(|| rng.next_u64() as u16) },
+        7 => FromAnchor::WaysOut(WaysOut { v4: rng.chance(0.5), v6: rng.chance(0.5) }),
+        6 => FromAnchor::OneByOne { path },
         4 => FromAnchor::Renew,
         5 => FromAnchor::Renewed { certificate: vec![7] },
         0 => FromAnchor::Registered {
@@ -120,7 +126,8 @@ fn from_anchor(rng: &mut Rng) -> FromAnchor {
 }
 
 fn from_host(rng: &mut Rng) -> FromHost {
-    match rng.below(10) {
+    match rng.below(11) {
+        10 => FromHost::OneByOne { path: rng.below(20) as u8 },
         9 => FromHost::Renew { request: vec![7] },
         0..3 => FromHost::Register {
             version: if rng.chance(0.9) { SIGNAL_VERSION } else { rng.next_u64() as u16 },
@@ -142,6 +149,7 @@ fn from_host(rng: &mut Rng) -> FromHost {
             n: rng.below(3) as u16,
             taus: [segue_wire::signal::Timescale::symmetric(number(rng)); 2],
             follows_use: false,
+            largest: 1_456,
         }),
     }
 }

@@ -1,6 +1,7 @@
 //! Paths that come back, once or again and again.
 
 use segue_clock::Span;
+use segue_tunnel::HostInput;
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -97,4 +98,77 @@ fn signalling_follows_to_a_live_interface() {
     net.run_for(secs(10));
     assert!(net.hosts[host].end.machine.registered(), "it never broke");
     assert_eq!(net.said.iter().filter(|(_, m)| crate::net::is_registered(m)).count(), 1);
+}
+
+#[test]
+fn a_host_is_registered_again_as_soon_as_it_finds_that_its_anchor_has_started_again() {
+    let (mut net, host) = Net::two_paths(6, host_config(3, 60));
+    let bulk = net.add_bulk(host);
+    net.run_for(secs(3));
+    let inner = net.hosts[host].end.machine.inner().to_vec();
+    net.restart_anchor();
+    let registered = |net: &Net| net.hosts[host].end.machine.registered();
+    let again = |net: &Net| registered(net) && net.flows_use(bulk, "wifi");
+    // (K + 1)·T_KA and its round trip for the paths, then a handshake of two and the registration.
+    assert!(net.run_while_not(ms(300) + ms(80), |net| !registered(net)), "it notices");
+    assert!(net.run_while_not(ms(400), again), "{:?}", net.routes(bulk));
+    assert_eq!(net.hosts[host].end.machine.inner(), inner);
+    // The connection stands, though no path does for a moment.
+    net.run_for(secs(5));
+    assert_eq!(net.said.iter().filter(|(_, m)| crate::net::is_registered(m)).count(), 2);
+}
+
+#[test]
+fn a_connection_that_stood_is_replaced_at_once_and_one_that_did_not_after_a_pause() {
+    let (mut net, host) = Net::two_paths(7, host_config(3, 60));
+    net.run_for(secs(3));
+    let registered = |net: &Net| net.hosts[host].end.machine.registered();
+    // Two round trips of the shorter path for the handshake, one for the registration.
+    net.break_signal(host);
+    assert!(net.run_while_not(ms(70), registered));
+    net.break_signal(host);
+    assert!(!net.run_while_not(ms(450), registered));
+    assert!(net.run_while_not(ms(150), registered));
+}
+
+#[test]
+fn an_outage_before_the_first_average_of_loss_is_not_held_against_a_path() {
+    let mut config = host_config(3, 60);
+    // A minute until there is an average; until then there are the counts, and they have the outage.
+    config.path.keepalive.n = 1_000;
+    let (mut net, host) = Net::two_paths(1, config);
+    let bulk = net.add_bulk(host);
+    net.run_for(secs(2));
+    assert!(net.flows_use(bulk, "wifi"));
+    net.set_alive(host, "wifi", Way::Both, false);
+    net.run_for(secs(5));
+    assert!(net.flows_use(bulk, "lte"));
+    net.set_alive(host, "wifi", Way::Both, true);
+    let hold: Span = net.hosts[host].config.steering.hold;
+    let back = net.run_while_not(ms(600) + hold, |net| net.flows_use(bulk, "wifi"));
+    assert!(back, "{:?}", net.routes(bulk));
+    let machine = &net.hosts[host].end.machine;
+    let (_, wifi) = machine.paths().find(|(_, path)| path.name() == "wifi").unwrap();
+    let seen = wifi.client().unwrap().estimates();
+    assert!(seen.owl_up.is_empty() && seen.owl_down.is_empty(), "{seen:?}");
+    assert!(seen.up.sent - seen.up.received > 50, "{seen:?}");
+}
+
+#[test]
+fn what_has_waited_for_a_path_for_more_than_a_second_is_not_sent() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let voice = net.add_voice(host);
+    net.run_for(secs(2));
+    net.tell_host(host, HostInput::Interfaces(Vec::new()));
+    net.run_for(ms(100));
+    net.reset_streams();
+    net.run_for(secs(5));
+    assert_eq!(net.apps[voice].up.received, 0);
+    net.announce(host);
+    net.run_for(secs(3));
+    net.stop_apps();
+    let app = &net.apps[voice];
+    let unsent = app.interval * (app.up.sent - app.up.received);
+    // What is held of a flow has the age of the oldest, up to 100 ms more.
+    assert!(unsent >= secs(4) - app.interval && unsent <= ms(4_200), "{unsent}");
 }

@@ -1,4 +1,5 @@
-//! One anchor with 100 000 paths: an event costs as much as with few.
+//! One anchor with 100 000 paths. That an event looks at no more of them than with few is counted beside the machine
+//! (`anchor/mod.rs`); how long it takes is printed here, and judged nowhere.
 
 use std::time::Instant;
 
@@ -102,6 +103,7 @@ fn offer(path: u8) -> PathOffer {
         n: 10,
         taus: [segue_wire::signal::Timescale::symmetric(1_000); 2],
         follows_use: false,
+        largest: 1_456,
     }
 }
 
@@ -123,7 +125,7 @@ fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
 }
 
 #[test]
-fn an_event_costs_as_much_with_100_000_paths_as_with_few() {
+fn a_hundred_thousand_paths_come_up_and_are_each_told_of_silence_once() {
     let mut few = Crowd::new(160);
     let mut many = Crowd::new(100_000);
     println!("set up: {:?} an event with 160 paths, {:?} with 100 000", few.mean(), many.mean());
@@ -134,8 +136,6 @@ fn an_event_costs_as_much_with_100_000_paths_as_with_few() {
     assert!(many.anchor.paths().all(|(_, path)| path.is_up()));
     let (with_few, with_many) = (few.mean(), many.mean());
     println!("requests: {with_few:?} an event with 160 paths, {with_many:?} with 100 000");
-    // A look at every path would take a millisecond.
-    assert!(with_many.as_micros() < 250, "{with_many:?}");
 
     // All fall silent: each path is told once that it is down, and gets one response a period.
     let silent_since = many.now;

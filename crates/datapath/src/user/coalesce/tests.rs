@@ -75,6 +75,8 @@ fn a_super_packet_that_came_whole_is_cut_to_what_the_device_takes() {
         assert_eq!(written, &packet);
         let segments = segment::tests::cut(vnet, written).unwrap();
         assert_eq!(segments[0].len(), MTU);
+        assert_eq!(packets_in(&packet, MTU), segments.len() as u32);
+        segments.iter().for_each(|segment| assert_eq!(packets_in(segment, MTU), 1));
         let gso_size = vnet.gso_size;
         assert_eq!(
             segments,

@@ -110,17 +110,68 @@ pub struct Tally {
     pub lost: usize,
 }
 
+/// Something that the demonstration promises.
+struct Promise {
+    /// What was found.
+    found: String,
+    /// What it is judged by.
+    bar: String,
+    kept: bool,
+}
+
 impl Outcome {
-    /// Whether the demonstration showed what it promises: no connection broke, the silence moved
-    /// the flows within the bound, and they came back.
+    /// Whether the demonstration showed what it promises.
     pub fn holds(&self) -> bool {
-        let in_time = |h: &Handover| h.detection_ms <= h.bound_ms;
-        let moved = self.handovers.iter().find(|h| h.detection_ms.is_some());
-        let returned = self.handovers.iter().any(|h| h.at_s > self.back_at_s && h.to == "wifi");
-        self.tcp.connections_broken == 0
-            && self.tcp.bytes > 0
-            && moved.is_some_and(in_time)
-            && returned
+        self.promises().iter().all(|promise| promise.kept)
+    }
+
+    /// The same in a sentence, with the bars.
+    pub fn verdict(&self) -> String {
+        let told = |Promise { found, bar, kept }: &Promise| {
+            format!("{found} (bar: {bar}{})", if *kept { "" } else { "; MISSED" })
+        };
+        let promises: Vec<_> = self.promises().iter().map(told).collect();
+        let held = if self.holds() { "It held" } else { "It did not hold" };
+        format!("{held}: {}.", promises.join("; "))
+    }
+
+    /// No connection breaks, the silence moves the flows within the bound, and they come back.
+    fn promises(&self) -> [Promise; 3] {
+        let TcpOutcome { bytes, connections_broken: broken } = self.tcp;
+        let connections = Promise {
+            found: format!(
+                "{broken} connections broke while {:.1} MB came down",
+                bytes as f64 / 1e6
+            ),
+            bar: "none, and more than 0 MB".into(),
+            kept: broken == 0 && bytes > 0,
+        };
+        let moved = self.handovers.iter().find_map(|h| Some((h, h.detection_ms?)));
+        let bound = moved.and_then(|(h, _)| h.bound_ms);
+        let silence = Promise {
+            found: moved.map_or_else(
+                || "no flow moved because of the silence".into(),
+                |(_, took)| format!("the silence was found in {took:.0} ms"),
+            ),
+            bar: bound.map_or_else(
+                || "the bound that the host states when it finds one".into(),
+                |bound| format!("at most {bound:.0} ms"),
+            ),
+            kept: moved.is_some_and(|(h, took)| h.bound_ms.is_some_and(|bound| took <= bound)),
+        };
+        let back = self.handovers.iter().find(|h| h.at_s > self.back_at_s && h.to == "wifi");
+        let home = Promise {
+            found: back.map_or_else(
+                || "no flow went back to the Wi-Fi".into(),
+                |h| {
+                    let later = h.at_s - self.back_at_s;
+                    format!("the flows went back to the Wi-Fi {later:.2} s after its return")
+                },
+            ),
+            bar: "before the end".into(),
+            kept: back.is_some(),
+        };
+        [connections, silence, home]
     }
 
     /// What the traffic went through, in one line.
@@ -325,6 +376,61 @@ mod tests {
         assert!((longest_silence(&arrivals, (0.1, 0.6)) - 1.46).abs() < 1e-9);
         assert!((longest_silence(&arrivals, (0.1, 0.53)) - 0.48).abs() < 1e-9);
         assert_eq!(longest_silence(&[], (0.0, 1.0)), 0.0);
+    }
+
+    /// An outcome with a download and these moves: when, where to, found in, bound.
+    fn outcome(broken: u32, moves: &[(f64, &str, Option<f64>, Option<f64>)]) -> Outcome {
+        let handover = |(at_s, to, detection_ms, bound_ms): &(f64, &str, _, _)| Handover {
+            at_s: *at_s,
+            from: String::new(),
+            to: (*to).to_owned(),
+            cause: String::new(),
+            detection_ms: *detection_ms,
+            bound_ms: *bound_ms,
+            udp_gap_up_ms: 0.0,
+            udp_gap_down_ms: 0.0,
+            tcp_stall_ms: 0.0,
+            packets_lost: 0,
+        };
+        let tally = || Tally { sent: 0, lost: 0 };
+        Outcome {
+            datapath: "user".into(),
+            duration_s: 30.0,
+            silent_at_s: 10.0,
+            back_at_s: 20.0,
+            paths: Vec::new(),
+            handovers: moves.iter().map(handover).collect(),
+            tcp: TcpOutcome { bytes: 133_400_000, connections_broken: broken },
+            voice: VoiceOutcome { up: tally(), down: tally() },
+        }
+    }
+
+    #[test]
+    fn the_verdict_names_each_bar_and_what_missed_it() {
+        let (found, home) = ((10.13, "lte", Some(130.0), Some(261.0)), (20.96, "wifi", None, None));
+        let held = outcome(0, &[found, home]);
+        assert!(held.holds());
+        assert_eq!(
+            held.verdict(),
+            "It held: 0 connections broke while 133.4 MB came down (bar: none, and more than \
+             0 MB); the silence was found in 130 ms (bar: at most 261 ms); the flows went back to \
+             the Wi-Fi 0.96 s after its return (bar: before the end)."
+        );
+        let late = (10.13, "lte", Some(262.0), Some(261.0));
+        for (outcome, missed) in [
+            (outcome(1, &[found, home]), "1 connections broke while 133.4 MB came down (bar: none"),
+            (outcome(0, &[late, home]), "found in 262 ms (bar: at most 261 ms; MISSED)"),
+            (outcome(0, &[home]), "no flow moved because of the silence (bar: the bound"),
+            (outcome(0, &[(10.13, "lte", Some(130.0), None), home]), "found in 130 ms (bar: the"),
+            (outcome(0, &[found]), "no flow went back to the Wi-Fi (bar: before the end; MISSED)"),
+        ] {
+            let verdict = outcome.verdict();
+            assert!(!outcome.holds() && verdict.starts_with("It did not hold: "), "{verdict}");
+            assert!(
+                verdict.contains(missed) && verdict.matches("MISSED").count() == 1,
+                "{verdict}"
+            );
+        }
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The report: one HTML page with plots.
 
-use segue_report::{Band, Mark, Page, Plot, Series, Style};
+use segue_report::{Band, Mark, Page, Plot, Series, Style, Timeline};
 
 use super::outcome::{Outcome, millis, percent};
 use super::stage::{PathTruth, SAMPLED, Truth};
 use super::traffic::{Seen, Voice};
 use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
+use crate::cmd::made::made;
 use crate::control::PathStatus;
 
 /// Width of a bin of throughput and imposed loss, in seconds.
@@ -20,7 +21,7 @@ pub fn render(
     seen: &Seen,
     truth: &Truth,
     course: Course,
-) -> String {
+) -> Page {
     let marks = marks(outcome, course);
     let mut page = Page::new(
         "Segue demonstration",
@@ -31,54 +32,69 @@ pub fn render(
              measured values are what the host knew at that moment.",
             course.silent_at, course.back_at, outcome.datapath
         ),
+        made(),
     );
-    push_tables(&mut page, outcome);
-    let range = (0.0, course.until);
-    page.push_timeline(
-        "Which path each flow used, in each direction (up: as the host sends, down: as the anchor does).",
-        &usage(watch, course),
-        &marks,
-        range,
-        "s",
-    );
-    for path in &truth.paths {
-        page.push_plot(
-            "",
-            &Plot { marks: marks.clone(), x_range: Some(range), ..rtt(watch, path) },
-        );
-    }
-    for path in &truth.paths {
-        page.push_plot(
-            "",
-            &Plot { marks: marks.clone(), x_range: Some(range), ..loss(watch, path) },
-        );
-    }
-    let throughput = Plot {
-        title: "TCP download".into(),
-        x_label: "s".into(),
-        y_label: "Mbit/s".into(),
-        series: vec![Series::new("received", Style::Step, rate(seen, course))],
+    page.set_verdict(outcome.verdict());
+    push_handovers(&mut page, outcome);
+    let timeline = Timeline {
+        title: "Path of each flow".into(),
+        x_label: TIME.into(),
+        x_range: (0.0, course.until),
+        rows: usage(watch, course),
         marks: marks.clone(),
+    };
+    page.push_timeline("flows", "Up: as the host sends; down: as the anchor does.", &timeline);
+    push_traffic(&mut page, seen, &marks, course);
+    push_paths(&mut page, outcome);
+    let placed = |plot| placed(plot, &marks, course);
+    for path in &truth.paths {
+        page.push_plot(&format!("rtt-{}", path.name), "", &placed(rtt(watch, path)));
+    }
+    for path in &truth.paths {
+        page.push_plot(&format!("loss-{}", path.name), "", &placed(loss(watch, path)));
+    }
+    page.push_heading("Files");
+    page.push_links(&[
+        ("result.json", "the numbers of this page"),
+        ("host.log", "what the host said"),
+        ("anchor.log", "what the anchor said"),
+    ]);
+    page
+}
+
+/// The horizontal axis of all plots.
+const TIME: &str = "time in s";
+
+/// The plot with the demonstration's course on its horizontal axis.
+fn placed(plot: Plot, marks: &[Mark], course: Course) -> Plot {
+    Plot {
+        x_label: TIME.into(),
+        x_range: Some((0.0, course.until)),
+        marks: marks.into(),
         y_from_zero: true,
-        x_range: Some(range),
+        ..plot
+    }
+}
+
+fn push_traffic(page: &mut Page, seen: &Seen, marks: &[Mark], course: Course) {
+    page.push_heading("What the traffic saw");
+    let download = Plot {
+        title: "TCP download".into(),
+        y_label: "received in Mbit/s".into(),
+        series: vec![Series::new("received", Style::Step, rate(seen, course))],
         ..Plot::default()
     };
-    page.push_plot("", &throughput);
+    page.push_plot("download", "", &placed(download, marks, course));
     let gaps = Plot {
         title: "Voice: time since the packet before, beyond its 20 ms".into(),
-        x_label: "s".into(),
-        y_label: "ms".into(),
+        y_label: "gap in ms".into(),
         series: vec![
             Series::new("at the correspondent node (up)", Style::Dots, silences(&seen.up)),
             Series::new("at the host (down)", Style::Dots, silences(&seen.down)),
         ],
-        marks,
-        y_from_zero: true,
-        x_range: Some(range),
         ..Plot::default()
     };
-    page.push_plot("", &gaps);
-    page.html()
+    page.push_plot("voice", "", &placed(gaps, marks, course));
 }
 
 fn marks(outcome: &Outcome, course: Course) -> Vec<Mark> {
@@ -92,7 +108,8 @@ fn marks(outcome: &Outcome, course: Course) -> Vec<Mark> {
     marks
 }
 
-fn push_tables(page: &mut Page, outcome: &Outcome) {
+fn push_paths(page: &mut Page, outcome: &Outcome) {
+    page.push_heading("What the host measured");
     let rows: Vec<Vec<String>> = outcome
         .paths
         .iter()
@@ -111,13 +128,17 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
     let header = [
         "path",
         "RTT imposed",
-        "measured",
+        "RTT measured",
         "loss up imposed",
-        "measured",
+        "loss up measured",
         "loss down imposed",
-        "measured",
+        "loss down measured",
     ];
-    page.push_table("Before the outage", &header, &rows);
+    page.push_table("Means before the outage", &header, &rows);
+}
+
+fn push_handovers(page: &mut Page, outcome: &Outcome) {
+    page.push_heading("Handovers");
     let ms = |x: Option<f64>| x.map_or_else(|| "–".into(), |x| format!("{x:.0} ms"));
     let rows: Vec<Vec<String>> = outcome
         .handovers
@@ -147,7 +168,11 @@ fn push_tables(page: &mut Page, outcome: &Outcome) {
         "TCP stall",
         "voice lost",
     ];
-    page.push_table("Handovers", &header, &rows);
+    page.push_table("Moves of flows, with the gaps and losses around them", &header, &rows);
+    page.push_text(
+        "Detected in: from the outage to the host's verdict. Bound: how long that may take. Voice gap: \
+         the longest pause between packets beyond their 20 ms.",
+    );
     page.push_text(&outcome.summary());
 }
 
@@ -185,14 +210,12 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
     let longest = truth.down.iter().chain(&truth.up).map(|(_, d)| *d).fold(f64::NAN, f64::max);
     Plot {
         title: format!("Round-trip time of {}", truth.name),
-        x_label: "s".into(),
-        y_label: "ms".into(),
+        y_label: "RTT in ms".into(),
         series: vec![
             Series::new("imposed (stamps of the emulator)", Style::Dots, imposed_rtt(truth)),
             Series::new("measured, τ = 1 s", Style::Line, average(0)),
             Series::new("measured, τ = 0.2 s", Style::Line, average(1)),
         ],
-        y_from_zero: true,
         y_max: longest.is_finite().then_some(longest * 2.0 * 1.2e3),
         ..Plot::default()
     }
@@ -228,8 +251,7 @@ fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
     };
     Plot {
         title: format!("One-way loss of {}", truth.name),
-        x_label: "s".into(),
-        y_label: "%".into(),
+        y_label: "loss in %".into(),
         series: vec![
             Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets)),
             Series::new(
@@ -244,7 +266,6 @@ fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
                 measured(|p| p.owl_down.first().copied()),
             ),
         ],
-        y_from_zero: true,
         y_max: Some(5.0),
         ..Plot::default()
     }

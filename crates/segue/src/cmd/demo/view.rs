@@ -1,47 +1,70 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
-use std::fmt::Write as _;
-
 use super::Course;
 use super::traffic::Traffic;
-use super::watch::Watch;
+use super::watch::{Look, Watch};
 use crate::cmd::look::path_figures;
+use crate::control::EventRecord;
 use crate::daemon::events::sentence;
+use crate::terminal::layout::{self, Column, Table};
+use crate::terminal::{Colours, Live, Size, Stream};
 
 /// Draws the state of the play.
 pub struct View {
-    live: bool,
-    quiet: bool,
+    output: Output,
     course: Course,
-    lines: usize,
-    events: usize,
     last: Option<(f64, u64)>,
     rate_mbit: f64,
 }
 
+enum Output {
+    Nothing,
+    /// Lines, and how many events have had theirs.
+    Lines(usize),
+    Drawing(Live, Colours),
+}
+
+/// What is drawn.
+struct Scene<'a> {
+    t: f64,
+    look: Option<&'a Look>,
+    events: &'a [(f64, EventRecord)],
+    rate_mbit: f64,
+    /// Packets of the voice-like flow that have not arrived: up and down.
+    missing: [usize; 2],
+}
+
 /// Seconds between two drawings.
 const REDRAW: f64 = 0.2;
-/// Events shown at a time.
+/// Events shown at a time, if there is room.
 const EVENTS: usize = 6;
+/// The longest bar.
+const BAR: usize = 60;
 
 impl View {
-    /// A view that redraws itself (`live`), prints lines, or says nothing (`quiet`).
-    pub fn new(live: bool, quiet: bool, course: Course) -> View {
-        View { live, quiet, course, lines: 0, events: 0, last: None, rate_mbit: 0.0 }
+    /// A view on standard error, or nothing (`quiet`).
+    pub fn new(quiet: bool, course: Course) -> View {
+        let output = match (quiet, Stream::Error.is_live()) {
+            (true, _) => Output::Nothing,
+            (false, true) => Output::Drawing(Live::new(Stream::Error), Stream::Error.colours()),
+            (false, false) => Output::Lines(0),
+        };
+        View { output, course, last: None, rate_mbit: 0.0 }
     }
 
     /// Shows the state at `t` seconds.
     pub fn show(&mut self, t: f64, watch: &Watch, traffic: &Traffic) {
-        if self.quiet {
-            return;
-        }
-        if !self.live {
-            for (at, event) in &watch.host_events[self.events..] {
-                eprintln!("{at:6.2} s  {}", sentence(event));
+        let (live, colours) = match &mut self.output {
+            Output::Nothing => return,
+            Output::Lines(told) => {
+                for (at, event) in &watch.host_events[*told..] {
+                    eprintln!("{at:6.2} s  {}", sentence(event));
+                }
+                *told = watch.host_events.len();
+                return;
             }
-            self.events = watch.host_events.len();
-            return;
-        }
+            Output::Drawing(live, colours) => (live, *colours),
+        };
         let bytes = traffic.tcp_bytes();
         let (since, before) = self.last.unwrap_or((t - 1.0, bytes));
         if self.last.is_some() && t - since < REDRAW {
@@ -49,80 +72,208 @@ impl View {
         }
         self.rate_mbit = bytes.saturating_sub(before) as f64 * 8e-6 / (t - since);
         self.last = Some((t, bytes));
-        let text = self.draw(t, watch, traffic);
-        let up = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
-        self.lines = text.lines().count();
-        eprint!("{up}{}", text.replace('\n', "\x1b[K\n"));
+        let scene = Scene {
+            t,
+            look: watch.looks.last(),
+            events: &watch.host_events,
+            rate_mbit: self.rate_mbit,
+            missing: traffic.voice().map(|(sent, received)| sent.saturating_sub(received)),
+        };
+        let lines = draw(&scene, self.course, live.size(), colours);
+        // The demonstration goes on without anybody who looks.
+        let _ = live.show(&lines);
     }
 
     /// Leaves the last drawing where it is.
     pub fn end(&self) {
-        if self.live {
+        if let Output::Drawing(..) = self.output {
             eprintln!();
         }
     }
+}
 
-    fn draw(&self, t: f64, watch: &Watch, traffic: &Traffic) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "{}", self.bar(t));
-        let scene = if t < self.course.silent_at {
-            "both networks work"
-        } else if t < self.course.back_at {
-            "the Wi-Fi's backhaul is SILENT (its link stays up)"
-        } else {
-            "the Wi-Fi's backhaul is back"
-        };
-        let _ = writeln!(text, "{t:5.1} s  {scene}\n");
-        let _ = writeln!(text, "path   state      rtt         loss up   loss down  carries");
-        if let Some(look) = watch.looks.last() {
-            for path in &look.paths {
-                let [rtt, up, down] = path_figures(path);
-                let carries: Vec<&str> = look
-                    .classes
-                    .iter()
-                    .filter(|(_, to)| *to == path.name)
-                    .map(|(class, _)| class.as_str())
-                    .collect();
-                let _ = writeln!(
-                    text,
-                    "{:<6} {:<9} {rtt:>9} {up:>10} {down:>10}   {}",
-                    path.name,
-                    path.state,
-                    carries.join(" ")
-                );
+/// The scene in lines for a terminal of this size; where that is low, the oldest events are left out.
+fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<String> {
+    let room = size.columns.saturating_sub(1);
+    let mut lines = vec![bar(scene.t, course, room)];
+    let act = if scene.t < course.silent_at {
+        "both networks work"
+    } else if scene.t < course.back_at {
+        "the Wi-Fi's backhaul is SILENT (its link stays up)"
+    } else {
+        "the Wi-Fi's backhaul is back"
+    };
+    lines.extend(layout::sentence(&format!("{:.1} s  {act}", scene.t), room));
+    lines.push(String::new());
+    if let Some(look) = scene.look {
+        lines.extend(paths(look, room, colours));
+    }
+    let [up, down] = scene.missing;
+    lines.push(String::new());
+    let traffic = [
+        format!("TCP download {:.1} Mbit/s", scene.rate_mbit),
+        format!("voice packets lost: {up} up, {down} down (or under way)"),
+    ];
+    lines.extend(layout::flow(&traffic, "   ", room));
+    lines.push(String::new());
+    let mut left = size.rows.saturating_sub(1 + lines.len());
+    let mut events = Vec::new();
+    for (at, event) in scene.events.iter().rev().take(EVENTS) {
+        let told = layout::sentence(&format!("{at:6.2} s  {}", sentence(event)), room);
+        if told.len() > left {
+            break;
+        }
+        left -= told.len();
+        events.push(told);
+    }
+    lines.extend(events.into_iter().rev().flatten());
+    lines
+}
+
+fn paths(look: &Look, room: usize, colours: Colours) -> Vec<String> {
+    // As wide as the values may become, so that the columns stay where they are.
+    let mut table = Table::new(&[
+        Column::left("path", 4),
+        Column::left("state", 8).apart(),
+        Column::right("rtt", 9).apart(),
+        Column::right("loss up", 8).apart(),
+        Column::right("loss down", 9).apart(),
+        Column::left("carries", 0).apart(),
+    ]);
+    for path in &look.paths {
+        let [rtt, up, down] = path_figures(path);
+        let carries: Vec<&str> = look
+            .classes
+            .iter()
+            .filter(|(_, to)| *to == path.name)
+            .map(|(class, _)| class.as_str())
+            .collect();
+        let state = colours.state(path.shown_state());
+        table.row(vec![path.name.clone(), state, rtt, up, down, carries.join(" ")]);
+    }
+    let laid = table.lay(room);
+    laid.head.into_iter().chain(laid.rows.into_iter().flatten()).collect()
+}
+
+fn bar(t: f64, course: Course, room: usize) -> String {
+    let end = format!(" {:.0} s", course.until);
+    let length = room.saturating_sub(end.len()).min(BAR);
+    let column = |at: f64| ((at / course.until) * length as f64) as usize;
+    let cells: String = (0..length)
+        .map(|cell| {
+            let silent = (column(course.silent_at)..column(course.back_at)).contains(&cell);
+            match (cell < column(t), silent) {
+                (true, false) => '█',
+                (true, true) => '▒',
+                (false, true) => '·',
+                (false, false) => '─',
             }
+        })
+        .collect();
+    cells + &end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::PathStatus;
+
+    const COURSE: Course = Course { silent_at: 10.0, back_at: 20.0, until: 30.0 };
+
+    fn look() -> Look {
+        let path = |name: &str, state: &str| PathStatus {
+            name: name.into(),
+            state: state.into(),
+            rtt_ms: vec![122.25],
+            owl_up: vec![1.0],
+            owl_down: vec![0.0063],
+            ..PathStatus::default()
+        };
+        let classes =
+            ["bulk", "default", "interactive", "voice"].map(|c| (c.into(), "wifi".into()));
+        Look {
+            at: 9.0,
+            paths: vec![path("wifi", "up"), path("lte", "starting")],
+            classes: classes.into(),
         }
-        let [up, down] = traffic.voice();
-        let lost = |(sent, received): (usize, usize)| sent.saturating_sub(received);
-        let _ = writeln!(
-            text,
-            "\nTCP download {:6.1} Mbit/s   voice packets lost: {} up, {} down (or under way)\n",
-            self.rate_mbit,
-            lost(up),
-            lost(down)
-        );
-        let skip = watch.host_events.len().saturating_sub(EVENTS);
-        for (at, event) in &watch.host_events[skip..] {
-            let _ = writeln!(text, "{at:6.2} s  {}", sentence(event));
-        }
-        text
     }
 
-    fn bar(&self, t: f64) -> String {
-        const WIDTH: usize = 60;
-        let column = |at: f64| ((at / self.course.until) * WIDTH as f64) as usize;
-        let cells: String = (0..WIDTH)
-            .map(|cell| {
-                let silent =
-                    (column(self.course.silent_at)..column(self.course.back_at)).contains(&cell);
-                match (cell < column(t), silent) {
-                    (true, false) => '█',
-                    (true, true) => '▒',
-                    (false, true) => '·',
-                    (false, false) => '─',
-                }
-            })
-            .collect();
-        format!("{cells} {:.0} s", self.course.until)
+    fn events() -> Vec<(f64, EventRecord)> {
+        let event = |n: usize| EventRecord {
+            number: n as u64,
+            at_ns: 0,
+            kind: "handover".into(),
+            host: String::new(),
+            path: "wifi".into(),
+            to: Some("lte".into()),
+            detail: "down".into(),
+            downlink: None,
+            silent_ms: None,
+            bound_ms: None,
+            flows: Some(n),
+            class: Some("interactive".into()),
+        };
+        (0..9).map(|n| (n as f64, event(n))).collect()
+    }
+
+    /// What a terminal of this size shows after three drawings.
+    fn screen(columns: usize, rows: usize) -> String {
+        let size = Size { columns, rows };
+        let cells = |n: usize| (n as u16).try_into().unwrap();
+        let mut terminal = vt100::Parser::new(cells(rows), cells(columns), 0);
+        let mut drawing = crate::terminal::Drawing::default();
+        let (look, events) = (look(), events());
+        for t in [1.0, 12.0, 15.0] {
+            let scene =
+                Scene { t, look: Some(&look), events: &events, rate_mbit: 16.4, missing: [3, 12] };
+            terminal
+                .process(drawing.draw(&draw(&scene, COURSE, size, Colours::NONE), size).as_bytes());
+        }
+        terminal.screen().contents()
+    }
+
+    #[test]
+    fn on_eighty_columns_everything_is_in_its_column() {
+        let screen = screen(80, 24);
+        let lines: Vec<&str> = screen.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "████████████████████▒▒▒▒▒▒▒▒▒▒··········──────────────────── 30 s",
+                "15.0 s  the Wi-Fi's backhaul is SILENT (its link stays up)",
+                "",
+                "path  state           rtt   loss up  loss down  carries",
+                "wifi  up        122.25 ms  100.00 %     0.63 %  bulk default interactive voice",
+                "lte   starting  122.25 ms  100.00 %     0.63 %",
+                "",
+                "TCP download 16.4 Mbit/s   voice packets lost: 3 up, 12 down (or under way)",
+                "",
+                "  3.00 s  3 interactive flows moved from wifi to lte (down)",
+                "  4.00 s  4 interactive flows moved from wifi to lte (down)",
+                "  5.00 s  5 interactive flows moved from wifi to lte (down)",
+                "  6.00 s  6 interactive flows moved from wifi to lte (down)",
+                "  7.00 s  7 interactive flows moved from wifi to lte (down)",
+                "  8.00 s  8 interactive flows moved from wifi to lte (down)",
+            ]
+        );
+    }
+
+    #[test]
+    fn on_forty_columns_nothing_is_cut_and_nothing_piles_up() {
+        let screen = screen(40, 24);
+        assert_eq!(screen.matches("30 s").count(), 1, "{screen}");
+        for part in ["state up", "loss up 100.00 %", "loss down 0.63 %", "12 down", "voice"] {
+            assert!(screen.contains(part), "{part}: {screen}");
+        }
+        assert!(!screen.contains('…'), "{screen}");
+        assert!(screen.contains("  8.00 s  8 interactive"), "{screen}");
+    }
+
+    #[test]
+    fn on_a_low_terminal_the_newest_events_stay() {
+        let screen = screen(80, 12);
+        let events: Vec<&str> = screen.lines().filter(|line| line.contains("moved")).collect();
+        assert_eq!(events.len(), 2, "{screen}");
+        assert!(events[1].starts_with("  8.00 s"), "{screen}");
     }
 }

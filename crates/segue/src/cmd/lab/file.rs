@@ -183,6 +183,13 @@ fn route(text: &str) -> Result<RouteText, String> {
 }
 
 impl Plan {
+    /// The names of the nodes, and of the links.
+    #[must_use]
+    pub fn names(&self) -> (Vec<&str>, Vec<&str>) {
+        let nodes = self.nodes.iter().map(|node| node.name.get_ref().as_str());
+        (nodes.collect(), self.links.iter().map(|link| link.name.get_ref().as_str()).collect())
+    }
+
     /// Builds the network.
     ///
     /// # Errors

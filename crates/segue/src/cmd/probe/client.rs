@@ -9,19 +9,24 @@ use segue_keepalive::Config;
 use segue_linux::clock;
 
 use super::Running;
+use super::opening::Opening;
 use super::screen::{Output, Screen, exit_code};
-use super::signals::Signals;
 use super::target::Target;
+use crate::cmd::signals::Signals;
 use crate::metrics::{Page, Server as Metrics};
 
 /// How to measure.
-pub struct Options {
+pub struct Options<'a> {
     /// Settings of each measurement.
     pub config: Config,
     /// Requests for each target.
     pub count: Option<u32>,
     /// How long to send.
     pub deadline: Option<Span>,
+    /// Send over this interface.
+    pub interface: Option<&'a str>,
+    /// Requests are authenticated with the operator's key.
+    pub keyed: bool,
     /// How to print.
     pub output: Output,
     /// The process around it.
@@ -32,9 +37,12 @@ pub struct Options {
 ///
 /// # Errors
 /// If the system refuses signals, sockets or output.
-pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCode> {
+pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let metrics = options.running.told_metrics(options.output)?;
+    for target in &targets {
+        opening(target, options).tell(options.output)?;
+    }
     let scheduling = options.running.scheduling();
     let start = clock::monotonic();
     let end = options.deadline.map(|length| start + length);
@@ -88,6 +96,20 @@ pub fn run(mut targets: Vec<Target>, options: &Options) -> anyhow::Result<ExitCo
     Ok(exit_code(targets.iter().map(|target| (target.received, target.error.is_some()))))
 }
 
+fn opening<'a>(target: &'a Target, options: &'a Options<'_>) -> Opening<'a> {
+    Opening {
+        name: &target.name,
+        address: target.address,
+        interface: options.interface,
+        protocol: "segue",
+        size: target.length(),
+        interval: options.config.t_ka,
+        count: options.count,
+        deadline: options.deadline,
+        keyed: options.keyed,
+    }
+}
+
 fn wait(
     signals: &Signals,
     targets: &[Target],
@@ -118,11 +140,11 @@ enum Step {
     Done,
 }
 
-fn all_sent(target: &Target, options: &Options, now: Time, end: Option<Time>) -> bool {
+fn all_sent(target: &Target, options: &Options<'_>, now: Time, end: Option<Time>) -> bool {
     options.count.is_some_and(|count| target.sent >= count) || end.is_some_and(|end| now >= end)
 }
 
-fn step(target: &mut Target, options: &Options, now: Time, end: Option<Time>) -> Step {
+fn step(target: &mut Target, options: &Options<'_>, now: Time, end: Option<Time>) -> Step {
     let grace = grace(&options.config);
     if !all_sent(target, options, now, end) {
         return Step::Send(target.deadline().unwrap_or(now + grace));

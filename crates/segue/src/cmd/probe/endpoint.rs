@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, TimestampedSocket, TxStamp};
+use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket, TxStamp};
 use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
 /// Packets of the past whose delays count.
@@ -119,6 +119,19 @@ impl Endpoint {
             self.delays.push(stamp.at.since(stamped) + stamp.error);
         }
         Ok(stamp)
+    }
+
+    /// Asks for ICMP errors ([`Endpoint::icmp_error`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_icmp(&mut self) -> io::Result<()> {
+        self.socket.receive_icmp()
+    }
+
+    /// Takes the next ICMP error of those that [`Endpoint::left`] has come by.
+    pub fn icmp_error(&self) -> Option<IcmpError> {
+        self.socket.icmp_error()
     }
 
     /// Takes the next datagram.

@@ -23,9 +23,9 @@ use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
 use super::refusals::Refusals;
 use super::screen::{self, Output, print, print_drops, print_json};
 use super::session::{Key, Report, Session};
-use super::signals::Signals;
 use super::target::News;
 use super::{Running, shown};
+use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Clients at a time; one more takes the place of the one silent for longest. So a flood of forged

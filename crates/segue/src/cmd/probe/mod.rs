@@ -10,13 +10,15 @@ mod client;
 mod dscp;
 mod endpoint;
 mod guard;
+mod icmp;
+mod ipdv;
 mod listen;
+mod opening;
 mod peer;
 mod refusals;
 mod samples;
 mod screen;
 mod session;
-mod signals;
 pub mod stamp;
 pub(super) mod target;
 
@@ -257,8 +259,17 @@ fn measure(
     running: Running,
 ) -> anyhow::Result<ExitCode> {
     let (count, deadline) = (args.count, args.deadline);
-    let options = client::Options { config, count, deadline, output: output(args), running };
     let interface = args.interface.as_deref();
+    let keyed = args.key.is_some();
+    let options = client::Options {
+        config,
+        count,
+        deadline,
+        interface,
+        keyed,
+        output: output(args),
+        running,
+    };
     let mut targets = Vec::new();
     for name in &args.targets {
         let address = target::resolve(name, TUNNEL_PORT, family(args), interface)?;

@@ -26,8 +26,8 @@ use super::endpoint::LENGTH_MAX;
 use super::listen::check;
 use super::screen::{Output, Screen, TargetSummary, print, print_json, summary};
 use super::session::{Key, Report, Session};
-use super::signals::Signals;
 use super::target::{BATCH_MAX, Marks, News, Target};
+use crate::cmd::signals::Signals;
 use crate::metrics::{Page, Server as Metrics};
 
 /// Sessions of which no request has repeated a stamp of ours yet; one more takes the place of the one

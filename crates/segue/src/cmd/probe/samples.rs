@@ -12,13 +12,15 @@ pub struct Samples {
     last_error: Option<Span>,
 }
 
-/// Durations: count and mean exact, percentiles exact up to a number of them and from a uniform choice of
+/// Durations: count, mean and standard deviation exact, percentiles exact up to a number of them and from a uniform choice of
 /// as many beyond it (Vitter's algorithm R).
-struct Kept {
+pub struct Kept {
     kept: Vec<Span>,
     keep_max: usize,
     count: u64,
-    sum_s: f64,
+    mean_s: f64,
+    /// Sum of the squared distances from the mean (Welford's algorithm).
+    squares: f64,
     rng: Rng,
 }
 
@@ -78,6 +80,8 @@ pub struct RttMs {
     pub min: Option<f64>,
     /// Mean of all.
     pub avg: Option<f64>,
+    /// Standard deviation of all.
+    pub stddev: Option<f64>,
     /// The largest.
     pub max: Option<f64>,
     /// The average with the main time constant.
@@ -114,6 +118,7 @@ impl Samples {
         RttMs {
             min: estimates.rtt_min.map(Span::as_millis_f64),
             avg: self.rtt.mean_ms(),
+            stddev: self.rtt.stddev_ms(),
             max: estimates.rtt_max.map(Span::as_millis_f64),
             ewma: ewmas.first().copied(),
             p50,
@@ -139,13 +144,18 @@ impl Samples {
 }
 
 impl Kept {
-    fn new(keep_max: usize, seed: u64) -> Kept {
-        Kept { kept: Vec::new(), keep_max, count: 0, sum_s: 0.0, rng: Rng::new(seed) }
+    /// None yet; keeps at most `keep_max`.
+    pub fn new(keep_max: usize, seed: u64) -> Kept {
+        let rng = Rng::new(seed);
+        Kept { kept: Vec::new(), keep_max, count: 0, mean_s: 0.0, squares: 0.0, rng }
     }
 
-    fn push(&mut self, value: Span) {
+    /// Takes a value.
+    pub fn push(&mut self, value: Span) {
         self.count += 1;
-        self.sum_s += value.as_secs_f64();
+        let off = value.as_secs_f64() - self.mean_s;
+        self.mean_s += off / self.count as f64;
+        self.squares += off * (value.as_secs_f64() - self.mean_s);
         if self.kept.len() < self.keep_max {
             self.kept.push(value);
         } else if let Some(slot) = self.kept.get_mut(self.rng.below(self.count) as usize) {
@@ -154,10 +164,15 @@ impl Kept {
     }
 
     fn mean_ms(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum_s / self.count as f64 * 1e3)
+        (self.count > 0).then_some(self.mean_s * 1e3)
     }
 
-    fn distribution(&self) -> Distribution {
+    fn stddev_ms(&self) -> Option<f64> {
+        (self.count > 0).then(|| (self.squares / self.count as f64).sqrt() * 1e3)
+    }
+
+    /// Median, 99th percentile, largest.
+    pub fn distribution(&self) -> Distribution {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
         // Nearest rank: the smallest value that is not exceeded by more than 1 − p of all.
@@ -190,6 +205,8 @@ mod tests {
         let summary = samples.summary(&Estimates::default());
         assert_eq!((summary.p50, summary.p99), (Some(100.0), Some(198.0)));
         assert!((summary.avg.unwrap() - 100.5).abs() < 1e-9);
+        // Of the whole numbers from 1 to n: √((n² − 1)/12).
+        assert!((summary.stddev.unwrap() - (39_999f64 / 12.0).sqrt()).abs() < 1e-6);
         assert_eq!(samples.errors().p99, Some(0.003));
         assert_eq!((samples.wakeups().p50, samples.wakeups().max), (Some(0.1), Some(0.2)));
         assert_eq!(Samples::new(1_000, 1).summary(&Estimates::default()), RttMs::default());

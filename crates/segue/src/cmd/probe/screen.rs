@@ -2,7 +2,7 @@
 //! elsewhere, JSON lines, and the summary.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -10,9 +10,13 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Counted, Estimates, Sample, State};
 use serde::Serialize;
 
+use super::icmp::{self, Said};
+use super::ipdv::IpdvMs;
 use super::samples::{Distribution, RttMs, StampNames};
 use super::shown;
 use super::target::{News, Target};
+use crate::terminal::layout::flow;
+use crate::terminal::{self, Colours, Stream, Tone};
 
 /// Time between two drawings of the live lines.
 const REDRAW: Span = Span::from_millis(250);
@@ -26,66 +30,66 @@ pub struct Output {
     pub quiet: bool,
 }
 
-/// A line for each target on a terminal, drawn again and again over itself.
+/// Lines for each target on a terminal, drawn again and again over themselves.
 pub struct Live {
-    on: bool,
-    /// Lines that stand there.
-    lines: usize,
+    on: Option<terminal::Live>,
     drawn: Option<Time>,
+    /// Colours of what it shows.
+    pub colours: Colours,
 }
 
 impl Live {
     /// Only on a terminal, and only if output of that kind is wanted.
     pub fn new(output: Output) -> Live {
-        let on = !output.json && !output.quiet && io::stdout().is_terminal();
-        Live { on, lines: 0, drawn: None }
+        let on = !output.json && !output.quiet && Stream::Output.is_live();
+        let on = on.then(|| terminal::Live::new(Stream::Output));
+        Live { on, drawn: None, colours: Stream::Output.colours() }
     }
 
     fn off() -> Live {
-        Live { on: false, lines: 0, drawn: None }
+        Live { on: None, drawn: None, colours: Colours::NONE }
     }
 
     /// Whether they stand in for a line for each sample.
     pub fn is_on(&self) -> bool {
-        self.on
+        self.on.is_some()
     }
 
     /// When they want to be drawn again.
     pub fn deadline(&self) -> Option<Time> {
-        self.on.then(|| self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW))
+        let next = self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW);
+        self.on.as_ref().map(|_| next)
     }
 
-    /// Draws them if their time has come.
+    /// Draws them if their time has come: each target's items.
     ///
     /// # Errors
     /// If nobody reads the output any more.
-    pub fn draw(&mut self, now: Time, texts: impl Iterator<Item = String>) -> io::Result<()> {
+    pub fn draw(
+        &mut self,
+        now: Time,
+        targets: impl Iterator<Item = Vec<String>>,
+    ) -> io::Result<()> {
         if self.deadline().is_none_or(|at| at > now) {
             return Ok(());
         }
-        self.last(now, texts)
+        self.last(now, targets)
     }
 
     /// Draws them for the last time: they stay, and should not contradict the summary.
     ///
     /// # Errors
     /// As [`Live::draw`].
-    pub fn last(&mut self, now: Time, texts: impl Iterator<Item = String>) -> io::Result<()> {
-        if !self.on {
-            return Ok(());
-        }
+    pub fn last(
+        &mut self,
+        now: Time,
+        targets: impl Iterator<Item = Vec<String>>,
+    ) -> io::Result<()> {
+        let Some(live) = &mut self.on else { return Ok(()) };
         self.drawn = Some(now);
-        let mut out = io::stdout().lock();
-        if self.lines > 0 {
-            write!(out, "\x1b[{}A", self.lines)?;
-        }
-        self.lines = 0;
-        for text in texts {
-            self.lines += 1;
-            // Without wrapping, so that a line stays one line on a narrow terminal.
-            writeln!(out, "\r\x1b[K\x1b[?7l{text}\x1b[?7h")?;
-        }
-        out.flush()
+        let room = live.size().columns.saturating_sub(1);
+        let lines: Vec<String> = targets.flat_map(|items| flow(&items, "  ", room)).collect();
+        live.show(&lines)
     }
 }
 
@@ -127,6 +131,15 @@ struct EventLine<'a> {
 }
 
 #[derive(Serialize)]
+struct IcmpLine<'a> {
+    r#type: &'static str,
+    target: &'a str,
+    at_s: f64,
+    #[serde(flatten)]
+    said: icmp::Count,
+}
+
+#[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
     scheduling: &'static str,
@@ -158,6 +171,12 @@ pub struct TargetSummary<'a> {
     reordered: u64,
     stamp: &'static str,
     drops: &'a BTreeMap<&'static str, u64>,
+    ipdv_ms: IpdvMs,
+    icmp: Vec<icmp::Count>,
+    #[serde(skip)]
+    icmp_text: String,
+    #[serde(skip)]
+    port_closed: bool,
 }
 
 /// Packets of one direction between the first and the last exchange.
@@ -232,12 +251,14 @@ impl Screen {
             (News::State(state), false) => print(&format!("{name}: {}", state_name(*state))),
             (News::Unsendable(error), true) => print_json(&event(None, Some(error.clone()))),
             (News::Unsendable(error), false) => print(&format!("{name}: cannot send: {error}")),
+            (News::Icmp(said), _) => tell_icmp(self.output, at_s(now), name, *said),
         }
     }
 
     /// Draws the live lines if their time has come.
     pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
-        self.live.draw(now, targets.iter().map(live_text))
+        let colours = self.live.colours;
+        self.live.draw(now, targets.iter().map(|target| live_items(target, colours)))
     }
 
     /// Prints the summary. Requests younger than `grace` may still be answered while the path is up, and
@@ -249,7 +270,8 @@ impl Screen {
         targets: &[Target],
         scheduling: &'static str,
     ) -> io::Result<()> {
-        self.live.last(now, targets.iter().map(live_text))?;
+        let colours = self.live.colours;
+        self.live.last(now, targets.iter().map(|target| live_items(target, colours)))?;
         let all: Vec<_> = targets.iter().map(|target| summary(target, now - grace)).collect();
         if self.output.json {
             return print_json(&Summary { r#type: "summary", scheduling, targets: all });
@@ -294,6 +316,10 @@ pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         reordered: estimates.reordered,
         stamp: stamp_name(target.kernel_stamps, received.into()),
         drops: target.drops.by_reason(),
+        ipdv_ms: target.ipdv.ms(),
+        icmp: target.icmp.counts(),
+        icmp_text: target.icmp.text(),
+        port_closed: target.icmp.port_closed(),
     }
 }
 
@@ -311,9 +337,13 @@ impl TargetSummary<'_> {
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
         text += &format!("\nstate {}, {} transitions, ", self.state, self.transitions);
         text += &order_text(self.duplicates, self.reordered, self.drops);
+        text += &self.icmp_text;
         if self.sent > 0 && self.received == 0 {
-            text += "\nno answer: does `segue probe --listen` run there, with the same key? An anchor answers \
-                     STAMP, if it is told to (`stamp = true`): segue probe --stamp";
+            let closed = if self.port_closed { ", and the port is closed" } else { "" };
+            text += &format!(
+                "\nno answer{closed}: does `segue probe --listen` run there, with the same key? An anchor answers \
+                     STAMP, if it is told to (`stamp = true`): segue probe --stamp"
+            );
         }
         let rtt = &self.rtt_ms;
         if rtt.avg.is_some() {
@@ -322,6 +352,7 @@ impl TargetSummary<'_> {
                 list(&[rtt.min, rtt.avg, rtt.max, rtt.ewma, rtt.p50, rtt.p99]),
                 self.stamp
             );
+            text += &variation_text(rtt.stddev, &self.ipdv_ms);
             text += &format!(
                 "\nerror at most p50/p99 = {} ms, wake-up p50/p99 = {} ms",
                 list(&[self.error_ms.p50, self.error_ms.p99]),
@@ -330,6 +361,28 @@ impl TargetSummary<'_> {
         }
         text
     }
+}
+
+/// What is said of requests, once.
+pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
+    match output {
+        Output { json: true, .. } => {
+            print_json(&IcmpLine { r#type: "icmp", target, at_s, said: said.count(1) })
+        }
+        Output { quiet: true, .. } => Ok(()),
+        _ => print(&format!("{target}: {}", said.text())),
+    }
+}
+
+/// By how much times differ from their mean, and delays from the ones before.
+pub fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
+    let way = |of: &Distribution| list(&[of.p50, of.p99, of.max]);
+    format!(
+        "\nrtt standard deviation = {} ms, delay variation p50/p99/max = {} ms up, {} ms down",
+        ms(stddev),
+        way(&ipdv.up),
+        way(&ipdv.down)
+    )
 }
 
 fn sample_text(name: &str, sample: &Sample) -> String {
@@ -347,28 +400,46 @@ fn sample_text(name: &str, sample: &Sample) -> String {
     text
 }
 
-fn live_text(target: &Target) -> String {
+/// What stands on the terminal of a target.
+fn live_items(target: &Target, colours: Colours) -> Vec<String> {
     let estimates = target.machine().estimates();
     let ms = |span: Option<Span>| span.map_or("-".into(), |s| format!("{:.1}", s.as_millis_f64()));
+    let error = target.samples.last_error();
     let averages: Vec<String> =
         estimates.rtt_ewma.iter().map(|s| format!("{:.1}", s * 1e3)).collect();
-    let mut text = format!(
-        "{}  {}  rtt {} ms ±{} (ewma {})  loss up {} down {} both ways {}  {}/{}",
-        target.name,
-        state_name(target.machine().state()),
-        ms(estimates.rtt_last),
-        target.samples.last_error().map_or("-".into(), |s| format!("{:.3}", s.as_millis_f64())),
-        if averages.is_empty() { "-".into() } else { averages.join(", ") },
-        percent(estimates.owl_up.first().copied()),
-        percent(estimates.owl_down.first().copied()),
-        percent(estimates.rtl.first().copied()),
-        target.received,
-        target.sent
-    );
+    let averages = if averages.is_empty() { "-".into() } else { averages.join(", ") };
+    let mut items = vec![
+        target.name.clone(),
+        colours.state(state_name(target.machine().state())),
+        format!(
+            "rtt {} ms ±{} (ewma {averages})",
+            ms(estimates.rtt_last),
+            error.map_or("-".into(), |s| format!("{:.3}", s.as_millis_f64())),
+        ),
+    ];
+    items.extend(live_losses([
+        estimates.owl_up.first().copied(),
+        estimates.owl_down.first().copied(),
+        estimates.rtl.first().copied(),
+    ]));
+    items.push(live_answers(target.received, target.sent));
+    items.extend(target.icmp.last().map(|said| colours.paint(Tone::Bad, &said.text())));
     if let Some(error) = &target.error {
-        text += &format!("  cannot send: {}", target.reason(error));
+        items.push(colours.paint(Tone::Bad, &format!("cannot send: {}", target.reason(error))));
     }
-    text
+    items
+}
+
+/// Losses up, down and both ways, each an item.
+pub fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
+    let mut items = vec![format!("loss up {} down {}", percent(up), percent(down))];
+    items.extend(both.map(|_| format!("both ways {}", percent(both))));
+    items
+}
+
+/// How many of the requests were answered.
+pub fn live_answers(received: u32, sent: u32) -> String {
+    format!("{received} of {sent} answered")
 }
 
 /// How many requests had answers.

@@ -11,10 +11,12 @@ use segue_clock::{Machine, Span, Time};
 use segue_datapath::STAMP_TO_WIRE;
 use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Request, Sample, State};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, TimestampedSocket, path_mtu};
+use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket, path_mtu};
 use segue_wire::{DropReason, Header, PacketType, ProbeKey};
 
 use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, far_delay};
+use super::icmp::{Icmp, Quote, Said};
+use super::ipdv::{self, Ipdv};
 use super::random;
 use super::refusals::Refusals;
 use super::samples::{Samples, Stamps};
@@ -45,6 +47,8 @@ pub enum News {
     State(State),
     /// Requests cannot be sent, and why.
     Unsendable(String),
+    /// Something is said of requests on their way.
+    Icmp(Said),
 }
 
 /// How requests look; by default as short as can be, without a mark.
@@ -64,6 +68,8 @@ pub struct Target {
     pub address: SocketAddr,
     /// RTTs.
     pub samples: Samples,
+    /// The variation of the delay.
+    pub ipdv: Ipdv,
     /// Samples with kernel stamps on both ways.
     pub kernel_stamps: u64,
     /// Requests sent, those included that the kernel refused.
@@ -72,6 +78,8 @@ pub struct Target {
     pub received: u32,
     /// Datagrams that are no answers.
     pub drops: Refusals,
+    /// What is said of requests on their way.
+    pub icmp: Icmp,
     /// The last error of sending, until a request leaves again.
     pub error: Option<io::Error>,
     /// What its packets go through.
@@ -141,6 +149,8 @@ impl Target {
         let [a, b, c, d, cookie @ .., _, _, _, _] = random().context("/dev/urandom")?;
         let index = u32::from_be_bytes([a, b, c, d]).max(1);
         let cookie = u64::from_be_bytes(cookie).max(1);
+        let mut end = Endpoint::new(socket, key).context("cannot forbid fragments")?;
+        end.receive_icmp().context("cannot ask for ICMP errors")?;
         let header = Header {
             packet_type: PacketType::Request,
             flags: 0,
@@ -153,12 +163,14 @@ impl Target {
             name: name.into(),
             address,
             samples: Samples::new(SAMPLES_MAX, cookie),
+            ipdv: Ipdv::new(cookie),
             kernel_stamps: 0,
             sent: 0,
             received: 0,
             drops: Refusals::default(),
+            icmp: Icmp::default(),
             error: None,
-            end: Endpoint::new(socket, key).context("cannot forbid fragments")?,
+            end,
             header,
             length: marks.length,
             buffer: vec![0; LENGTH_MAX],
@@ -192,6 +204,11 @@ impl Target {
     /// The measurement.
     pub fn machine(&self) -> &Client {
         &self.machine
+    }
+
+    /// Bytes of UDP payload in a request.
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// When the last request was sent.
@@ -279,7 +296,24 @@ impl Target {
                 sent.left.get_or_insert((stamp.at, stamp.error));
             }
         }
+        while let Some(error) = self.end.icmp_error() {
+            self.on_icmp(&error);
+        }
         Ok(datagram)
+    }
+
+    fn on_icmp(&mut self, error: &IcmpError) {
+        let quote = match Header::parse(&error.quote) {
+            Ok(quoted) if quoted.packet_type == PacketType::Response => return,
+            Ok(quoted) if (quoted.index, quoted.cookie) == self.key() => Quote::Ours,
+            _ if error.quote.len() < Header::LEN && error.to == self.address => Quote::Short,
+            _ => Quote::Foreign,
+        };
+        if quote == Quote::Foreign {
+            self.drops.count("icmp");
+        } else if let Some(said) = self.icmp.note(error, quote) {
+            self.news.push(News::Icmp(said));
+        }
     }
 
     /// What there is to tell since the last time.
@@ -311,11 +345,19 @@ impl Target {
         let place = probe.seq.wrapping_sub(first) as usize;
         let sent = self.requests.get_mut(place).ok_or(DropReason::Replay)?;
         // The machine counts duplicates; they must not hide a loss in the packet counter.
-        if !sent.answered {
-            self.received = self.received.wrapping_add(1);
-        }
-        sent.answered = true;
+        let first = !std::mem::replace(&mut sent.answered, true);
         let left = sent.left.filter(|(at, _)| *at <= datagram.at);
+        if first {
+            self.received = self.received.wrapping_add(1);
+            self.icmp.answered();
+            self.ipdv.take(ipdv::Exchange {
+                seq: probe.seq,
+                left: left.map_or(sent.at, |(at, _)| at),
+                arrived: datagram.at,
+                far_arrived_us: probe.t_ss.wrapping_sub(probe.dt),
+                far_left_us: probe.t_ss,
+            });
+        }
         let far = far_delay(probe.heard);
         let stamps = Stamps {
             tx: left.is_some(),

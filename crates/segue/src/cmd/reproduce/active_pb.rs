@@ -133,7 +133,7 @@ fn outcome(probes: Probes, path: &str, datapath: &str, arrived: [usize; 2]) -> O
         figures: Vec::new(),
         tables: vec![Table {
             caption: "Probes of each direction, and air time of one in 802.11b".into(),
-            header: header(&["", "sent", "rode", "alone, µs", "riding, µs"]),
+            header: header(&["direction", "sent", "rode", "alone, µs", "riding, µs"]),
             rows: ["requests", "responses"]
                 .iter()
                 .enumerate()

@@ -5,12 +5,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Context;
-use segue_report::{Page, Plot, csv};
+use segue_report::Page;
 use serde::Serialize;
 
 use super::experiment::{Experiment, Line, Outcome};
+use crate::cmd::made::made;
 use crate::errors::Told;
+
+/// The page.
+const PAGE: &str = "index.html";
+const OVERVIEW: &str =
+    "How many quantities of each experiment agree with their bars, differ, or have none.";
+
+/// So many quantities are all told in the verdict.
+const FEW: usize = 3;
 
 /// Results by the place of the experiment in the catalogue.
 pub struct Results {
@@ -91,7 +99,7 @@ impl Results {
     /// If the page cannot be written there.
     pub fn new(directory: PathBuf, rootless: bool) -> anyhow::Result<Results> {
         let results = Results { directory, machine: machine(rootless), done: BTreeMap::new() };
-        results.write("index.html", &results.page())?;
+        results.page().write(&results.directory, PAGE)?;
         Ok(results)
     }
 
@@ -108,13 +116,8 @@ impl Results {
     ) -> anyhow::Result<()> {
         let result = result.map_err(|error| Told(&error).to_string());
         let Experiment { id, title, paper, .. } = *experiment;
-        for figure in result.iter().flat_map(|outcome| &outcome.figures) {
-            let name = file_name(id, figure.name);
-            self.write(&format!("{name}.svg"), &standalone(&figure.plot.svg()))?;
-            self.write(&format!("{name}.csv"), &points(&figure.plot))?;
-        }
         self.done.insert(place, Done { id, title, paper, took_s, result });
-        self.write("index.html", &self.page())
+        Ok(self.page().write(&self.directory, PAGE)?)
     }
 
     /// Experiments that gave a result.
@@ -148,7 +151,7 @@ impl Results {
                 }
             }
         }
-        let page = self.directory.join("index.html");
+        let page = self.directory.join(PAGE);
         let _ = writeln!(text, "\nFigures, tables and conditions: {}", page.display());
         text
     }
@@ -162,23 +165,19 @@ impl Results {
         Ok(serde_json::to_string_pretty(&Shown { machine: &self.machine, experiments })?)
     }
 
-    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let path = self.directory.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-    }
-
-    fn page(&self) -> String {
-        let Machine { segue, kernel, processor, processors, datapath, rootless } = &self.machine;
-        let rights = if *rootless { "in a user namespace without root" } else { "as root" };
+    fn page(&self) -> Page {
+        let Machine { segue: _, kernel, processor, processors, datapath, rootless } = &self.machine;
+        let rights = if *rootless { "In a user namespace without root" } else { "As root" };
         let lead = "The papers' experiments run on this machine: what the paper says beside what was found \
                     here. What differs is marked; a dash stands where there is nothing to judge by.";
-        let mut page = Page::new("Segue: the papers' experiments", lead);
+        let mut page = Page::new("Segue: the papers' experiments", lead, made());
+        page.set_verdict(verdict(self.done.values()));
         page.push_text(&format!(
-            "Segue {segue}, {rights}; Linux {kernel}; {processors} processors, {processor}. {datapath}"
+            "{rights}; Linux {kernel}; {processors} processors, {processor}. {datapath}"
         ));
         let overview: Vec<[String; 5]> = self.done.values().map(Done::counted).collect();
         if !overview.is_empty() {
-            page.push_table("", &["experiment", "what", "agrees", "DIFFERS", "–"], &overview);
+            page.push_table(OVERVIEW, &["experiment", "what", "agrees", "DIFFERS", "–"], &overview);
         }
         for done in self.done.values() {
             page.push_heading(&format!("{}: {}", done.id, done.title));
@@ -187,8 +186,37 @@ impl Results {
                 Err(error) => page.push_text(&format!("No result: {error}.")),
             }
         }
-        page.html()
+        page
     }
+}
+
+/// What the lines with a bar came to, in a sentence: with the bars of those that differ, and of all if they
+/// are few. Empty without such lines.
+fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
+    let outcomes = || done.clone().filter_map(|each| Some((each.id, each.result.as_ref().ok()?)));
+    let lines = outcomes().flat_map(|(id, o)| o.lines.iter().map(move |line| (id, line)));
+    let judged: Vec<(&str, &Line)> = lines.filter(|(_, line)| line.agrees.is_some()).collect();
+    let agree = judged.iter().filter(|(_, line)| line.agrees == Some(true)).count();
+    let told = judged.iter().filter(|(_, line)| judged.len() <= FEW || line.agrees == Some(false));
+    let told: Vec<String> = told
+        .map(|(id, line)| {
+            let (bar, verdict) = (line.bar.as_deref().unwrap_or_default(), line.verdict());
+            format!("{id}, {}: {} (bar: {bar}; {verdict})", line.what, line.here)
+        })
+        .collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let told = match told.is_empty() {
+        true => "; the bar of each stands beside it".to_owned(),
+        false => format!(": {}", told.join("; ")),
+    };
+    let failed: Vec<&str> = done.clone().filter(|d| d.result.is_err()).map(|d| d.id).collect();
+    let failed = match failed.is_empty() {
+        true => String::new(),
+        false => format!("; no result from {}", failed.join(", ")),
+    };
+    format!("{agree} of {} quantities with a bar agree{told}{failed}.", judged.len())
 }
 
 fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
@@ -203,8 +231,7 @@ fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
     page.push_table(done.paper, &["quantity", "paper says", "here", "bar", "verdict"], &rows);
     for figure in &outcome.figures {
         let name = file_name(done.id, figure.name);
-        let caption = format!("{} ({name}.svg, {name}.csv)", figure.caption);
-        page.push_plot(caption.trim(), &figure.plot);
+        page.push_plot(&name, &figure.caption, &figure.plot);
     }
     for table in &outcome.tables {
         page.push_table(&table.caption, &table.header, &table.rows);
@@ -214,29 +241,6 @@ fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
 
 fn file_name(id: &str, figure: &str) -> String {
     if figure.is_empty() { id.to_owned() } else { format!("{id}-{figure}") }
-}
-
-/// An element made for a page as a file of its own: with a white ground, and the XML name space if it
-/// is not there.
-fn standalone(svg: &str) -> String {
-    let svg = match svg.contains("xmlns=") {
-        true => svg.to_owned(),
-        false => svg.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1),
-    };
-    svg.replacen("<svg ", "<svg style=\"background:#fff\" font-family=\"sans-serif\" ", 1)
-}
-
-/// The points of a diagram: one row for each, with the names of the axes as columns.
-fn points(plot: &Plot) -> String {
-    let rows: Vec<[String; 3]> = plot
-        .series
-        .iter()
-        .flat_map(|series| {
-            let drawn = series.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
-            drawn.map(|(x, y)| [series.name.clone(), x.to_string(), y.to_string()])
-        })
-        .collect();
-    csv(&["series", plot.x_label.as_str(), plot.y_label.as_str()], &rows)
 }
 
 fn machine(rootless: bool) -> Machine {
@@ -254,5 +258,39 @@ fn machine(rootless: bool) -> Machine {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         datapath: "Where a datapath matters the experiment's conditions name it.",
         rootless,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(id: &'static str, result: Result<Vec<Line>, String>) -> Done {
+        let outcome = |lines| Outcome { lines, ..Outcome::default() };
+        Done { id, title: "", paper: "", took_s: 0.0, result: result.map(outcome) }
+    }
+
+    #[test]
+    fn the_verdict_counts_what_has_a_bar_and_shows_the_bars_of_what_differs() {
+        let line = |here: &str| Line::new("K*", "7", here);
+        let open = done("open", Ok(vec![line("9")]));
+        assert_eq!(verdict([&open].into_iter()), "", "nothing is judged");
+        let few = done("few", Ok(vec![line("7").judged("7", true)]));
+        assert_eq!(
+            verdict([&open, &few].into_iter()),
+            "1 of 1 quantities with a bar agree: few, K*: 7 (bar: 7; agrees)."
+        );
+        let many = done("many", Ok(vec![line("7").judged("7", true); 4]));
+        assert_eq!(
+            verdict([&many].into_iter()),
+            "4 of 4 quantities with a bar agree; the bar of each stands beside it."
+        );
+        let bad = done("bad", Ok(vec![line("8").judged("6 to 7", false)]));
+        let failed = done("failed", Err("interrupted".into()));
+        assert_eq!(
+            verdict([&many, &bad, &failed].into_iter()),
+            "4 of 5 quantities with a bar agree: bad, K*: 8 (bar: 6 to 7; DIFFERS); no result from \
+             failed."
+        );
     }
 }

@@ -3,13 +3,13 @@
 //! what computes comes after them, so that it does not disturb them, and what measures the processor
 //! comes last and alone.
 
-use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::experiment::{Experiment, Needs, Outcome, Stage};
 use super::results::Results;
 use crate::errors::Told;
+use crate::terminal;
 
 /// Time between two looks at what is done.
 const LOOK: Duration = Duration::from_millis(250);
@@ -78,39 +78,39 @@ fn together(
 
 /// What the user sees meanwhile.
 struct Progress {
-    quiet: bool,
-    live: bool,
+    /// None: nothing.
+    shown: Option<terminal::Progress>,
     start: Instant,
     takes: Duration,
     later: Duration,
-    said: Option<Instant>,
 }
 
 impl Progress {
     fn new(quiet: bool, takes: Duration, later: Duration) -> Progress {
-        let live = std::io::stderr().is_terminal();
-        Progress { quiet, live, start: Instant::now(), takes, later, said: None }
+        let shown = (!quiet).then(|| terminal::Progress::new(LOOK, REPORT).at_once());
+        Progress { shown, start: Instant::now(), takes, later }
     }
 
     fn show(&mut self, names: &[&str]) {
-        let due = self.live || self.said.is_none_or(|said| said.elapsed() >= REPORT);
-        if self.quiet || !due || names.is_empty() {
-            return;
-        }
-        self.said = Some(Instant::now());
         let left = self.takes.saturating_sub(self.start.elapsed()) + self.later;
-        let text = format!("about {} s left; running {}", left.as_secs(), names.join(", "));
-        if self.live { eprint!("\r\x1b[K\x1b[?7l{text}\x1b[?7h") } else { eprintln!("{text}") }
+        if let Some(shown) = self.shown.as_mut().filter(|_| !names.is_empty()) {
+            shown.tell(|| format!("about {} s left; running {}", left.as_secs(), names.join(", ")));
+        }
     }
 
-    fn finished(&self, id: &str, took_s: f64, error: Option<&anyhow::Error>) {
-        if self.quiet {
-            return;
-        }
-        let clear = if self.live { "\r\x1b[K" } else { "" };
-        match error {
-            Some(error) => eprintln!("{clear}{id}: {}", Told(error)),
-            None => eprintln!("{clear}{id}: done in {took_s:.1} s"),
+    fn finished(&mut self, id: &str, took_s: f64, error: Option<&anyhow::Error>) {
+        let Some(shown) = &mut self.shown else { return };
+        shown.say(&match error {
+            Some(error) => format!("{id}: {}", Told(error)),
+            None => format!("{id}: done in {took_s:.1} s"),
+        });
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.clear();
         }
     }
 }

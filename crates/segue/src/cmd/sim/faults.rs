@@ -1,13 +1,13 @@
 //! `segue sim faults`: machines under seeded schedules of faults.
 
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::num::NonZeroU64;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
@@ -15,6 +15,8 @@ use segue_sim::faults::{
     Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
 };
 use serde::Serialize;
+
+use crate::terminal;
 
 /// How often progress is told, on a terminal and elsewhere.
 const LIVE: Duration = Duration::from_millis(500);
@@ -268,15 +270,13 @@ struct Progress {
     done: u64,
     events: u64,
     failures: Vec<(u64, Failure)>,
-    live: bool,
-    told: Instant,
+    shown: terminal::Progress,
 }
 
 impl Progress {
     fn new(runs: u64) -> Progress {
-        let live = std::io::stderr().is_terminal();
-        let (failures, told) = (Vec::new(), Instant::now());
-        Progress { runs, begun: 0, done: 0, events: 0, failures, live, told }
+        let shown = terminal::Progress::new(LIVE, TOLD);
+        Progress { runs, begun: 0, done: 0, events: 0, failures: Vec::new(), shown }
     }
 
     fn next(&mut self) -> Option<u64> {
@@ -289,15 +289,12 @@ impl Progress {
         self.done += 1;
         self.events += outcome.events;
         self.failures.extend(outcome.failure.map(|failure| (number, failure)));
-        let last = self.done == self.runs;
-        if self.told.elapsed() >= if self.live { LIVE } else { TOLD } && !last {
-            self.told = Instant::now();
-            let text =
-                format!("{} of {} runs, {} failed", self.done, self.runs, self.failures.len());
-            if self.live { eprint!("\r\x1b[K{text}") } else { eprintln!("{text}") }
-        } else if last && self.live {
-            eprint!("\r\x1b[K");
+        if self.done == self.runs {
+            self.shown.clear();
+            return;
         }
+        let (done, runs, failed) = (self.done, self.runs, self.failures.len());
+        self.shown.tell(|| format!("{done} of {runs} runs, {failed} failed"));
     }
 }
 

@@ -1,6 +1,5 @@
 //! `segue sim run` of a population: its shards over the processors, and what came of them.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,6 +10,8 @@ use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
 use segue_sim::population::{Shard, Spec, Stats, Verdict, results, verdicts};
 use serde_json::json;
+
+use crate::terminal::Progress;
 
 /// Virtual time between two looks at how far a shard is.
 const STEP: Span = Span::from_millis(500);
@@ -119,8 +120,8 @@ fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
 
 /// Tells how far the shards are until all have ended.
 fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
-    let terminal = std::io::stderr().is_terminal();
-    let (begun, mut last) = (Instant::now(), Instant::now());
+    let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
+    let begun = Instant::now();
     let mut places = vec![(Time::ZERO, 0); spec.shards as usize];
     let mut ends: Vec<Option<(Stats, Cost)>> = places.iter().map(|_| None).collect();
     for news in news {
@@ -128,29 +129,19 @@ fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
             News::At(number, at, events) => places[number as usize] = (at, events),
             News::End(number, stats, cost) => ends[number as usize] = Some((*stats, cost)),
         }
-        let pause = if terminal { 1 } else { 60 };
-        if last.elapsed().as_secs() < pause {
-            continue;
-        }
-        last = Instant::now();
-        let sum: f64 = places.iter().map(|(at, _)| at.as_secs_f64()).sum();
-        let (events, seconds) = (places.iter().map(|(_, n)| n).sum::<u64>(), begun.elapsed());
-        let virtual_s = sum / places.len() as f64;
-        let line = format!(
-            "segue: {virtual_s:.1} of {:.0} virtual s, {:.2} million events/s, {} MiB",
-            spec.duration.as_secs_f64(),
-            events as f64 / seconds.as_secs_f64() / 1e6,
-            peak_mib()
-        );
-        if terminal {
-            eprint!("\r{line:<78}");
-        } else {
-            eprintln!("{line}");
-        }
+        progress.tell(|| {
+            let sum: f64 = places.iter().map(|(at, _)| at.as_secs_f64()).sum();
+            let (events, seconds) = (places.iter().map(|(_, n)| n).sum::<u64>(), begun.elapsed());
+            format!(
+                "segue: {:.1} of {:.0} virtual s, {:.2} million events/s, {} MiB",
+                sum / places.len() as f64,
+                spec.duration.as_secs_f64(),
+                events as f64 / seconds.as_secs_f64() / 1e6,
+                peak_mib()
+            )
+        });
     }
-    if terminal {
-        eprint!("\r{:<78}\r", "");
-    }
+    progress.clear();
     ends.into_iter().map(|end| end.expect("every shard has ended")).unzip()
 }
 

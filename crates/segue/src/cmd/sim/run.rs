@@ -1,9 +1,8 @@
 //! `segue sim run`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::Duration;
 
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
@@ -13,6 +12,7 @@ use super::file::{self, Built, Scenario};
 use super::show::{Json, table};
 use super::sweep;
 use super::trace::{self, Trace};
+use crate::terminal::Progress;
 use crate::units;
 
 /// Run a scenario
@@ -83,9 +83,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         built.network.observe(trace.observer());
     }
     let begun = thread_cpu();
-    let mut progress = Progress::new();
-    let ran =
-        built.run(|network, share| progress.tell(share, Span(network.now().0), network.events()));
+    let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
+    let ran = built.run(|network, share| {
+        progress.tell(|| {
+            let (at, events) = (Span(network.now().0), network.events());
+            format!("segue: {:.0} %, {at}, {events} events", share * 100.0)
+        });
+    });
     progress.clear();
     trace.as_ref().map_or(Ok(()), Trace::end)?;
     ran?;
@@ -139,40 +143,5 @@ fn add_links(built: &Built, results: &mut Results) {
         ("nat", refused.nat),
     ] {
         results.int(format!("nodes.{key}"), value);
-    }
-}
-
-/// How far a long run is, on standard error: a line that changes on a terminal, elsewhere one every minute.
-struct Progress {
-    terminal: bool,
-    last: Instant,
-    shown: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { terminal: std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
-    }
-
-    fn tell(&mut self, share: f64, at: Span, events: u64) {
-        let pause = if self.terminal { 1 } else { 60 };
-        if self.last.elapsed().as_secs() < pause {
-            return;
-        }
-        self.last = Instant::now();
-        self.shown = true;
-        let line = format!("segue: {:.0} %, {at}, {events} events", share * 100.0);
-        if self.terminal {
-            eprint!("\r{line:<60}");
-        } else {
-            eprintln!("{line}");
-        }
-    }
-
-    /// Takes the changing line away.
-    fn clear(&self) {
-        if self.terminal && self.shown {
-            eprint!("\r{:<60}\r", "");
-        }
     }
 }

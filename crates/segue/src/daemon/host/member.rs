@@ -2,6 +2,7 @@
 //! its own. A key is written before the anchor hears of it, and a certificate before it is shown, so that a host
 //! that crashes in between asks again with the same key and gets the same answer.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use segue_wire::enrol::{ENROL_VERSION, ToEnrol};
 use serde::{Deserialize, Serialize};
 
 use super::signal::{Line, Rejected, Shown};
-use crate::identity::{Credentials, Join, new_key, request};
+use crate::identity::{Credentials, Join, expiry_of, new_key, request};
 use crate::signalling::client_config;
 
 /// Table of what a host keeps.
@@ -59,6 +60,37 @@ enum State {
 pub struct Member {
     store: Embedded,
     state: State,
+}
+
+/// What a host's state says of its enrolment.
+pub struct Membership {
+    /// Where the anchor is.
+    pub anchor: Vec<SocketAddr>,
+    /// When the certificate expires, in seconds since 1970; without, there is only a join line yet.
+    pub expires_s: Option<u64>,
+}
+
+/// Looks into a host's state, or rather into a copy, which can be read whoever has the file open; none if there is no
+/// file, or no enrolment in it.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
+    if !state.exists() {
+        return Ok(None);
+    }
+    let copy = tempfile::NamedTempFile::with_prefix("segue-")?;
+    std::fs::copy(state, copy.path())
+        .with_context(|| format!("cannot read {}", state.display()))?;
+    let store = Embedded::open(copy.path())?;
+    let standing: Option<Standing> = store.get_as(TABLE, MEMBER)?;
+    let pending: Option<Pending> = store.get_as(TABLE, PENDING)?;
+    let enrolled = standing.map(|standing| {
+        let expires_s = expiry_of(&standing.host.certificate);
+        Membership { anchor: standing.join.anchor, expires_s }
+    });
+    Ok(enrolled
+        .or(pending.map(|pending| Membership { anchor: pending.join.anchor, expires_s: None })))
 }
 
 impl Member {

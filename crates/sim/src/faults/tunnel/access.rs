@@ -70,6 +70,7 @@ impl Access {
             index: self.ifindex,
             addresses: Vec::from([self.inside]),
             gateways: Vec::new(),
+            mtu: 1_500,
         }
     }
 }

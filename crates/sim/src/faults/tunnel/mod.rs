@@ -458,6 +458,7 @@ fn words(event: &Event) -> [u64; 4] {
     let packet = |message: &Message<Tag>| match &message.body {
         Body::Data { inner, .. } => u64::from(inner.payload.flow),
         Body::Probe { probe, .. } => 1 << 32 | u64::from(probe.seq),
+        Body::Size { size, .. } => 2 << 32 | u64::from(size.token),
     };
     match event {
         Event::AtAnchor(_, message) => [1, message.index.into(), message.cookie, packet(message)],
@@ -480,6 +481,7 @@ fn text(event: &Event) -> String {
         Body::Probe { kind, probe, .. } => {
             format!("{kind:?} {}, heard {:b}", probe.seq, probe.heard)
         }
+        Body::Size { size, .. } => format!("{size:?}"),
     };
     match event {
         Event::AtAnchor(from, message) => {

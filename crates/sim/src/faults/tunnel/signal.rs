@@ -76,6 +76,10 @@ impl Tunnels {
     pub(super) fn connect(&mut self, now: Time, host: usize, interfaces: &[String]) {
         let node = &mut self.hosts[host];
         node.attempt += 1;
+        // What the former connection has under way may still arrive at the anchor.
+        if let Some(former) = node.conn.take().and_then(|id| self.conns.conns.get_mut(&id)) {
+            former.host_forgot = true;
+        }
         let attempt = node.attempt;
         let mut handshakes = Vec::new();
         for access in node.accesses.iter().filter(|a| a.works() && interfaces.contains(&a.name)) {
@@ -102,7 +106,10 @@ impl Tunnels {
             return self.tell_host(now, host, HostInput::SignalDown);
         }
         let id = self.open(now, host, &interface)?;
-        self.hosts[host].conn = Some(id);
+        let node = &mut self.hosts[host];
+        node.conn = Some(id);
+        // The other attempts end.
+        node.attempt += 1;
         self.tell_host(now, host, HostInput::SignalUp { interface, anchor: ANCHOR })
     }
 

@@ -115,6 +115,7 @@ impl HostAgent {
                 index,
                 addresses: interface.addresses.clone(),
                 gateways: interface.gateway.into_iter().collect(),
+                mtu: 1_500,
             })
             .collect();
         if interfaces != self.interfaces {

@@ -87,7 +87,7 @@ fn inner(packet: Packet) -> Inner<Packet> {
 fn tunnelled(now: Time, from: SocketAddr, to: SocketAddr, message: Message<Packet>) -> Packet {
     let dscp = match &message.body {
         super::Body::Data { inner, .. } => inner.dscp,
-        super::Body::Probe { .. } => 0,
+        super::Body::Probe { .. } | super::Body::Size { .. } => 0,
     };
     let bytes = message.bytes(from.ip());
     let datagram = Datagram { sport: from.port(), dport: to.port(), message };
@@ -135,6 +135,9 @@ fn line(report: &Report) -> String {
             let heard = if *heard { "" } else { ", downlink not heard" };
             let silent = silent.map_or_else(String::new, |s| format!(", silent for {s}"));
             format!("{}path {path} {state:?}{heard}{silent}, bound {bound}", of(host))
+        }
+        Report::PathMtu { path, up, down } => {
+            format!("path {path} takes {up} bytes up, {down} down")
         }
         Report::PathDoubt { host, path } => format!("{}path {path} in doubt", of(host)),
         Report::Handover { host, class, from, to, cause, flows } => {

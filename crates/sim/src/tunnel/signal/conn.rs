@@ -8,8 +8,8 @@ use segue_clock::{Span, Time};
 
 use super::{Ack, CHUNK, Datagram, Frame, IDLE, KEEP_ALIVE, SIGNAL_PORT};
 
-/// RTT before the first sample (RFC 9002, section 6.2.2).
-const INITIAL_RTT: Span = Span::from_millis(333);
+/// RTT before the first sample (RFC 9002, section 6.2.2), as the daemons set it.
+const INITIAL_RTT: Span = Span::from_millis(100);
 /// Least share of the variation in a time-out (RFC 9002, section 6.1.2).
 const GRANULARITY: Span = Span::from_millis(1);
 /// How long the other end may keep an acknowledgement (RFC 9000, section 18.2).

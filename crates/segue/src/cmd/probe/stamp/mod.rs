@@ -17,6 +17,7 @@ use segue_clock::{Span, Time};
 use segue_datapath::{DatapathError, StampAnswers, StampOptions};
 use segue_keepalive::Config;
 use segue_linux::clock;
+use segue_linux::udp::UdpError;
 use segue_wire::stamp::{ErrorEstimate, StampKey, Timestamp};
 use segue_wire::{ProbeKey, TUNNEL_PORT};
 
@@ -141,7 +142,14 @@ pub fn reflect(
         ..reflector::Settings::default()
     };
     let (running, output) = (common.running, common.output);
-    let reflector = reflector::Reflector::bind(address, common.interface, settings)?;
+    let reflector = reflector::Reflector::bind(address, common.interface, settings);
+    let reflector = reflector.map_err(|error| match is_in_use(&error) {
+        true => error.context(
+            "another program answers there already, such as an anchor with `stamp = true`; give another port: \
+             --listen [::]:8862",
+        ),
+        false => error,
+    })?;
     let answers = StampOptions {
         port: reflector.local_addr()?.port(),
         stateful: !options.stateless,
@@ -175,11 +183,25 @@ fn kernel(
 ) -> anyhow::Result<serve::Kernel> {
     // A port that the operator gave to STAMP is STAMP's.
     let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);
+    let output = options.output;
     let listen = |port| {
         let address = SocketAddr::new(address, port);
         Listener::open(address, interface, ProbeKey::default(), options)
     };
-    let probes = port.map(listen).transpose().context("cannot answer the compact probe")?;
+    let probes = match port.map(listen).transpose() {
+        // An anchor has it, or a listener, and answers its own.
+        Err(error) if is_in_use(&error) => {
+            if !output.quiet {
+                eprintln!(
+                    "segue: UDP port {TUNNEL_PORT} is in use by another program, such as an anchor: compact \
+                     probes are left to it"
+                );
+            }
+            None
+        }
+        probes => probes.context("cannot answer the compact probe")?,
+    };
+    let port = port.filter(|_| probes.is_some());
     let answers = StampAnswers::attach(ifindex, answers, port).map_err(|error| match &error {
         DatapathError::Kernel { source, .. }
             if source.kind() == io::ErrorKind::PermissionDenied =>
@@ -189,6 +211,10 @@ fn kernel(
         _ => anyhow::Error::from(error).context("cannot answer in the kernel"),
     })?;
     Ok(serve::Kernel { answers, probes })
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(UdpError::InUse { .. }))
 }
 
 /// The interface on which the kernel is to answer.

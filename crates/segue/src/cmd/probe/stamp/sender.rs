@@ -13,13 +13,16 @@ use serde::Serialize;
 use super::Common;
 use super::session::{News, Session};
 use super::stats::{JitterMs, Sample};
+use crate::cmd::probe::icmp::{self, Said};
+use crate::cmd::probe::ipdv::IpdvMs;
+use crate::cmd::probe::opening::Opening;
 use crate::cmd::probe::samples::RttMs;
 use crate::cmd::probe::screen::{
-    Live, Output, Packets, exit_code, list, loss, loss_text, ms, order_text, percent, print,
-    print_json, sent_text, stamp_name,
+    Live, Output, Packets, exit_code, list, live_answers, live_losses, loss, loss_text, ms,
+    order_text, percent, print, print_json, sent_text, stamp_name, tell_icmp, variation_text,
 };
 use crate::cmd::probe::shown;
-use crate::cmd::probe::signals::Signals;
+use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 #[derive(Serialize)]
@@ -68,6 +71,10 @@ struct TargetSummary<'a> {
     stamp: &'static str,
     reflector: Reflector,
     drops: &'a BTreeMap<&'static str, u64>,
+    ipdv_ms: IpdvMs,
+    icmp: Vec<icmp::Count>,
+    #[serde(skip)]
+    icmp_text: String,
 }
 
 /// What the other end says of itself.
@@ -104,6 +111,9 @@ struct Screen {
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let metrics = common.running.told_metrics(common.output)?;
+    for session in &sessions {
+        opening(session, common).tell(common.output)?;
+    }
     common.running.scheduling();
     let start = clock::monotonic();
     let end = common.deadline.map(|length| start + length);
@@ -126,7 +136,7 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
                 screen.news(now, session, &news)?;
             }
         }
-        screen.live.draw(now, sessions.iter().map(live_text))?;
+        screen.live.draw(now, sessions.iter().map(live_items))?;
         if let Some(metrics) = &metrics {
             metrics.answer(|| page(&sessions));
         }
@@ -147,6 +157,20 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
     let now = clock::monotonic();
     screen.summary(now, grace, &sessions)?;
     Ok(exit_code(sessions.iter().map(|s| (s.stats.received, s.error.is_some()))))
+}
+
+fn opening<'a>(session: &'a Session, common: &Common<'a>) -> Opening<'a> {
+    Opening {
+        name: &session.name,
+        address: session.address,
+        interface: common.interface,
+        protocol: "stamp",
+        size: session.length(),
+        interval: common.interval,
+        count: common.count,
+        deadline: common.deadline,
+        keyed: common.key.is_some(),
+    }
 }
 
 /// The metrics: those of the compact probe that STAMP can tell, and its jitter.
@@ -212,12 +236,13 @@ impl Screen {
                 print_json(&ErrorLine { r#type: "error", target, at_s, error })
             }
             (News::Unsendable(error), false) => print(&format!("{target}: cannot send: {error}")),
+            (News::Icmp(said), _) => tell_icmp(self.output, at_s(now), target, *said),
         }
     }
 
     /// Requests younger than `grace` may still be answered, and count neither as answered nor as lost.
     fn summary(&mut self, now: Time, grace: Span, sessions: &[Session]) -> io::Result<()> {
-        self.live.last(now, sessions.iter().map(live_text))?;
+        self.live.last(now, sessions.iter().map(live_items))?;
         let targets: Vec<_> = sessions.iter().map(|s| summary(s, now - grace)).collect();
         if self.output.json {
             return print_json(&Summary { r#type: "summary", protocol: "stamp", targets });
@@ -245,24 +270,21 @@ fn sample_text(session: &Session, sample: &Sample) -> String {
     text
 }
 
-fn live_text(session: &Session) -> String {
+/// What stands on the terminal of a session.
+fn live_items(session: &Session) -> Vec<String> {
     let (up, down) = directions(session);
     let rtt = session.stats.rtt_ms();
-    let mut text = format!(
-        "{}  rtt {} ms (min {}, max {})  loss up {} down {}  {}/{}",
-        session.name,
-        ms(rtt.avg),
-        ms(rtt.min),
-        ms(rtt.max),
-        percent(up),
-        percent(down),
-        session.stats.received,
-        session.sent
-    );
+    let mut items = vec![
+        session.name.clone(),
+        format!("rtt {} ms (min {}, max {})", ms(rtt.avg), ms(rtt.min), ms(rtt.max)),
+    ];
+    items.extend(live_losses([up, down, None]));
+    items.push(live_answers(session.stats.received, session.sent));
+    items.extend(session.icmp.last().map(Said::text));
     if let Some(error) = &session.error {
-        text += &format!("  cannot send: {}", error.kind());
+        items.push(format!("cannot send: {}", error.kind()));
     }
-    text
+    items
 }
 
 fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
@@ -288,6 +310,9 @@ fn summary(session: &Session, since: Time) -> TargetSummary<'_> {
         stamp: stamp_name(stats.kernel_stamps.into(), stats.received.into()),
         reflector: reflector(session),
         drops: session.drops.by_reason(),
+        ipdv_ms: stats.ipdv.ms(),
+        icmp: session.icmp.counts(),
+        icmp_text: session.icmp.text(),
     }
 }
 
@@ -315,18 +340,20 @@ impl TargetSummary<'_> {
     fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}), STAMP ---\n", self.target, self.address);
         if self.received == 0 {
-            return text + &format!("{} requests sent, none answered", self.sent);
+            return text + &format!("{} requests sent, none answered{}", self.sent, self.icmp_text);
         }
         text += &sent_text(self.sent, self.received, self.in_flight);
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
         text += "\n";
         text += &order_text(self.duplicates, self.reordered, self.drops);
+        text += &self.icmp_text;
         let (rtt, jitter) = (&self.rtt_ms, &self.jitter_ms);
         text += &format!(
             "\nrtt min/avg/max/p50/p99 = {} ms, {} timestamps",
             list(&[rtt.min, rtt.avg, rtt.max, rtt.p50, rtt.p99]),
             self.stamp
         );
+        text += &variation_text(rtt.stddev, &self.ipdv_ms);
         let jitters = list(&[jitter.rtt, jitter.up, jitter.down]);
         text += &format!("\njitter both ways/up/down = {jitters} ms\n");
         text + &self.reflector.text()

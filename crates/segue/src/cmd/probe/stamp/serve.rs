@@ -18,7 +18,7 @@ use crate::cmd::probe::guard::RATE_LIMIT;
 use crate::cmd::probe::listen::{Listener, print_clients};
 use crate::cmd::probe::screen::{self, Output, print, print_drops, print_json};
 use crate::cmd::probe::session::Report;
-use crate::cmd::probe::signals::Signals;
+use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Time between two refreshments of the kernel's answers.

@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, TimestampedSocket};
+use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket};
 use segue_wire::DropReason;
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
 
+use super::super::icmp::{Icmp, Quote, Said};
 use super::super::random;
 use super::super::refusals::Refusals;
 use super::stats::{Exchange, Sample, Stats};
@@ -22,6 +23,8 @@ use super::{error_estimate, stamp};
 const REMEMBERED_MAX: usize = 65_536;
 /// Longest packet.
 const PACKET_MAX: usize = 65_507;
+/// Bytes of a request by which it is known in an ICMP error: its number and time are among them in either mode.
+const HEAD: usize = 24;
 /// The TTL that TWAMP asks for, so that the other end can tell how far away this one is.
 const TTL: u8 = 255;
 
@@ -50,6 +53,8 @@ pub enum News {
     Sample(Sample),
     /// Requests cannot be sent.
     Unsendable(io::Error),
+    /// Something is said of requests on their way.
+    Icmp(Said),
 }
 
 /// A session with one reflector.
@@ -64,6 +69,8 @@ pub struct Session {
     pub stats: Stats,
     /// Datagrams that are no answers.
     pub drops: Refusals,
+    /// What is said of requests on their way.
+    pub icmp: Icmp,
     /// The last error of sending, until a request leaves again.
     pub error: Option<io::Error>,
     wishes: Wishes,
@@ -82,6 +89,8 @@ struct Sent {
     at: Time,
     /// When it really left, once the kernel has told.
     left: Option<Time>,
+    /// How it begins: number, time and more.
+    head: [u8; HEAD],
     answered: bool,
 }
 
@@ -100,7 +109,8 @@ impl Session {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
+        let mut socket = TimestampedSocket::bind(SocketAddr::new(any, 0), interface)?;
+        socket.receive_icmp().context("cannot ask for ICMP errors")?;
         socket.set_ttl(TTL).context("cannot set the TTL")?;
         socket.receive_traffic_class().context("cannot ask for the DSCP of answers")?;
         socket.never_fragment().context("cannot forbid fragments")?;
@@ -114,6 +124,7 @@ impl Session {
             sent: 0,
             stats: Stats::new(u64::from_be_bytes(seed)),
             drops: Refusals::default(),
+            icmp: Icmp::default(),
             error: None,
             wishes,
             socket,
@@ -122,6 +133,11 @@ impl Session {
             last_sent: Time::ZERO,
             news: Vec::new(),
         })
+    }
+
+    /// Bytes of UDP payload in a request, as far as is known before the first.
+    pub fn length(&self) -> usize {
+        self.wishes.size.max(base_len(self.wishes.key.as_ref()))
     }
 
     /// When the last request was sent.
@@ -160,7 +176,8 @@ impl Session {
         if self.requests.len() == REMEMBERED_MAX {
             self.requests.pop_front();
         }
-        self.requests.push_back(Sent { seq, id, at, left: None, answered: false });
+        let head = std::array::from_fn(|i| buffer[i]);
+        self.requests.push_back(Sent { seq, id, at, left: None, head, answered: false });
         self.last_sent = at;
     }
 
@@ -222,10 +239,27 @@ impl Session {
                     sent.left.get_or_insert(stamp.at);
                 }
             }
+            while let Some(error) = self.socket.icmp_error() {
+                self.on_icmp(&error);
+            }
             let Some(datagram) = datagram else { return Ok(()) };
             if let Err(reason) = self.on_datagram(&datagram, &buffer[..datagram.len]) {
                 self.drops.count(reason.name());
             }
+        }
+    }
+
+    fn on_icmp(&mut self, error: &IcmpError) {
+        let known = |sent: &Sent| error.quote.starts_with(&sent.head);
+        let quote = match error.quote.len() < HEAD {
+            true => Quote::Short,
+            false if self.requests.iter().rev().any(known) => Quote::Ours,
+            false => Quote::Foreign,
+        };
+        if quote == Quote::Foreign {
+            self.drops.count("icmp");
+        } else if let Some(said) = self.icmp.note(error, quote) {
+            self.news.push(News::Icmp(said));
         }
     }
 
@@ -247,6 +281,7 @@ impl Session {
             return Ok(());
         }
         sent.answered = true;
+        self.icmp.answered();
         let left = sent.left.filter(|left| *left <= datagram.at);
         let exchange = Exchange {
             reply,

@@ -6,6 +6,7 @@ use segue_keepalive::{self as keepalive, Counted, Estimates};
 use segue_wire::stamp::tlv::ClassOfService;
 use segue_wire::stamp::{Reply, Timestamp, TimestampFormat};
 
+use super::super::ipdv::Ipdv;
 use super::super::samples::{RttMs, Samples, Stamps};
 
 /// RTT samples that are kept for percentiles.
@@ -78,6 +79,8 @@ pub struct Stats {
     jitter: Smoothed,
     jitter_up: Smoothed,
     jitter_down: Smoothed,
+    /// The variation of the delay.
+    pub ipdv: Ipdv,
     previous: Option<Previous>,
     numbers: Option<(Numbers, Numbers)>,
     counters: Option<(Counters, Counters)>,
@@ -164,6 +167,7 @@ impl Stats {
             jitter: Smoothed::default(),
             jitter_up: Smoothed::default(),
             jitter_down: Smoothed::default(),
+            ipdv: Ipdv::new(seed),
             previous: None,
             numbers: None,
             counters: None,
@@ -260,8 +264,12 @@ impl Stats {
             let arrived = exchange.arrived.since(previous.arrived).0 as i64;
             let receive = packet.receive.since(previous.receive, format);
             let transmit = packet.timestamp.since(previous.transmit, format);
-            self.jitter_up.take(receive.saturating_sub(left));
-            self.jitter_down.take(arrived.saturating_sub(transmit));
+            let (up, down) = (receive.saturating_sub(left), arrived.saturating_sub(transmit));
+            self.jitter_up.take(up);
+            self.jitter_down.take(down);
+            if packet.sender_seq == previous.seq.wrapping_add(1) {
+                self.ipdv.push(up, down);
+            }
         }
         let now =
             Numbers { sender: packet.sender_seq, reflector: packet.seq, received: self.received };
@@ -359,6 +367,13 @@ mod tests {
         stats.take(&late);
         let jitter = stats.jitter_ms();
         assert_eq!((jitter.up, jitter.down), (Some(0.0), Some(1.0)));
+        assert_eq!(stats.ipdv.ms().down.max, Some(16.0));
+        assert_eq!(stats.ipdv.ms().up.max, Some(0.0));
+        // One that follows a lost request has no value.
+        let mut later = exchange(3, 3);
+        later.arrived += Span::from_millis(99);
+        stats.take(&later);
+        assert_eq!(stats.ipdv.ms().down.max, Some(16.0));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Runs over threads: each takes the next run that nobody has, and keeps its results at once.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -11,6 +10,7 @@ use segue_sim::Results;
 
 use super::plan::{Plan, Point};
 use super::store::{Kept, Store};
+use crate::terminal;
 
 /// Does those of `runs` that the store does not have.
 ///
@@ -56,16 +56,15 @@ pub fn execute(
             progress.show();
         }
     });
-    progress.clear();
+    progress.shown.clear();
     wrong.map_or(Ok(()), Err)
 }
 
-/// How far the sweep is, on standard error: a line that changes on a terminal, elsewhere one every 30 s.
+/// How far the sweep is.
 struct Progress {
     all: usize,
     done: usize,
-    terminal: bool,
-    shown: Option<Instant>,
+    shown: terminal::Progress,
     begun: Instant,
     /// When the latest runs ended, for the rate: at most 50 of them.
     ends: VecDeque<Instant>,
@@ -73,11 +72,11 @@ struct Progress {
 
 impl Progress {
     fn new(all: usize, done: usize) -> Progress {
-        let (terminal, begun) = (std::io::stderr().is_terminal(), Instant::now());
         if done > 0 {
             eprintln!("segue: {done} of {all} runs are there already");
         }
-        Progress { all, done, terminal, shown: None, begun, ends: VecDeque::new() }
+        let shown = terminal::Progress::new(Duration::from_secs(1), Duration::from_secs(30));
+        Progress { all, done, shown, begun: Instant::now(), ends: VecDeque::new() }
     }
 
     fn one(&mut self) {
@@ -89,17 +88,8 @@ impl Progress {
     }
 
     fn show(&mut self) {
-        let pause = Duration::from_secs(if self.terminal { 1 } else { 30 });
-        if self.shown.unwrap_or(self.begun).elapsed() < pause {
-            return;
-        }
-        self.shown = Some(Instant::now());
         let line = self.line(Instant::now());
-        if self.terminal {
-            eprint!("\r{line:<70}");
-        } else {
-            eprintln!("{line}");
-        }
+        self.shown.tell(|| line);
     }
 
     fn line(&self, now: Instant) -> String {
@@ -112,12 +102,5 @@ impl Progress {
         }
         let left = (all - done) as f64 / rate;
         format!("segue: {done} of {all} runs, {rate:.2} a second, {left:.0} s left")
-    }
-
-    /// Takes the changing line away.
-    fn clear(&self) {
-        if self.terminal && self.shown.is_some() {
-            eprint!("\r{:<70}\r", "");
-        }
     }
 }

@@ -64,6 +64,13 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
             let header = Header { packet_type, flags, k: *k, age: *age, index, cookie };
             probe.seal(&header, key).to_vec()
         }
+        tunnel::Body::Size { size, key } => {
+            let packet_type = PacketType::Size;
+            let header = Header { packet_type, flags: 0, k: 0, age: 0, index, cookie };
+            let mut packet = Vec::new();
+            size.seal(&header, key, &mut packet);
+            packet
+        }
     }
 }
 

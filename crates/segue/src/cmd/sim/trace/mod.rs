@@ -270,6 +270,10 @@ fn describe(packet: &Packet) -> String {
                 let (kind, seq) = (format!("{kind:?}").to_lowercase(), probe.seq);
                 format!("probe {src}:{sport} to {dst}:{dport} {kind} {seq}")
             }
+            segue_sim::tunnel::Body::Size { size, .. } => {
+                let (token, bytes) = (size.token, size.size);
+                format!("test of {bytes} bytes {src}:{sport} to {dst}:{dport} {token}")
+            }
         },
         Body::Signal(datagram) => {
             format!("signalling {src}:{sport} to {dst}:{dport} number {}", datagram.number)

@@ -1,0 +1,57 @@
+//! Tests of the packet size under `BPF_PROG_TEST_RUN`.
+
+use std::cell::RefCell;
+
+use libbpf_rs::RingBufferBuilder;
+use segue_wire::{DropReason, Header, PacketType, Size};
+
+use super::packets::{KEY, Lab, Outer, SHOT, SLOT, header, to_us};
+use super::skel::{Shared, probe_event, probe_kind};
+use crate::Role;
+
+#[test]
+fn a_test_of_the_size_goes_to_the_daemon_uncounted_and_what_is_not_as_it_says_is_refused() {
+    let Some(lab) = Lab::new(Role::Anchor) else { return };
+    let sealed = |size: Size| {
+        let mut packet = Vec::new();
+        size.seal(&Header { k: 0, ..header(PacketType::Size) }, &KEY, &mut packet);
+        packet
+    };
+    let good = sealed(Size { token: 9, size: 1_400, answer: 60 });
+    let told = RefCell::new(Vec::new());
+    let mut builder = RingBufferBuilder::new();
+    let take = |bytes: &[u8]| {
+        let event = probe_event::from_bytes(bytes).unwrap();
+        told.borrow_mut().push((event.slot, event.kind, event.probe.seq, event.probe.t_sc));
+        0
+    };
+    builder.add(&lab.tables.events, take).unwrap();
+    let events = builder.build().unwrap();
+    for outer in Outer::BOTH {
+        assert_eq!(lab.ingress(&to_us(outer, &good)).0, SHOT);
+        events.consume().unwrap();
+        let kind = probe_kind::KIND_SIZE.0 as u8;
+        let seen = (SLOT, kind, 9u32.to_be(), (1_400u32 << 16 | 60).to_be());
+        assert_eq!(told.take(), [seen], "{outer:?}");
+        assert!(lab.tables.drops().is_empty());
+        assert_eq!((lab.state().rx_packets, lab.state().received), (0, 0));
+    }
+    let mut forged = good.clone();
+    forged[16] ^= 1;
+    let mut flagged = good.clone();
+    flagged[1] = 1;
+    let bad = [
+        (good[..1_399].to_vec(), DropReason::Field),
+        ([&good[..], &[0]].concat(), DropReason::Field),
+        (good[..55].to_vec(), DropReason::Truncated),
+        (forged, DropReason::Mac),
+        (flagged, DropReason::Field),
+    ];
+    for (n, (packet, reason)) in bad.iter().enumerate() {
+        let before = lab.tables.drops().get(reason).copied().unwrap_or(0);
+        assert_eq!(lab.ingress(&to_us(Outer::V4, packet)).0, SHOT, "{n}");
+        assert_eq!(lab.tables.drops().get(reason), Some(&(before + 1)), "{n}");
+    }
+    events.consume().unwrap();
+    assert!(told.take().is_empty());
+}

@@ -1,0 +1,335 @@
+//! How large a packet a path takes, in each direction: packetization layer path MTU discovery (RFC 8899), by packets
+//! of their own that are padded ([`segue_wire::Size`]).
+//!
+//! | a direction | on | does |
+//! | --- | --- | --- |
+//! | new | | tests what the interface takes; it counts as taken until a test fails |
+//! | searching | a test passes, or fails three times | tests a size in between, first [`BASE`] |
+//! | settled | large data lately | tests the size again, every [`CONFIRM`]: a way can change |
+//! | settled below what the interface takes | large data, and [`RAISE`] has passed | searches again above |
+//! | any | a router says that a packet was too big | tests the size again, and the one that it names |
+//!
+//! With each padded packet goes a short one. Only where the short one was answered, and the padded one was not soon
+//! after, the size is to blame; else the path is, and nobody learns anything. So an outage or the clock's idea of a
+//! round trip decide nothing here. Sizes are in bytes of UDP payload.
+
+use alloc::collections::VecDeque;
+
+use segue_clock::{Deadline, Machine, Span, Time, earlier};
+use segue_wire::Size;
+
+/// Every IPv6 path takes packets of so many bytes, IP header included (RFC 8200, section 5), and nearly every IPv4 path.
+pub const BASE: u16 = 1_280;
+/// Between two tests of a size that is known, while data may depend on it.
+pub const CONFIRM: Span = Span::from_millis(500);
+/// After so long a larger size is tried again.
+pub const RAISE: Span = Span::from_secs(60);
+/// For so long after large data the size is tested.
+const USED: Span = Span::from_secs(3);
+/// Tests that fail before a size counts as too large: losses are no verdict.
+const TRIES: u8 = 3;
+/// How long the short packet of a test is waited for at first, and at most.
+const PATIENCE: [Span; 2] = [Span::from_secs(1), Span::from_secs(8)];
+/// What the padded packet's answer may come later than the short one's, beyond half a round trip.
+const LATER: Span = Span::from_millis(20);
+/// What a router says is not believed again sooner than this: anybody can say it.
+const HINT_PAUSE: Span = Span::from_millis(100);
+/// MTUs that networks have, with what tunnels of many kinds leave of them.
+const COMMON: [u16; 26] = [
+    576, 1_006, 1_100, 1_200, BASE, 1_300, 1_320, 1_336, 1_350, 1_358, 1_372, 1_380, 1_390, 1_400,
+    1_412, 1_420, 1_428, 1_436, 1_444, 1_452, 1_460, 1_472, 1_480, 1_492, 1_500, 9_000,
+];
+
+/// A direction, seen from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Host to anchor.
+    Up,
+    /// Anchor to host.
+    Down,
+}
+
+/// What happens to a path's sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeInput {
+    /// The deadline has come.
+    Tick,
+    /// The path has another interface or address, which takes packets of `largest` bytes: all begins anew.
+    Begin {
+        /// UDP payload that the interface takes.
+        largest: u16,
+    },
+    /// The answer to a test came.
+    Answer(u32),
+    /// Large data went this way a moment ago.
+    Used(Way),
+    /// A packet was too large for a router, which takes so many bytes of UDP payload, or does not say.
+    TooLarge(Way, Option<u16>),
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeOutput {
+    /// Send a test.
+    Ask(Size),
+    /// The largest UDP payload that this way takes is another.
+    Found(Way, u16),
+}
+
+/// What a path takes.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// IP and UDP header outside.
+    overhead: u16,
+    token: u32,
+    ways: [Search; 2],
+    out: VecDeque<SizeOutput>,
+}
+
+/// One direction.
+#[derive(Clone, Debug)]
+struct Search {
+    way: Way,
+    largest: u16,
+    /// The largest that passed.
+    passes: Option<u16>,
+    /// The smallest that did not; above `largest` where nothing failed.
+    fails: u16,
+    /// What a router has named.
+    named: Option<u16>,
+    test: Option<Test>,
+    /// Tests of the same size that failed.
+    failed: u8,
+    patience: Span,
+    /// When it was last known to be so.
+    known_at: Time,
+    raise_at: Time,
+    used_until: Time,
+    /// What was told last.
+    told: u16,
+}
+
+/// A padded packet on its way, and a short one.
+#[derive(Clone, Copy, Debug)]
+struct Test {
+    size: u16,
+    /// Of the padded packet; the short one's is the next.
+    token: u32,
+    at: Time,
+    /// What to wait for: the short one's answer, then the padded one's.
+    until: Time,
+    answered: bool,
+}
+
+impl Sizes {
+    /// Of a path on an interface that takes `largest` bytes of UDP payload behind `overhead` bytes of headers.
+    #[must_use]
+    pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
+        let search = |way| Search::new(now, way, largest);
+        let ways = [search(Way::Up), search(Way::Down)];
+        Sizes { overhead, token: 0, ways, out: VecDeque::new() }
+    }
+
+    /// The largest UDP payload that this way takes, as far as is known.
+    #[must_use]
+    pub fn limit(&self, way: Way) -> u16 {
+        self.ways[way as usize].limit(self.overhead)
+    }
+
+    fn test(&mut self, now: Time, way: usize, size: u16) {
+        let token = self.token;
+        self.token = self.token.wrapping_add(2);
+        let search = &mut self.ways[way];
+        let until = now + search.patience;
+        search.test = Some(Test { size, token, at: now, until, answered: false });
+        let padded = match search.way {
+            Way::Up => Size { token, size, answer: Size::LEAST },
+            Way::Down => Size { token, size: Size::LEAST, answer: size },
+        };
+        let short = Size { token: token.wrapping_add(1), size: Size::LEAST, answer: Size::LEAST };
+        self.out.extend([padded, short].map(SizeOutput::Ask));
+    }
+
+    fn review(&mut self, now: Time, way: usize) {
+        let overhead = self.overhead;
+        let search = &mut self.ways[way];
+        if search.test.is_none()
+            && let Some(size) = search.due(now, overhead)
+        {
+            self.test(now, way, size);
+        }
+        let search = &mut self.ways[way];
+        let limit = search.limit(overhead);
+        // Larger only once it is sure: what follows a change is work at both ends.
+        let is_sure = limit < search.told || search.test.is_none_or(|test| test.size <= limit);
+        if limit != search.told && is_sure {
+            search.told = limit;
+            self.out.push_back(SizeOutput::Found(search.way, limit));
+        }
+    }
+}
+
+impl Search {
+    fn new(now: Time, way: Way, largest: u16) -> Search {
+        Search {
+            way,
+            largest,
+            passes: None,
+            fails: largest.saturating_add(1),
+            named: None,
+            test: None,
+            failed: 0,
+            patience: PATIENCE[0],
+            known_at: now,
+            raise_at: now,
+            used_until: now,
+            told: largest,
+        }
+    }
+
+    fn limit(&self, overhead: u16) -> u16 {
+        self.passes.unwrap_or_else(|| match self.fails > self.largest {
+            true => self.largest,
+            false => {
+                let named = self.named.filter(|named| *named < self.fails);
+                named.or_else(|| self.below(overhead).next_back()).unwrap_or(Size::LEAST)
+            }
+        })
+    }
+
+    /// What to try where nothing is known to pass: the base, or less.
+    fn below(&self, overhead: u16) -> impl DoubleEndedIterator<Item = u16> {
+        let fails = self.fails;
+        let base = COMMON.into_iter().filter(|mtu| *mtu <= BASE);
+        base.map(move |mtu| mtu - overhead).filter(move |size| *size < fails)
+    }
+
+    /// The next size of a search; `None` once there is nothing between what passes and what does not.
+    fn next(&self, overhead: u16) -> Option<u16> {
+        if self.fails > self.largest {
+            return (self.passes != Some(self.largest)).then_some(self.largest);
+        }
+        let between = |size: &u16| self.passes.is_none_or(|p| *size > p) && *size < self.fails;
+        if let Some(named) = self.named.filter(between) {
+            return Some(named);
+        }
+        if self.passes.is_none() {
+            return self.below(overhead).next_back();
+        }
+        let open = || COMMON.into_iter().map(|mtu| mtu - overhead).filter(between);
+        open().nth(open().count() / 2)
+    }
+
+    /// The size to test now.
+    fn due(&mut self, now: Time, overhead: u16) -> Option<u16> {
+        if let Some(size) = self.next(overhead) {
+            return Some(size);
+        }
+        if now >= self.used_until {
+            return None;
+        }
+        if self.fails <= self.largest && now >= self.raise_at {
+            (self.fails, self.named) = (self.largest.saturating_add(1), None);
+            return Some(self.largest);
+        }
+        self.passes.filter(|_| now >= self.known_at + CONFIRM)
+    }
+
+    /// The answer to one of a test's packets.
+    fn on_answer(&mut self, now: Time, token: u32) -> bool {
+        let Some(test) = &mut self.test else { return false };
+        if token == test.token.wrapping_add(1) && !test.answered {
+            test.answered = true;
+            test.until = now + now.since(test.at).half() + LATER;
+            return true;
+        }
+        if token != test.token {
+            return false;
+        }
+        let size = test.size;
+        (self.test, self.failed, self.patience) = (None, 0, PATIENCE[0]);
+        self.passes = Some(self.passes.map_or(size, |passes| passes.max(size)));
+        self.known_at = now;
+        true
+    }
+
+    /// The time of a test is over. The size to test again, if it is not decided.
+    fn on_silence(&mut self, now: Time) -> Option<u16> {
+        let test = self.test.take_if(|test| test.until <= now)?;
+        if !test.answered {
+            // The path is silent.
+            self.patience = (self.patience * 2).min(PATIENCE[1]);
+            return Some(test.size);
+        }
+        self.patience = PATIENCE[0];
+        self.failed += 1;
+        if self.failed < TRIES {
+            return Some(test.size);
+        }
+        self.failed = 0;
+        self.fails = test.size;
+        self.passes = self.passes.filter(|passes| *passes < test.size);
+        self.raise_at = now + RAISE;
+        None
+    }
+
+    fn deadline(&self, overhead: u16) -> Option<Time> {
+        if let Some(test) = self.test {
+            return Some(test.until);
+        }
+        if self.next(overhead).is_some() {
+            return Some(Time::ZERO);
+        }
+        let raise = (self.fails <= self.largest).then_some(self.raise_at);
+        let confirm = self.passes.map(|_| self.known_at + CONFIRM);
+        raise.into_iter().chain(confirm).min().filter(|at| *at < self.used_until)
+    }
+}
+
+impl Machine for Sizes {
+    type Input = SizeInput;
+    type Output = SizeOutput;
+
+    fn handle(&mut self, now: Time, input: SizeInput) {
+        match input {
+            SizeInput::Tick => {
+                for way in 0..self.ways.len() {
+                    if let Some(size) = self.ways[way].on_silence(now) {
+                        self.test(now, way, size);
+                    }
+                }
+            }
+            SizeInput::Begin { largest } => {
+                for search in &mut self.ways {
+                    let told = search.told;
+                    *search = Search { told, ..Search::new(now, search.way, largest) };
+                }
+            }
+            SizeInput::Answer(token) => {
+                let _ = self.ways.iter_mut().any(|search| search.on_answer(now, token));
+            }
+            SizeInput::Used(way) => self.ways[way as usize].used_until = now + USED,
+            SizeInput::TooLarge(way, named) => {
+                let limit = self.limit(way);
+                let search = &mut self.ways[way as usize];
+                search.named = named.filter(|size| (Size::LEAST..limit).contains(size));
+                if search.test.is_none() && now >= search.known_at + HINT_PAUSE {
+                    self.test(now, way as usize, limit);
+                }
+            }
+        }
+        (0..self.ways.len()).for_each(|way| self.review(now, way));
+    }
+
+    fn poll(&mut self) -> Option<SizeOutput> {
+        self.out.pop_front()
+    }
+
+    fn deadline(&self) -> Deadline {
+        let at = |search: &Search| search.deadline(self.overhead).map(|at| (at, "packet size"));
+        self.ways.iter().fold(None, |first, search| earlier(first, at(search)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! What routers and hosts on the way say about datagrams that were sent: ICMP errors, out of a socket's error
+//! queue. The kernel has matched addresses and ports of what they quote with the socket; whether the rest is this
+//! program's is for the caller to see.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
+
+use super::TimestampedSocket;
+
+/// What an extended error says when it came as ICMP, and as ICMPv6 (`linux/errqueue.h`).
+const SO_EE_ORIGIN_ICMP: u8 = 2;
+const SO_EE_ORIGIN_ICMP6: u8 = 3;
+/// Errors that wait to be collected. More are dropped: the first say it already.
+pub(super) const WAITING_MAX: usize = 1_024;
+/// How much of a quoted datagram is read.
+pub(super) const QUOTE_MAX: usize = 64;
+
+/// An ICMP error about a datagram of this socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// Whom the datagram was for.
+    pub to: SocketAddr,
+    /// Who says so, where the kernel tells.
+    pub from: Option<IpAddr>,
+    /// What.
+    pub reason: IcmpReason,
+    /// The beginning of the datagram's payload, as far as the error quotes it.
+    pub quote: Vec<u8>,
+}
+
+/// Why a datagram did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IcmpReason {
+    /// Nobody has the port there.
+    PortUnreachable,
+    /// The host does not answer its router, or has none of this address.
+    HostUnreachable,
+    /// A router knows no way.
+    NoRoute,
+    /// A filter.
+    Prohibited,
+    /// A network on the way takes packets of this size at most, IP header included.
+    TooBig(u32),
+    /// Too many routers on the way.
+    HopLimit,
+    /// Type and code of something else.
+    Other(u8, u8),
+}
+
+impl IcmpReason {
+    /// For programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            IcmpReason::PortUnreachable => "port_unreachable",
+            IcmpReason::HostUnreachable => "host_unreachable",
+            IcmpReason::NoRoute => "no_route",
+            IcmpReason::Prohibited => "prohibited",
+            IcmpReason::TooBig(_) => "too_big",
+            IcmpReason::HopLimit => "hop_limit",
+            IcmpReason::Other(..) => "other",
+        }
+    }
+
+    /// Of ICMP (RFC 792, RFC 1812).
+    fn v4(kind: u8, code: u8, info: u32) -> IcmpReason {
+        match (kind, code) {
+            (3, 0 | 5 | 6 | 11) => IcmpReason::NoRoute,
+            (3, 1 | 7 | 8 | 12) => IcmpReason::HostUnreachable,
+            (3, 3) => IcmpReason::PortUnreachable,
+            (3, 4) => IcmpReason::TooBig(info),
+            (3, 9 | 10 | 13) => IcmpReason::Prohibited,
+            (11, 0) => IcmpReason::HopLimit,
+            _ => IcmpReason::Other(kind, code),
+        }
+    }
+
+    /// Of ICMPv6 (RFC 4443).
+    fn v6(kind: u8, code: u8, info: u32) -> IcmpReason {
+        match (kind, code) {
+            (1, 0 | 6) => IcmpReason::NoRoute,
+            (1, 1 | 5) => IcmpReason::Prohibited,
+            (1, 3) => IcmpReason::HostUnreachable,
+            (1, 4) => IcmpReason::PortUnreachable,
+            (2, _) => IcmpReason::TooBig(info),
+            (3, 0) => IcmpReason::HopLimit,
+            _ => IcmpReason::Other(kind, code),
+        }
+    }
+}
+
+impl fmt::Display for IcmpReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IcmpReason::PortUnreachable => f.write_str("port unreachable"),
+            IcmpReason::HostUnreachable => f.write_str("host unreachable"),
+            IcmpReason::NoRoute => f.write_str("no route"),
+            IcmpReason::Prohibited => f.write_str("prohibited by a filter"),
+            IcmpReason::TooBig(mtu) => write!(f, "packet too big (MTU {mtu})"),
+            IcmpReason::HopLimit => f.write_str("too many hops"),
+            IcmpReason::Other(kind, code) => write!(f, "ICMP type {kind} code {code}"),
+        }
+    }
+}
+
+impl TimestampedSocket {
+    /// Asks for ICMP errors ([`TimestampedSocket::icmp_error`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_icmp(&mut self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvErr, &true)?;
+        }
+        // An IPv6 socket sends to IPv4 addresses too.
+        setsockopt(&self.socket, Ipv4RecvErr, &true)?;
+        self.wants_icmp = true;
+        Ok(())
+    }
+
+    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has come by.
+    pub fn icmp_error(&self) -> Option<IcmpError> {
+        self.icmp.borrow_mut().pop_front()
+    }
+
+    /// Keeps an error for whoever asks.
+    pub(super) fn keep_icmp(&self, error: IcmpError) {
+        let mut waiting = self.icmp.borrow_mut();
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back(error);
+        }
+    }
+}
+
+/// What an extended error says, if it came as ICMP: by IPv4.
+pub(super) fn said_v4(
+    error: &libc::sock_extended_err,
+    by: Option<libc::sockaddr_in>,
+) -> Option<(IcmpReason, Option<IpAddr>)> {
+    let from = by.map(|by| Ipv4Addr::from(by.sin_addr.s_addr.to_ne_bytes()).into());
+    (error.ee_origin == SO_EE_ORIGIN_ICMP)
+        .then(|| (IcmpReason::v4(error.ee_type, error.ee_code, error.ee_info), from))
+}
+
+/// As [`said_v4`], by IPv6; of an IPv4 datagram of an IPv6 socket it is IPv4's ICMP still.
+pub(super) fn said_v6(
+    error: &libc::sock_extended_err,
+    by: Option<libc::sockaddr_in6>,
+) -> Option<(IcmpReason, Option<IpAddr>)> {
+    let from = by.map(|by| IpAddr::from(Ipv6Addr::from(by.sin6_addr.s6_addr)).to_canonical());
+    match error.ee_origin {
+        SO_EE_ORIGIN_ICMP6 => {
+            Some((IcmpReason::v6(error.ee_type, error.ee_code, error.ee_info), from))
+        }
+        SO_EE_ORIGIN_ICMP => {
+            Some((IcmpReason::v4(error.ee_type, error.ee_code, error.ee_info), from))
+        }
+        _ => None,
+    }
+}

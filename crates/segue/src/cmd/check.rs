@@ -1,0 +1,341 @@
+//! `segue check`
+
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::json;
+
+use self::summary::Row;
+use super::lab;
+use super::sim::file::{Scenario, population};
+use super::sim::sweep;
+use crate::config::{self, AnchorFile, HostFile};
+use crate::errors::Told;
+
+/// Read a configuration or scenario, and say what would be in force or all that is wrong with it.
+///
+/// Host and anchor files, test networks of `segue lab` and scenarios of `segue sim` are told apart by their content,
+/// or where that fits several by their name. Nothing is changed, and no permission is needed but to read the file. What
+/// depends on a key that must be there, and is wrong, is told when that is mended.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file
+    file: PathBuf,
+    /// What the file is
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    kind: Option<FileKind>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a file describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FileKind {
+    /// A mobile host.
+    Host,
+    /// An anchor.
+    Anchor,
+    /// A test network.
+    Lab,
+    /// A simulated network or population.
+    Scenario,
+}
+
+/// Most mistakes that are told of one file.
+const MISTAKES_MAX: usize = 50;
+
+/// Something wrong, at a line if that is known.
+#[derive(Debug, PartialEq, Eq)]
+struct Mistake {
+    line: Option<usize>,
+    what: String,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let name = args.file.display().to_string();
+    let text =
+        std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let kind = args.kind.unwrap_or_else(|| kind_of(&args.file, &text));
+    match check(kind, &args.file, &text) {
+        Ok(rows) if args.json => {
+            let in_force: serde_json::Map<_, _> = rows
+                .iter()
+                .map(|row| (row.key.clone(), json!({"value": row.value, "default": row.default})))
+                .collect();
+            let told = json!({"file": name, "kind": kind.word(), "ok": true, "in_force": in_force});
+            println!("{told:#}");
+        }
+        Ok(rows) => {
+            println!("{name}: ok, {}", kind.describe());
+            let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+            for Row { key, value, default } in rows {
+                let mark = if default { "  (default)" } else { "" };
+                println!("  {key:widest$}  {value}{mark}");
+            }
+        }
+        Err(mistakes) => {
+            if args.json {
+                let all: Vec<_> =
+                    mistakes.iter().map(|m| json!({"line": m.line, "message": m.what})).collect();
+                let told = json!({"file": name, "kind": kind.word(), "ok": false, "mistakes": all});
+                println!("{told:#}");
+            } else {
+                for Mistake { line, what } in &mistakes {
+                    let line = line.map(|n| format!(":{n}")).unwrap_or_default();
+                    eprintln!("segue: {name}{line}: {what}");
+                }
+            }
+            return Ok(ExitCode::from(2));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl FileKind {
+    fn word(self) -> &'static str {
+        match self {
+            FileKind::Host => "host",
+            FileKind::Anchor => "anchor",
+            FileKind::Lab => "lab",
+            FileKind::Scenario => "scenario",
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            FileKind::Host => "a host's configuration",
+            FileKind::Anchor => "an anchor's configuration",
+            FileKind::Lab => "a test network for `segue lab up`",
+            FileKind::Scenario => "a scenario for `segue sim`",
+        }
+    }
+}
+
+/// What a file is: by the tables and keys that only one kind has, else by its name, else a host's.
+pub fn kind_of(path: &Path, text: &str) -> FileKind {
+    let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
+    let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
+    let top = |wanted: &[&str]| {
+        let until_table = text.lines().take_while(|line| !line.trim_start().starts_with('['));
+        until_table.filter_map(key_of).any(|key| wanted.contains(&key))
+    };
+    if has(&["[[node]]", "[[link]]", "[population]"]) {
+        // A test network has no time: it runs until it is ended.
+        return if top(&["duration", "seed"]) || has(&["[population]"]) {
+            FileKind::Scenario
+        } else {
+            FileKind::Lab
+        };
+    }
+    let of_anchor = [
+        "pool_v4",
+        "pool_v6",
+        "signal_port",
+        "addresses",
+        "max_paths",
+        "nat",
+        "expiry",
+        "stamp",
+        "certificate_lifetime",
+        "reach_hosts",
+        "reach_anchor",
+        "reach_routed",
+        "allow_upmt",
+    ];
+    let of_host = ["[keepalive]", "[steering]", "join_file", "routes", "fail_closed"];
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match (top(&of_anchor), has(&of_host)) {
+        (true, false) => FileKind::Anchor,
+        (false, true) => FileKind::Host,
+        _ if name.contains("anchor") => FileKind::Anchor,
+        _ if name.contains("lab") => FileKind::Lab,
+        _ => FileKind::Host,
+    }
+}
+
+/// The key of a line, or its table with brackets.
+fn key_of(line: &str) -> Option<&str> {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return None;
+    }
+    if line.starts_with('[') {
+        return Some(line.split('#').next().unwrap_or_default().trim());
+    }
+    line.split_once('=').map(|(key, _)| key.trim())
+}
+
+/// What would be in force, or every mistake. The readers stop at the first: it is taken out of the text, and they read
+/// the rest again.
+fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistake>> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut mistakes: Vec<Mistake> = Vec::new();
+    let mut taken: Vec<String> = Vec::new();
+    loop {
+        let error = match read(kind, path, &(lines.join("\n") + "\n")) {
+            Ok(rows) if mistakes.is_empty() => return Ok(rows),
+            Ok(_) => break,
+            Err(error) => Told(&error).to_string(),
+        };
+        let (line, what) = place(path, &lines, &error);
+        // What is missing because it was taken out is no mistake of its own.
+        let follows = what.contains("missing") && taken.iter().any(|key| is_word(&what, key));
+        if !follows {
+            mistakes.push(Mistake { line, what });
+        }
+        let Some(line) = line.filter(|line| !lines[line - 1].trim().is_empty()) else { break };
+        if follows || mistakes.len() == MISTAKES_MAX {
+            break;
+        }
+        taken.extend(key_of(&lines[line - 1]).map(str::to_owned));
+        take_out(&mut lines, line);
+    }
+    mistakes.sort_by_key(|mistake| mistake.line);
+    Err(mistakes)
+}
+
+fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
+    let name = path.display().to_string();
+    match kind {
+        FileKind::Host => {
+            let file: HostFile = config::parse(text, &name)?;
+            Ok(summary::host(&file, &file.clone().validate()?))
+        }
+        FileKind::Anchor => {
+            let file: AnchorFile = config::parse(text, &name)?;
+            Ok(summary::anchor(&file, &file.clone().validate()?))
+        }
+        FileKind::Lab => {
+            let plan = lab::file::parse(text).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
+            Ok(summary::lab(&plan))
+        }
+        FileKind::Scenario => {
+            if let Some(spec) = population::parse(text, &name, &[])? {
+                return Ok(summary::population(&spec));
+            }
+            let scenario = Scenario::of_text(path, text, &[])?;
+            sweep::check(&scenario)?;
+            Ok(summary::scenario(&scenario))
+        }
+    }
+}
+
+/// The line of an error and what it says of it. Where it names no line it names a key, or a table in quotes.
+fn place(path: &Path, lines: &[String], error: &str) -> (Option<usize>, String) {
+    let name = path.display().to_string();
+    let rest = error.strip_prefix(&name).and_then(|rest| rest.strip_prefix(':'));
+    if let Some((number, what)) = rest.and_then(|rest| rest.split_once(':'))
+        && let Ok(line @ 1..) = number.parse::<usize>()
+    {
+        return (Some(line.min(lines.len())), what.trim().to_owned());
+    }
+    let what = rest.unwrap_or(error).trim().to_owned();
+    let table =
+        what.strip_prefix('"').and_then(|rest| rest.split_once('"')).map(|(table, _)| table);
+    let words = what.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let line = match table {
+        Some(table) => {
+            let within = lines.iter().position(|line| {
+                key_of(line).is_some_and(|key| key.trim_matches(['[', ']']).starts_with(table))
+            });
+            within.map(|header| {
+                let section = lines.iter().enumerate().skip(header + 1);
+                let mut section =
+                    section.take_while(|(_, line)| !line.trim_start().starts_with('['));
+                let named = |line: &str| key_of(line).is_some_and(|key| is_word(&what, key));
+                section.find(|(_, line)| named(line)).map_or(header, |(n, _)| n)
+            })
+        }
+        None => words
+            .filter(|word| word.len() > 1)
+            .find_map(|word| lines.iter().position(|line| key_of(line) == Some(word))),
+    };
+    (line.map(|n| n + 1), what)
+}
+
+fn is_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|one| one == word)
+}
+
+/// Empties a line, with the rest of its value where that goes on, or the whole of a table.
+fn take_out(lines: &mut [String], number: usize) {
+    let first = number - 1;
+    let depth = |line: &str| {
+        let count = |c: [char; 2]| line.matches(c).count() as i64;
+        count(['[', '{']) - count([']', '}'])
+    };
+    let is_table = lines[first].trim_start().starts_with('[')
+        && key_of(&lines[first]).is_some_and(|key| key.ends_with(']'));
+    let mut open = 0;
+    for (n, line) in lines.iter_mut().enumerate().skip(first) {
+        if is_table {
+            if n > first && line.trim_start().starts_with('[') {
+                break;
+            }
+        } else {
+            if n > first && open <= 0 {
+                break;
+            }
+            open += depth(line);
+        }
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(kind: FileKind, text: &str) -> Vec<(Option<usize>, String)> {
+        let found = check(kind, Path::new("x.toml"), text).err().unwrap_or_default();
+        found.into_iter().map(|mistake| (mistake.line, mistake.what)).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_line() {
+        let text = "mtu = 100\nprot = 5005\nroutes = [\n  \"10.0.0.0/8\",\n  \"nowhere\",\n]\n\
+                    [keepalive]\nperiod = 5\nloss = \"200%\"\n[steerin]\nmargin = 3\n[steering]\nmargin = -1.0\n";
+        let found = mistakes(FileKind::Host, text);
+        let lines: Vec<_> = found.iter().map(|(line, _)| line.unwrap_or(0)).collect();
+        assert_eq!(lines, [1, 2, 3, 8, 9, 10, 13], "{found:#?}");
+        assert!(found[1].1.contains("unknown field `prot`"), "{found:#?}");
+    }
+
+    #[test]
+    fn a_mistake_in_a_table_of_its_own_is_found_there() {
+        let text = "datapath = \"user\"\n[path.wlan0]\nprice = 1.0\n[path.wwan0]\nprice = -1.0\n";
+        let found = mistakes(FileKind::Host, text);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(found[0].0, Some(5), "{found:#?}");
+    }
+
+    #[test]
+    fn a_value_that_was_taken_out_is_not_told_as_missing_too() {
+        let text =
+            "[[node]]\nname = \"a\"\n[[link]]\nname = \"w\"\nends = [\"a\", \"a:x\"]\ndelay = 3\n";
+        let found = mistakes(FileKind::Lab, text);
+        assert!(found.iter().all(|(_, what)| !what.contains("missing")), "{found:#?}");
+        assert!(found.iter().any(|(line, _)| *line == Some(5)), "{found:#?}");
+    }
+
+    #[test]
+    fn a_file_is_known_by_what_only_its_kind_has() {
+        let of = |name: &str, text: &str| kind_of(Path::new(name), text);
+        assert_eq!(of("x.toml", "nat = true\n"), FileKind::Anchor);
+        assert_eq!(of("x.toml", "[steering]\nmargin = 1.0\n"), FileKind::Host);
+        assert_eq!(of("my-anchor.toml", "port = 1\n"), FileKind::Anchor);
+        assert_eq!(of("x.toml", "#nat = true\nport = 1\n"), FileKind::Host);
+        assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
+        assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);
+        // A node's table of a scenario may have keys that an anchor has.
+        assert_eq!(
+            of("x.toml", "duration = \"1s\"\n[[node]]\naddresses = []\n"),
+            FileKind::Scenario
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! What a file that is right has in force, defaults included.
+
+use segue_datapath::Services;
+use segue_linux::link::Prefix;
+use segue_sim::population::Spec;
+use segue_tunnel::{PathConfig, Pool};
+use segue_wire::Mode;
+
+use crate::cmd::lab::file::Plan;
+use crate::cmd::sim::file::Scenario;
+use crate::config::{AnchorFile, HostFile};
+use crate::daemon::packets::Choice;
+use crate::daemon::{anchor, host, nat};
+
+/// A key with its value in words.
+pub struct Row {
+    /// As in the file.
+    pub key: String,
+    /// What is in force.
+    pub value: String,
+    /// The file does not say it.
+    pub default: bool,
+}
+
+fn row(key: &str, value: impl ToString, default: bool) -> Row {
+    Row { key: key.to_owned(), value: value.to_string(), default }
+}
+
+/// A list in words, or what stands for an empty one.
+fn listed<T: ToString>(all: impl IntoIterator<Item = T>, none: &str) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    if all.is_empty() { none.to_owned() } else { all.join(", ") }
+}
+
+fn choice(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Auto => "auto: eBPF where the kernel takes it, else user space",
+        Choice::Ebpf => "ebpf, or no start",
+        Choice::User => "user space",
+    }
+}
+
+/// A host's.
+pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
+    let mtu = settings
+        .mtu
+        .map_or("1456, or 1436 if the anchor has an IPv6 address".into(), |mtu| mtu.to_string());
+    let mut rows = vec![
+        row(
+            "join_file",
+            file.join_file.as_ref().map_or("none".into(), |f| f.display().to_string()),
+            file.join_file.is_none(),
+        ),
+        row("state", settings.state.display(), file.state.is_none()),
+        row("device", &settings.device, file.device.is_none()),
+        row("mtu", mtu, file.mtu.is_none()),
+        row("port", settings.port, file.port.is_none()),
+        row("datapath", choice(settings.datapath), file.datapath.is_none()),
+        row(
+            "routes",
+            settings
+                .routes
+                .as_ref()
+                .map_or("everything that the anchor has a way out for".into(), |routes| {
+                    listed(routes, "none: nothing goes through the tunnel")
+                }),
+            file.routes.is_none(),
+        ),
+        row("fail_closed", settings.fail_closed, file.fail_closed.is_none()),
+        row(
+            "interfaces",
+            listed(&settings.interfaces, "all that reach the anchor"),
+            file.interfaces.is_none(),
+        ),
+        row("control", settings.control.display(), file.control.is_none()),
+        row(
+            "control_group",
+            file.control_group.as_deref().unwrap_or("root alone"),
+            file.control_group.is_none(),
+        ),
+        row(
+            "metrics",
+            settings.metrics.map_or("none".into(), |at| at.to_string()),
+            file.metrics.is_none(),
+        ),
+        row("realtime", settings.realtime, file.realtime.is_none()),
+        row("keepalive", probing(&settings.path), false),
+    ];
+    for (name, path) in &settings.paths {
+        let extra = format!(
+            "price {}, preference {}, {:?} packets",
+            path.price, path.preference, path.encapsulation
+        );
+        rows.push(row(
+            &format!("path.{name}"),
+            format!("{}; {}", probing(path), extra.to_lowercase()),
+            false,
+        ));
+    }
+    let steering = &settings.steering;
+    rows.push(row(
+        "steering",
+        format!("margin {} points, held for {}", steering.margin, steering.hold),
+        false,
+    ));
+    rows
+}
+
+/// How a path is probed.
+fn probing(path: &PathConfig) -> String {
+    if !path.enabled {
+        return "not probed".into();
+    }
+    let keepalive = &path.keepalive;
+    let start = format!("K {}, T_KA {}", keepalive.k, keepalive.t_ka);
+    let how = match path.adaptive {
+        Some(_) => format!("follows use, begins with {start}"),
+        None => format!("{start}, fixed"),
+    };
+    let measured = match keepalive.mode {
+        Mode::Both => "both ends measure",
+        Mode::Client => "the host measures",
+        Mode::Reports => "the host measures and reports",
+        Mode::RoundTripLoss => "both measure times, the host losses of the round trip",
+    };
+    format!("{how}; {measured}")
+}
+
+/// An anchor's.
+pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
+    let pool =
+        |pool: &Option<Pool>| pool.as_ref().map(|pool| Prefix::new(pool.network(), pool.prefix()));
+    let (v4, v6) = (pool(&settings.pool_v4), pool(&settings.pool_v6));
+    let pools: Vec<Prefix> = [v4, v6].into_iter().flatten().collect();
+    let in_force = nat::in_force(&pools, settings.nat);
+    let anchor_services = match settings.reach.anchor {
+        Services::Nothing => "nothing",
+        Services::Ping => "ping",
+        Services::All => "all",
+    };
+    vec![
+        row("addresses", listed(&settings.addresses, "the anchor's own"), file.addresses.is_none()),
+        row("device", &settings.device, file.device.is_none()),
+        row("mtu", settings.mtu, file.mtu.is_none()),
+        row("port", settings.port, file.port.is_none()),
+        row("signal_port", settings.signal_port, file.signal_port.is_none()),
+        row("datapath", choice(settings.datapath), file.datapath.is_none()),
+        row(
+            "interfaces",
+            listed(&settings.interfaces, "all that are up"),
+            file.interfaces.is_none(),
+        ),
+        row("pool_v4", listed(v4, "none"), file.pool_v4.is_none()),
+        row("pool_v6", listed(v6, "none"), file.pool_v6.is_none()),
+        row("nat", in_force.trim_start_matches("nat: "), file.nat.is_none()),
+        row("max_paths", settings.max_paths, file.max_paths.is_none()),
+        row("reach_hosts", settings.reach.hosts, file.reach_hosts.is_none()),
+        row("reach_anchor", anchor_services, file.reach_anchor.is_none()),
+        row("reach_routed", settings.reach.routed, file.reach_routed.is_none()),
+        row(
+            "stamp",
+            settings.stamp.as_ref().map_or("off".into(), |s| format!("port {}", s.port)),
+            file.stamp.is_none(),
+        ),
+        row("expiry", settings.expiry, file.expiry.is_none()),
+        row(
+            "certificate_lifetime",
+            segue_clock::Span::from_secs(settings.certificate_lifetime.as_secs()),
+            file.certificate_lifetime.is_none(),
+        ),
+        row("allow_upmt", settings.allow_upmt, file.allow_upmt.is_none()),
+        row("state", settings.state.display(), file.state.is_none()),
+        row("control", settings.control.display(), file.control.is_none()),
+        row(
+            "control_group",
+            file.control_group.as_deref().unwrap_or("root alone"),
+            file.control_group.is_none(),
+        ),
+        row(
+            "metrics",
+            settings.metrics.map_or("none".into(), |at| at.to_string()),
+            file.metrics.is_none(),
+        ),
+        row("realtime", settings.realtime, file.realtime.is_none()),
+    ]
+}
+
+/// A test network's.
+pub fn lab(plan: &Plan) -> Vec<Row> {
+    let (nodes, links) = plan.names();
+    vec![row("nodes", listed(nodes, "none"), false), row("links", listed(links, "none"), false)]
+}
+
+/// A simulated network's.
+pub fn scenario(scenario: &Scenario) -> Vec<Row> {
+    let built = scenario.build();
+    vec![
+        row("seed", scenario.seed(), false),
+        row("duration", scenario.duration(), false),
+        row("links", listed(built.links.iter().map(|(name, _)| name), "none"), false),
+        row("sweep", if scenario.is_swept() { "yes: segue sim sweep" } else { "no" }, false),
+    ]
+}
+
+/// A simulated population's.
+pub fn population(spec: &Spec) -> Vec<Row> {
+    vec![
+        row("seed", spec.seed, false),
+        row("duration", spec.duration, false),
+        row("hosts", spec.hosts, false),
+        row("anchors", spec.anchors, false),
+        row("shards", spec.shards, false),
+    ]
+}

@@ -1,0 +1,207 @@
+//! `segue doctor`
+
+mod network;
+mod system;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use segue_wire::SIGNAL_PORT;
+use serde::Serialize;
+
+use super::check::{FileKind, kind_of};
+use crate::config::{self, AnchorFile, HostFile};
+use crate::control::{self, Request, Response, Status};
+use crate::daemon::{anchor, host};
+use crate::errors::Told;
+
+/// Look at this machine: can a host or anchor run here, and if not, what is to be done?
+///
+/// Each line is ok, or says what to do, or what it cannot know; without root that is more. Nothing is changed. The exit
+/// status is 1 if something is to be done.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Configuration of the host or anchor (default: that in /etc/segue whose daemon has a state here, else a host's
+    /// defaults)
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// An anchor to reach, in place of that of the host's join line
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    anchor: Option<String>,
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// Something is to be done.
+    Todo,
+    /// It cannot be known.
+    Unknown,
+}
+
+/// One line.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    /// What was found, and what to do.
+    text: String,
+}
+
+fn ok(check: &'static str, text: impl Into<String>) -> Finding {
+    Finding { check, verdict: Verdict::Ok, text: text.into() }
+}
+
+fn todo(check: &'static str, text: impl Into<String>) -> Finding {
+    Finding { check, verdict: Verdict::Todo, text: text.into() }
+}
+
+fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
+    Finding { check, verdict: Verdict::Unknown, text: text.into() }
+}
+
+/// What this machine is, or is to be.
+enum Role {
+    Host(Box<HostFile>, Box<host::Settings>),
+    Anchor(Box<anchor::Settings>),
+}
+
+impl Role {
+    /// Reads the configuration.
+    fn of(given: Option<&Path>) -> anyhow::Result<Role> {
+        let state = |of_host: bool| match of_host {
+            true => config::default_host_state(),
+            false => config::default_state(),
+        };
+        let usual = |of_host: bool| {
+            let name = if of_host { "/etc/segue/host.toml" } else { "/etc/segue/anchor.toml" };
+            Some(PathBuf::from(name)).filter(|file| state(of_host).exists() && file.exists())
+        };
+        let found = given.map(Path::to_owned).or_else(|| usual(true)).or_else(|| usual(false));
+        let Some(path) = found else {
+            return if state(false).exists() && !state(true).exists() {
+                Ok(Role::Anchor(Box::new(AnchorFile::default().validate()?)))
+            } else {
+                Ok(Role::Host(Box::default(), Box::new(HostFile::default().validate()?)))
+            };
+        };
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.display().to_string();
+        match kind_of(&path, &text) {
+            FileKind::Host => {
+                let file: HostFile = config::parse(&text, &name)?;
+                let settings = file.clone().validate().with_context(|| name)?;
+                Ok(Role::Host(Box::new(file), Box::new(settings)))
+            }
+            FileKind::Anchor => {
+                let file: AnchorFile = config::parse(&text, &name)?;
+                Ok(Role::Anchor(Box::new(file.validate().with_context(|| name)?)))
+            }
+            FileKind::Lab | FileKind::Scenario => {
+                bail!("{name} describes neither a host nor an anchor: try segue check {name}")
+            }
+        }
+    }
+
+    fn control(&self) -> &Path {
+        match self {
+            Role::Host(_, settings) => &settings.control,
+            Role::Anchor(settings) => &settings.control,
+        }
+    }
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let role = Role::of(args.config.as_deref())?;
+    let asked = args.anchor.as_deref().map(addresses).transpose()?;
+    if asked.is_some() && matches!(role, Role::Anchor(_)) {
+        bail!("--anchor is for a host, and this is an anchor's configuration");
+    }
+    let running = daemon(args.control.as_deref().unwrap_or(role.control()));
+    let findings = examine(&role, asked, running.as_ref())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        for Finding { check, verdict, text } in &findings {
+            let mark = match verdict {
+                Verdict::Ok => "ok",
+                Verdict::Todo => "to do",
+                Verdict::Unknown => "?",
+            };
+            println!("{check:<14} {mark:<5}  {text}");
+        }
+    }
+    let left = findings.iter().any(|finding| finding.verdict == Verdict::Todo);
+    Ok(ExitCode::from(u8::from(left)))
+}
+
+/// The daemon that runs here, if one answers.
+fn daemon(socket: &Path) -> Option<Status> {
+    match control::ask(socket, &Request::Status { events_from: u64::MAX }) {
+        Ok(Response::Status(status)) => Some(*status),
+        _ => None,
+    }
+}
+
+fn examine(
+    role: &Role,
+    asked: Option<Vec<SocketAddr>>,
+    running: Option<&Status>,
+) -> anyhow::Result<Vec<Finding>> {
+    let mut all = vec![system::kernel(), system::capabilities()];
+    let interfaces = network::interfaces()?;
+    match role {
+        Role::Host(file, settings) => {
+            let enrolment = system::enrolment(file, settings);
+            let anchor = asked.or_else(|| enrolment.as_ref().ok().map(|seen| seen.anchor.clone()));
+            let anchor = anchor.unwrap_or_default();
+            all.push(system::datapath(settings.datapath, running));
+            all.push(network::port("port", settings.port, running));
+            all.push(match &enrolment {
+                Ok(seen) => system::credentials(seen),
+                Err(finding) if running.is_some() => ok("enrolment", finding.running()),
+                Err(finding) => finding.told(),
+            });
+            all.extend(network::reachability(&anchor, running));
+            all.extend(network::host_ways(&interfaces, &anchor, settings));
+        }
+        Role::Anchor(settings) => {
+            all.push(system::datapath(settings.datapath, running));
+            all.push(network::port("port", settings.port, running));
+            all.push(network::port("signal port", settings.signal_port, running));
+            all.extend(network::anchor_ways(&interfaces, settings, running)?);
+        }
+    }
+    all.push(system::clock());
+    all.push(system::leftovers());
+    Ok(all)
+}
+
+/// `ADDR`, `ADDR:PORT`, `NAME` or `NAME:PORT`.
+fn addresses(text: &str) -> anyhow::Result<Vec<SocketAddr>> {
+    if let Ok(address) = config::address(text, SIGNAL_PORT) {
+        return Ok(vec![address]);
+    }
+    let named = text.to_socket_addrs().or_else(|_| (text, SIGNAL_PORT).to_socket_addrs());
+    let found: Vec<SocketAddr> = named
+        .with_context(|| format!("--anchor: {text:?} is no address and no known name"))?
+        .collect();
+    Ok(found)
+}
+
+/// An error in one line.
+fn told(error: impl Into<anyhow::Error>) -> String {
+    Told(&error.into()).to_string()
+}

@@ -1,0 +1,337 @@
+//! Ports, the anchor, ways out and packet sizes.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use segue_linux::monitor::{Interface, physical_candidates, snapshot};
+use segue_tunnel::host::LEAST_INNER;
+
+use super::{Finding, ok, todo, told, unknown};
+use crate::control::Status;
+use crate::daemon::{anchor, host, nat};
+
+/// How long an anchor is waited for, and how long until it is asked again: satellites take 700 ms.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(1);
+/// Outer headers over IPv4 and IPv6 in bytes.
+const OVERHEAD: [u32; 2] = [44, 64];
+
+/// The interfaces as they are.
+pub fn interfaces() -> anyhow::Result<Vec<Interface>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("no event loop")?;
+    Ok(runtime.block_on(snapshot())?)
+}
+
+/// Whether a port is there to be used, or used by us.
+pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding {
+    let bound =
+        UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
+            // A system without IPv6.
+            ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(error),
+            _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)),
+        });
+    match (bound, running) {
+        (Ok(_), None) => ok(check, format!("UDP {port} is free")),
+        (Ok(_), Some(_)) => {
+            ok(check, format!("UDP {port} is free; the running daemon uses another"))
+        }
+        (Err(error), Some(status)) if error.kind() == ErrorKind::AddrInUse => {
+            ok(check, format!("UDP {port} is in use, and a {} runs here", status.role))
+        }
+        (Err(error), _) => todo(
+            check,
+            format!(
+                "UDP {port}: {}; find who uses it (ss -ulpn), or set another in the file",
+                told(error)
+            ),
+        ),
+    }
+}
+
+/// Whether the anchor answers: as the running host has found, else by asking for the versions of QUIC that it speaks, to
+/// which it answers anybody.
+pub fn reachability(anchor: &[SocketAddr], running: Option<&Status>) -> Vec<Finding> {
+    if let Some(status) = running {
+        let at = status.anchor.as_deref().unwrap_or("no anchor");
+        return vec![match &status.trouble {
+            _ if status.registered => ok("anchor", format!("registered at {at}")),
+            Some(trouble) => todo("anchor", format!("not registered: {}", trouble.why)),
+            None => todo("anchor", format!("not registered at {at} yet: see segue status")),
+        }];
+    }
+    if anchor.is_empty() {
+        return vec![unknown("anchor", "none is known: name one with --anchor ADDR")];
+    }
+    let answers: Vec<(SocketAddr, Result<Duration, String>)> =
+        anchor.iter().map(|address| (*address, ask(*address))).collect();
+    let reached = answers.iter().any(|(_, answer)| answer.is_ok());
+    let line = |(address, answer): (SocketAddr, Result<Duration, String>)| match answer {
+        Ok(rtt) => {
+            ok("anchor", format!("{address} answers after {:.1} ms", rtt.as_secs_f64() * 1e3))
+        }
+        // One way is enough.
+        Err(why) if reached => ok("anchor", format!("{address} does not ({why}), another does")),
+        Err(why) => todo("anchor", format!("{address}: {why}")),
+    };
+    answers.into_iter().map(line).collect()
+}
+
+/// The round trip of a version negotiation (RFC 9000, section 6).
+fn ask(address: SocketAddr) -> Result<Duration, String> {
+    let local: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((local, 0)).map_err(told)?;
+    socket.connect(address).map_err(|error| format!("{}: there is no route to it", told(error)))?;
+    socket.set_read_timeout(Some(PAUSE)).map_err(told)?;
+    let mut asked: Vec<Instant> = Vec::new();
+    while asked.first().is_none_or(|first| first.elapsed() < PATIENCE) {
+        let request = unknown_version(asked.len() as u8);
+        asked.push(Instant::now());
+        let answer = socket.send(&request).and_then(|_| {
+            let mut buffer = [0; 1_500];
+            let length = socket.recv(&mut buffer)?;
+            Ok(negotiation(&buffer[..length]).and_then(|number| asked.get(usize::from(number))))
+        });
+        match answer {
+            Ok(Some(begun)) => return Ok(begun.elapsed()),
+            Ok(None) => {
+                return Err("something answers that is no anchor: is the port right?".into());
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                return Err(
+                    "the machine answers, but nothing listens there: is the anchor running?".into(),
+                );
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+    Err(format!(
+        "no answer: is the anchor running, and does a firewall let UDP {} through?",
+        address.port()
+    ))
+}
+
+/// Connection identifiers of the question, which come back the other way round; ours is followed by its number.
+const OURS: [u8; 7] = *b"segue-d";
+const THEIRS: [u8; 8] = *b"anchor??";
+
+/// A first packet of a version that is reserved for asking.
+fn unknown_version(number: u8) -> [u8; 1_200] {
+    let mut packet = [0; 1_200];
+    packet[0] = 0xc0;
+    packet[1..5].copy_from_slice(&0x5a5a_5a5a_u32.to_be_bytes());
+    packet[5] = 8;
+    packet[6..14].copy_from_slice(&THEIRS);
+    packet[14] = 8;
+    packet[15..22].copy_from_slice(&OURS);
+    packet[22] = number;
+    packet
+}
+
+/// The number of the question, if it is the answer to one.
+fn negotiation(packet: &[u8]) -> Option<u8> {
+    let is = packet.len() >= 27
+        && packet[0] & 0x80 != 0
+        && packet[1..5] == [0; 4]
+        && packet[6..13] == OURS
+        && packet[15..23] == THEIRS;
+    is.then(|| packet[13])
+}
+
+/// Which interfaces would carry paths, and what fits through them.
+pub fn host_ways(
+    interfaces: &[Interface],
+    anchor: &[SocketAddr],
+    settings: &host::Settings,
+) -> Vec<Finding> {
+    let wanted =
+        |i: &&Interface| settings.interfaces.is_empty() || settings.interfaces.contains(&i.name);
+    let mut all = Vec::new();
+    for missing in
+        settings.interfaces.iter().filter(|name| !interfaces.iter().any(|i| i.name == **name))
+    {
+        all.push(todo(
+            "access",
+            format!("there is no interface {missing}: correct interfaces in the file"),
+        ));
+    }
+    for v6 in [false, true] {
+        let family = if v6 { "IPv6" } else { "IPv4" };
+        let anchor = anchor.iter().map(SocketAddr::ip).find(|ip| ip.is_ipv6() == v6);
+        let any: IpAddr =
+            if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let ways = physical_candidates(interfaces, anchor.unwrap_or(any));
+        let names: Vec<&str> = ways.iter().filter(wanted).map(|i| i.name.as_str()).collect();
+        let names = names.join(", ");
+        all.push(match (names.is_empty(), anchor.is_some()) {
+            (false, true) => ok("access", format!("{family} to the anchor over {names}")),
+            (false, false) => ok("access", format!("{family} out over {names}")),
+            (true, true) => todo(
+                "access",
+                format!("{family}: no interface has an address and a route to the anchor"),
+            ),
+            (true, false) => ok("access", format!("no {family} here")),
+        });
+    }
+    let v6 = anchor.iter().any(SocketAddr::is_ipv6);
+    let access = interfaces.iter().filter(|i| is_access(i, &settings.device)).filter(wanted);
+    all.extend(access.map(|i| room(i, v6)));
+    all
+}
+
+/// An interface that may carry paths.
+fn is_access(interface: &Interface, device: &str) -> bool {
+    interface.up
+        && !interface.loopback
+        && interface.name != device
+        && !interface.addresses.is_empty()
+}
+
+/// What an interface leaves for inner packets. The tunnel follows what paths take, but IPv6 needs some room.
+fn room(interface: &Interface, v6: bool) -> Finding {
+    let Interface { name, mtu: outer, .. } = interface;
+    let room = outer.saturating_sub(OVERHEAD[usize::from(v6)]);
+    let said = format!("{name}: {outer} bytes, {room} of them for inner packets");
+    match room >= LEAST_INNER.into() {
+        true => ok("mtu", said),
+        false => todo(
+            "mtu",
+            format!(
+                "{said}, and IPv6 needs {LEAST_INNER}: it is used where there is nothing else, and for IPv4 alone; raise its MTU if its network takes more"
+            ),
+        ),
+    }
+}
+
+/// Whether an anchor's machine leads anywhere, and hosts through it.
+pub fn anchor_ways(
+    interfaces: &[Interface],
+    settings: &anchor::Settings,
+    running: Option<&Status>,
+) -> anyhow::Result<Vec<Finding>> {
+    let mut all = Vec::new();
+    for (v6, pool) in [(false, &settings.pool_v4), (true, &settings.pool_v6)] {
+        let family = if v6 { "IPv6" } else { "IPv4" };
+        let Some(pool) = pool else {
+            all.push(ok("way out", format!("{family}: hosts get none (no pool)")));
+            continue;
+        };
+        let any: IpAddr =
+            if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let ways = physical_candidates(interfaces, any);
+        let out: Vec<&str> = ways.iter().map(|i| i.name.as_str()).collect();
+        if out.is_empty() {
+            let key = if v6 { "pool_v6" } else { "pool_v4" };
+            all.push(todo(
+                "way out",
+                format!(
+                    "{family}: this machine has no default route: add one, or set {key} = \"\""
+                ),
+            ));
+            continue;
+        }
+        let network = segue_linux::link::Prefix::new(pool.network(), pool.prefix());
+        let back = match (settings.nat, nat::is_private(network.addr)) {
+            (true, true) if v6 => ok("way back", format!("{network} is translated (NAT66)")),
+            (true, true) => ok("way back", format!("{network} is translated")),
+            (false, true) => todo(
+                "way back",
+                format!(
+                    "{network} is private and not translated: set nat = true, unless networks outside route it here"
+                ),
+            ),
+            (_, false) => unknown(
+                "way back",
+                format!("{network} is public: networks outside must route it here"),
+            ),
+        };
+        all.push(forwarding(v6, &out.join(", "), running));
+        all.push(back);
+        all.extend(ways.iter().filter_map(|i| ignores_advertisements(v6, i, running)));
+    }
+    if settings.nat {
+        all.push(match crate::daemon::nft::version() {
+            Ok(version) => ok("nftables", version),
+            Err(error) => todo(
+                "nftables",
+                format!("{}: install it (package nftables), nat = true needs it", told(error)),
+            ),
+        });
+    }
+    let access = interfaces.iter().filter(|i| is_access(i, &settings.device));
+    let served =
+        |i: &&Interface| settings.interfaces.is_empty() || settings.interfaces.contains(&i.name);
+    all.extend(access.filter(served).map(|i| room(i, i.addresses.iter().any(IpAddr::is_ipv6))));
+    Ok(all)
+}
+
+fn read_flag(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|value| value.trim().to_owned())
+}
+
+fn forwarding(v6: bool, out: &str, running: Option<&Status>) -> Finding {
+    let (family, path) = match v6 {
+        false => ("IPv4", "/proc/sys/net/ipv4/ip_forward"),
+        true => ("IPv6", "/proc/sys/net/ipv6/conf/all/forwarding"),
+    };
+    match (read_flag(path).as_deref(), running) {
+        (Some("1"), _) => ok("way out", format!("{family} over {out}, forwarded")),
+        (_, None) => {
+            ok("way out", format!("{family} over {out}; the anchor's start switches forwarding on"))
+        }
+        (_, Some(_)) => todo(
+            "way out",
+            format!(
+                "{family} is not forwarded although the anchor runs: something switched {path} off; restart the anchor"
+            ),
+        ),
+    }
+}
+
+/// Forwarding ends router advertisements where `accept_ra` is 1, and with them the way out.
+fn ignores_advertisements(
+    v6: bool,
+    interface: &Interface,
+    running: Option<&Status>,
+) -> Option<Finding> {
+    let name = &interface.name;
+    let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_ra");
+    let forwards = read_flag(&format!("/proc/sys/net/ipv6/conf/{name}/forwarding"))?;
+    // Where it forwards already, the route that is there is of another origin.
+    let concerned = v6 && running.is_none() && forwards == "0" && read_flag(&path)? == "1";
+    let learned = || interface.gateway_v6.is_some_and(|gateway| gateway.is_unicast_link_local());
+    (concerned && learned()).then(|| {
+        todo(
+            "way out",
+            format!("IPv6 over {name} may come from router advertisements, which end when the anchor forwards: sysctl net.ipv6.conf.{name}.accept_ra=2"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_negotiation_with_our_identifiers_is_an_answer() {
+        let mut answer = vec![0x80, 0, 0, 0, 0, 8];
+        answer.extend(OURS);
+        answer.push(3);
+        answer.push(8);
+        answer.extend(THEIRS);
+        answer.extend([0, 0, 0, 1]);
+        assert_eq!(negotiation(&answer), Some(3));
+        assert_eq!(negotiation(&unknown_version(0)), None);
+        assert_eq!(negotiation(&answer[..26]), None);
+        answer[4] = 1;
+        assert_eq!(negotiation(&answer), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! What the machine itself is: kernel, rights, packet path, credentials, clock, and what a crash left.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sched::{CloneFlags, unshare};
+use segue_datapath::ebpf::Ebpf;
+use segue_datapath::{Role, Setup};
+use segue_linux::clock;
+
+use super::{Finding, ok, todo, told, unknown};
+use crate::cmd::clean;
+use crate::config::HostFile;
+use crate::control::Status;
+use crate::daemon::host::{self, Membership};
+use crate::daemon::packets::{Choice, MARK};
+use crate::identity::Join;
+
+/// The capabilities that a daemon needs: number, name, whether for eBPF alone.
+const CAPABILITIES: [(u32, &str, bool); 4] = [
+    (12, "CAP_NET_ADMIN", false),
+    (13, "CAP_NET_RAW", false),
+    (38, "CAP_PERFMON", true),
+    (39, "CAP_BPF", true),
+];
+
+/// Whether the kernel is new enough.
+pub fn kernel() -> Finding {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 1) => {
+            todo("kernel", format!("Linux {release} is too old: install 6.1 or newer"))
+        }
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (6, 3) => ok(
+            "kernel",
+            format!("Linux {release}; before 6.3 eBPF cannot carry IPv6 over IPv4 or the reverse"),
+        ),
+        (Some(Ok(_)), Some(Ok(_))) => ok("kernel", format!("Linux {release}")),
+        _ => unknown("kernel", format!("version {release:?} makes no sense")),
+    }
+}
+
+fn effective() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Whether whoever asks could run a daemon.
+pub fn capabilities() -> Finding {
+    let mask = effective();
+    let missing: Vec<_> = CAPABILITIES.iter().filter(|(n, ..)| mask & 1 << n == 0).collect();
+    let names = missing.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
+    match missing.iter().all(|(.., only_ebpf)| *only_ebpf) {
+        _ if missing.is_empty() => ok("capabilities", "all four"),
+        true => ok("capabilities", format!("{names} missing: user space is left, eBPF is not")),
+        false if nix::unistd::geteuid().is_root() => todo(
+            "capabilities",
+            format!("root lacks {names}: give them to this container or service"),
+        ),
+        false => unknown(
+            "capabilities",
+            "not root here; a daemon needs root, or its service's capabilities",
+        ),
+    }
+}
+
+/// Which datapath a start would take, tried in a network namespace of its own.
+pub fn datapath(choice: Choice, running: Option<&Status>) -> Finding {
+    if let Some(status) = running {
+        return ok("datapath", format!("the running daemon has {}", status.datapath));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return todo(
+            "datapath",
+            "/dev/net/tun is missing: run modprobe tun, or give it to this container",
+        );
+    }
+    if choice == Choice::User {
+        return ok("datapath", "user space, as configured");
+    }
+    match (try_ebpf(), choice) {
+        (Ok(()), _) => ok("datapath", "eBPF"),
+        (Err(Refused::Untried(why)), _) => {
+            unknown("datapath", format!("only root can try eBPF here ({why})"))
+        }
+        (Err(Refused::Kernel(why)), Choice::Ebpf) => {
+            todo("datapath", format!("no eBPF ({why}): mend that, or set datapath = \"auto\""))
+        }
+        (Err(Refused::Kernel(why)), _) => {
+            ok("datapath", format!("user space, for eBPF fails: {why}"))
+        }
+    }
+}
+
+enum Refused {
+    Untried(String),
+    Kernel(String),
+}
+
+/// Loads the programs where nobody else sees them.
+fn try_ebpf() -> Result<(), Refused> {
+    let attempt = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|error| Refused::Untried(error.to_string()))?;
+        let setup = Setup {
+            tun_name: "segue0".into(),
+            tun_mtu: 1_436,
+            port: segue_wire::TUNNEL_PORT,
+            role: Role::Host,
+            max_paths: segue_wire::MAX_PATHS as u32,
+            max_flows: 65_536,
+            mark: MARK,
+        };
+        let opened = Ebpf::new(&setup, Arc::new(|_| ()));
+        opened.map(drop).map_err(|error| Refused::Kernel(told(error)))
+    });
+    attempt.join().unwrap_or_else(|_| Err(Refused::Untried("the attempt failed".into())))
+}
+
+/// Why nothing is known of a host's enrolment.
+pub struct NoEnrolment {
+    text: String,
+    readable: bool,
+}
+
+impl NoEnrolment {
+    /// Where a daemon runs, which has one.
+    pub fn running(&self) -> String {
+        "the running daemon has it".into()
+    }
+
+    /// Where none runs.
+    pub fn told(&self) -> Finding {
+        if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }
+    }
+}
+
+/// What the host's state or join line says of its anchor.
+pub fn enrolment(file: &HostFile, settings: &host::Settings) -> Result<Membership, NoEnrolment> {
+    let state = settings.state.display();
+    match host::membership(&settings.state) {
+        Ok(Some(found)) => return Ok(found),
+        Err(error) => {
+            let readable = nix::unistd::geteuid().is_root();
+            return Err(NoEnrolment { text: told(error), readable });
+        }
+        Ok(None) => {}
+    }
+    let Some(path) = &file.join_file else {
+        let text = format!(
+            "none in {state}: run segue enroll NAME at the anchor, and segue host --join-file FILE here"
+        );
+        return Err(NoEnrolment { text, readable: true });
+    };
+    let line = std::fs::read_to_string(path).map_err(anyhow::Error::from);
+    match line.and_then(|line| line.trim().parse::<Join>()) {
+        Ok(join) => Ok(Membership { anchor: join.anchor, expires_s: None }),
+        Err(error) => Err(NoEnrolment {
+            text: format!(
+                "none in {state}, and the join line in {}: {}",
+                path.display(),
+                told(error)
+            ),
+            readable: true,
+        }),
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Whether the host's certificate is good.
+pub fn credentials(seen: &Membership) -> Finding {
+    let anchors: Vec<String> = seen.anchor.iter().map(SocketAddr::to_string).collect();
+    let anchors = anchors.join(", ");
+    match seen.expires_s.map(|end| (end.saturating_sub(now_s()) / 86_400, end <= now_s())) {
+        None => ok("enrolment", format!("a join line for {anchors}")),
+        Some((_, true)) => todo(
+            "enrolment",
+            "the certificate has expired: run segue enroll NAME at the anchor, and start with its line; \
+             or the clock is wrong",
+        ),
+        Some((days, false)) => {
+            ok("enrolment", format!("at {anchors}; the certificate is good for {days} days"))
+        }
+    }
+}
+
+/// Whether the time of day can be right.
+pub fn clock() -> Finding {
+    // 2026 and 2100: what was built before it runs, and what nobody awaits.
+    const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
+    let year = 1970 + now_s() / 31_556_952;
+    if !PLAUSIBLE.contains(&now_s()) {
+        return todo("clock", format!("it says {year}: set it, certificates are dated by it"));
+    }
+    match clock::realtime_quality().synchronised {
+        true => ok("clock", format!("synchronised, {year}")),
+        false => {
+            ok("clock", format!("plausible ({year}), though nothing says that it is synchronised"))
+        }
+    }
+}
+
+/// What `segue clean` would remove.
+pub fn leftovers() -> Finding {
+    match clean::leftovers() {
+        Ok(found) if found.is_empty() => ok("leftovers", "none"),
+        Ok(found) => todo("leftovers", format!("{}: run segue clean", found.join(", "))),
+        Err(error) => unknown("leftovers", told(error)),
+    }
+}

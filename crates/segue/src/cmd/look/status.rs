@@ -1,0 +1,212 @@
+//! `segue status`: once, or again every second.
+
+use std::process::ExitCode;
+
+use segue_clock::Span;
+use segue_linux::clock;
+
+use super::{Paper, Which, paths};
+use crate::cmd::signals::Signals;
+use crate::control::Status;
+use crate::daemon::events::sentence;
+use crate::errors::Told;
+use crate::terminal::layout;
+use crate::terminal::{Live, Stream, Tone};
+
+/// Show how a running daemon stands.
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Show it again every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Print JSON; with --watch one object a line, each with the events since the one before
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time between two looks.
+const EVERY: Span = Span::from_secs(1);
+/// Events that are shown.
+const EVENTS: usize = 10;
+
+/// Runs `segue status`.
+pub fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    if args.watch {
+        return watch(&args);
+    }
+    let status = args.which.status(0)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        let paper = Paper::output();
+        print(&lines(&status, paper), &events(&status, paper));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(lines: &[String], events: &[Vec<String>]) {
+    lines.iter().chain(events.iter().flatten()).for_each(|line| println!("{line}"));
+}
+
+/// How the status is shown again and again.
+enum Watch {
+    /// One object a line.
+    Json,
+    /// In place, on a terminal.
+    Live(Live),
+    /// One after the other, an empty line after each.
+    Text,
+}
+
+fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let signals = Signals::take()?;
+    let mut shown = match (args.json, Stream::Output.is_live()) {
+        (true, _) => Watch::Json,
+        (false, true) => Watch::Live(Live::new(Stream::Output)),
+        (false, false) => Watch::Text,
+    };
+    let (mut next_event, mut last) = (0, None);
+    loop {
+        let until = clock::monotonic() + EVERY;
+        match args.which.status(if args.json { next_event } else { 0 }) {
+            Ok(status) => {
+                next_event = status.next_event;
+                shown.tell(&status)?;
+                last = Some(status);
+            }
+            // A daemon that has been there may come back.
+            Err(error) if last.is_some() => {
+                next_event = 0;
+                shown.miss(last.as_ref(), &Told(&error).to_string())?;
+            }
+            Err(error) => return Err(error),
+        }
+        while clock::monotonic() < until {
+            if signals.wait(std::iter::empty(), Some(until))? {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+}
+
+impl Watch {
+    fn tell(&mut self, status: &Status) -> anyhow::Result<()> {
+        match self {
+            Watch::Json => println!("{}", serde_json::to_string(status)?),
+            Watch::Live(live) => {
+                let (paper, rows) = (Paper::live(live), live.size().rows);
+                live.show(&page(status, paper, rows))?;
+            }
+            Watch::Text => {
+                let paper = Paper::output();
+                print(&lines(status, paper), &events(status, paper));
+                println!();
+            }
+        }
+        Ok(())
+    }
+
+    /// The daemon does not answer.
+    fn miss(&mut self, last: Option<&Status>, why: &str) -> anyhow::Result<()> {
+        match (self, last) {
+            (Watch::Live(live), Some(last)) => {
+                let (paper, rows) = (Paper::live(live), live.size().rows);
+                let said = paper.colours.paint(Tone::Bad, &format!("{why}; this is how it stood:"));
+                let mut all = layout::sentence(&said, paper.room);
+                all.extend(page(last, paper, rows.saturating_sub(all.len())));
+                live.show(&all)?;
+            }
+            _ => eprintln!("segue: {why}"),
+        }
+        Ok(())
+    }
+}
+
+/// What fits on a terminal of so many rows: of the events the latest.
+fn page(status: &Status, paper: Paper, rows: usize) -> Vec<String> {
+    let mut all = lines(status, paper);
+    let mut left = rows.saturating_sub(1 + all.len());
+    let fitting = events(status, paper).into_iter().rev().take_while(|event| {
+        let fits = event.len() <= left;
+        left = left.saturating_sub(event.len());
+        fits
+    });
+    let fitting: Vec<Vec<String>> = fitting.collect();
+    all.extend(fitting.into_iter().rev().flatten());
+    all
+}
+
+/// All but the events.
+fn lines(status: &Status, paper: Paper) -> Vec<String> {
+    let colours = paper.colours;
+    let name = if status.name.is_empty() { String::new() } else { format!(" {}", status.name) };
+    let mut said = vec![
+        format!("{}{name}, up {:.0} s, datapath {}", status.role, status.uptime_s, status.datapath),
+        format!("device     {} {}", status.device, status.inner.join(" ")),
+    ];
+    if status.role == "host" {
+        let over = status
+            .signalling
+            .as_deref()
+            .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
+        let anchor = status.anchor.as_deref().unwrap_or("not found yet");
+        let registered = match status.registered {
+            true => "registered".to_owned(),
+            false => colours.paint(Tone::Bad, "not registered"),
+        };
+        let no_way = !status.paths.is_empty() && status.paths.iter().all(|path| path.state != "up");
+        let way = if no_way { colours.paint(Tone::Bad, "no path is up, ") } else { String::new() };
+        said.push(format!("anchor     {anchor}, {registered}, {way}{over}"));
+    }
+    if let Some(trouble) = &status.trouble {
+        let why = colours.paint(Tone::Bad, &trouble.why);
+        said.push(format!("trouble    {why} ({:.0} s ago)", trouble.ago_s));
+    }
+    for host in &status.hosts {
+        let how = if host.connected {
+            "connected".to_owned()
+        } else {
+            colours.paint(Tone::Doubtful, "no signalling")
+        };
+        said.push(format!("host       {} {} ({how})", host.name, host.inner.join(" ")));
+    }
+    let mut all: Vec<String> =
+        said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect();
+    all.extend(paths::lines(&status.paths, false, paper));
+    all.extend(figures(status).iter().flat_map(|line| layout::sentence(line, paper.room)));
+    all
+}
+
+/// Classes and counters.
+fn figures(status: &Status) -> Vec<String> {
+    let mut said = Vec::new();
+    for (class, path) in &status.classes {
+        let order = match status.orders.get(class) {
+            Some(wanted) if wanted == path => " (bound by an operator)".into(),
+            Some(wanted) => format!(" (an operator wants {wanted}, which is not up)"),
+            None => String::new(),
+        };
+        said.push(format!("class      {class:<12} {path}{order}"));
+    }
+    for (reason, n) in &status.drops {
+        said.push(format!("refused    {n} {reason}"));
+    }
+    if status.reinjected > 0 {
+        let n = status.reinjected;
+        said.push(format!("reinjected {n} (sent a second time over another path)"));
+    }
+    said
+}
+
+/// The last events, each in lines.
+fn events(status: &Status, paper: Paper) -> Vec<Vec<String>> {
+    let from = status.events.len().saturating_sub(EVENTS);
+    let line = |event| {
+        let event: &crate::control::EventRecord = event;
+        let ago = status.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
+        layout::sentence(&format!("{ago:>8.1} s ago  {}", sentence(event)), paper.room)
+    };
+    status.events[from..].iter().map(line).collect()
+}

@@ -1,0 +1,41 @@
+//! What serves an anchor's inner addresses: the packet path, routes and forwarding, and what guards or translates
+//! them where the system's own packet filter has to.
+
+use std::net::IpAddr;
+
+use segue_datapath::{Datapath, InnerEntry, Kind};
+use segue_linux::link::Prefix;
+use segue_tunnel::Pool;
+
+use super::Settings;
+use crate::daemon::nat::Nat;
+use crate::daemon::past::Guard;
+use crate::daemon::routing::Routing;
+
+/// All of it goes when this is dropped.
+pub struct Pools {
+    // Nothing is forwarded any more when the translation ends.
+    pub routing: Routing,
+    _nat: Option<Nat>,
+    _guard: Option<Guard>,
+}
+
+impl Pools {
+    /// Has the packet path and the system serve the pools.
+    pub fn serve(settings: &Settings, datapath: &mut dyn Datapath) -> anyhow::Result<Pools> {
+        let pools: Vec<&Pool> =
+            [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
+        let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
+        let networks: Vec<Prefix> =
+            pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
+        datapath.set_reach(settings.reach, &networks)?;
+        own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
+        let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
+        guard.iter().for_each(|guard| guard.set_anchor(&networks));
+        // Nothing is forwarded that is not translated yet.
+        let nat = Nat::start(&settings.device, &networks, settings.nat)?;
+        let mut routing = Routing::at_anchor(&settings.device);
+        routing.set_anchor(&own, &networks)?;
+        Ok(Pools { routing, _nat: nat, _guard: guard })
+    }
+}

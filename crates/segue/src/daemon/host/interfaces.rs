@@ -1,0 +1,117 @@
+//! The host's interfaces: which of them are used, and how each reaches the anchor.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use segue_linux::{link, monitor, neighbour};
+use segue_tunnel::{HostInput, Interface};
+use tracing::{debug, warn};
+
+use super::Daemon;
+
+impl Daemon {
+    pub(super) fn on_interfaces(&mut self, all: &[monitor::Interface]) -> anyhow::Result<()> {
+        let usable = self.usable(all);
+        let present: BTreeSet<u32> = usable.iter().map(|interface| interface.index).collect();
+        for interface in &usable {
+            if self.attached.contains_key(&interface.index) {
+                continue;
+            }
+            loosen_reverse_path_filter(&interface.name);
+            match self.datapath.attach(interface.index) {
+                Ok(()) => {
+                    self.attached.insert(interface.index, Vec::new());
+                }
+                Err(error) => warn!("{} cannot be used: {error}", interface.name),
+            }
+        }
+        let mut interfaces = Vec::new();
+        for interface in &usable {
+            let next_hops = self.next_hops(interface);
+            if let Some(known) = self.attached.get_mut(&interface.index) {
+                *known = next_hops;
+                interfaces.push(self.as_input(interface));
+            }
+        }
+        self.feed(HostInput::Interfaces(interfaces))?;
+        // What belongs to the paths that are gone is on others now.
+        let (datapath, present) = (&mut self.datapath, &present);
+        self.attached.retain(|index, next_hops| {
+            let stays = present.contains(index);
+            if !stays {
+                forget(*index, next_hops);
+                datapath.detach(*index);
+            }
+            stays
+        });
+        Ok(())
+    }
+
+    /// The interfaces that reach the anchor and that the operator wants, best first.
+    fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
+        let mut usable: Vec<monitor::Interface> = Vec::new();
+        for anchor in &self.member.join().anchor {
+            for candidate in monitor::physical_candidates(all, anchor.ip()) {
+                let wanted = &self.settings.interfaces;
+                let listed = wanted.is_empty() || wanted.contains(&candidate.name);
+                let known = usable.iter().any(|other| other.index == candidate.index);
+                if listed && !known {
+                    usable.push(candidate);
+                }
+            }
+        }
+        usable.sort_by_key(|interface| interface.metric.unwrap_or(u32::MAX));
+        usable
+    }
+
+    fn as_input(&self, interface: &monitor::Interface) -> Interface {
+        let routes = self.routes_to_anchor(interface);
+        Interface {
+            name: interface.name.clone(),
+            index: interface.index,
+            addresses: interface.addresses.clone(),
+            gateways: routes.filter_map(|(_, route)| route.gateway).collect(),
+            mtu: interface.mtu,
+        }
+    }
+
+    /// The neighbours by way of whom packets to the anchor leave.
+    fn next_hops(&self, interface: &monitor::Interface) -> Vec<IpAddr> {
+        let routes = self.routes_to_anchor(interface);
+        routes.map(|(anchor, route)| route.gateway.unwrap_or(anchor)).collect()
+    }
+
+    /// The anchor's first address of each family, and the interface's route to it.
+    fn routes_to_anchor(
+        &self,
+        interface: &monitor::Interface,
+    ) -> impl Iterator<Item = (IpAddr, monitor::Route)> {
+        [false, true].into_iter().filter_map(|v6| {
+            let mut anchors = self.member.join().anchor.iter().map(SocketAddr::ip);
+            let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
+            Some((anchor, *interface.route_to(anchor)?))
+        })
+    }
+}
+
+/// Lets go of the packets that wait for a neighbour on a link that is down. Their senders would count on them.
+fn forget(index: u32, next_hops: &[IpAddr]) {
+    for address in next_hops {
+        if let Err(error) = neighbour::forget(index, *address) {
+            debug!("{error}");
+        }
+    }
+}
+
+/// A host with several networks receives from one source over any of them, which strict reverse path
+/// filtering forbids. Loose filtering still refuses sources that no route leads to.
+fn loosen_reverse_path_filter(interface: &str) {
+    for scope in ["all", interface] {
+        let key = format!("net.ipv4.conf.{scope}.rp_filter");
+        let path = format!("/proc/sys/net/ipv4/conf/{scope}/rp_filter");
+        let strict = std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
+        if strict && let Err(error) = link::sysctl(&key, "2") {
+            warn!("{error}; packets over {interface} may be refused");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a host sends through the tunnel.
+
+use std::net::IpAddr;
+
+use segue_linux::link::Prefix;
+use segue_wire::signal::WaysOut;
+use tracing::info;
+
+use super::{Daemon, Settings};
+
+/// What the operator wants to go through the tunnel, wherever the anchor leads.
+pub(super) fn wanted(settings: &Settings) -> Vec<Prefix> {
+    let everything = || [false, true].map(Prefix::default_of).into();
+    settings.routes.clone().unwrap_or_else(everything)
+}
+
+/// Everything for which the anchor has a way out, and of the rest what goes to the anchor's own inner addresses.
+fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
+    let mut all = Vec::new();
+    for (v6, leads) in [(false, ways_out.v4), (true, ways_out.v6)] {
+        if leads {
+            all.push(Prefix::default_of(v6));
+        } else {
+            let own = anchor.iter().filter(|address| address.is_ipv6() == v6);
+            all.extend(own.copied().map(Prefix::host));
+        }
+    }
+    all
+}
+
+impl Daemon {
+    /// The routes that are in force, unless the operator has said which.
+    pub(super) fn routes(&self) -> Vec<Prefix> {
+        let routes = self.settings.routes.clone();
+        routes.unwrap_or_else(|| by_default(self.ways_out, &self.anchor_inner))
+    }
+
+    /// The anchor has told for which families it has a way out.
+    pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) -> anyhow::Result<()> {
+        let before = std::mem::replace(&mut self.ways_out, ways_out);
+        if self.settings.routes.is_some() || before == ways_out {
+            return Ok(());
+        }
+        let families =
+            [("IPv4", before.v4, ways_out.v4), ("IPv6", before.v6, ways_out.v6)].into_iter();
+        for (family, _, leads) in families.filter(|(_, before, now)| before != now) {
+            if leads {
+                info!(
+                    "the anchor has a default route for {family} again, which goes through the tunnel"
+                );
+            } else {
+                info!(
+                    "the anchor has no default route for {family}, of which only packets to the anchor itself go \
+                     through the tunnel"
+                );
+            }
+        }
+        match self.inner.is_empty() {
+            true => Ok(()),
+            false => self.routing.set_host(&self.inner, &self.routes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_anchor_does_not_lead_to_stays_outside_but_for_the_anchor_itself() {
+        let anchor: [IpAddr; 2] = ["10.64.0.1", "fd5e::1"].map(|a| a.parse().unwrap());
+        let routes = |v4, v6| {
+            let all = by_default(WaysOut { v4, v6 }, &anchor);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(routes(true, true), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(routes(true, false), ["0.0.0.0/0", "fd5e::1/128"]);
+        assert_eq!(routes(false, false), ["10.64.0.1/32", "fd5e::1/128"]);
+    }
+}

@@ -1,0 +1,245 @@
+//! What a person sees: whether a stream ends at a terminal, how large that is, colours, and lines that are drawn
+//! again over themselves.
+//!
+//! Escape sequences go to a terminal alone, and to none that says it understands text only (`TERM=dumb`, or no
+//! `TERM`). Nothing that is drawn over itself is wider or higher than the terminal.
+
+mod drawing;
+pub mod layout;
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use anstyle::{AnsiColor, Style};
+
+pub use drawing::Drawing;
+
+/// A standard stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// How much a terminal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Characters in a line.
+    pub columns: usize,
+    /// Lines.
+    pub rows: usize,
+}
+
+/// What is taken where a terminal does not tell.
+const USUAL: Size = Size { columns: 80, rows: 24 };
+
+impl Stream {
+    /// Whether lines can be drawn over themselves.
+    #[must_use]
+    pub fn is_live(self) -> bool {
+        self.is_terminal() && understands(std::env::var("TERM").ok().as_deref())
+    }
+
+    /// The terminal's size, if there is a terminal.
+    #[must_use]
+    pub fn size(self) -> Option<Size> {
+        if !self.is_terminal() {
+            return None;
+        }
+        let told = match self {
+            Stream::Output => terminal_size::terminal_size_of(io::stdout()),
+            Stream::Error => terminal_size::terminal_size_of(io::stderr()),
+        };
+        let size = |(width, height): (terminal_size::Width, terminal_size::Height)| Size {
+            columns: width.0.into(),
+            rows: height.0.into(),
+        };
+        Some(told.map_or(USUAL, size))
+    }
+
+    /// Colours where they can be seen, and are not declined (`NO_COLOR`, see no-color.org).
+    #[must_use]
+    pub fn colours(self) -> Colours {
+        let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Colours(self.is_live() && !declined)
+    }
+
+    fn is_terminal(self) -> bool {
+        match self {
+            Stream::Output => io::stdout().is_terminal(),
+            Stream::Error => io::stderr().is_terminal(),
+        }
+    }
+
+    fn write(self, text: &str) -> io::Result<()> {
+        match self {
+            Stream::Output => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                out.flush()
+            }
+            Stream::Error => io::stderr().lock().write_all(text.as_bytes()),
+        }
+    }
+}
+
+/// Whether a terminal of this kind understands more than text.
+fn understands(kind: Option<&str>) -> bool {
+    kind.is_some_and(|kind| !kind.is_empty() && kind != "dumb")
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Colours(bool);
+
+/// What a colour says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// It works.
+    Good,
+    /// Somebody should look.
+    Doubtful,
+    /// It does not work.
+    Bad,
+}
+
+impl Colours {
+    /// None.
+    pub const NONE: Colours = Colours(false);
+
+    /// `text` in the colour of `tone`.
+    #[must_use]
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        if !self.0 {
+            return text.to_owned();
+        }
+        let colour = match tone {
+            Tone::Good => AnsiColor::Green,
+            Tone::Doubtful => AnsiColor::Yellow,
+            Tone::Bad => AnsiColor::Red,
+        };
+        let style = Style::new().fg_color(Some(colour.into()));
+        format!("{style}{text}{style:#}")
+    }
+
+    /// A path's state in its colour; one that is neither up nor down has none.
+    #[must_use]
+    pub fn state(self, state: &str) -> String {
+        match state {
+            "up" => self.paint(Tone::Good, state),
+            "in doubt" => self.paint(Tone::Doubtful, state),
+            "down" => self.paint(Tone::Bad, state),
+            _ => state.to_owned(),
+        }
+    }
+}
+
+/// Lines that are drawn again and again over themselves.
+pub struct Live {
+    stream: Stream,
+    drawing: Drawing,
+}
+
+impl Live {
+    /// Nothing drawn yet. For a stream that [is live](Stream::is_live).
+    #[must_use]
+    pub fn new(stream: Stream) -> Live {
+        Live { stream, drawing: Drawing::default() }
+    }
+
+    /// The terminal's size at this moment.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        self.stream.size().unwrap_or(USUAL)
+    }
+
+    /// Draws the lines over the former ones.
+    ///
+    /// # Errors
+    /// If nobody reads any more.
+    pub fn show(&mut self, lines: &[String]) -> io::Result<()> {
+        let size = self.size();
+        self.stream.write(&self.drawing.draw(lines, size))
+    }
+
+    /// Takes them away.
+    ///
+    /// # Errors
+    /// As [`Live::show`].
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.show(&[])
+    }
+}
+
+/// How far something long is, on standard error: a line that changes on a terminal, elsewhere a line now and then.
+pub struct Progress {
+    live: Option<Live>,
+    every: Duration,
+    told: Option<Instant>,
+}
+
+impl Progress {
+    /// Told anew after these times: on a terminal, and elsewhere.
+    #[must_use]
+    pub fn new(on_terminal: Duration, elsewhere: Duration) -> Progress {
+        let live = Stream::Error.is_live().then(|| Live::new(Stream::Error));
+        let every = if live.is_some() { on_terminal } else { elsewhere };
+        Progress { live, every, told: Some(Instant::now()) }
+    }
+
+    /// The first line comes at once.
+    #[must_use]
+    pub fn at_once(self) -> Progress {
+        Progress { told: None, ..self }
+    }
+
+    /// Tells it if it is time. Whether anybody reads it makes no difference.
+    pub fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.told.is_some_and(|told| told.elapsed() < self.every) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let _ = match &mut self.live {
+            Some(live) => live.show(&[line()]),
+            None => Stream::Error.write(&(line() + "\n")),
+        };
+    }
+
+    /// Says something that stays.
+    pub fn say(&mut self, line: &str) {
+        self.clear();
+        let _ = Stream::Error.write(&format!("{line}\n"));
+    }
+
+    /// Takes the changing line away.
+    pub fn clear(&mut self) {
+        if let Some(live) = &mut self.live {
+            let _ = live.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_without_a_kind_or_a_dumb_one_gets_text_alone() {
+        for kind in [None, Some(""), Some("dumb")] {
+            assert!(!understands(kind), "{kind:?}");
+        }
+        assert!(understands(Some("xterm-256color")) && understands(Some("linux")));
+    }
+
+    #[test]
+    fn states_have_colours_and_no_colours_leave_the_text_alone() {
+        let on = Colours(true);
+        assert_eq!(on.state("up"), "\x1b[32mup\x1b[0m");
+        assert_eq!(on.state("in doubt"), "\x1b[33min doubt\x1b[0m");
+        assert_eq!(on.state("down"), "\x1b[31mdown\x1b[0m");
+        assert_eq!(on.state("starting"), "starting");
+        assert_eq!(Colours::NONE.state("down"), "down");
+    }
+}

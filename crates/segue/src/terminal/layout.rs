@@ -1,0 +1,248 @@
+//! Text in the room that there is. Colours take none.
+
+/// Which side of its column a value stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// For words.
+    Left,
+    /// For numbers.
+    Right,
+}
+
+/// A column of a [`Table`].
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// What stands above it.
+    pub name: &'static str,
+    /// Where its values stand.
+    pub side: Side,
+    /// It is no narrower than this.
+    pub least: usize,
+    /// Spaces before it.
+    pub gap: usize,
+}
+
+impl Column {
+    /// Words.
+    #[must_use]
+    pub const fn left(name: &'static str, least: usize) -> Column {
+        Column { name, side: Side::Left, least, gap: 1 }
+    }
+
+    /// Numbers.
+    #[must_use]
+    pub const fn right(name: &'static str, least: usize) -> Column {
+        Column { name, side: Side::Right, least, gap: 1 }
+    }
+
+    /// With two spaces before it.
+    #[must_use]
+    pub const fn apart(self) -> Column {
+        Column { gap: 2, ..self }
+    }
+}
+
+/// Rows in columns; where there is no room for all columns, each row as a list of names and values.
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+/// A table as text: the line above it, which a list has not, and the lines of each row.
+pub struct Laid {
+    /// The names of the columns.
+    pub head: Option<String>,
+    /// Each row.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// No rows yet.
+    #[must_use]
+    pub fn new(columns: &[Column]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// One more, a value for each column.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// As text, in lines of at most `room` characters.
+    #[must_use]
+    pub fn lay(&self, room: usize) -> Laid {
+        let widths: Vec<usize> =
+            self.columns.iter().enumerate().map(|(i, column)| self.width(i, column)).collect();
+        let gaps: usize = self.columns.iter().skip(1).map(|column| column.gap).sum();
+        if widths.iter().sum::<usize>() + gaps > room {
+            let rows = self.rows.iter().map(|row| self.list(row, room)).collect();
+            return Laid { head: None, rows };
+        }
+        let head: Vec<String> = self.columns.iter().map(|column| column.name.to_owned()).collect();
+        let rows = self.rows.iter().map(|row| vec![self.line(row, &widths)]).collect();
+        Laid { head: Some(self.line(&head, &widths)), rows }
+    }
+
+    /// The width of the column `i`. Words that end a line need no least.
+    fn width(&self, i: usize, column: &Column) -> usize {
+        let ends = i + 1 == self.columns.len() && column.side == Side::Left;
+        let least = if ends { 0 } else { column.least };
+        let cells = self.rows.iter().filter_map(|row| row.get(i)).map(|cell| width(cell));
+        cells.chain([width(column.name), least]).max().unwrap_or(0)
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for (i, ((cell, column), wide)) in cells.iter().zip(&self.columns).zip(widths).enumerate() {
+            let gap = " ".repeat(if i > 0 { column.gap } else { 0 });
+            let pad = " ".repeat(wide.saturating_sub(width(cell)));
+            line += &match column.side {
+                Side::Left => format!("{gap}{cell}{pad}"),
+                Side::Right => format!("{gap}{pad}{cell}"),
+            };
+        }
+        line.trim_end().to_owned()
+    }
+
+    fn list(&self, cells: &[String], room: usize) -> Vec<String> {
+        let named =
+            cells.iter().zip(&self.columns).enumerate().filter(|(_, (cell, _))| !cell.is_empty());
+        let items: Vec<String> = named
+            .map(|(i, (cell, column))| match i {
+                0 => cell.clone(),
+                _ => format!("{} {cell}", column.name),
+            })
+            .collect();
+        flow(&items, "  ", room)
+    }
+}
+
+/// Characters that are seen.
+#[must_use]
+pub fn width(text: &str) -> usize {
+    seen(text).filter(|(_, seen)| *seen).count()
+}
+
+/// `text` in at most `columns` characters; what is too long ends with a mark.
+#[must_use]
+pub fn fit(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let (mut out, mut left) = (String::new(), columns.saturating_sub(1));
+    let mut coloured = false;
+    for (c, seen) in seen(text) {
+        coloured |= !seen;
+        if seen && left == 0 {
+            break;
+        }
+        left -= usize::from(seen);
+        out.push(c);
+    }
+    out + if coloured { "\x1b[0m…" } else { "…" }
+}
+
+/// Items one after the other, in lines of at most `columns` characters; lines after the first are indented. An item
+/// that is longer than a line is broken between words.
+#[must_use]
+pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for item in items {
+        let room = columns.saturating_sub(INDENT.len()).max(1);
+        let parts: Vec<&str> =
+            if width(item) > room { item.split(' ').collect() } else { vec![item.as_str()] };
+        for (n, part) in parts.into_iter().enumerate() {
+            let gap = if n == 0 { gap } else { " " };
+            if line.is_empty() && lines.is_empty() {
+                line = part.to_owned();
+            } else if width(&line) + gap.len() + width(part) <= columns {
+                line = format!("{line}{gap}{part}");
+            } else {
+                lines.push(fit(&line, columns));
+                line = format!("{INDENT}{part}");
+            }
+        }
+    }
+    lines.push(fit(&line, columns));
+    lines
+}
+
+/// A sentence in lines of at most `columns` characters. Spaces before it stay.
+#[must_use]
+pub fn sentence(text: &str, columns: usize) -> Vec<String> {
+    if width(text) <= columns {
+        return vec![text.to_owned()];
+    }
+    let words = text.trim_start_matches(' ');
+    let before = &text[..text.len() - words.len()];
+    let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    if let Some(first) = words.first_mut() {
+        first.insert_str(0, before);
+    }
+    flow(&words, " ", columns)
+}
+
+/// Each character, and whether it is seen: not those of the sequences that set colours.
+fn seen(text: &str) -> impl Iterator<Item = (char, bool)> + '_ {
+    let mut inside = false;
+    text.chars().map(move |c| {
+        let escape = inside || c == '\x1b';
+        inside = escape && c != 'm';
+        (c, !escape)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&[
+            Column::left("path", 6),
+            Column::left("state", 0),
+            Column::right("rtt", 9).apart(),
+            Column::left("to", 20).apart(),
+        ]);
+        let red = "\x1b[31mdown\x1b[0m".to_owned();
+        table.row(vec!["wifi".into(), red, "22.25 ms".into(), "10.61.9.2:5005".into()]);
+        table
+    }
+
+    #[test]
+    fn a_table_with_room_has_columns_and_colours_take_none() {
+        let laid = table().lay(80);
+        assert_eq!(laid.head.unwrap(), "path   state        rtt  to");
+        assert_eq!(laid.rows, [["wifi   \x1b[31mdown\x1b[0m    22.25 ms  10.61.9.2:5005"]]);
+    }
+
+    #[test]
+    fn a_table_without_room_loses_nothing() {
+        let laid = table().lay(30);
+        assert!(laid.head.is_none());
+        assert_eq!(
+            laid.rows,
+            [["wifi  state \x1b[31mdown\x1b[0m  rtt 22.25 ms", "  to 10.61.9.2:5005"]]
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_ends_with_a_mark_and_without_colour() {
+        assert_eq!(fit("abcdef", 6), "abcdef");
+        assert_eq!(fit("abcdefg", 6), "abcde…");
+        assert_eq!(fit("ab\x1b[31mcdefg\x1b[0m", 4), "ab\x1b[31mc\x1b[0m…");
+        assert_eq!(fit("ab", 0), "…");
+    }
+
+    #[test]
+    fn sentences_break_between_words_and_words_that_are_longer_than_a_line_are_marked() {
+        assert_eq!(sentence("one two three", 9), ["one two", "  three"]);
+        assert_eq!(sentence("one two three", 13), ["one two three"]);
+        assert_eq!(sentence("a 0123456789", 6), ["a", "  012…"]);
+        assert_eq!(sentence("  9.0 s one two", 10), ["  9.0 s", "  one two"]);
+        let items = ["host:5005".to_owned(), "a sentence of words".to_owned()];
+        assert_eq!(flow(&items, "  ", 14), ["host:5005  a", "  sentence of", "  words"]);
+    }
+}

@@ -1,0 +1,237 @@
+//! An anchor that is killed and starts again: how soon its hosts are back, with their addresses and connections.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use segue::control::{self, Request, Response};
+use segue_clock::{Span, Time};
+use segue_lab::Lab;
+use segue_lab::topology::End;
+use segue_linux::clock::monotonic;
+use segue_linux::link::Prefix;
+use serde_json::Value;
+
+use super::stage::patiently;
+use super::{DATAPATHS, alone, late};
+
+/// From the anchor's start to the first answer through the tunnel: of half of the hosts, and of all.
+const MEDIAN: Span = Span::from_millis(2_000);
+const LONGEST: Span = Span::from_millis(4_000);
+/// To load the programs takes an anchor most of it, of a processor that others want too.
+const STILL: Span = Span::from_millis(20);
+/// The address at which hosts find the anchor.
+const ANCHOR: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
+/// The anchor's first inner address, where its services answer.
+const INNER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const PORT: u16 = 7_900;
+
+/// A daemon that is killed with the value.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A host, a flow of datagrams and a connection to the anchor's own address.
+struct Host {
+    socket: PathBuf,
+    inner: Vec<String>,
+    datagrams: UdpSocket,
+    stream: TcpStream,
+    back: Option<Time>,
+    _daemon: Daemon,
+}
+
+struct Crowd {
+    hosts: Vec<Host>,
+    anchor: Option<Daemon>,
+    datapath: &'static str,
+    files: tempfile::TempDir,
+    lab: Lab,
+}
+
+impl Crowd {
+    fn new(datapath: &'static str, hosts: u8) -> Crowd {
+        let mut lab = Lab::new("barback").unwrap();
+        lab.add_node("router", true).unwrap();
+        lab.add_node("anchor", true).unwrap();
+        let [near, far] = [ANCHOR, GATEWAY].map(|end| [Prefix::new(end, 24)]);
+        let anchor = End { node: "anchor", device: "wan", addresses: &near };
+        lab.connect(anchor, End { node: "router", device: "core", addresses: &far }).unwrap();
+        lab.route("anchor", Prefix::default_of(false), GATEWAY.into(), None).unwrap();
+        let files = tempfile::Builder::new().prefix("segue-bars").tempdir().unwrap();
+        let mut crowd = Crowd { hosts: Vec::new(), anchor: None, datapath, files, lab };
+        crowd.start_anchor();
+        let socket = crowd.files.path().join("anchor.sock");
+        patiently("the anchor answers", || status(&socket));
+        crowd.serve();
+        for number in 1..=hosts {
+            let host = crowd.start_host(number);
+            crowd.hosts.push(host);
+        }
+        crowd
+    }
+
+    fn start_anchor(&mut self) {
+        let config = self.files.path().join("anchor.toml");
+        std::fs::write(&config, "reach_anchor = \"all\"\n").unwrap();
+        let args = ["anchor", "--config", config.to_str().unwrap(), "--datapath", self.datapath];
+        self.anchor = Some(spawn(&self.lab, "anchor", self.files.path(), &args));
+    }
+
+    /// Sends back what comes, datagrams and the one connection of each host, until the process ends.
+    fn serve(&self) {
+        let bind = || {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+            (UdpSocket::bind(any).unwrap(), TcpListener::bind(any).unwrap())
+        };
+        let (datagrams, streams) = self.lab.node("anchor").unwrap().run(bind).unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((len, from)) = datagrams.recv_from(&mut buffer) {
+                let _ = datagrams.send_to(&buffer[..len], from);
+            }
+        });
+        std::thread::spawn(move || {
+            for mut stream in streams.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let mut byte = [0];
+                    while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}
+                });
+            }
+        });
+    }
+
+    fn start_host(&mut self, number: u8) -> Host {
+        let name = format!("h{number}");
+        let [near, far] = [2, 1].map(|end| [Prefix::new(Ipv4Addr::new(10, 50, number, end), 24)]);
+        self.lab.add_node(&name, false).unwrap();
+        let host = End { node: &name, device: "wan", addresses: &near };
+        let router = End { node: "router", device: &name, addresses: &far };
+        self.lab.connect(host, router).unwrap();
+        let gateway = IpAddr::from(Ipv4Addr::new(10, 50, number, 1));
+        self.lab.route(&name, Prefix::default_of(false), gateway, None).unwrap();
+        let socket = self.files.path().join("anchor.sock");
+        let enrol = Command::new(env!("CARGO_BIN_EXE_segue"))
+            .args(["enroll", &name, "--at", &ANCHOR.to_string(), "--control"])
+            .arg(socket)
+            .output()
+            .unwrap();
+        let join = String::from_utf8(enrol.stdout).unwrap();
+        let args = ["host", "--join", join.trim(), "--datapath", "user"];
+        let daemon = spawn(&self.lab, &name, self.files.path(), &args);
+        let socket = self.files.path().join(format!("{name}.sock"));
+        let registered = || status(&socket).filter(|s| s["paths"][0]["state"] == "up");
+        let inner = inner(&patiently("the host's path is up", registered));
+        let open = || {
+            let datagrams = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            datagrams.connect((INNER, PORT)).unwrap();
+            datagrams.set_nonblocking(true).unwrap();
+            let stream = TcpStream::connect((INNER, PORT)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            (datagrams, stream)
+        };
+        let (datagrams, stream) = self.lab.node(&name).unwrap().run(open).unwrap();
+        let mut host = Host { socket, inner, datagrams, stream, back: None, _daemon: daemon };
+        host.exchange();
+        host
+    }
+
+    /// Kills the anchor, starts it again after a second, and says when each host was back, sorted.
+    fn restart(&mut self) -> Vec<Span> {
+        self.anchor = None;
+        std::thread::sleep(Duration::from_secs(1));
+        let start = monotonic();
+        self.start_anchor();
+        while self.hosts.iter().any(|host| host.back.is_none()) {
+            assert!(monotonic().since(start) < Span::from_secs(40), "not all come back");
+            for host in &mut self.hosts {
+                host.ping();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let back = self.hosts.iter().filter_map(|host| host.back);
+        let mut all: Vec<Span> = back.map(|at| at.since(start)).collect();
+        all.sort();
+        all
+    }
+}
+
+impl Host {
+    /// A byte there and back over the connection.
+    fn exchange(&mut self) {
+        self.stream.write_all(b"!").unwrap();
+        self.stream.read_exact(&mut [0]).expect("the connection lives");
+    }
+
+    fn ping(&mut self) {
+        let mut buffer = [0; 64];
+        while self.back.is_none() && self.datagrams.recv(&mut buffer).is_ok() {
+            self.back = Some(monotonic());
+        }
+        let _ = self.datagrams.send(b"?");
+    }
+}
+
+fn spawn(lab: &Lab, node: &str, files: &Path, args: &[&str]) -> Daemon {
+    let of = |ending: &str| files.join(format!("{node}.{ending}"));
+    let log = std::fs::File::options().create(true).append(true).open(of("log")).unwrap();
+    let mut command = lab.node(node).unwrap().command(env!("CARGO_BIN_EXE_segue"));
+    command.args(args).arg("--state").arg(of("db")).arg("--control").arg(of("sock"));
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null());
+    Daemon(child.stderr(log).spawn().unwrap())
+}
+
+fn status(socket: &Path) -> Option<Value> {
+    match control::ask(socket, &Request::Status { events_from: u64::MAX }).ok()? {
+        Response::Status(status) => serde_json::to_value(status).ok(),
+        _ => None,
+    }
+}
+
+fn inner(status: &Value) -> Vec<String> {
+    let all = status["inner"].as_array().unwrap().iter();
+    all.filter_map(|address| address.as_str().map(str::to_owned)).collect()
+}
+
+fn judge(hosts: u8, most: Span) {
+    let Some(_machine) = alone() else { return };
+    for datapath in DATAPATHS {
+        late::fairly(&format!("{datapath}, {hosts} hosts"), STILL, || {
+            let mut crowd = Crowd::new(datapath, hosts);
+            let back = crowd.restart();
+            let (median, longest) = (back[back.len() / 2], back[back.len() - 1]);
+            println!(
+                "{datapath}, {hosts} hosts: median {median} (bar {most}), longest {longest} (bar {LONGEST})"
+            );
+            for host in &mut crowd.hosts {
+                let status = status(&host.socket).unwrap();
+                assert_eq!(inner(&status), host.inner, "addresses are kept");
+                host.exchange();
+            }
+            match median <= most && longest <= LONGEST {
+                true => Ok(()),
+                false => Err(format!("median {median}, longest {longest}")),
+            }
+        });
+    }
+}
+
+#[test]
+fn hosts_are_back_soon_after_their_anchor() {
+    // Programs take longer to load beside other tests.
+    judge(6, LONGEST);
+}
+
+#[test]
+#[ignore = "a minute: `make soak`"]
+fn fifty_hosts_are_back_soon_after_their_anchor() {
+    judge(50, MEDIAN);
+}

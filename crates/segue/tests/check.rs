@@ -1,0 +1,111 @@
+//! `segue check` on files of each kind, right ones and wrong ones.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect()
+}
+
+fn check(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_segue")).arg("check").args(args).output().unwrap()
+}
+
+fn written(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_example_is_ok_and_known_for_what_it_is() {
+    let kinds = [
+        ("host.toml", "host"),
+        ("anchor.toml", "anchor"),
+        ("lab.toml", "lab"),
+        ("handover.toml", "scenario"),
+        ("dumbbell.toml", "scenario"),
+        ("paper4-tree.toml", "scenario"),
+        ("sweep.toml", "scenario"),
+        ("million.toml", "scenario"),
+    ];
+    for (name, kind) in kinds {
+        let file = root().join("examples").join(name);
+        let output = check(&[file.to_str().unwrap(), "--json"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{name}: {said}");
+        let told: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&told["kind"], &told["ok"]), (&kind.into(), &true.into()), "{name}");
+    }
+    let files = std::fs::read_dir(root().join("examples")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.ends_with(".toml")).count(), kinds.len());
+}
+
+#[test]
+fn what_is_in_force_names_every_key_and_marks_defaults() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = written(directory.path(), "anchor.toml", "nat = true\nport = 6000\n");
+    let output = check(&[&file, "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let in_force = &told["in_force"];
+    assert_eq!(in_force["port"], serde_json::json!({"value": "6000", "default": false}));
+    assert_eq!(in_force["signal_port"], serde_json::json!({"value": "5006", "default": true}));
+    assert!(in_force["nat"]["value"].as_str().unwrap().contains("NAT66"), "{told:#}");
+    // The program names the keys that it would have taken.
+    for role in ["anchor", "host"] {
+        let file = written(directory.path(), "wrong.toml", "no_such_key = 1\n");
+        let output = check(&[&file, "--as", role]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let keys = said.split_once("expected one of").unwrap().1.split('`').skip(1).step_by(2);
+        let file = written(directory.path(), "empty.toml", "");
+        let output = check(&[&file, "--as", role, "--json"]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for key in keys.filter(|key| !["path", "stamp_key"].contains(key)) {
+            assert!(!told["in_force"][key].is_null(), "{role}: {key} is not told");
+        }
+    }
+    let text = check(&[&written(directory.path(), "host.toml", "port = 6000\n")]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    let line = |key: &str| text.lines().find(|line| line.trim().starts_with(key)).unwrap();
+    assert!(
+        text.lines().next().unwrap().ends_with("host.toml: ok, a host's configuration"),
+        "{text}"
+    );
+    assert!(line("device").ends_with("(default)") && !line("port").contains("default"), "{text}");
+}
+
+#[test]
+fn every_mistake_has_a_line_and_ends_with_status_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let text =
+        "addresses = [\"192.0.2.1\", \"nowhere\"]\npool_v4 = \"10.77.0.0/33\"\nprot = 1\nmtu = 3\n";
+    let file = written(directory.path(), "anchor.toml", text);
+    let output = check(&[&file]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.stdout, b"");
+    let said = String::from_utf8(output.stderr).unwrap();
+    for (n, part) in [(1, "nowhere"), (2, "pool_v4"), (3, "unknown field `prot`"), (4, "mtu")] {
+        let start = format!("segue: {file}:{n}: ");
+        assert!(said.lines().any(|l| l.starts_with(&start) && l.contains(part)), "{n}: {said}");
+    }
+    assert_eq!(said.lines().count(), 4, "{said}");
+
+    let text = "seed = 1\nduration = \"1\"\n[[node]]\nname = \"a\"\n[[link]]\nname = \"l\"\n\
+                ends = [\"a\", \"b\"]\ndelay = \"1ms\"\n";
+    let file = written(directory.path(), "net.toml", text);
+    let output = check(&[&file, "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lines: Vec<u64> =
+        told["mistakes"].as_array().unwrap().iter().filter_map(|m| m["line"].as_u64()).collect();
+    assert_eq!(lines, [2], "{told:#}");
+
+    let output = check(&["/nonexistent/host.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("segue: cannot read /nonexistent/host.toml"), "{said}");
+}

@@ -1,0 +1,144 @@
+//! `segue doctor` at machines that lack something.
+
+use std::net::UdpSocket;
+
+use nix::sys::signal::Signal;
+use segue_lab::{DemoNet, Direction};
+use segue_linux::netns::Netns;
+use serde_json::Value;
+
+use crate::world::{SEGUE, World, paths_up, text};
+
+/// Lines, each with its verdict and text.
+fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
+    let output = node.command(SEGUE).args(["doctor", "--json"]).args(args).output().unwrap();
+    let all: Vec<Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let lines = all.iter().map(|f| (word(f, "check"), word(f, "verdict"), word(f, "text")));
+    (output.status.code().unwrap(), lines.collect())
+}
+
+#[track_caller]
+fn expect(lines: &[(String, String, String)], check: &str, verdict: &str, part: &str) {
+    let found = lines.iter().any(|(c, v, t)| c == check && v == verdict && t.contains(part));
+    assert!(found, "{check} {verdict} {part}: {lines:#?}");
+}
+
+fn ip(node: &Netns, args: &[&str]) {
+    assert!(node.command("ip").args(args).status().unwrap().success(), "{args:?}");
+}
+
+#[test]
+fn at_a_host_each_thing_that_is_wrong_is_said() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let state = world.path("doctor.db");
+    let socket = world.path("none.sock");
+    let config = world.file("host.toml", &format!("state = {state:?}\ncontrol = {socket:?}\n"));
+    let (v4, v6) = DemoNet::ANCHOR;
+    let host = world.net.host();
+    let at = |anchor: &str| doctor(host, &["-c", &config, "--anchor", anchor]);
+
+    let (code, lines) = at(&v4.to_string());
+    assert_eq!(code, 1);
+    expect(&lines, "anchor", "todo", "nothing listens there");
+    expect(&lines, "enrolment", "todo", "segue enroll");
+    expect(&lines, "kernel", "ok", "Linux");
+    expect(&lines, "capabilities", "ok", "all four");
+    expect(&lines, "datapath", "ok", "eBPF");
+    expect(&lines, "port", "ok", "5005 is free");
+    expect(&lines, "access", "ok", "over wifi, lte");
+    expect(&lines, "clock", "ok", "");
+    expect(&lines, "leftovers", "ok", "none");
+
+    let anchor = world.anchor();
+    for address in [v4.to_string(), v6.to_string(), format!("{v4}:5006")] {
+        expect(&at(&address).1, "anchor", "ok", "answers after");
+    }
+    expect(&at(&format!("{v4}:5005")).1, "anchor", "todo", "");
+    for link in [world.net.wifi(), world.net.lte()] {
+        link.set_silent(Direction::Up, true);
+    }
+    expect(&at(&v4.to_string()).1, "anchor", "todo", "firewall");
+    for link in [world.net.wifi(), world.net.lte()] {
+        link.set_silent(Direction::Up, false);
+    }
+
+    let taken = host.run(|| UdpSocket::bind("0.0.0.0:5005").unwrap()).unwrap();
+    expect(&at(&v4.to_string()).1, "port", "todo", "5005");
+    drop(taken);
+    ip(host, &["link", "set", "wifi", "mtu", "1400"]);
+    let (_, lines) = at(&v4.to_string());
+    expect(&lines, "mtu", "ok", "wifi: 1400 bytes, 1356");
+    expect(&lines, "mtu", "ok", "lte: 1500 bytes, 1456");
+    ip(host, &["link", "set", "wifi", "mtu", "1300"]);
+    expect(&at(&v4.to_string()).1, "mtu", "todo", "IPv6 needs 1280");
+    ip(host, &["link", "set", "wifi", "mtu", "1500"]);
+
+    // With a host that runs, its own words; with one that was killed, what it has left.
+    let mut daemon = world.host(&world.enroll(&anchor, "laptop"));
+    daemon.wait("two paths up", |status| paths_up(status) == 2);
+    let socket = daemon.socket();
+    let running = ["-c", &config, "--control", socket.to_str().unwrap()];
+    let (code, lines) = doctor(host, &running);
+    expect(&lines, "anchor", "ok", "registered at 10.61.9.2");
+    expect(&lines, "datapath", "ok", "user");
+    expect(&lines, "port", "ok", "a host runs here");
+    assert_eq!(code, 0, "{lines:#?}");
+    daemon.end(Signal::SIGKILL);
+    let state = world.path("host.db");
+    let config = world.file("host2.toml", &format!("state = {state:?}\n"));
+    let (code, lines) = doctor(host, &["-c", &config]);
+    expect(&lines, "leftovers", "todo", "routing rules");
+    expect(&lines, "leftovers", "todo", "nftables table segue_past_segue0");
+    // Of 90, the first moments of which are over or not.
+    expect(&lines, "enrolment", "ok", "the certificate is good for ");
+    expect(&lines, "anchor", "ok", "10.61.9.2:5006 answers after");
+    assert_eq!(code, 1);
+    assert!(host.command(SEGUE).arg("clean").status().unwrap().success());
+    let (code, lines) = doctor(host, &["-c", &config]);
+    assert_eq!(code, 0, "{lines:#?}");
+}
+
+#[test]
+fn at_an_anchor_the_ways_out_and_back_are_looked_at() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let node = world.net.anchor();
+    let socket = world.path("none.sock");
+    let plain = world.file("anchor.toml", &format!("nat = false\ncontrol = {socket:?}\n"));
+    let (code, lines) = doctor(node, &["-c", &plain]);
+    assert_eq!(code, 1);
+    expect(
+        &lines,
+        "way back",
+        "todo",
+        "10.77.0.0/16 is private and not translated: set nat = true",
+    );
+    expect(&lines, "way out", "ok", "IPv6 over core");
+    let nat = world.file("anchor-nat.toml", &format!("nat = true\ncontrol = {socket:?}\n"));
+    let (code, lines) = doctor(node, &["-c", &nat]);
+    expect(&lines, "way back", "ok", "NAT66");
+    expect(&lines, "nftables", "ok", "v1");
+    assert_eq!(code, 0, "{lines:#?}");
+    ip(node, &["-6", "route", "del", "default"]);
+    let (code, lines) = doctor(node, &["-c", &nat]);
+    expect(&lines, "way out", "todo", "IPv6: this machine has no default route");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn without_root_it_says_what_it_cannot_know() {
+    if !crate::world::possible() {
+        return;
+    }
+    let mut nobody = std::process::Command::new("setpriv");
+    nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SEGUE, "doctor"]);
+    let output = nobody.arg("--json").output().unwrap();
+    let lines: Vec<Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    let unknown =
+        |check: &str| lines.iter().any(|f| f["check"] == check && f["verdict"] == "unknown");
+    assert!(unknown("capabilities") && unknown("datapath"), "{lines:#?}");
+}

@@ -1,0 +1,240 @@
+//! Accesses that take less than their interface says, from the beginning and in mid-flow.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use segue_lab::DemoNet;
+use segue_linux::link::{Feature, set_feature};
+use segue_linux::netns::Netns;
+use serde_json::Value;
+
+use crate::over_both;
+use crate::traffic::{Stream, UdpEcho, any, correspondents, udp};
+use crate::world::{Daemon, World, path, paths_up};
+
+over_both! { among_others:
+    a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
+    each_end_sends_what_every_path_takes
+    an_access_too_narrow_for_ipv6_is_left_to_the_others
+    a_router_that_says_what_it_takes_is_believed_once_it_was_tested
+    another_mtu_of_an_interface_is_followed_in_mid_flow
+    where_every_access_takes_1280_bytes_ipv4_goes_on
+}
+
+/// The longest that a connection may stand still.
+const STUCK: Duration = Duration::from_secs(3);
+
+fn nft(node: &Netns, script: &str) {
+    let output = node.command("nft").arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// From now on the router loses what is larger than `bytes` to or from the host's `access`, and says nothing.
+fn narrow(world: &World, access: &str, bytes: u32) {
+    let router = world.net.router();
+    // What comes to the router is to be as long as it would be on a wire.
+    for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
+        let cut = || {
+            [Feature::Tso, Feature::Gso, Feature::TxChecksum]
+                .iter()
+                .try_for_each(|f| set_feature(device, *f, false))
+        };
+        node.run(cut).unwrap().unwrap();
+    }
+    nft(router, "add table inet narrow");
+    nft(router, "add chain inet narrow forward { type filter hook forward priority 0; }");
+    for way in ["iifname", "oifname"] {
+        nft(
+            router,
+            &format!("add rule inet narrow forward {way} {access} meta length > {bytes} drop"),
+        );
+    }
+}
+
+/// The MTU of a device of a node.
+fn device_mtu(node: &Netns, device: &str) -> u32 {
+    let read = || segue_linux::link::links().unwrap();
+    let links = node.run(read).unwrap();
+    links.iter().find(|link| link.name == device).unwrap().mtu_bytes
+}
+
+/// The largest packet that the kernel of a node sends to an address.
+fn route_mtu(node: &Netns, to: IpAddr) -> u32 {
+    node.run(|| segue_linux::udp::path_mtu((to, 9).into()).unwrap()).unwrap()
+}
+
+fn mtu(status: &Value, name: &str) -> [u64; 2] {
+    ["mtu_up", "mtu_down"].map(|key| path(status, name)[key].as_u64().unwrap_or(0))
+}
+
+/// Waits until so much more has come back, and says for how long nothing did at the longest.
+fn stands_still(stream: &Stream, bytes: u64) -> Duration {
+    let (from, mut last) = (stream.echoed(), stream.echoed());
+    let (mut since, mut longest) = (Instant::now(), Duration::ZERO);
+    while last < from + bytes {
+        std::thread::sleep(Duration::from_millis(5));
+        let now = stream.echoed();
+        longest = longest.max(since.elapsed());
+        if now > last {
+            (last, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < Duration::from_secs(20), "nothing comes back any more");
+    }
+    longest
+}
+
+/// Waits until the host's paths are of these sizes in both directions.
+fn sizes(host: &Daemon, wifi: u64, lte: u64) {
+    host.wait("the sizes", |status| {
+        mtu(status, "wifi") == [wifi; 2] && mtu(status, "lte") == [lte; 2]
+    });
+}
+
+fn a_way_that_narrows_in_mid_flow_stops_no_connection_for_long(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (_anchor, host) = world.running();
+    let order = host.cli(&["handover", "--to", "wifi"]);
+    assert!(order.status.success());
+    let streams = correspondents().map(|ip| {
+        let stream = Stream::start(world.net.host(), world.net.cn(), ip, Duration::from_millis(5));
+        stream.flows_on(1 << 20);
+        stream
+    });
+    narrow(&world, DemoNet::WIFI, 1_400);
+    let longest = std::thread::scope(|scope| {
+        let still = streams.each_ref().map(|stream| scope.spawn(|| stands_still(stream, 1 << 20)));
+        still.map(|still| still.join().unwrap())
+    });
+    assert!(longest.iter().all(|still| *still < STUCK), "{longest:?}");
+    sizes(&host, 1_400, 1_500);
+    assert_eq!(paths_up(&host.status()), 2);
+    assert!(!host.events("path_mtu", "wifi", 0).is_empty());
+}
+
+fn each_end_sends_what_every_path_takes(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    narrow(&world, DemoNet::WIFI, 1_400);
+    let (_anchor, host) = world.running();
+    sizes(&host, 1_400, 1_500);
+    let (v4, v6) = crate::world::inner(&host.status());
+    let (at_host, at_anchor) = (world.net.host(), world.net.anchor());
+    crate::world::wait_for("both ends follow", || {
+        device_mtu(at_host, "segue0") == 1_356
+            && [v4.into(), v6.into()].into_iter().all(|to| route_mtu(at_anchor, to) == 1_356)
+    });
+    // A datagram that fills it passes whole, and one that does not fit comes in fragments, in both directions.
+    for ip in correspondents() {
+        let echo = UdpEcho::start(world.net.cn(), ip);
+        let socket = udp(at_host, any(ip));
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let headers = if ip.is_ipv4() { 28 } else { 48 };
+        for bytes in [1_356 - headers, 1_357 - headers, 4_000] {
+            socket.send_to(&vec![7; bytes], echo.address).unwrap();
+            let mut buffer = [0; 5_000];
+            let came = (0..20).find_map(|_| {
+                let came = socket.recv(&mut buffer).ok();
+                if came.is_none() {
+                    socket.send_to(&vec![7; bytes], echo.address).unwrap();
+                }
+                came
+            });
+            assert_eq!(came, Some(bytes), "{ip}");
+        }
+        Stream::start(at_host, world.net.cn(), ip, Duration::ZERO).flows_on(1 << 20);
+    }
+}
+
+fn an_access_too_narrow_for_ipv6_is_left_to_the_others(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    narrow(&world, DemoNet::WIFI, 1_280);
+    let (_anchor, host) = world.running();
+    sizes(&host, 1_280, 1_500);
+    let (at_host, cn) = (world.net.host(), world.net.cn());
+    assert_eq!(device_mtu(at_host, "segue0"), 1_456);
+    for ip in correspondents() {
+        let stream = Stream::start(at_host, cn, ip, Duration::ZERO);
+        stream.flows_on(1 << 20);
+        let text = stream.host.to_string();
+        let flow = host.flow(&["tcp", &text]).unwrap();
+        assert_eq!(flow["path"], "lte", "{flow:#}");
+    }
+    // Alone, it carries IPv4.
+    world.net.set_carrier(DemoNet::LTE, false).unwrap();
+    host.wait("one path", |status| paths_up(status) == 1);
+    let stream = Stream::start(at_host, cn, DemoNet::CN.0.into(), Duration::ZERO);
+    stream.flows_on(1 << 20);
+}
+
+/// A common size is found without anybody's word; this one is not.
+const ODD: u64 = 1_411;
+
+fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, host) = world.running();
+    sizes(&host, 1_500, 1_500);
+    assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
+    // As the router's routes say, so that it tells whoever sends more, on either side.
+    let router = world.net.router();
+    for (family, to, via) in [
+        ("-4", "10.61.1.0/24", DemoNet::WIFI),
+        ("-6", "fd61:1::/64", DemoNet::WIFI),
+        ("-4", "10.61.9.0/24", "core"),
+        ("-6", "fd61:9::/64", "core"),
+    ] {
+        let mtu = ODD.to_string();
+        // Those of the links themselves.
+        let metric = if family == "-6" { "256" } else { "0" };
+        let args = [family, "route", "replace", to, "dev", via, "metric", metric, "mtu", &mtu];
+        let output = router.command("ip").args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let streams = correspondents()
+        .map(|ip| Stream::start(world.net.host(), world.net.cn(), ip, Duration::from_millis(5)));
+    let longest = std::thread::scope(|scope| {
+        let still = streams.each_ref().map(|stream| scope.spawn(|| stands_still(stream, 1 << 20)));
+        still.map(|still| still.join().unwrap())
+    });
+    assert!(longest.iter().all(|still| *still < STUCK), "{longest:?}");
+    host.wait("what the router says", |status| mtu(status, "wifi") == [ODD; 2]);
+    drop(anchor);
+}
+
+fn another_mtu_of_an_interface_is_followed_in_mid_flow(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (_anchor, host) = world.running();
+    assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
+    let streams = correspondents().map(|ip| {
+        let stream = Stream::start(world.net.host(), world.net.cn(), ip, Duration::from_millis(5));
+        stream.flows_on(1 << 20);
+        stream
+    });
+    for own in [1_400, 1_280, 1_500] {
+        let at_host = world.net.host();
+        let set = || segue_linux::link::set_mtu(DemoNet::WIFI, own).unwrap();
+        at_host.run(set).unwrap();
+        let longest = std::thread::scope(|scope| {
+            let still =
+                streams.each_ref().map(|stream| scope.spawn(|| stands_still(stream, 1 << 20)));
+            still.map(|still| still.join().unwrap())
+        });
+        assert!(longest.iter().all(|still| *still < STUCK), "{own}: {longest:?}");
+        sizes(&host, own.into(), 1_500);
+    }
+}
+
+fn where_every_access_takes_1280_bytes_ipv4_goes_on(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (_anchor, host) = world.running();
+    let stream = Stream::start(
+        world.net.host(),
+        world.net.cn(),
+        DemoNet::CN.0.into(),
+        Duration::from_millis(5),
+    );
+    stream.flows_on(1 << 20);
+    for device in [DemoNet::WIFI, DemoNet::LTE] {
+        world.net.host().run(|| segue_linux::link::set_mtu(device, 1_280).unwrap()).unwrap();
+    }
+    assert!(stands_still(&stream, 1 << 20) < STUCK);
+    sizes(&host, 1_280, 1_280);
+}

@@ -1,0 +1,106 @@
+//! `segue status --watch`: again and again, in place on a terminal, else one after the other.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::pty::Pty;
+use crate::world::{Daemon, SEGUE, World, wait_for};
+
+fn watch(daemon: &Daemon, more: &[&str]) -> Command {
+    let mut command = Command::new(SEGUE);
+    command.args(["status", "--watch"]).args(more).arg("--control").arg(daemon.socket());
+    command
+}
+
+/// A watch into a pipe, gone with the value.
+struct Piped(Child);
+
+impl Piped {
+    fn start(mut command: Command) -> (Piped, impl Iterator<Item = String>) {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        (Piped(child), lines)
+    }
+
+    fn ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_watched_status_changes_in_place_and_ends_in_order() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let (anchor, mut host) = world.running();
+
+    // On a terminal, in place.
+    for (columns, daemon, role) in [(80, &host, "host laptop"), (40, &anchor, "anchor, up")] {
+        let mut pty = Pty::start(columns, 24, Some("xterm"), &mut watch(daemon, &[]));
+        let first = pty.until("paths", |screen| screen.contains("lte") && screen.contains("wifi"));
+        pty.pieces(2);
+        // A piece may end in the midst of a status.
+        let whole = |screen: &str| {
+            [role, "device "].iter().all(|text| screen.matches(text).count() == 1)
+                && screen.contains("loss up")
+        };
+        pty.until("another in its place", |screen| *screen != first && whole(screen));
+        pty.resize(columns + 20, 24);
+        pty.pieces(2);
+        pty.until("it, with more room", |screen| whole(screen) && !screen.contains('…'));
+        assert!(pty.raw.contains("\x1b[32mup\x1b[0m"), "{:?}", pty.raw);
+        kill(pty.pid(), Signal::SIGINT).unwrap();
+        let (status, last) = pty.end();
+        assert!(status.success() && last.contains(role), "{last}");
+    }
+
+    // For programs: an object a line, with the events since the one before.
+    for (daemon, role) in [(&host, "host"), (&anchor, "anchor")] {
+        let (mut child, lines) = Piped::start(watch(daemon, &["--json"]));
+        let told: Vec<Value> =
+            lines.take(3).map(|line| serde_json::from_str(&line).unwrap()).collect();
+        assert!(told.iter().all(|status| status["role"] == role), "{told:?}");
+        let number = |status: &Value, key: &str| status[key].as_u64().unwrap();
+        for two in told.windows(2) {
+            assert!(number(&two[0], "now_ns") < number(&two[1], "now_ns"));
+            let events = two[1]["events"].as_array().unwrap();
+            let from = number(&two[0], "next_event");
+            assert!(events.iter().all(|event| number(event, "number") >= from), "{events:?}");
+        }
+        assert!(!told[0]["events"].as_array().unwrap().is_empty());
+        // Nobody reads any more.
+        wait_for("its end", || child.ended());
+    }
+
+    // Text into a pipe.
+    let (mut child, mut lines) = Piped::start(watch(&host, &[]));
+    for _ in 0..2 {
+        let text: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+        assert!(text[0].starts_with("host laptop, up "), "{text:?}");
+        assert!(text.iter().all(|line| !line.contains('\x1b')), "{text:?}");
+    }
+    kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
+    assert!(child.0.wait().unwrap().success());
+
+    // A daemon that goes away is waited for, and how it stood stays there.
+    let mut pty = Pty::start(60, 24, Some("xterm"), &mut watch(&host, &[]));
+    pty.until("paths", |screen| screen.contains("wifi"));
+    host.end(Signal::SIGTERM);
+    pty.until("its absence, and how it stood", |screen| {
+        ["no daemon answers at", "how it", "wifi"].iter().all(|text| screen.contains(text))
+            && screen.matches("device ").count() == 1
+    });
+    drop(pty);
+    let mut once = watch(&host, &[]);
+    assert_eq!(once.output().unwrap().status.code(), Some(2), "one that never was there is not");
+}

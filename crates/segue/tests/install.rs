@@ -1,0 +1,154 @@
+//! `make install` and `make uninstall` into a directory of their own.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
+
+fn make(target: &str, into: &Path, prefix: &str) -> Output {
+    let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect();
+    let mut make = Command::new("make");
+    // Nothing of the make that may run this test.
+    make.env_remove("MAKEFLAGS").env_remove("MFLAGS").current_dir(root);
+    make.args([target, &format!("DESTDIR={}", into.display()), &format!("PREFIX={prefix}")]);
+    make.arg(format!("BINARY={SEGUE}")).output().unwrap()
+}
+
+fn files(under: &Path) -> BTreeSet<String> {
+    let list = Command::new("find").arg(under).args(["-type", "f", "-printf", "%P\n"]).output();
+    String::from_utf8(list.unwrap().stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn installed(into: &Path, prefix: &str) {
+    let output = make("install", into, prefix);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn run(program: &str, args: &[&str]) -> Option<Output> {
+    match Command::new(program).args(args).output() {
+        Ok(output) => Some(output),
+        Err(_) => {
+            println!("skipped: no {program} here");
+            None
+        }
+    }
+}
+
+#[test]
+fn what_is_installed_is_whole_and_goes_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path();
+    installed(into, "/usr");
+    let all = files(into);
+    for file in [
+        "usr/bin/segue",
+        "usr/lib/systemd/system/segue-anchor.service",
+        "usr/lib/systemd/system/segue-host.service",
+        "usr/share/man/man1/segue.1",
+        "usr/share/man/man1/segue-host.1",
+        "usr/share/man/man1/segue-sim-run.1",
+        "usr/share/bash-completion/completions/segue",
+        "usr/share/zsh/site-functions/_segue",
+        "usr/share/fish/vendor_completions.d/segue.fish",
+        "etc/segue/anchor.toml",
+        "etc/segue/host.toml",
+    ] {
+        assert!(all.contains(file), "{file} is missing: {all:#?}");
+    }
+    let mode = |path: &str| into.join(path).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("etc/segue"), mode("etc/segue/host.toml")), (0o750, 0o640));
+    assert_eq!(mode("usr/bin/segue"), 0o755);
+    man_pages_are_of_shown_verbs_and_render(into, &all);
+    completions_are_read(into);
+    units_are_right(into);
+
+    // Installing again, and taking it away, leaves what the operator wrote.
+    std::fs::write(into.join("etc/segue/host.toml"), "mtu = 1400\n").unwrap();
+    installed(into, "/usr");
+    assert_eq!(std::fs::read_to_string(into.join("etc/segue/host.toml")).unwrap(), "mtu = 1400\n");
+    let output = make("uninstall", into, "/usr");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let left: Vec<String> = files(into).into_iter().collect();
+    assert_eq!(left, ["etc/segue/anchor.toml", "etc/segue/host.toml"]);
+}
+
+fn man_pages_are_of_shown_verbs_and_render(into: &Path, all: &BTreeSet<String>) {
+    let pages: Vec<&String> = all.iter().filter(|file| file.ends_with(".1")).collect();
+    assert!(pages.len() > 20, "{pages:#?}");
+    assert!(!pages.iter().any(|page| page.contains("generate")), "{pages:#?}");
+    for page in pages {
+        let path = into.join(page);
+        let Some(output) = run("man", &["--warnings", "-l", path.to_str().unwrap()]) else {
+            return;
+        };
+        assert!(output.status.success(), "{page}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{page}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("NAME") && said.contains("SYNOPSIS"), "{page}: {said}");
+    }
+}
+
+fn completions_are_read(into: &Path) {
+    let bash = into.join("usr/share/bash-completion/completions/segue");
+    for (shell, file) in [
+        ("bash", bash.clone()),
+        ("zsh", into.join("usr/share/zsh/site-functions/_segue")),
+        ("fish", into.join("usr/share/fish/vendor_completions.d/segue.fish")),
+    ] {
+        let Some(output) = run(shell, &["-n", file.to_str().unwrap()]) else { continue };
+        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // What a person gets who types "segue han" and the key.
+    let script = format!(
+        ". {}; COMP_WORDS=(segue han); COMP_CWORD=1; _segue segue han segue; echo \"${{COMPREPLY[@]}}\"",
+        bash.display()
+    );
+    let output = run("bash", &["-c", &script]).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "handover");
+}
+
+/// Every unit starts what is installed, with a configuration that is installed and right.
+fn units_are_right(into: &Path) {
+    for role in ["anchor", "host"] {
+        let unit = into.join(format!("usr/lib/systemd/system/segue-{role}.service"));
+        let text = std::fs::read_to_string(&unit).unwrap();
+        let start = format!("ExecStart=/usr/bin/segue {role} -c /etc/segue/{role}.toml");
+        assert!(text.lines().any(|line| line == start), "{text}");
+        assert!(!text.contains('@'), "{text}");
+        let config = into.join(format!("etc/segue/{role}.toml"));
+        let check = run(SEGUE, &["check", config.to_str().unwrap(), "--as", role]).unwrap();
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert!(check.status.success(), "{role}: {said}");
+        let told = |key: &str| said.lines().find(|line| line.trim().starts_with(key)).unwrap();
+        match role {
+            "anchor" => assert!(told("nat ").contains("translated"), "{said}"),
+            _ => assert!(told("join_file").contains("/etc/segue/join"), "{said}"),
+        }
+        assert!(told("datapath").ends_with("(default)"), "{said}");
+        // With the program where it is for now: the unit names the place where it will be.
+        let here = into.join(format!("segue-{role}.service"));
+        std::fs::write(&here, text.replace("/usr/bin/segue", SEGUE)).unwrap();
+        if let Some(output) =
+            run("systemd-analyze", &["verify", "--man=no", here.to_str().unwrap()])
+        {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains(here.to_str().unwrap()), "{said}");
+        }
+        std::fs::remove_file(here).unwrap();
+    }
+}
+
+#[test]
+fn the_prefix_is_where_it_was_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    installed(directory.path(), "/opt/segue");
+    let all = files(directory.path());
+    assert!(
+        all.iter().all(|file| file.starts_with("opt/segue/") || file.starts_with("etc/segue/"))
+    );
+    let unit = directory.path().join("opt/segue/lib/systemd/system/segue-host.service");
+    assert!(std::fs::read_to_string(unit).unwrap().contains("ExecStart=/opt/segue/bin/segue host"));
+}
