@@ -64,7 +64,6 @@ fn ipv4_header(packet: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
     use alloc::vec::Vec;
 
     use proptest::prelude::*;
@@ -80,7 +79,7 @@ mod tests {
     }
 
     fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
-        let mut header = vec![0; 20];
+        let mut header = [0; 20];
         (header[0], header[9]) = (0x45, protocol);
         [&header[..], payload].concat()
     }
@@ -91,7 +90,7 @@ mod tests {
     }
 
     fn too_big(mtu: u32, udp: &[u8]) -> Vec<u8> {
-        let mut header = vec![0; 40];
+        let mut header = [0; 40];
         (header[0], header[6]) = (0x60, UDP);
         [&[2, 0, 0, 0][..], &mtu.to_be_bytes(), &header, udp].concat()
     }

@@ -160,29 +160,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         settings,
     };
     daemon.on_interfaces(monitor.current())?;
-    let mut sources = Sources::new(signalled, asked, monitor);
-    let mut interrupt = super::termination()?;
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    let mut sweep = tokio::time::interval(SWEEP);
-    loop {
-        let deadline = daemon.machine.deadline().map(|(at, _)| at);
-        tokio::select! {
-            // Of those that are ready one at random: none can keep another from its turn.
-            _ = interrupt.recv() => break,
-            _ = heartbeat.tick() => daemon.on_heartbeat()?,
-            () = super::until(deadline) => daemon.on_deadline()?,
-            _ = sweep.tick() => daemon.swept = daemon.swept.or_else(|| Some(FlowCursor::default())),
-            from = super::at_once(daemon.swept) => {
-                daemon.sweep(from)?;
-                tokio::task::yield_now().await;
-            }
-            works = sources.turn(&mut daemon.packets) => {
-                works.into_iter().try_for_each(|work| daemon.on_work(work))?;
-                // The runtime's other tasks have theirs.
-                tokio::task::yield_now().await;
-            }
-        }
-    }
+    daemon.serve(Sources::new(signalled, asked, monitor)).await?;
     daemon.feed(HostInput::Stop)?;
     daemon.signal.close().await;
     daemon.routing.open();
@@ -221,6 +199,32 @@ fn machine_config(
 }
 
 impl Daemon {
+    /// Takes turns until SIGINT or SIGTERM.
+    async fn serve(&mut self, mut sources: Sources<SignalEvent>) -> anyhow::Result<()> {
+        let mut interrupt = super::termination()?;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            let deadline = self.machine.deadline().map(|(at, _)| at);
+            tokio::select! {
+                // Of those that are ready one at random: none can keep another from its turn.
+                _ = interrupt.recv() => return Ok(()),
+                _ = heartbeat.tick() => self.on_heartbeat()?,
+                () = super::until(deadline) => self.on_deadline()?,
+                _ = sweep.tick() => self.swept = self.swept.or_else(|| Some(FlowCursor::default())),
+                from = super::at_once(self.swept) => {
+                    self.sweep(from)?;
+                    tokio::task::yield_now().await;
+                }
+                works = sources.turn(&mut self.packets) => {
+                    works.into_iter().try_for_each(|work| self.on_work(work))?;
+                    // The runtime's other tasks have theirs.
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
     /// Probes that have come go before time-outs, and what the datapath knows of the paths that are due:
     /// a late daemon must not take its own lateness for silence.
     fn on_deadline(&mut self) -> anyhow::Result<()> {
