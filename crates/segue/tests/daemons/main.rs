@@ -62,20 +62,26 @@ fn building() -> MutexGuard<'static, ()> {
 
 /// A test function for each datapath, which gets its name and whether it runs alone.
 macro_rules! over_both {
-    ($turn:ident: $($name:ident)*) => {$(
+    ($turn:ident: $($name:ident)*) => { $($crate::over_both! { @one {} $turn $name })* };
+    (#$ignored:tt $turn:ident: $($name:ident)*) => {
+        $($crate::over_both! { @one { #$ignored } $turn $name })*
+    };
+    (@one { $(#$ignored:tt)? } $turn:ident $name:ident) => {
         mod $name {
             #[test]
+            $(#$ignored)?
             fn over_ebpf() {
                 let _turn = crate::$turn();
                 super::$name("ebpf");
             }
 
             #[test]
+            $(#$ignored)?
             fn in_user_space() {
                 let _turn = crate::$turn();
                 super::$name("user");
             }
         }
-    )*};
+    };
 }
 pub(crate) use over_both;

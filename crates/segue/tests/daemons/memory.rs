@@ -1,27 +1,53 @@
-//! What comes and goes leaves nothing behind in the daemons' memory.
+//! What comes and goes leaves nothing behind in the daemons' memory: `make soak`.
 
+use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use segue::signalling::Worker;
-use segue_linux::link::{self, Prefix};
+use segue_datapath::FLOWS_AT_ONCE;
 use segue_wire::MAX_PATHS;
 use segue_wire::signal::{FromAnchor, FromHost};
 
-use crate::fleet::{Member, Peer};
+use crate::fleet::{Member, Peer, data};
 use crate::over_both;
 use crate::several::Two;
-use crate::world::{Daemon, paths_up, wait_for};
+use crate::traffic::udp;
+use crate::world::{Daemon, inner, paths_up, text, wait_for};
 
-over_both! { among_others:
-    path_set_ups_leave_nothing_in_the_anchor
-    path_set_ups_leave_nothing_in_the_host
+over_both! { #[ignore = "minutes to an hour, and a quiet machine"] alone:
+    soak_a_hundred_thousand_set_ups_at_the_anchor
+    soak_set_ups_at_the_host
+    soak_a_million_flows
 }
+
+/// What a daemon's memory may grow by once it has seen one of ten rounds: its allocator's pages, of each thread.
+const FLAT: u64 = 512 << 10;
 
 /// Anonymous memory of a process in bytes.
 fn memory(daemon: &Daemon) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.process())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1_024
+}
+
+/// Ten rounds of something; the memory of these daemons after the last may not be more than after the first.
+fn stays_flat(what: &str, daemons: &[(&str, &Daemon)], mut round: impl FnMut(usize)) {
+    let begun = Instant::now();
+    let before: Vec<u64> = daemons.iter().map(|(_, daemon)| memory(daemon)).collect();
+    let mut first = Vec::new();
+    for number in 0..10 {
+        round(number);
+        let now: Vec<u64> = daemons.iter().map(|(_, daemon)| memory(daemon)).collect();
+        println!("{what}: {number} {before:?} -> {now:?} after {:.0?}", begun.elapsed());
+        if number == 0 {
+            first = now;
+            continue;
+        }
+        for (((name, _), first), now) in daemons.iter().zip(&first).zip(&now) {
+            assert!(*now <= first + FLAT, "{what}: {name} had {first} bytes, and now {now}");
+        }
+    }
 }
 
 /// Sets paths up and takes them down, all at once, again and again: so many.
@@ -39,37 +65,114 @@ fn set_up(peer: &mut Peer, paths: usize) {
     }
 }
 
-fn path_set_ups_leave_nothing_in_the_anchor(datapath: &'static str) {
+/// Hosts that set paths up together, since each is heard at a pace.
+const HOSTS: usize = 32;
+
+fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
-    let line = two.enroll(&anchor, 1, "a");
     let worker = Arc::new(Worker::start().unwrap());
-    let mut peer =
-        Peer::connect(&worker, two.node("a"), &Member::enrol(&worker, two.node("a"), &line))
-            .unwrap();
-    peer.register(1).expect("registered");
-    for round in 0..10 {
-        set_up(&mut peer, 2_000);
-        println!("{datapath} anchor {round} {}", memory(&anchor));
-    }
+    let mut peers: Vec<Peer> = (0..HOSTS)
+        .map(|number| {
+            let line = two.enroll(&anchor, 1, &format!("h{number}"));
+            let member = Member::enrol(&worker, two.node("a"), &line);
+            let mut peer = Peer::connect(&worker, two.node("a"), &member).unwrap();
+            peer.register(1).expect("registered");
+            peer
+        })
+        .collect();
+    stays_flat(&format!("{datapath}, set-ups, 10 x 10 240"), &[("anchor", &anchor)], |_| {
+        std::thread::scope(|scope| {
+            for peer in &mut peers {
+                scope.spawn(|| set_up(peer, 10_240 / HOSTS));
+            }
+        });
+    });
 }
 
-fn path_set_ups_leave_nothing_in_the_host(datapath: &'static str) {
+/// Interfaces that come and go together beside the one that stays.
+const ACCESSES: usize = MAX_PATHS - 1;
+/// Rounds of them in one of the ten: each is three events or more, of which the daemon keeps 10 000.
+const FLAPS: usize = 250;
+
+/// Set-ups of a host are at the pace at which the anchor hears it, ten a second: an hour.
+fn soak_set_ups_at_the_host(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
     let host = two.host(&anchor, 1, "a");
-    let address: Prefix = "10.61.1.2/24".parse().unwrap();
-    for round in 0..10 {
-        for _ in 0..50 {
-            for up in [false, true] {
-                let change = || match up {
-                    true => link::add_address("up0", address).unwrap(),
-                    false => link::delete_address("up0", address).unwrap(),
-                };
-                two.node("a").run(change).unwrap();
-                wait_for("the path", || paths_up(&host.status()) == usize::from(up));
-            }
+    let batch = |name: &str, lines: fn(usize) -> String| {
+        let file = two.directory().join(name);
+        std::fs::write(&file, (0..ACCESSES).map(lines).collect::<String>()).unwrap();
+        file
+    };
+    let come = batch("come", |n| {
+        format!(
+            "link add mv{n} link up0 type macvlan mode bridge\naddr add 10.61.1.{}/24 dev mv{n}\n\
+             link set mv{n} up\nroute add default via 10.61.1.1 dev mv{n} metric {}\n",
+            100 + n,
+            1_000 + n
+        )
+    });
+    let go = batch("go", |n| format!("link del mv{n}\n"));
+    let ip = |file: &std::path::Path| {
+        let done = two.node("a").command("ip").arg("-batch").arg(file).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    };
+    let daemons = [("host", &host), ("anchor", &anchor)];
+    stays_flat(&format!("{datapath}, set-ups, 10 x {}", FLAPS * ACCESSES), &daemons, |_| {
+        for _ in 0..FLAPS {
+            ip(&come);
+            wait_for("the paths", || paths_up(&host.status()) == MAX_PATHS);
+            ip(&go);
+            wait_for("one path", || host.status()["paths"].as_array().unwrap().len() == 1);
         }
-        println!("{datapath} host {round} {} anchor {}", memory(&host), memory(&anchor));
-    }
+    });
+}
+
+/// So many flows in each of the ten rounds, from each of [`HOSTS`] hosts.
+const FLOWS: usize = 100_000 / HOSTS;
+
+fn soak_a_million_flows(datapath: &'static str) {
+    let Some(two) = Two::new(datapath) else { return };
+    let anchor = two.anchor();
+    let host = two.host(&anchor, 1, "a");
+    let worker = Arc::new(Worker::start().unwrap());
+    let socket = udp(two.node("b"), "0.0.0.0:0".parse().unwrap());
+    let peers: Vec<_> = (0..HOSTS)
+        .map(|number| {
+            let line = two.enroll(&anchor, 2, &format!("h{number}"));
+            let member = Member::enrol(&worker, two.node("b"), &line);
+            let mut peer = Peer::connect(&worker, two.node("b"), &member).unwrap();
+            let own = peer.register(1).expect("registered");
+            let grant = peer.add_path(0);
+            (peer, own, grant)
+        })
+        .collect();
+    assert!(FLOWS * 10 <= FLOWS_AT_ONCE as usize);
+    let own = inner(&host.status()).0;
+    let daemons = [("host", &host), ("anchor", &anchor)];
+    stays_flat(&format!("{datapath}, flows, 10 x 100 000"), &daemons, |round| {
+        let flow = |n: usize| {
+            let place = (round * FLOWS + n) as u32;
+            SocketAddrV4::new([10, 61, 200, (place >> 16) as u8].into(), place as u16)
+        };
+        std::thread::scope(|scope| {
+            // The host's own, each from a new port.
+            scope.spawn(|| {
+                for n in 0..20_000 {
+                    let near = udp(two.node("a"), SocketAddr::new(own.into(), 0));
+                    let _ = near.send_to(b"!", flow(n));
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            });
+            for n in 0..FLOWS {
+                for (peer, own, grant) in &peers {
+                    let from = SocketAddrV4::new(*own, 9);
+                    let packet = data(grant.index, grant.cookie, from, flow(n));
+                    socket.send_to(&packet, peer.tunnel()).unwrap();
+                }
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+    });
 }
