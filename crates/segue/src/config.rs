@@ -16,7 +16,7 @@ use segue_clock::Span;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Unexpected, Visitor};
 
-pub use anchor::{AnchorFile, address, default_state};
+pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, PathKeys, Paths, SteeringKeys, default_host_state};
 pub use keepalive::KeepaliveKeys;
 

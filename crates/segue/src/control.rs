@@ -18,6 +18,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::locator::Locator;
+
 mod place;
 
 pub use place::Place;
@@ -66,7 +68,7 @@ pub enum Request {
         /// The host's name.
         name: String,
         /// Where the host shall find the anchor; the anchor's own addresses if empty.
-        addresses: Vec<std::net::SocketAddr>,
+        addresses: Vec<Locator>,
         /// How long the join line is good, in seconds; a day if not given.
         #[serde(default)]
         valid_s: Option<u64>,

@@ -6,6 +6,7 @@
 //! checking; nothing here verifies a signature but that of a request for a certificate, and rcgen does.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -19,6 +20,8 @@ use rcgen::{
 use segue_wire::enrol::Token;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+
+use crate::locator::Locator;
 
 /// The name that the anchor's certificate carries and hosts ask for.
 pub const ANCHOR_NAME: &str = "anchor.segue.invalid";
@@ -153,8 +156,8 @@ fn issuer(authority: &Credentials) -> anyhow::Result<Issuer<'static, KeyPair>> {
 pub struct Join {
     /// The host's name at the anchor.
     pub name: String,
-    /// Where the anchor listens for signalling: `address:port`, best first.
-    pub anchor: Vec<std::net::SocketAddr>,
+    /// Where the anchor listens for signalling, best first.
+    pub anchor: Vec<Locator>,
     /// The authority's certificate.
     pub authority: Vec<u8>,
     /// What the host shows in order to be enrolled.
@@ -162,6 +165,26 @@ pub struct Join {
 }
 
 impl Join {
+    /// The addresses in it.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let address = |locator: &Locator| match locator {
+            Locator::Address(address) => Some(*address),
+            Locator::Name(..) => None,
+        };
+        self.anchor.iter().filter_map(address).collect()
+    }
+
+    /// The names in it, with their ports.
+    #[must_use]
+    pub fn names(&self) -> Vec<(String, u16)> {
+        let name = |locator: &Locator| match locator {
+            Locator::Address(_) => None,
+            Locator::Name(name, port) => Some((name.clone(), *port)),
+        };
+        self.anchor.iter().filter_map(name).collect()
+    }
+
     /// Whether `line` is this very line: where it was copied does not matter, and its addresses neither.
     #[must_use]
     pub fn is_of(&self, line: &Join) -> bool {
@@ -237,7 +260,7 @@ mod tests {
         let authority = Authority::generate().unwrap();
         Join {
             name: "laptop".into(),
-            anchor: vec!["192.0.2.1:5006".parse().unwrap()],
+            anchor: vec![Locator::parse("192.0.2.1:5006", 0).unwrap()],
             authority: authority.authority.certificate.clone(),
             token: Token([7; TOKEN_LEN]),
         }

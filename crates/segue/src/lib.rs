@@ -11,6 +11,7 @@ pub mod control;
 pub mod daemon;
 pub mod errors;
 pub mod identity;
+pub mod locator;
 pub mod metrics;
 pub mod signalling;
 pub mod terminal;

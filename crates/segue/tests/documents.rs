@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use segue::identity::Join;
+use segue::locator::Locator;
 use segue_wire::enrol::Token;
 
 const DOCUMENT: &str = include_str!("../../../docs/wire/signalling.md");
@@ -15,7 +16,9 @@ fn example(name: &str) -> &'static str {
 fn the_join_line_in_the_description_of_the_signalling_is_real() {
     let join = Join {
         name: "laptop".into(),
-        anchor: ["192.0.2.1:5006", "[2001:db8::1]:5006"].map(|a| a.parse().unwrap()).into(),
+        anchor: ["192.0.2.1:5006", "[2001:db8::1]:5006"]
+            .map(|a| Locator::parse(a, 0).unwrap())
+            .into(),
         authority: vec![0x30, 0x82],
         token: Token(std::array::from_fn(|n| n as u8)),
     };

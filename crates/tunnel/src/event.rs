@@ -173,6 +173,8 @@ pub enum HostInput {
     Uncut(u32),
     /// A router says that a packet was too big, and quotes it.
     TooBig(TooBig),
+    /// The anchor's addresses, best first, with the port of its tunnels: its name leads elsewhere now.
+    Anchor(Vec<SocketAddr>),
     /// A flow has no binding; the driver holds its packet.
     Miss {
         /// The flow.

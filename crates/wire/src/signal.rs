@@ -186,13 +186,14 @@ pub enum FromAnchor {
     },
 }
 
-/// The families of addresses for which the anchor has a default route.
+/// What the anchor leads to: of each family, length of the prefix around its own inner address. 0, which is everything,
+/// where it has a default route; else that of its pool, so that hosts reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaysOut {
     /// IPv4.
-    pub v4: bool,
+    pub v4: u8,
     /// IPv6.
-    pub v6: bool,
+    pub v6: u8,
 }
 
 /// One path as the anchor grants it.

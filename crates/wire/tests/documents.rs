@@ -177,7 +177,7 @@ fn the_messages_in_the_description_of_the_signalling_are_real() {
         ("Leave", host(FromHost::Leave)),
         ("OneByOne", host(FromHost::OneByOne { path: 3 })),
         ("Registered", anchor(registered)),
-        ("WaysOut", anchor(FromAnchor::WaysOut(WaysOut { v4: true, v6: false }))),
+        ("WaysOut", anchor(FromAnchor::WaysOut(WaysOut { v4: 0, v6: 64 }))),
         ("TooBig", anchor(FromAnchor::TooBig { path: 3, mtu: Some(1_400) })),
         ("PathReady", anchor(FromAnchor::PathReady(grant))),
         ("PathRefused", anchor(FromAnchor::PathRefused { path: 3, reason: Refusal::NoPath })),

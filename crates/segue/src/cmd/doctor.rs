@@ -3,7 +3,6 @@
 mod network;
 mod system;
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,6 +15,7 @@ use crate::config::{self, AnchorFile, HostFile};
 use crate::control::{self, Request, Response, Status};
 use crate::daemon::{anchor, host};
 use crate::errors::Told;
+use crate::locator::Locator;
 
 /// Look at this machine: can a host or anchor run here, and if not, what is to be done?
 ///
@@ -125,7 +125,8 @@ impl Role {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let role = Role::of(args.config.as_deref())?;
-    let asked = args.anchor.as_deref().map(addresses).transpose()?;
+    let asked = args.anchor.as_deref().map(|text| Locator::parse(text, SIGNAL_PORT));
+    let asked = asked.transpose().context("--anchor")?;
     if asked.is_some() && matches!(role, Role::Anchor(_)) {
         bail!("--anchor is for a host, and this is an anchor's configuration");
     }
@@ -157,7 +158,7 @@ fn daemon(socket: &Path) -> Option<Status> {
 
 fn examine(
     role: &Role,
-    asked: Option<Vec<SocketAddr>>,
+    asked: Option<Locator>,
     running: Option<&Status>,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = vec![system::kernel(), system::capabilities()];
@@ -165,8 +166,8 @@ fn examine(
     match role {
         Role::Host(file, settings) => {
             let enrolment = system::enrolment(file, settings);
-            let anchor = asked.or_else(|| enrolment.as_ref().ok().map(|seen| seen.anchor.clone()));
-            let anchor = anchor.unwrap_or_default();
+            let enrolled = || enrolment.as_ref().ok().map(|seen| seen.anchor.clone());
+            let named = asked.map(|locator| vec![locator]).or_else(enrolled).unwrap_or_default();
             all.push(system::datapath(settings.datapath, running));
             all.push(network::port("port", settings.port, running));
             all.push(match &enrolment {
@@ -174,6 +175,8 @@ fn examine(
                 Err(finding) if running.is_some() => ok("enrolment", finding.running()),
                 Err(finding) => finding.told(),
             });
+            let (anchor, unknown) = network::resolve(&named);
+            all.extend(unknown);
             all.extend(network::reachability(&anchor, running));
             all.extend(network::host_ways(&interfaces, &anchor, settings));
         }
@@ -187,18 +190,6 @@ fn examine(
     all.push(system::clock());
     all.push(system::leftovers());
     Ok(all)
-}
-
-/// `ADDR`, `ADDR:PORT`, `NAME` or `NAME:PORT`.
-fn addresses(text: &str) -> anyhow::Result<Vec<SocketAddr>> {
-    if let Ok(address) = config::address(text, SIGNAL_PORT) {
-        return Ok(vec![address]);
-    }
-    let named = text.to_socket_addrs().or_else(|_| (text, SIGNAL_PORT).to_socket_addrs());
-    let found: Vec<SocketAddr> = named
-        .with_context(|| format!("--anchor: {text:?} is no address and no known name"))?
-        .collect();
-    Ok(found)
 }
 
 /// An error in one line.

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,9 +11,10 @@ use anyhow::{Context, bail};
 use segue_store::Embedded;
 use segue_wire::SIGNAL_PORT;
 
-use crate::config::{address, default_state};
+use crate::config::default_state;
 use crate::control::{self, EnrolmentStatus, Request, Response};
 use crate::daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
+use crate::locator::Locator;
 use crate::units::{self, date};
 
 /// Make the line by which a host joins this anchor, once: `segue host --join`.
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// Where the host finds this anchor, best first (default: the anchor's own addresses)
-    #[arg(long = "at", value_name = "ADDRESS[:PORT]")]
+    #[arg(long = "at", value_name = "ADDRESS|NAME[:PORT]")]
     addresses: Vec<String>,
     /// How long the line is good [default: 1d]
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
@@ -62,10 +62,10 @@ fn whole_seconds(text: &str) -> Result<u64, String> {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let addresses: Vec<SocketAddr> = args
+    let addresses: Vec<Locator> = args
         .addresses
         .iter()
-        .map(|text| address(text, SIGNAL_PORT))
+        .map(|text| Locator::parse(text, SIGNAL_PORT))
         .collect::<anyhow::Result<_>>()?;
     let anchor = Anchor::find(args.control.as_deref(), args.state.as_deref())?;
     let name = args.name.unwrap_or_default();
@@ -165,7 +165,7 @@ impl Anchor {
     fn enroll(
         &self,
         name: String,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<Locator>,
         valid_s: Option<u64>,
     ) -> anyhow::Result<String> {
         match self {

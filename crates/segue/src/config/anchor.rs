@@ -1,6 +1,5 @@
 //! An anchor's configuration file.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -18,6 +17,7 @@ use crate::control;
 use crate::daemon::anchor::Settings;
 use crate::daemon::packets::Choice;
 use crate::daemon::stamp;
+use crate::locator::Locator;
 
 /// What may stand in an anchor's file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -85,15 +85,6 @@ pub enum ServicesKey {
     All,
 }
 
-/// Reads `ADDRESS` or `ADDRESS:PORT`.
-pub fn address(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let bare = text.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, port));
-    }
-    text.parse().with_context(|| format!("{text:?} is no address, with or without port"))
-}
-
 /// Where an anchor keeps its state unless told otherwise.
 pub fn default_state() -> PathBuf {
     PathBuf::from("/var/lib/segue/anchor.db")
@@ -116,9 +107,9 @@ impl AnchorFile {
         }
         let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
         let addresses = self.addresses.unwrap_or_default();
-        let addresses: Vec<SocketAddr> = addresses
+        let addresses: Vec<Locator> = addresses
             .iter()
-            .map(|text| address(text, signal_port))
+            .map(|text| Locator::parse(text, signal_port))
             .collect::<anyhow::Result<_>>()
             .context("addresses")?;
         let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;

@@ -1,6 +1,7 @@
 //! A host's configuration file.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -36,6 +37,8 @@ pub struct HostFile {
     pub fail_closed: Option<bool>,
     /// Interfaces to use; all that reach the anchor.
     pub interfaces: Option<Vec<String>>,
+    /// Name servers to ask where the anchor's name leads; those of the system.
+    pub nameservers: Option<Vec<IpAddr>>,
     /// Control socket.
     pub control: Option<PathBuf>,
     /// The group that may use it, beside root; none.
@@ -116,6 +119,7 @@ impl HostFile {
             routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),
             interfaces: self.interfaces.unwrap_or_default(),
+            nameservers: self.nameservers.unwrap_or_default(),
             path,
             paths,
             steering,

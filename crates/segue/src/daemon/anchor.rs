@@ -42,6 +42,7 @@ use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, scrape, status};
 use crate::control::{self, Asked, FlowsPage, Request, Response, Status};
 use crate::errors::Told;
+use crate::locator::Locator;
 
 /// Everything that an anchor daemon needs to know, validated.
 pub struct Settings {
@@ -58,7 +59,7 @@ pub struct Settings {
     /// The interfaces to serve; all that carry packets if empty.
     pub interfaces: Vec<String>,
     /// Addresses that join lines name; the anchor's own if empty.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<Locator>,
     /// Inner IPv4 addresses to give away.
     pub pool_v4: Option<Pool>,
     /// Inner IPv6 addresses to give away.
@@ -168,12 +169,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The families for which an interface other than the tunnel has a default route.
-fn ways_out(all: &[Interface], device: &str) -> WaysOut {
-    let others = all.iter().filter(|i| i.up && !i.loopback && i.name != device);
+/// Everything of a family for which an interface other than the tunnel has a default route, and its pool otherwise.
+fn ways_out(all: &[Interface], settings: &Settings) -> WaysOut {
+    let device = &settings.device;
+    let others = all.iter().filter(|i| i.up && !i.loopback && i.name != *device);
     let defaults = others.flat_map(|i| &i.routes).filter(|route| route.prefix_len == 0);
-    let of = |v6| defaults.clone().any(|route| route.prefix.is_ipv6() == v6);
-    WaysOut { v4: of(false), v6: of(true) }
+    let leads = |v6| defaults.clone().any(|route| route.prefix.is_ipv6() == v6);
+    let of = |v6, pool: &Option<Pool>| match pool {
+        Some(pool) if !leads(v6) => pool.prefix(),
+        _ => 0,
+    };
+    WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }
 }
 
 fn answer(result: anyhow::Result<Response>) -> Response {
@@ -467,7 +473,7 @@ impl Daemon {
 
     fn on_interfaces(&mut self, all: &[Interface]) {
         self.interfaces = all.to_vec();
-        self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings.device)));
+        self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings)));
         let wanted = |i: &&Interface| {
             let listed = &self.settings.interfaces;
             i.up && !i.loopback
@@ -530,15 +536,16 @@ impl Daemon {
     fn enroll(
         &mut self,
         name: &str,
-        addresses: &[SocketAddr],
+        addresses: &[Locator],
         valid_s: Option<u64>,
     ) -> anyhow::Result<String> {
         let own = || {
             let global = self.interfaces.iter().filter(|i| i.name != self.settings.device);
             let port = self.settings.signal_port;
-            global.flat_map(|i| &i.addresses).map(|a| SocketAddr::new(*a, port)).collect()
+            let all = global.flat_map(|i| &i.addresses);
+            all.map(|a| Locator::Address(SocketAddr::new(*a, port))).collect()
         };
-        let addresses: Vec<SocketAddr> = match (addresses, &self.settings.addresses) {
+        let addresses: Vec<Locator> = match (addresses, &self.settings.addresses) {
             ([], configured) if !configured.is_empty() => configured.clone(),
             ([], _) => own(),
             (given, _) => given.to_vec(),

@@ -3,6 +3,7 @@
 mod asked;
 mod interfaces;
 mod member;
+mod names;
 mod routes;
 mod signal;
 mod unreached;
@@ -22,7 +23,7 @@ use segue_datapath::{
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::link::Prefix;
-use segue_linux::monitor::Monitor;
+use segue_linux::monitor::{Interface, Monitor};
 use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report};
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{DropReason, Size, TUNNEL_PORT};
@@ -61,6 +62,8 @@ pub struct Settings {
     pub fail_closed: bool,
     /// The interfaces to use; all that reach the anchor if empty.
     pub interfaces: Vec<String>,
+    /// Name servers to ask where the anchor's name leads; those of the system if empty.
+    pub nameservers: Vec<IpAddr>,
     /// Settings of paths.
     pub path: PathConfig,
     /// Settings by interface.
@@ -100,6 +103,9 @@ struct Daemon {
     orders: Vec<ProbeOrder>,
     /// Tests of packet sizes that it has ordered. They follow the probes, which show the anchor where answers go.
     tests: Vec<(u32, Size)>,
+    /// Where the anchor is, as far as is known, and the interfaces that there are.
+    anchors: Vec<SocketAddr>,
+    seen: Vec<Interface>,
     /// The inner addresses that the datapath has, and those of the anchor.
     inner: Vec<IpAddr>,
     anchor_inner: Vec<IpAddr>,
@@ -124,20 +130,20 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let _control = control::Server::start(&settings.control, settings.control_group, asked_in)?;
     let (signal_in, signalled) = mpsc::channel(256);
     let member = Member::open(&settings.state, settings.join.clone())?;
-    let anchor = member.join().anchor.clone();
-    let signal = Signal::new(anchor.clone(), member.shown()?, signal_in)?;
+    let anchors = member.anchors();
+    let signal = Signal::new(anchors.clone(), member.join().names(), member.shown()?, signal_in)?;
     let routing = match settings.fail_closed {
         true => Routing::at_closed_host(&settings.device, &routes::wanted(&settings))?,
         false => Routing::at_host(&settings.device),
     };
-    let setup = setup(&settings, &anchor);
+    let setup = setup(&settings, &anchors, signal.has_names());
     let opened =
         packets::open(settings.datapath, &setup, EbpfOptions::default(), settings.realtime)?;
     let (datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let epoch = member.next_epoch(realtime_ns());
     let mut daemon = Daemon {
-        machine: Host::new(machine_config(&settings, &anchor, source, epoch), random_seed()?),
+        machine: Host::new(machine_config(&settings, &anchors, source, epoch), random_seed()?),
         routing,
         guard: Guard::at_start(&settings.device, datapath.kind() == Kind::User),
         signal,
@@ -145,9 +151,11 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         events: Events::default(),
         trouble: Trouble::default(),
         reinjected: 0,
+        anchors,
+        seen: Vec::new(),
         inner: Vec::new(),
         anchor_inner: Vec::new(),
-        ways_out: WaysOut { v4: true, v6: true },
+        ways_out: WaysOut { v4: 0, v6: 0 },
         attached: BTreeMap::new(),
         tun_mtu: setup.tun_mtu,
         swept: None,
@@ -167,8 +175,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn setup(settings: &Settings, anchor: &[SocketAddr]) -> Setup {
-    let v6 = anchor.iter().any(SocketAddr::is_ipv6);
+fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup {
+    let v6 = has_names || anchors.iter().any(SocketAddr::is_ipv6);
     Setup {
         tun_name: settings.device.clone(),
         tun_mtu: settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]),
@@ -180,15 +188,19 @@ fn setup(settings: &Settings, anchor: &[SocketAddr]) -> Setup {
     }
 }
 
+/// Where the tunnels of an anchor go that signals here, until it says another port.
+fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
+    (anchor.ip(), TUNNEL_PORT).into()
+}
+
 fn machine_config(
     settings: &Settings,
-    anchor: &[SocketAddr],
+    anchors: &[SocketAddr],
     source: Source,
     epoch: u64,
 ) -> HostConfig {
-    let anchor = anchor.iter().map(|a| (a.ip(), TUNNEL_PORT).into()).collect();
     HostConfig {
-        anchor,
+        anchor: anchors.iter().map(tunnel_of).collect(),
         epoch,
         port: settings.port,
         path: settings.path.clone(),
@@ -300,7 +312,10 @@ impl Daemon {
 
     fn apply(&mut self, now: Time, output: HostOutput) -> anyhow::Result<()> {
         match output {
-            HostOutput::Connect { interfaces } => self.signal.connect(&interfaces),
+            HostOutput::Connect { interfaces } => {
+                self.signal.connect(&interfaces);
+                self.look_up();
+            }
             HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
             HostOutput::Signal(message) => self.signal.send(message),
             HostOutput::Addresses { inner, anchor } => {
@@ -392,6 +407,10 @@ impl Daemon {
                 self.signal.show(self.member.shown()?);
                 info!("enrolled as {}", self.member.join().name);
             }
+            SignalEvent::Connected { round, established } if self.signal.is_present(*round) => {
+                self.on_reached(established.anchor);
+            }
+            SignalEvent::Found { addresses } => self.on_found(addresses)?,
             SignalEvent::Rejected { round, why } if self.signal.is_present(*round) => {
                 self.on_rejected(*why)?;
             }

@@ -39,7 +39,7 @@ impl Member {
         let answer = ask_to_be_enrolled(worker, node, &join, &key);
         let Enrolled::Certificate { certificate } = answer else { panic!("refused") };
         let host = Credentials { certificate, key };
-        Member { anchor: join.anchor[0], authority: join.authority, host }
+        Member { anchor: join.addresses()[0], authority: join.authority, host }
     }
 }
 
@@ -51,7 +51,7 @@ pub fn ask_to_be_enrolled(worker: &Arc<Worker>, node: &Netns, join: &Join, key: 
         token: join.token,
         request: certificate_request(key).unwrap(),
     };
-    let (anchor, socket) = (join.anchor[0], socket(node));
+    let (anchor, socket) = (join.addresses()[0], socket(node));
     let config = signalling::enrolment_config(&join.authority).unwrap();
     let answer = worker.handle().block_on(async {
         let endpoint = signalling::client_endpoint(socket)?;

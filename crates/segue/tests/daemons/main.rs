@@ -22,6 +22,7 @@ mod leases;
 mod life;
 mod memory;
 mod mtu;
+mod names;
 mod nat;
 mod outage;
 mod pairings;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::over_both;
 use crate::traffic::{Stream, UdpEcho, any, correspondents, udp};
-use crate::world::{Daemon, World, path, paths_up};
+use crate::world::{Daemon, World, nft, path, paths_up};
 
 over_both! { among_others:
     a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
@@ -23,11 +23,6 @@ over_both! { among_others:
 
 /// The longest that a connection may stand still.
 const STUCK: Duration = Duration::from_secs(3);
-
-fn nft(node: &Netns, script: &str) {
-    let output = node.command("nft").arg(script).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// From now on the router loses what is larger than `bytes` to or from the host's `access`, and says nothing.
 fn narrow(world: &World, access: &str, bytes: u32) {

@@ -257,6 +257,8 @@ fn with_ipv6(two: &Two) {
         ip(two.node(node), &format!("-6 addr add fd61:{net}::2/64 dev up0 nodad"));
         ip(two.node(node), &format!("-6 route add default via fd61:{net}::1 dev up0"));
     }
+    // Hosts send through an anchor what it has a way out for.
+    ip(two.node("anchor"), "-6 route add default via fd61:3::2 dev cn");
 }
 
 /// `b` is no host here but somebody on an access link, who would have the anchor for a router.

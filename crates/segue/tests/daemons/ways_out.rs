@@ -31,8 +31,11 @@ fn what_the_anchor_cannot_send_on_goes_past_the_tunnel(datapath: &'static str) {
     let route4 = ip(at_anchor, &["route", "show", "default"]);
     ip(at_anchor, &["-6", "route", "del", "default"]);
     let (v4, v6) = ("192.0.2.1", "2001:db8::1");
+    // Somebody else's inner address, perhaps.
+    let other = "fd5e:67e0::77";
     let (anchor, host) = world.running();
     wait_for("IPv4 alone", || device(at_host, v4) == "segue0" && device(at_host, v6) != "segue0");
+    assert_eq!(device(at_host, other), "segue0");
     let log = host.log();
     assert!(log.contains("the anchor has no default route for IPv6"), "{log}");
     let inner = anchor.status()["inner"].as_array().unwrap().clone();

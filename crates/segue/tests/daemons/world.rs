@@ -35,6 +35,12 @@ pub fn possible() -> bool {
     root
 }
 
+/// Has a node's nftables read a script.
+pub fn nft(node: &Netns, script: &str) {
+    let output = node.command("nft").arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Network, directory and datapath of one test.
 pub struct World {
     pub net: DemoNet,

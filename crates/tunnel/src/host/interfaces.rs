@@ -52,6 +52,35 @@ impl Host {
         self.rescue_signal(now);
     }
 
+    /// Where the anchor is from now on. Each interface counts as new, and is tried at once.
+    pub(super) fn on_anchor(&mut self, now: Time, addresses: Vec<SocketAddr>) {
+        if self.config.anchor != addresses {
+            self.config.anchor = addresses;
+            let interfaces = core::mem::take(&mut self.interfaces);
+            self.on_interfaces(now, interfaces);
+        }
+    }
+
+    /// The anchor has been reached at this address: paths that have never been answered, or no longer are, go there and not to
+    /// another one of the family.
+    pub(super) fn prefer(&mut self, now: Time, reached: IpAddr) {
+        let of_family = |a: &SocketAddr| a.is_ipv4() == reached.is_ipv4();
+        let anchor = &self.config.anchor;
+        let first = anchor.iter().position(of_family);
+        let at = anchor.iter().position(|address| address.ip() == reached);
+        let (Some(first), Some(at)) = (first, at) else { return };
+        let lives = |path: &Path| path.is_up() && path.remote.ip() == anchor[first].ip();
+        if first == at || self.paths.values().any(|path| lives(path)) {
+            return;
+        }
+        self.config.anchor.swap(first, at);
+        for interface in self.interfaces.clone() {
+            if let Some(number) = self.path_named(&interface.name) {
+                self.refresh_path(now, number, &interface);
+            }
+        }
+    }
+
     /// The first of the anchor's addresses that the interface has an address for.
     pub(super) fn ends(
         &self,

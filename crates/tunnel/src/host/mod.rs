@@ -212,6 +212,7 @@ impl Host {
         }
         self.signal = Signal::Up { interface, registered: false, since: now };
         self.anchor = Some(anchor);
+        self.prefer(now, anchor.ip());
         self.out.push_back(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
             epoch: self.config.epoch,
@@ -459,6 +460,7 @@ impl Machine for Host {
             HostInput::Sized(slot, token) => self.on_sized(now, slot, token),
             HostInput::Uncut(slot) => self.on_uncut(now, slot),
             HostInput::TooBig(said) => self.on_too_big(now, said),
+            HostInput::Anchor(addresses) => self.on_anchor(now, addresses),
             HostInput::Miss { key, dscp, ticket } => self.on_miss(now, key, dscp, ticket),
             HostInput::Flows { seen, last } => self.on_flows(now, &seen, last),
             HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),

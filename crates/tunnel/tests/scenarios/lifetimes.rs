@@ -255,7 +255,7 @@ fn both_ends_agree_a_round_trip_after_things_have_settled() {
 #[test]
 fn hosts_are_told_the_anchors_ways_out_before_they_are_registered_and_once_for_each_change() {
     let mut net = Net::new(1);
-    let (both, v4) = (WaysOut { v4: true, v6: true }, WaysOut { v4: true, v6: false });
+    let (both, v4) = (WaysOut { v4: 0, v6: 0 }, WaysOut { v4: 0, v6: 64 });
     net.tell_anchor(AnchorInput::WaysOut(both));
     net.enrolled.insert("alice".into());
     let conn = ConnId(7);

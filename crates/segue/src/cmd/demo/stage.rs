@@ -20,6 +20,7 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use super::interrupt::Interrupts;
 use crate::control::{self, FlowStatus, Request, Response, Status};
 use crate::daemon::packets::Choice;
+use crate::locator::Locator;
 
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -172,8 +173,11 @@ impl Stage {
 
     fn enroll(&self) -> anyhow::Result<String> {
         let address = SocketAddr::new(DemoNet::ANCHOR.0.into(), SIGNAL_PORT);
-        let request =
-            Request::Enroll { name: "traveller".into(), addresses: vec![address], valid_s: None };
+        let request = Request::Enroll {
+            name: "traveller".into(),
+            addresses: vec![Locator::Address(address)],
+            valid_s: None,
+        };
         let deadline = Instant::now() + PATIENCE;
         loop {
             match control::ask(&self.socket("anchor"), &request) {

@@ -11,6 +11,7 @@ use segue_tunnel::host::LEAST_INNER;
 use super::{Finding, ok, todo, told, unknown};
 use crate::control::Status;
 use crate::daemon::{anchor, host, nat};
+use crate::locator::Locator;
 
 /// How long an anchor is waited for, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,6 +52,18 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding
             ),
         ),
     }
+}
+
+/// The anchor's addresses, and the names that lead nowhere.
+pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
+    let (mut addresses, mut findings) = (Vec::new(), Vec::new());
+    for locator in named {
+        match locator.addresses() {
+            Ok(found) => addresses.extend(found),
+            Err(error) => findings.push(todo("anchor", told(error))),
+        }
+    }
+    (addresses, findings)
 }
 
 /// Whether the anchor answers: as the running host has found, else by asking for the versions of QUIC that it speaks, to

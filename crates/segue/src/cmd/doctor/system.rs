@@ -1,6 +1,5 @@
 //! What the machine itself is: kernel, rights, packet path, credentials, clock, and what a crash left.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -176,7 +175,7 @@ fn now_s() -> u64 {
 
 /// Whether the host's certificate is good.
 pub fn credentials(seen: &Membership) -> Finding {
-    let anchors: Vec<String> = seen.anchor.iter().map(SocketAddr::to_string).collect();
+    let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
     match seen.expires_s.map(|end| (end.saturating_sub(now_s()) / 86_400, end <= now_s())) {
         None => ok("enrolment", format!("a join line for {anchors}")),

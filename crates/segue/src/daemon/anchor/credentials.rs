@@ -17,6 +17,7 @@ use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
 use crate::errors::Told;
 use crate::identity::check_name;
+use crate::locator::Locator;
 use crate::units::date;
 
 /// Lines about refusals are at least so far apart; those between are counted.
@@ -52,7 +53,7 @@ impl Daemon {
     pub fn invite(
         &mut self,
         name: &str,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<Locator>,
         valid_s: Option<u64>,
     ) -> anyhow::Result<String> {
         let lifetime = valid_s.map_or(LINE_LIFETIME, Duration::from_secs);

@@ -13,7 +13,7 @@ mod records;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -27,6 +27,7 @@ pub use self::records::{Lease, encoded};
 use crate::control::EnrolmentStatus;
 use crate::errors::Told;
 use crate::identity::{Authority, Join, check_name};
+use crate::locator::Locator;
 use crate::signalling::Roster;
 
 /// Table of the anchor's own secrets.
@@ -129,7 +130,7 @@ impl Enrolment {
         &mut self,
         store: &impl Store,
         name: &str,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<Locator>,
         (now_s, lifetime): (u64, Duration),
     ) -> anyhow::Result<Join> {
         check_name(name)?;

@@ -330,7 +330,7 @@ mod tests {
         let signal = Signal::listen(0, &enrolment, sender).unwrap();
         let port = signal.endpoint.local_addr().unwrap().port();
         let anchor = SocketAddr::from(([127, 0, 0, 1], port));
-        let join = enrolment.invite(&store, "mallory", vec![anchor], NOW).unwrap();
+        let join = enrolment.invite(&store, "mallory", vec![anchor.into()], NOW).unwrap();
         let key = new_key().unwrap();
         let asked = ToEnrol::Enrol {
             version: ENROL_VERSION,

@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_linux::{link, monitor, neighbour};
 use segue_tunnel::{HostInput, Interface};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use super::Daemon;
+use super::{Daemon, Settings, names, tunnel_of};
 
 impl Daemon {
     pub(super) fn on_interfaces(&mut self, all: &[monitor::Interface]) -> anyhow::Result<()> {
+        all.clone_into(&mut self.seen);
+        self.look_up();
         let usable = self.usable(all);
         let present: BTreeSet<u32> = usable.iter().map(|interface| interface.index).collect();
         for interface in &usable {
@@ -47,10 +49,57 @@ impl Daemon {
         Ok(())
     }
 
+    /// Has the anchor's names looked up, over the interfaces that there are, unless a connection stands.
+    pub(super) fn look_up(&mut self) {
+        if self.signal.has_names() {
+            let Settings { nameservers, interfaces, .. } = &self.settings;
+            self.signal.look_up(names::ways(nameservers, &self.seen, interfaces));
+        }
+    }
+
+    /// The anchor's names lead to these addresses now. Those that it was reached at stay the first choice, so that who
+    /// gives false ones keeps no host from it.
+    pub(super) fn on_found(&mut self, found: &[SocketAddr]) -> anyhow::Result<()> {
+        let known = |address: &&SocketAddr| !self.anchors.contains(address);
+        let new: Vec<SocketAddr> = found.iter().filter(known).copied().collect();
+        if self.signal.is_up() || new.is_empty() {
+            return Ok(());
+        }
+        let listed: Vec<String> = new.iter().map(SocketAddr::to_string).collect();
+        info!("the anchor's name leads to {}", listed.join(", "));
+        let reached = self.machine.anchor().map(|anchor| anchor.ip());
+        let given = self.member.join().addresses();
+        self.anchors.retain(|address| {
+            given.contains(address) || found.contains(address) || Some(address.ip()) == reached
+        });
+        self.anchors.extend(new);
+        self.keep_anchors();
+        self.feed(HostInput::Anchor(self.anchors.iter().map(tunnel_of).collect()))?;
+        let seen = std::mem::take(&mut self.seen);
+        self.on_interfaces(&seen)
+    }
+
+    /// A connection stands with the anchor at this address.
+    pub(super) fn on_reached(&mut self, anchor: SocketAddr) {
+        if self.signal.has_names()
+            && let Some(at) = self.anchors.iter().position(|address| *address == anchor)
+        {
+            self.anchors[..=at].rotate_right(1);
+            self.keep_anchors();
+        }
+    }
+
+    fn keep_anchors(&mut self) {
+        self.signal.set_anchors(self.anchors.clone());
+        let given = self.member.join().addresses();
+        let found = self.anchors.iter().filter(|address| !given.contains(address));
+        self.member.keep_found(&found.copied().collect::<Vec<_>>());
+    }
+
     /// The interfaces that reach the anchor and that the operator wants, best first.
     fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
         let mut usable: Vec<monitor::Interface> = Vec::new();
-        for anchor in &self.member.join().anchor {
+        for anchor in &self.anchors {
             for candidate in monitor::physical_candidates(all, anchor.ip()) {
                 let wanted = &self.settings.interfaces;
                 let listed = wanted.is_empty() || wanted.contains(&candidate.name);
@@ -87,7 +136,7 @@ impl Daemon {
         interface: &monitor::Interface,
     ) -> impl Iterator<Item = (IpAddr, monitor::Route)> {
         [false, true].into_iter().filter_map(|v6| {
-            let mut anchors = self.member.join().anchor.iter().map(SocketAddr::ip);
+            let mut anchors = self.anchors.iter().map(SocketAddr::ip);
             let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
             Some((anchor, *interface.route_to(anchor)?))
         })

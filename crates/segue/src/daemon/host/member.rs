@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::signal::{Line, Rejected, Shown};
 use crate::identity::{Credentials, Join, expiry_of, new_key, request};
+use crate::locator::Locator;
 use crate::signalling::client_config;
 
 /// Table of what a host keeps.
@@ -21,6 +22,8 @@ const TABLE: &str = "host";
 const MEMBER: &str = "member";
 /// Key of the epoch of the last start.
 const EPOCH: &str = "epoch";
+/// Key of the addresses to which the anchor's names led last.
+const FOUND: &str = "found";
 /// Key of the join line that the host is being enrolled with.
 const PENDING: &str = "pending";
 
@@ -65,7 +68,7 @@ pub struct Member {
 /// What a host's state says of its enrolment.
 pub struct Membership {
     /// Where the anchor is.
-    pub anchor: Vec<SocketAddr>,
+    pub anchor: Vec<Locator>,
     /// When the certificate expires, in seconds since 1970; without, there is only a join line yet.
     pub expires_s: Option<u64>,
 }
@@ -125,6 +128,17 @@ impl Member {
             State::Standing(standing) => &standing.join,
             State::Pending(pending) => &pending.join,
         }
+    }
+
+    /// Where the anchor is, as far as is known: the addresses of the line, and those that its names led to last.
+    pub fn anchors(&self) -> Vec<SocketAddr> {
+        let mut anchors = self.join().addresses();
+        if !self.join().names().is_empty() {
+            let found: Vec<SocketAddr> =
+                self.store.get_as(TABLE, FOUND).ok().flatten().unwrap_or_default();
+            anchors.extend(found);
+        }
+        anchors
     }
 
     /// What the host shows to its anchor.
@@ -194,6 +208,13 @@ impl Member {
         epoch
     }
 
+    /// Keeps where the anchor's names lead, for a start without anybody to ask.
+    pub fn keep_found(&self, addresses: &[SocketAddr]) {
+        if let Err(error) = self.store.put_as(TABLE, FOUND, &addresses) {
+            tracing::debug!("{error}");
+        }
+    }
+
     fn keep(&mut self, standing: Standing) -> anyhow::Result<()> {
         let value = postcard::to_allocvec(&standing)?;
         let put = Write::Put { table: TABLE, key: MEMBER, value: &value, lifetime: None };
@@ -225,7 +246,7 @@ mod tests {
         fn line(&self, token: u8) -> Join {
             Join {
                 name: "laptop".into(),
-                anchor: vec!["192.0.2.1:5006".parse().unwrap()],
+                anchor: vec![Locator::parse("192.0.2.1:5006", 0).unwrap()],
                 authority: self.authority.authority.certificate.clone(),
                 token: Token([token; TOKEN_LEN]),
             }

@@ -14,15 +14,16 @@ pub(super) fn wanted(settings: &Settings) -> Vec<Prefix> {
     settings.routes.clone().unwrap_or_else(everything)
 }
 
-/// Everything for which the anchor has a way out, and of the rest what goes to the anchor's own inner addresses.
+/// What the anchor leads to: prefixes around its own inner addresses.
 fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
     let mut all = Vec::new();
-    for (v6, leads) in [(false, ways_out.v4), (true, ways_out.v6)] {
-        if leads {
+    for (v6, length) in [(false, ways_out.v4), (true, ways_out.v6)] {
+        if length == 0 {
             all.push(Prefix::default_of(v6));
         } else {
             let own = anchor.iter().filter(|address| address.is_ipv6() == v6);
-            all.extend(own.copied().map(Prefix::host));
+            let longest = if v6 { 128 } else { 32 };
+            all.extend(own.map(|own| Prefix::new(*own, length.min(longest)).network()));
         }
     }
     all
@@ -35,7 +36,7 @@ impl Daemon {
         routes.unwrap_or_else(|| by_default(self.ways_out, &self.anchor_inner))
     }
 
-    /// The anchor has told for which families it has a way out.
+    /// The anchor has told what it leads to.
     pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.ways_out, ways_out);
         if self.settings.routes.is_some() || before == ways_out {
@@ -43,14 +44,14 @@ impl Daemon {
         }
         let families =
             [("IPv4", before.v4, ways_out.v4), ("IPv6", before.v6, ways_out.v6)].into_iter();
-        for (family, _, leads) in families.filter(|(_, before, now)| before != now) {
-            if leads {
+        for (family, _, length) in families.filter(|(_, before, now)| before != now) {
+            if length == 0 {
                 info!(
                     "the anchor has a default route for {family} again, which goes through the tunnel"
                 );
             } else {
                 info!(
-                    "the anchor has no default route for {family}, of which only packets to the anchor itself go \
+                    "the anchor has no default route for {family}, of which only packets to it and its hosts go \
                      through the tunnel"
                 );
             }
@@ -67,14 +68,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_anchor_does_not_lead_to_stays_outside_but_for_the_anchor_itself() {
+    fn what_the_anchor_does_not_lead_to_stays_outside_but_for_its_pool() {
         let anchor: [IpAddr; 2] = ["10.64.0.1", "fd5e::1"].map(|a| a.parse().unwrap());
         let routes = |v4, v6| {
             let all = by_default(WaysOut { v4, v6 }, &anchor);
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(routes(true, true), ["0.0.0.0/0", "::/0"]);
-        assert_eq!(routes(true, false), ["0.0.0.0/0", "fd5e::1/128"]);
-        assert_eq!(routes(false, false), ["10.64.0.1/32", "fd5e::1/128"]);
+        assert_eq!(routes(0, 0), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(routes(0, 64), ["0.0.0.0/0", "fd5e::/64"]);
+        assert_eq!(routes(16, 64), ["10.64.0.0/16", "fd5e::/64"]);
+        assert_eq!(routes(255, 255), ["10.64.0.1/32", "fd5e::1/128"]);
     }
 }

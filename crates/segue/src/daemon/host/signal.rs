@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::names::{self, Named, Way};
 use super::unreached::Unreached;
 use crate::daemon::packets::MARK;
 use crate::errors::Told;
@@ -26,6 +27,8 @@ use crate::signalling::{self, Messages, Worker};
 
 /// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
+/// Until names are looked up again that nobody knew, at first and at last.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
 
@@ -40,6 +43,10 @@ pub enum SignalEvent {
     Message { round: u64, message: FromAnchor },
     /// The connection, or all attempts, failed.
     Closed { round: u64, why: String },
+    /// The anchor's names lead there.
+    Found { addresses: Vec<SocketAddr> },
+    /// Nobody knows where they lead.
+    Unnamed { why: String },
     /// The anchor has enrolled this host and given it this certificate.
     Enrolled { certificate: Vec<u8> },
     /// The anchor does not take what this host shows.
@@ -79,7 +86,7 @@ pub struct Line {
 /// A connection that stands.
 pub struct Established {
     interface: String,
-    anchor: SocketAddr,
+    pub(super) anchor: SocketAddr,
     endpoint: Endpoint,
     connection: Connection,
     outbox: mpsc::Sender<FromHost>,
@@ -88,7 +95,10 @@ pub struct Established {
 /// The host's side of signalling.
 pub struct Signal {
     worker: Worker,
-    anchor: Vec<SocketAddr>,
+    anchors: Vec<SocketAddr>,
+    names: Vec<Named>,
+    /// Who looks the names up, and how.
+    looking: Option<(Vec<Way>, AbortHandle)>,
     shown: Shown,
     events: mpsc::Sender<SignalEvent>,
     round: u64,
@@ -102,14 +112,17 @@ pub struct Signal {
 impl Signal {
     /// Nothing connected.
     pub fn new(
-        anchor: Vec<SocketAddr>,
+        anchors: Vec<SocketAddr>,
+        names: Vec<Named>,
         shown: Shown,
         events: mpsc::Sender<SignalEvent>,
     ) -> anyhow::Result<Signal> {
         let worker = Worker::start()?;
         Ok(Signal {
             worker,
-            anchor,
+            anchors,
+            names,
+            looking: None,
             shown,
             events,
             round: 0,
@@ -123,6 +136,53 @@ impl Signal {
     /// From the next connection on the host shows this.
     pub fn show(&mut self, shown: Shown) {
         self.shown = shown;
+    }
+
+    /// Whether the anchor has names, which may come to lead elsewhere.
+    pub fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Whether a connection stands.
+    pub fn is_up(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// From the next attempts on these are the anchor's addresses.
+    pub fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
+        self.anchors = anchors;
+    }
+
+    /// Looks the anchor's names up, until somebody knows them; not while a connection stands.
+    pub fn look_up(&mut self, ways: Vec<Way>) {
+        if let Some((by, task)) = &self.looking
+            && !task.is_finished()
+        {
+            if *by == ways {
+                return;
+            }
+            task.abort();
+        }
+        if self.is_up() {
+            return;
+        }
+        let (names, by, events) = (self.names.clone(), ways.clone(), self.events.clone());
+        let task = self.worker.handle().spawn(async move {
+            let mut pause = LOOK_AGAIN.0;
+            loop {
+                let event = match names::find(&names, &by).await {
+                    Ok(addresses) => SignalEvent::Found { addresses },
+                    Err(error) => SignalEvent::Unnamed { why: error.to_string() },
+                };
+                let found = matches!(event, SignalEvent::Found { .. });
+                if events.send(event).await.is_err() || found {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOOK_AGAIN.1);
+            }
+        });
+        self.looking = Some((ways, task.abort_handle()));
     }
 
     /// Whether `round` is the present one.
@@ -139,12 +199,12 @@ impl Signal {
         }
         self.abandon();
         let ways = |anchor: SocketAddr| interfaces.iter().map(move |name| way(anchor, name));
-        self.waiting = self.anchor.iter().flat_map(|anchor| ways(*anchor)).collect();
+        self.waiting = self.anchors.iter().flat_map(|anchor| ways(*anchor)).collect();
         self.round += 1;
         let round = self.round;
         let delays = (0..).map(|n| STAGGER * n);
         let attempts: Vec<_> = self
-            .anchor
+            .anchors
             .iter()
             .zip(delays)
             .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
@@ -197,6 +257,11 @@ impl Signal {
             SignalEvent::Failed { round, why } if round == self.round => {
                 let concerns = |way: &str| why.ends_with(way) || why.contains(&format!("{way}:"));
                 self.waiting.retain(|way| !concerns(way));
+                self.unreached.note(monotonic(), why);
+                None
+            }
+            // A name that is not known is no trouble where the anchor is reached all the same.
+            SignalEvent::Unnamed { why } if !self.is_up() => {
                 self.unreached.note(monotonic(), why);
                 None
             }

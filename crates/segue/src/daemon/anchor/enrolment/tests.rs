@@ -40,7 +40,7 @@ impl Place {
     }
 
     fn invite(&mut self, name: &str, now_s: u64) -> Join {
-        let at = vec!["192.0.2.1:5006".parse().unwrap()];
+        let at = vec![Locator::parse("192.0.2.1:5006", 0).unwrap()];
         let store = self.store.as_ref().unwrap();
         self.enrolment.invite(store, name, at, (now_s, DAY)).unwrap()
     }
