@@ -6,13 +6,14 @@ use nix::sys::signal::Signal;
 
 use crate::over_both;
 use crate::traffic::{Stream, UdpEcho, correspondents, one_datagram};
-use crate::world::{Daemon, World, inner, inventory, registered, settled, wait_for};
+use crate::world::{Daemon, World, inner, inventory, paths_up, registered, settled, wait_for};
 
 over_both! { among_others:
     an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families
     a_signal_leaves_nothing_behind
     a_killed_daemon_leaves_nothing_in_the_way_and_the_next_start_cleans_up
     an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone
+    a_daemon_that_stood_still_says_what_changed_and_little_else
 }
 
 fn an_enrolled_host_joins_and_carries_tcp_and_udp_of_both_families(datapath: &'static str) {
@@ -141,4 +142,34 @@ fn an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone(
     let echo = UdpEcho::start(world.net.cn(), correspondents()[0]);
     let (from, _) = one_datagram(node, echo.address).expect("the host goes on");
     assert_eq!(from.ip(), inner(&host.status()).0);
+}
+
+/// How long.
+const STOP: Duration = Duration::from_secs(20);
+/// What two paths, and the classes of flows on them, may have to say about an outage and its end.
+const LINES: usize = 25;
+
+fn a_daemon_that_stood_still_says_what_changed_and_little_else(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (anchor, host) = world.running();
+    let streams = correspondents()
+        .map(|ip| Stream::start(world.net.host(), world.net.cn(), ip, Duration::from_millis(5)));
+    streams.iter().for_each(|stream| drop(stream.flows_on(100_000)));
+    for stopped in [&host, &anchor] {
+        let lines = || [&host, &anchor].map(|daemon| daemon.log().lines().count());
+        let before = lines();
+        stopped.signal(Signal::SIGSTOP);
+        std::thread::sleep(STOP);
+        stopped.signal(Signal::SIGCONT);
+        streams.iter().for_each(|stream| drop(stream.flows_on(100_000)));
+        for daemon in [&host, &anchor] {
+            daemon.wait("two paths up", |status| paths_up(status) == 2);
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        let after = lines();
+        let said = [0, 1].map(|end| after[end] - before[end]);
+        println!("{datapath}: lines of host and anchor: {said:?}");
+        assert!(said.iter().all(|lines| *lines <= LINES), "{said:?} {}", host.log());
+    }
+    drop(streams);
 }

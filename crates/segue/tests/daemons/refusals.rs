@@ -109,7 +109,7 @@ fn a_bad_configuration_file_is_refused_by_file_and_line() {
     place.anchor("pool_v6 = \"10.77.0.0/16\"\n", "family");
     place.anchor("pool_v4 = \"\"\npool_v6 = \"\"\n", "needs pool_v4, pool_v6 or both");
     place.anchor("expiry = \"60\"\n", "unit");
-    place.anchor("addresses = [\"nowhere.example\"]\n", "nowhere.example");
+    place.anchor("addresses = [\"nowhere/example\"]\n", "nowhere/example");
     place.anchor("device = \"tun0\"\n", "segue");
     let missing = place.path("missing.toml");
     expect_one_line(&place.run(&["anchor", "-c", &missing]), "cannot read");

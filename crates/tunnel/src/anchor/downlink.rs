@@ -63,9 +63,11 @@ impl Anchor {
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let mut changes: Vec<(u32, Option<Redirect>)> = Vec::new();
+        let mut live = Vec::new();
         for slot in host.paths.values() {
             let Some(path) = self.slots.get(slot) else { continue };
             let via = if !path.heard_once || self.downlink_lives(host, path) {
+                live.extend(path.told_to.is_some().then_some(*slot));
                 None
             } else {
                 let keep = path.via.filter(|via| self.serves(host, via.slot));
@@ -80,6 +82,12 @@ impl Anchor {
         }
         for (slot, via) in changes {
             self.redirect(owner, slot, via);
+        }
+        // Where it goes when it dies again is news again.
+        for slot in live {
+            if let Some(path) = self.slots.get_mut(&slot) {
+                path.told_to = None;
+            }
         }
         let calm = self.is_calm(owner);
         if let Some(host) = self.hosts.get_mut(&owner) {
@@ -105,15 +113,12 @@ impl Anchor {
     fn redirect(&mut self, owner: u32, slot: u32, via: Option<Redirect>) {
         let to = via.and_then(|via| self.slots.get(&via.slot)).map(|path| path.name.clone());
         let host = self.name_of(owner);
-        let serves = self.hosts.get(&owner).is_some_and(|host| self.serves(host, slot));
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.via = via;
         // What was moved to a path that died too goes there again when that path comes back, which is no news.
         let told = path.told_to;
-        match via {
-            Some(via) => path.told_to = Some(via.slot),
-            None if serves => path.told_to = None,
-            None => {}
+        if let Some(via) = via {
+            path.told_to = Some(via.slot);
         }
         let cause = if path.may_carry() { Cause::DownlinkDown } else { Cause::Down };
         let from = path.name.clone();

@@ -1,7 +1,9 @@
 //! Paths that come back, once or again and again.
 
-use segue_clock::Span;
-use segue_tunnel::HostInput;
+use std::net::SocketAddr;
+
+use segue_clock::{Span, Time};
+use segue_tunnel::{HostInput, Report};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -171,4 +173,64 @@ fn what_has_waited_for_a_path_for_more_than_a_second_is_not_sent() {
     let unsent = app.interval * (app.up.sent - app.up.received);
     // What is held of a flow has the age of the oldest, up to 100 ms more.
     assert!(unsent >= secs(4) - app.interval && unsent <= ms(4_200), "{unsent}");
+}
+
+/// Of each end's reports, how many say that something moved off a path.
+fn moves_off(net: &Net, host: usize, path: &str) -> [usize; 2] {
+    let off = |reports: &[(Time, Report)]| {
+        let moved =
+            |report: &Report| matches!(report, Report::Handover { from, .. } if from == path);
+        reports.iter().filter(|(_, report)| moved(report)).count()
+    };
+    [off(&net.hosts[host].reports), off(&net.anchor_reports)]
+}
+
+#[test]
+fn a_move_is_told_once_though_the_path_that_it_went_to_comes_and_goes() {
+    let (mut net, host) = Net::two_paths(12, host_config(3, 60));
+    net.add_bulk(host);
+    net.run_for(secs(3));
+    net.set_alive(host, "wifi", Way::Both, false);
+    net.run_for(secs(2));
+    let told = moves_off(&net, host, "wifi");
+    assert_eq!(told[1], 1, "{:?}", net.anchor_reports);
+    for _ in 0..5 {
+        net.set_alive(host, "lte", Way::Both, false);
+        net.run_for(secs(2));
+        net.set_alive(host, "lte", Way::Both, true);
+        net.run_for(secs(2));
+    }
+    assert_eq!(moves_off(&net, host, "wifi"), told, "nothing new");
+    // When it has been back it is news again.
+    net.set_alive(host, "wifi", Way::Both, true);
+    net.run_for(secs(2));
+    net.set_alive(host, "wifi", Way::Both, false);
+    net.run_for(secs(2));
+    assert_eq!(moves_off(&net, host, "wifi")[1], told[1] + 1);
+}
+
+/// Where the host's paths go.
+fn remotes(net: &Net, host: usize) -> Vec<SocketAddr> {
+    net.hosts[host].end.machine.paths().map(|(_, path)| path.remote()).collect()
+}
+
+#[test]
+fn paths_go_to_another_address_of_the_anchor_only_when_it_was_reached_there_and_none_lives() {
+    let (mut net, host) = Net::two_paths(13, host_config(3, 60));
+    net.run_for(secs(3));
+    let before = remotes(&net, host);
+    let other = SocketAddr::new([192, 0, 2, 99].into(), before[0].port());
+    net.tell_host(host, HostInput::Anchor(vec![before[0], other]));
+    net.run_for(secs(1));
+    let reached = || HostInput::SignalUp { interface: "lte".into(), anchor: other };
+    net.tell_host(host, reached());
+    net.run_for(secs(1));
+    assert_eq!(remotes(&net, host), before, "they live");
+    for name in ["wifi", "lte"] {
+        net.set_alive(host, name, Way::Both, false);
+    }
+    net.run_for(secs(3));
+    assert_eq!(remotes(&net, host), before, "nobody has reached it elsewhere");
+    net.tell_host(host, reached());
+    assert_eq!(remotes(&net, host), [other; 2]);
 }

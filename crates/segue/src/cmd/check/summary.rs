@@ -72,6 +72,11 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             listed(&settings.interfaces, "all that reach the anchor"),
             file.interfaces.is_none(),
         ),
+        row(
+            "nameservers",
+            listed(&settings.nameservers, "those of the system"),
+            file.nameservers.is_none(),
+        ),
         row("control", settings.control.display(), file.control.is_none()),
         row(
             "control_group",

@@ -60,8 +60,8 @@ impl Daemon {
     /// The anchor's names lead to these addresses now. Those that it was reached at stay the first choice, so that who
     /// gives false ones keeps no host from it.
     pub(super) fn on_found(&mut self, found: &[SocketAddr]) -> anyhow::Result<()> {
-        let known = |address: &&SocketAddr| !self.anchors.contains(address);
-        let new: Vec<SocketAddr> = found.iter().filter(known).copied().collect();
+        let unknown = |address: &&SocketAddr| !self.anchors.contains(address);
+        let new: Vec<SocketAddr> = found.iter().filter(unknown).copied().collect();
         if self.signal.is_up() || new.is_empty() {
             return Ok(());
         }
