@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use segue_clock::Time;
+use segue_clock::{Span, Time};
 use segue_wire::FlowKey;
 
 use crate::{FLOWS_A_PAGE, FlowCursor, FlowEntry, FlowPage};
@@ -36,7 +36,12 @@ struct Entry {
     bytes: u64,
     last_seen: Time,
     used: u64,
+    /// When that was.
+    used_at: Time,
 }
+
+/// A flow of which nothing was seen for so long gives its place to the next that begins. One that goes on begins anew.
+const IDLE: Span = Span::from_secs(180);
 
 /// Most places that are looked at for a page, those without a flow included.
 const PLACES_A_PAGE: usize = 16 * FLOWS_A_PAGE;
@@ -63,18 +68,21 @@ impl FlowTable {
             if entry.bound != bound {
                 (entry.bound, entry.packets, entry.bytes) = (bound, 0, 0);
             }
-            entry.used = used;
+            (entry.used, entry.used_at) = (used, now);
             self.order.remove(&before);
             self.order.insert(used, place);
             return;
         }
-        if self.places.len() >= self.max
-            && let Some((_, oldest)) = self.order.first_key_value()
-            && let Some(oldest) = self.entries[*oldest as usize].as_ref().map(|entry| entry.key)
-        {
-            self.unbind(&oldest);
+        // Two of those that are over for each that begins, so that the table shrinks to what is in use.
+        for _ in 0..2 {
+            let full = self.places.len() >= self.max;
+            match self.oldest() {
+                Some((oldest, at)) if full || now.since(at) > IDLE => self.unbind(&oldest),
+                _ => break,
+            }
         }
-        let entry = Some(Entry { key, bound, packets: 0, bytes: 0, last_seen: now, used });
+        let entry =
+            Some(Entry { key, bound, packets: 0, bytes: 0, last_seen: now, used, used_at: now });
         let place = match self.free.pop() {
             Some(place) => {
                 self.entries[place as usize] = entry;
@@ -87,6 +95,13 @@ impl FlowTable {
         };
         self.places.insert(key, place);
         self.order.insert(used, place);
+    }
+
+    /// The flow used longest ago, and when that was.
+    fn oldest(&self) -> Option<(FlowKey, Time)> {
+        let (_, place) = self.order.first_key_value()?;
+        let entry = self.entries.get(*place as usize)?.as_ref()?;
+        Some((entry.key, entry.used_at))
     }
 
     fn entry(&mut self, key: &FlowKey) -> Option<(u32, &mut Entry)> {
@@ -112,7 +127,7 @@ impl FlowTable {
         let Some((place, entry)) = self.entry(key) else { return };
         entry.packets += packets;
         entry.bytes += bytes;
-        entry.last_seen = now;
+        (entry.last_seen, entry.used_at) = (now, now);
         let before = entry.used;
         if before != used {
             entry.used = used + 1;
@@ -203,6 +218,25 @@ mod tests {
             assert_eq!(seen.remove(&n), Some(1), "flow {n}");
         }
         assert!(seen.keys().all(|n| *n >= 200_000), "those that came meanwhile");
+    }
+
+    #[test]
+    fn flows_that_come_and_go_take_no_more_room_than_those_of_three_minutes() {
+        let flow = |n: u32| FlowKey { label: n, ..key(7) };
+        let second = |n: u32| Time(u64::from(n) * 1_000_000_000);
+        let mut table = FlowTable::new(100_000);
+        for n in 0..20_000 {
+            table.bind(flow(n), path(0), second(n / 10));
+            // One is used throughout, one is received alone.
+            table.sent(&flow(0), 1, 1, second(n / 10));
+            table.bind(flow(1), path(0), second(n / 10));
+        }
+        assert!(table.entries.len() < 1_900, "{}", table.entries.len());
+        assert!(table.bound(&flow(0)).is_some() && table.bound(&flow(1)).is_some());
+        assert!(table.bound(&flow(2)).is_none());
+        // A flow that ended long ago stays until another begins.
+        table.sent(&flow(0), 1, 1, second(100_000));
+        assert!(table.bound(&flow(1)).is_some());
     }
 
     #[test]
