@@ -155,7 +155,7 @@ fn soak_a_million_flows(datapath: &'static str) {
     assert!(FLOWS * 10 <= FLOWS_AT_ONCE as usize);
     let own = inner(&host.status()).0;
     let daemons = [("host", &host), ("anchor", &anchor)];
-    stays_flat(&format!("{datapath}, flows, 10 x 100 000"), 0, &daemons, |round| {
+    stays_flat(&format!("{datapath}, flows, 10 x 100 000"), 2, &daemons, |round| {
         let flow = |n: usize| {
             let place = (round * FLOWS + n) as u32;
             SocketAddrV4::new([10, 61, 200, (place >> 16) as u8].into(), place as u16)
