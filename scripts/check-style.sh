@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 max_lines=600
-pure="clock wire keepalive steering tunnel netem sim"
+pure="clock ip wire keepalive steering tunnel netem sim"
 impure='\bstd::(time|net|fs|io|thread|env|process)\b|\bInstant\b|\bSystemTime\b|\bHash(Map|Set)\b|\btokio\b|\b(Udp|Tcp)(Socket|Stream|Listener)\b'
 # Work left undone, debris of debugging, praise, and paths of somebody's machine. The brackets keep
 # the pattern from finding itself.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
-use segue_datapath::{Datapath, PathConfig, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup};
 use segue_keepalive::Probing;
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, PacketType, Probe};
@@ -146,7 +146,7 @@ fn host(world: &World, paths: u32) -> Result<Ebpf, BenchError> {
     let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
     let mut datapath = Ebpf::with_options(&setup, Arc::new(|_| ()), options)?;
     for slot in 0..paths {
-        let path = PathConfig {
+        let path = PathSetup {
             tx_index: slot,
             tx_cookie: cookie(slot),
             rx_cookie: peer(slot).1,

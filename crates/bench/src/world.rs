@@ -3,7 +3,8 @@
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use segue_linux::link::{self, Prefix};
+use segue_ip::Prefix;
+use segue_linux::link;
 use segue_linux::netns::Netns;
 
 use crate::BenchError;

@@ -21,11 +21,11 @@ pub fn earlier(former: Deadline, latter: Deadline) -> Deadline {
 
 /// A protocol entity without sockets, clock, threads or randomness of its own.
 ///
-/// Call [`handle`](Machine::handle), then [`poll`](Machine::poll) until `None`, then arm
-/// [`deadline`](Machine::deadline). Never two `handle`s without a drain between them. `now` never
-/// goes backwards.
+/// Call [`handle`](Machine::handle) or [`tick`](Machine::tick), then [`poll`](Machine::poll) until `None`, then
+/// arm [`deadline`](Machine::deadline). Never two of these calls without a drain between them. `now` never goes
+/// backwards.
 pub trait Machine {
-    /// What happens to the entity: a message, a measurement, a command, a tick.
+    /// What happens to the entity: a message, a measurement, a command.
     type Input;
     /// What the entity wants done or known.
     type Output;
@@ -33,10 +33,13 @@ pub trait Machine {
     /// Takes one input at the instant `now`.
     fn handle(&mut self, now: Time, input: Self::Input);
 
+    /// The deadline has come: does what is due. At any other instant too it does no more than that.
+    fn tick(&mut self, now: Time);
+
     /// The next thing to do, in order; `None` when all is said.
     fn poll(&mut self) -> Option<Self::Output>;
 
-    /// When to call `handle` with a tick, and why (the reason goes into traces).
+    /// When to call `tick`, and why (the reason goes into traces).
     fn deadline(&self) -> Deadline;
 }
 

@@ -28,8 +28,9 @@ use std::time::Duration;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
-    Datapath, Event, EventSink, InnerEntry, PathConfig, ProbeKind, ProbeOrder, Role, Setup,
+    Datapath, Event, EventSink, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
 };
+use segue_ip::Prefix;
 use segue_linux::link::{self, Feature, set_feature};
 use segue_linux::netns::Netns;
 use segue_wire::{Probe, ProbeKey};
@@ -221,7 +222,7 @@ impl Net {
         for (ns, end) in [(&net.a, 1), (&net.b, 2)] {
             ns.run(|| -> Result<(), segue_linux::LinuxError> {
                 link::sysctl("net.ipv4.conf.all.rp_filter", "0")?;
-                link::add_address(WIRE, link::Prefix::new([10, 9, 0, end], 24))?;
+                link::add_address(WIRE, Prefix::new([10, 9, 0, end], 24))?;
                 set_feature(WIRE, Feature::Gro, true)?;
                 link::set_up(WIRE, true)
             })??;
@@ -409,7 +410,7 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
     let ifindex = link::index_of(WIRE).map_err(|e| text(&e))?;
     let address = |end| Some(SocketAddr::from(([10, 9, 0, end], PORT)));
     let host = role == Role::Host;
-    let path = PathConfig {
+    let path = PathSetup {
         tx_index: if host { ANCHOR } else { HOST },
         tx_cookie: if host { 2 } else { 1 },
         rx_cookie: if host { 1 } else { 2 },
@@ -422,11 +423,11 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
         // As without a configuration: what leaves may have to leave again.
         probing: segue_keepalive::Probing { follows_use: true, ..Default::default() },
     };
-    let entry = InnerEntry { owner: path.owner };
+    let entry = path.owner;
     datapath.set_path(if host { HOST } else { ANCHOR }, &path).map_err(|e| text(&e))?;
     datapath.set_inner([10, 8, 0, 1].into(), entry).map_err(|e| text(&e))?;
     datapath.attach(ifindex).map_err(|e| text(&e))?;
-    let prefix = link::Prefix::new([10, 8, 0, end], 24);
+    let prefix = Prefix::new([10, 8, 0, end], 24);
     link::add_address("segue0", prefix).map_err(|e| text(&e))?;
     Ok(datapath)
 }

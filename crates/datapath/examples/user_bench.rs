@@ -18,7 +18,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use segue_linux::link::{self, Prefix};
+use segue_ip::Prefix;
+use segue_linux::link;
 use segue_linux::netns::Netns;
 use serde_json::{Value, json};
 use user_lab::{Lab, Offloads, inner, namespaces, outer, skipped};

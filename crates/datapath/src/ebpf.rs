@@ -57,9 +57,9 @@ use libbpf_rs::MapHandle;
 use nix::sys::socket::SockFlag;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_keepalive::{Reading, Tau};
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use segue_wire::{DropReason, Encapsulation, FlowKey, Size};
 
 pub use self::attach::remove_stale_filters;
@@ -82,8 +82,8 @@ use self::stamp::StampMaps;
 pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::waiting::Waiting;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
-    PathConfig, PathCounters, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
+    PathCounters, PathSetup, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 
 const THREAD: &str = "segue-ebpf";
@@ -228,67 +228,21 @@ fn stamp_arrivals() -> io::Result<OwnedFd> {
 }
 
 impl Datapath for Ebpf {
-    fn kind(&self) -> Kind {
-        Kind::Ebpf { xdp: self.interfaces.values().any(|interface| interface.xdp.is_some()) }
-    }
+    type Error = DatapathError;
+    type Packet = MissPacket;
 
-    fn tun_ifindex(&self) -> u32 {
-        self.shore.tun.ifindex
-    }
-
-    fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
-        if let Some(interface) = self.interfaces.get(&ifindex) {
-            // Its hardware address may be another one by now.
-            if interface.xdp.is_some()
-                && let Ok(device) = DeviceKind::of(ifindex)
-            {
-                self.shore.tables.set_device(ifindex, device.address)?;
-            }
-            return Ok(());
+    fn heartbeat(&mut self) {
+        if let Err(error) = self.shore.tables.set_alive(monotonic()) {
+            tracing::warn!(%error, "the heartbeat could not be written");
         }
-        if ifindex == self.shore.tun.ifindex {
-            return Err(DatapathError::Kernel {
-                what: "receive tunnel packets from the TUN device that they go to",
-                source: io::ErrorKind::InvalidInput.into(),
-            });
+        if self.options.stamp.is_some()
+            && let Err(error) = self.programs.stamp.set_clock()
+        {
+            tracing::warn!(%error, "the time of day could not be written");
         }
-        // Its addresses may have come a moment ago, and the thread that is told of them is not there yet.
-        locals::refresh(&self.shore.tables)?;
-        let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
-            what: "look at the access interface",
-            source,
-        })?;
-        let program = match device.ethernet {
-            true => self.programs.ingress.as_fd(),
-            false => self.programs.bare.as_fd(),
-        };
-        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
-            .outlive()
-            .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
-        let leave = self.programs.leave.as_fd();
-        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
-        let wanted = match self.options.xdp {
-            Xdp::Auto => device.ethernet && !device.veth,
-            Xdp::On => device.ethernet,
-            Xdp::Off => false,
-        };
-        let xdp = if wanted && self.shore.tables.set_device(ifindex, device.address)? {
-            Attached::xdp(self.programs.xdp.as_fd(), ifindex)
-                .inspect_err(|error| tracing::debug!(ifindex, %error, "no XDP here"))
-                .ok()
-        } else {
-            None
-        };
-        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc, _leave: leave });
-        Ok(())
     }
 
-    fn detach(&mut self, ifindex: u32) {
-        self.interfaces.remove(&ifindex);
-        self.shore.tables.remove_device(ifindex);
-    }
-
-    fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
+    fn set_path(&mut self, slot: u32, config: &PathSetup) -> Result<(), DatapathError> {
         self.check_slot(slot)?;
         if config.probing.encapsulation == Encapsulation::Upmt {
             return Err(DatapathError::Upmt);
@@ -438,13 +392,8 @@ impl Datapath for Ebpf {
         true
     }
 
-    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
-        self.shore.tables.set_inner(address, entry.owner)
-    }
-
-    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
-        self.shore.tables.set_reach(reach, pools)?;
-        self.shore.tables.set_alive(monotonic())
+    fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
+        self.shore.tables.set_inner(address, owner)
     }
 
     fn remove_inner(&mut self, address: IpAddr) {
@@ -464,15 +413,6 @@ impl Datapath for Ebpf {
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         self.shore.tables.unbind(key);
-    }
-
-    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
-        self.shore.tables.flow_page(from, |slot, of| {
-            self.paths.get(&slot).is_some_and(|path| {
-                let wanted = owner.is_none_or(|owner| owner == path.config.owner);
-                generation(&path.config) == of && wanted
-            })
-        })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
@@ -512,8 +452,12 @@ impl Datapath for Ebpf {
         self.shore.refuse(&packet);
     }
 
+    fn is_set(&self, slot: u32) -> bool {
+        self.paths.contains_key(&slot)
+    }
+
     fn counters(&mut self, slot: u32) -> PathCounters {
-        if !self.paths.contains_key(&slot) {
+        if !self.is_set(slot) {
             return PathCounters::default();
         }
         let state = self.shore.tables.state(slot);
@@ -525,6 +469,82 @@ impl Datapath for Ebpf {
             rx_bytes: state.rx_bytes,
             remote,
         }
+    }
+}
+
+impl LinuxDatapath for Ebpf {
+    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
+        self.shore.tables.flow_page(from, |slot, of| {
+            self.paths.get(&slot).is_some_and(|path| {
+                let wanted = owner.is_none_or(|owner| owner == path.config.owner);
+                generation(&path.config) == of && wanted
+            })
+        })
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Ebpf { xdp: self.interfaces.values().any(|interface| interface.xdp.is_some()) }
+    }
+
+    fn tun_ifindex(&self) -> u32 {
+        self.shore.tun.ifindex
+    }
+
+    fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
+        if let Some(interface) = self.interfaces.get(&ifindex) {
+            // Its hardware address may be another one by now.
+            if interface.xdp.is_some()
+                && let Ok(device) = DeviceKind::of(ifindex)
+            {
+                self.shore.tables.set_device(ifindex, device.address)?;
+            }
+            return Ok(());
+        }
+        if ifindex == self.shore.tun.ifindex {
+            return Err(DatapathError::Kernel {
+                what: "receive tunnel packets from the TUN device that they go to",
+                source: io::ErrorKind::InvalidInput.into(),
+            });
+        }
+        // Its addresses may have come a moment ago, and the thread that is told of them is not there yet.
+        locals::refresh(&self.shore.tables)?;
+        let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
+            what: "look at the access interface",
+            source,
+        })?;
+        let program = match device.ethernet {
+            true => self.programs.ingress.as_fd(),
+            false => self.programs.bare.as_fd(),
+        };
+        let tc = Attached::tc(program, ifindex, Side::Ingress, self.options.tcx)?
+            .outlive()
+            .map_err(|source| DatapathError::Kernel { what: "keep a link", source })?;
+        let leave = self.programs.leave.as_fd();
+        let leave = Attached::tc(leave, ifindex, Side::Egress, self.options.tcx)?;
+        let wanted = match self.options.xdp {
+            Xdp::Auto => device.ethernet && !device.veth,
+            Xdp::On => device.ethernet,
+            Xdp::Off => false,
+        };
+        let xdp = if wanted && self.shore.tables.set_device(ifindex, device.address)? {
+            Attached::xdp(self.programs.xdp.as_fd(), ifindex)
+                .inspect_err(|error| tracing::debug!(ifindex, %error, "no XDP here"))
+                .ok()
+        } else {
+            None
+        };
+        self.interfaces.insert(ifindex, Interface { xdp, _tc: tc, _leave: leave });
+        Ok(())
+    }
+
+    fn detach(&mut self, ifindex: u32) {
+        self.interfaces.remove(&ifindex);
+        self.shore.tables.remove_device(ifindex);
+    }
+
+    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
+        self.shore.tables.set_reach(reach, pools)?;
+        self.shore.tables.set_alive(monotonic())
     }
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
@@ -551,17 +571,6 @@ impl Datapath for Ebpf {
             thread: THREAD,
             why: why.unwrap_or_else(|| "it panicked".into()),
         })
-    }
-
-    fn heartbeat(&mut self) {
-        if let Err(error) = self.shore.tables.set_alive(monotonic()) {
-            tracing::warn!(%error, "the heartbeat could not be written");
-        }
-        if self.options.stamp.is_some()
-            && let Err(error) = self.programs.stamp.set_clock()
-        {
-            tracing::warn!(%error, "the time of day could not be written");
-        }
     }
 }
 

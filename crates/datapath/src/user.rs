@@ -8,7 +8,7 @@
 //! that is taken once a batch and never held during a system call; counters have a lock for each path
 //! and direction, so that a probe carries exactly what left before it.
 //!
-//! [`PathConfig::gateway`] is not used: the kernel's routes out of the path's interface decide.
+//! [`PathSetup::gateway`] is not used: the kernel's routes out of the path's interface decide.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,16 +18,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use segue_clock::Time;
+use segue_ip::Prefix;
 use segue_keepalive::Reading;
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use segue_wire::{DropReason, FlowKey, Size};
 use tun_rs::SyncDevice;
 
 use crate::misses::Misses;
 use crate::{
-    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, InnerEntry, Kind, MissPacket,
-    PathConfig, PathCounters, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
+    Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
+    PathCounters, PathSetup, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 use flows::FlowTable;
 use path::{Path, State, lock};
@@ -92,7 +92,7 @@ struct Shared {
 struct Core {
     paths: Vec<Option<Arc<Path>>>,
     vias: Vec<Option<Via>>,
-    inner: HashMap<IpAddr, InnerEntry>,
+    inner: HashMap<IpAddr, u32>,
     reach: Reach,
     pools: Vec<Prefix>,
     flows: FlowTable,
@@ -108,11 +108,11 @@ impl Core {
     }
 
     /// What the address has paid for flows stays with it, whoever has it.
-    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
+    fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
         if self.inner.len() >= MAX_INNER && !self.inner.contains_key(&address) {
             return Err(DatapathError::Full { what: "inner address" });
         }
-        self.inner.insert(address, entry);
+        self.inner.insert(address, owner);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Core {
     /// Whether the anchor's settings let a host begin a flow. An address of a pool that nobody has at the moment is
     /// another host's: a flow there would still stand when that host comes.
     fn may_begin(&self, key: &FlowKey) -> bool {
-        let owner = self.inner.get(&key.dst).map(|entry| entry.owner);
+        let owner = self.inner.get(&key.dst).copied();
         let of_pool = self.pools.iter().any(|pool| pool.contains(key.dst));
         self.reach.allows(owner, of_pool, key.protocol)
     }
@@ -230,7 +230,7 @@ impl User {
 
     /// The sockets of a path: the anchor's, or a host's own, shared with other paths of the same
     /// address and interface.
-    fn path_sockets(&self, config: &PathConfig) -> Result<Vec<Arc<Socket>>, DatapathError> {
+    fn path_sockets(&self, config: &PathSetup) -> Result<Vec<Arc<Socket>>, DatapathError> {
         if self.setup.role == Role::Anchor {
             return Ok(self.shared.anchor.clone());
         }
@@ -271,7 +271,7 @@ fn anchor_sockets(setup: &Setup) -> Result<Vec<Arc<Socket>>, DatapathError> {
 }
 
 /// Where a path sends at first: a host as configured, an anchor as learned, else as configured.
-fn endpoint(role: Role, config: &PathConfig, learned: Endpoint) -> Endpoint {
+fn endpoint(role: Role, config: &PathSetup, learned: Endpoint) -> Endpoint {
     if role == Role::Anchor && learned.remote.is_some() {
         return learned;
     }
@@ -281,27 +281,22 @@ fn endpoint(role: Role, config: &PathConfig, learned: Endpoint) -> Endpoint {
 }
 
 impl Datapath for User {
-    fn kind(&self) -> Kind {
-        Kind::User
+    type Error = DatapathError;
+    type Packet = MissPacket;
+
+    /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
+    /// nobody decided on is given up here.
+    fn heartbeat(&mut self) {
+        let given_up = lock(&self.shared.core).misses.purge(monotonic());
+        self.shared.drops.add(DropReason::NoRemote, given_up);
     }
 
-    fn tun_ifindex(&self) -> u32 {
-        self.tun_ifindex
-    }
-
-    /// Sockets hear every interface that their addresses are on.
-    fn attach(&mut self, _ifindex: u32) -> Result<(), DatapathError> {
-        Ok(())
-    }
-
-    fn detach(&mut self, _ifindex: u32) {}
-
-    fn set_path(&mut self, slot: u32, config: &PathConfig) -> Result<(), DatapathError> {
+    fn set_path(&mut self, slot: u32, config: &PathSetup) -> Result<(), DatapathError> {
         self.check(slot)?;
         let sockets = self.path_sockets(config)?;
         let role = self.setup.role;
         let mut core = lock(&self.shared.core);
-        let cookies = |c: &PathConfig| (c.tx_cookie, c.rx_cookie);
+        let cookies = |c: &PathSetup| (c.tx_cookie, c.rx_cookie);
         let kept = core.path(slot).filter(|old| cookies(&old.config) == cookies(config));
         let is_kept = kept.is_some();
         let state = kept.map_or_else(Arc::<State>::default, |old| old.state.clone());
@@ -340,14 +335,8 @@ impl Datapath for User {
         egress::reinject(&self.shared, order)
     }
 
-    fn set_inner(&mut self, address: IpAddr, entry: InnerEntry) -> Result<(), DatapathError> {
-        lock(&self.shared.core).set_inner(address, entry)
-    }
-
-    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
-        let mut core = lock(&self.shared.core);
-        (core.reach, core.pools) = (reach, pools.to_vec());
-        Ok(())
+    fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
+        lock(&self.shared.core).set_inner(address, owner)
     }
 
     fn remove_inner(&mut self, address: IpAddr) {
@@ -359,8 +348,7 @@ impl Datapath for User {
         let mut core = lock(&self.shared.core);
         let path = core.path(slot).ok_or(DatapathError::NoPath { slot })?;
         let (bound, owner) = (path.bound(), path.config.owner);
-        let entry = core.inner.get(&key.dst);
-        if self.setup.role == Role::Anchor && entry.is_none_or(|entry| entry.owner != owner) {
+        if self.setup.role == Role::Anchor && core.inner.get(&key.dst) != Some(&owner) {
             return Err(DatapathError::Owner { address: key.dst, slot });
         }
         core.flows.bind(key, bound, monotonic());
@@ -369,15 +357,6 @@ impl Datapath for User {
 
     fn unbind_flow(&mut self, key: &FlowKey) {
         lock(&self.shared.core).flows.unbind(key);
-    }
-
-    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
-        let core = lock(&self.shared.core);
-        core.flows.page(from, |bound| {
-            core.path(bound.slot).is_some_and(|path| {
-                path.bound() == bound && owner.is_none_or(|owner| owner == path.config.owner)
-            })
-        })
     }
 
     fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), DatapathError> {
@@ -440,9 +419,45 @@ impl Datapath for User {
         self.shared.drops.add(DropReason::NoRemote, refused);
     }
 
+    fn is_set(&self, slot: u32) -> bool {
+        lock(&self.shared.core).path(slot).is_some()
+    }
+
     fn counters(&mut self, slot: u32) -> PathCounters {
         let path = lock(&self.shared.core).path(slot).cloned();
         path.map(|path| path.counters()).unwrap_or_default()
+    }
+}
+
+impl LinuxDatapath for User {
+    fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage {
+        let core = lock(&self.shared.core);
+        core.flows.page(from, |bound| {
+            core.path(bound.slot).is_some_and(|path| {
+                path.bound() == bound && owner.is_none_or(|owner| owner == path.config.owner)
+            })
+        })
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::User
+    }
+
+    fn tun_ifindex(&self) -> u32 {
+        self.tun_ifindex
+    }
+
+    /// Sockets hear every interface that their addresses are on.
+    fn attach(&mut self, _ifindex: u32) -> Result<(), DatapathError> {
+        Ok(())
+    }
+
+    fn detach(&mut self, _ifindex: u32) {}
+
+    fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError> {
+        let mut core = lock(&self.shared.core);
+        (core.reach, core.pools) = (reach, pools.to_vec());
+        Ok(())
     }
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
@@ -459,13 +474,6 @@ impl Datapath for User {
             let why = (*lock(&self.ended)).unwrap_or("it panicked").into();
             Err(DatapathError::Ended { thread, why })
         })
-    }
-
-    /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
-    /// nobody decided on is given up here.
-    fn heartbeat(&mut self) {
-        let given_up = lock(&self.shared.core).misses.purge(monotonic());
-        self.shared.drops.add(DropReason::NoRemote, given_up);
     }
 }
 

@@ -11,7 +11,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use segue_datapath::{Datapath, PathConfig, PathCounters, ProbeKind, ProbeOrder, Via};
+use segue_datapath::{
+    Datapath, LinuxDatapath, PathCounters, PathSetup, ProbeKind, ProbeOrder, Via,
+};
+use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
 use segue_linux::link;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
@@ -78,7 +81,7 @@ fn vxlan_over_the_tunnel_carries_tcp() {
                 .run(|| {
                     let address = IpAddr::from([10, 77, 0, own]);
                     link::set_mtu("sgvx0", 1400).unwrap();
-                    link::add_address("sgvx0", link::Prefix::new(address, 24)).unwrap();
+                    link::add_address("sgvx0", Prefix::new(address, 24)).unwrap();
                     link::set_up("sgvx0", true).unwrap();
                 })
                 .unwrap();
@@ -128,20 +131,22 @@ fn a_probe_is_answered_with_stamps_and_counters_of_its_own_instant() {
         let (request, response) = lab.probe(2);
         assert_eq!((request.kind, request.slot, request.k), (ProbeKind::Request, ANCHOR_SLOT, 4));
         assert_eq!((response.kind, response.slot), (ProbeKind::Response, HOST_SLOT));
-        let (q, r) = (request.probe, response.probe);
+        let (q, r) = (request.arrival.probe, response.arrival.probe);
         assert_eq!((q.seq, q.heard, q.t_ka_ms), (2, 5, 200));
         assert_eq!((r.seq, r.t_sc, r.sc, r.heard), (2, q.t_sc, q.sc, 0x00a5));
-        assert_eq!((q.sc, r.r, request.received), (r.sc, request.received, r.r));
+        assert_eq!((q.sc, r.r, request.arrival.received), (r.sc, request.arrival.received, r.r));
         assert_eq!(r.r, q.sc, "nothing was lost on the way there");
-        assert_eq!(response.received, r.ss, "nothing was lost on the way back");
+        assert_eq!(response.arrival.received, r.ss, "nothing was lost on the way back");
         assert!(request.kernel_stamp && response.kernel_stamp);
-        let sent_at = response.sent_at.expect("the kernel tells when the request left");
-        assert!(sent_at < response.at && sent_at.micros32().wrapping_sub(q.t_sc) < 1_000_000);
-        assert!(r.dt < 10_000_000 && r.t_ss.wrapping_sub(request.at.micros32()) == r.dt);
+        let sent_at = response.arrival.sent_at.expect("the kernel tells when the request left");
+        assert!(
+            sent_at < response.arrival.at && sent_at.micros32().wrapping_sub(q.t_sc) < 1_000_000
+        );
+        assert!(r.dt < 10_000_000 && r.t_ss.wrapping_sub(request.arrival.at.micros32()) == r.dt);
 
         let probe = Probe { seq: 9, heard: 1, ..Probe::default() };
         let kind = ProbeKind::Unsolicited;
-        let held_since = request.at.micros32();
+        let held_since = request.arrival.at.micros32();
         let order = ProbeOrder {
             slot: ANCHOR_SLOT,
             kind,
@@ -154,10 +159,10 @@ fn a_probe_is_answered_with_stamps_and_counters_of_its_own_instant() {
         };
         lab.anchor.with(|u| u.send_probes(&[order]).unwrap());
         let event = expect_probe(&lab.host.probes, "unsolicited response");
-        assert_eq!((event.kind, event.sent_at), (ProbeKind::Unsolicited, None));
-        assert_eq!((event.probe.seq, event.probe.heard), (9, 0x00a5));
-        assert_eq!(event.probe.t_ss.wrapping_sub(held_since), event.probe.dt);
-        assert_eq!((event.probe.ss, event.probe.r), (event.received, q.sc));
+        assert_eq!((event.kind, event.arrival.sent_at), (ProbeKind::Unsolicited, None));
+        assert_eq!((event.arrival.probe.seq, event.arrival.probe.heard), (9, 0x00a5));
+        assert_eq!(event.arrival.probe.t_ss.wrapping_sub(held_since), event.arrival.probe.dt);
+        assert_eq!((event.arrival.probe.ss, event.arrival.probe.r), (event.arrival.received, q.sc));
     }
 }
 
@@ -232,7 +237,7 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     let counters = PathCounters { rx_packets, rx_bytes, ..before.0 };
     assert_eq!(lab.anchor.with(|u| (u.counters(ANCHOR_SLOT), u.flows())), (counters, before.1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "no refused probe is reported");
-    assert_eq!(lab.probe(2).0.received, rx_packets + 1);
+    assert_eq!(lab.probe(2).0.arrival.received, rx_packets + 1);
 }
 
 #[test]
@@ -293,9 +298,9 @@ fn probes_under_load_count_with_the_data_and_are_all_answered() {
         while !bulk.is_finished() || seq < 20 {
             seq += 1;
             let (request, response) = lab.probe(seq);
-            assert_eq!((request.probe.seq, response.probe.seq), (seq, seq));
-            assert!(request.probe.sc > sent && response.probe.ss > 0);
-            sent = request.probe.sc;
+            assert_eq!((request.arrival.probe.seq, response.arrival.probe.seq), (seq, seq));
+            assert!(request.arrival.probe.sc > sent && response.arrival.probe.ss > 0);
+            sent = request.arrival.probe.sc;
         }
     });
     let ((up, _), (down, _)) = lab.settled_counters();
@@ -344,7 +349,7 @@ fn a_new_outer_source_is_learned_from_a_valid_probe_with_its_echo_only() {
     // A configuration with the same cookies keeps what was learned, one with others does not.
     lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &anchor_config()).unwrap());
     assert_eq!(remote(), Some(rebound.local_addr().unwrap()));
-    let other = PathConfig { rx_cookie: 1, ..anchor_config() };
+    let other = PathSetup { rx_cookie: 1, ..anchor_config() };
     lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &other).unwrap());
     assert_eq!(remote(), None);
 }
@@ -355,7 +360,7 @@ fn a_detour_takes_all_flows_and_one_way_does_not_teach_the_other_end() {
         return;
     }
     let lab = Lab::new(false, Offloads::Whole);
-    let second = |config: PathConfig, tx_index| PathConfig { tx_index, ..config };
+    let second = |config: PathSetup, tx_index| PathSetup { tx_index, ..config };
     lab.set_host_path(HOST_SLOT + 1, &second(host_config(true), ANCHOR_SLOT + 1));
     lab.anchor.with(|u| {
         u.set_path(ANCHOR_SLOT + 1, &second(anchor_config(), HOST_SLOT + 1)).unwrap();

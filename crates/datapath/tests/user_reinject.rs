@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use segue_clock::Time;
-use segue_datapath::{Datapath, PathConfig, Reinjection};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup, Reinjection};
 use segue_keepalive::Probing;
 use segue_linux::clock::monotonic;
 use segue_linux::link;
@@ -41,7 +41,7 @@ fn lab(offloads: Offloads) -> Lab {
     let probing = Probing { follows_use: true, ..Probing::default() };
     lab.probe_as(probing, probing);
     let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
-    let host = PathConfig {
+    let host = PathSetup {
         tx_index: ANCHOR_SLOT + 1,
         tx_cookie: ANCHOR_COOKIE + 1,
         rx_cookie: HOST_COOKIE + 1,
@@ -50,7 +50,7 @@ fn lab(offloads: Offloads) -> Lab {
         ..host_config(false)
     };
     lab.set_host_path(HOST_SLOT + 1, &host);
-    let anchor = PathConfig {
+    let anchor = PathSetup {
         tx_index: HOST_SLOT + 1,
         tx_cookie: host.rx_cookie,
         rx_cookie: host.tx_cookie,
@@ -67,10 +67,10 @@ fn lab(offloads: Offloads) -> Lab {
 fn while_dead<T>(sender: &End, slot: u32, body: impl FnOnce() -> T) -> T {
     let ifindex = sender.ns.run(|| link::index_of(HOST_DEVICE).unwrap_or(0)).unwrap();
     let own = if slot == HOST_SLOT { host_config(false) } else { anchor_config() };
-    let own = PathConfig { ifindex, ..own };
+    let own = PathSetup { ifindex, ..own };
     let probing = Probing { follows_use: true, ..Probing::default() };
     let set = |tx_index| {
-        let config = PathConfig { tx_index, probing, ..own.clone() };
+        let config = PathSetup { tx_index, probing, ..own.clone() };
         sender.ns.run(|| sender.with(|u| u.set_path(slot, &config).unwrap())).unwrap();
     };
     set(15);

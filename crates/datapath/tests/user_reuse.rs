@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use segue_datapath::{Datapath, DatapathError, PathConfig, Via};
+use segue_datapath::{Datapath, DatapathError, LinuxDatapath, PathSetup, Via};
 use segue_linux::netns::Netns;
 use segue_wire::FlowKey;
 use user_lab::{
@@ -18,10 +18,10 @@ use user_lab::{
 };
 
 /// A path with other cookies, to where the first one's packets go too.
-fn later(owner: u32) -> PathConfig {
+fn later(owner: u32) -> PathSetup {
     let host = host_config(false);
     let rx_cookie = ANCHOR_COOKIE + 1;
-    PathConfig { owner, rx_cookie, local: host.remote, remote: host.local, ..anchor_config() }
+    PathSetup { owner, rx_cookie, local: host.remote, remote: host.local, ..anchor_config() }
 }
 
 /// A flow of the host whose packets the anchor sends, learned or bound by the daemon.
@@ -108,7 +108,7 @@ fn a_redirection_ends_where_its_slot_goes_to_another_host() {
     lab.anchor.slot.store(u32::MAX, Ordering::Release);
     lab.anchor.with(|u| {
         u.remove_path(second);
-        u.set_path(second, &PathConfig { rx_cookie: 9, ..later(OWNER + 1) }).unwrap();
+        u.set_path(second, &PathSetup { rx_cookie: 9, ..later(OWNER + 1) }).unwrap();
     });
     expect_misses(&lab, &far);
     assert_eq!(sent(&lab, second), 0);

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use segue_clock::Span;
-use segue_datapath::{Datapath, ProbeKind};
+use segue_datapath::{Datapath, LinuxDatapath, ProbeKind};
 use segue_keepalive::rtt::client_rtt;
 use segue_keepalive::{Arrival, Probing, Reading};
 use segue_linux::clock::monotonic;
@@ -74,19 +74,19 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
         assert_eq!(buffer[..len], [n; 100]);
     }
     let request = expect_probe(&lab.anchor.probes, "the ride");
-    assert_eq!((request.kind, request.probe.seq, request.k), (ProbeKind::Request, 3, 4));
-    assert_eq!((request.probe.heard, request.probe.t_ka_ms), (5, 0));
+    assert_eq!((request.kind, request.arrival.probe.seq, request.k), (ProbeKind::Request, 3, 4));
+    assert_eq!((request.arrival.probe.heard, request.arrival.probe.t_ka_ms), (5, 0));
     let response = expect_probe(&lab.host.probes, "its answer");
-    assert_eq!((response.kind, response.probe.seq), (ProbeKind::Response, 3));
-    assert!(response.sent_at.is_some(), "the kernel tells when the ride left");
+    assert_eq!((response.kind, response.arrival.probe.seq), (ProbeKind::Response, 3));
+    assert!(response.arrival.sent_at.is_some(), "the kernel tells when the ride left");
     let reading = sent(&lab.host, HOST_SLOT);
     assert_eq!((reading.sent, reading.rode), (3, 1));
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err(), "a second ride");
     // The ride is one packet in the counters, and its own number among them.
     let after = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
     assert_eq!(after - before, 50);
-    assert_eq!(request.received, request.probe.sc);
-    assert!((before + 1..=after).contains(&request.probe.sc));
+    assert_eq!(request.arrival.received, request.arrival.probe.sc);
+    assert!((before + 1..=after).contains(&request.arrival.probe.sc));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     assert_eq!(lab.anchor.with(|u| u.sweep(monotonic())), None);
     // No data has left the anchor: the answer comes at once (as in `riding` and here).
     let (_, response) = lab.probe(0);
-    assert!(response.probe.dt < 50_000_000, "{response:?}");
+    assert!(response.arrival.probe.dt < 50_000_000, "{response:?}");
 
     let (host, anchor) = flow(&lab);
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
@@ -162,11 +162,11 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     lab.order(HOST_SLOT, 0);
     let request = expect_probe(&lab.anchor.probes, "request");
     let due = lab.anchor.with(|u| u.sweep(monotonic())).expect("a response waits");
-    assert_eq!(due, request.at + t_ka);
+    assert_eq!(due, request.arrival.at + t_ka);
     assert!(lab.host.probes.lock().unwrap().try_recv().is_err(), "the answer did not wait");
     assert_eq!(lab.anchor.with(|u| u.sweep(due)), None);
     let response = expect_probe(&lab.host.probes, "the swept answer");
-    assert_eq!(response.probe.seq, request.probe.seq);
+    assert_eq!(response.arrival.probe.seq, request.arrival.probe.seq);
     not_inflated(&response, 0);
 
     // The next one rides on the next packet.
@@ -177,7 +177,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     std::thread::sleep(Duration::from_millis(50));
     anchor.send_to(b"again", from).unwrap();
     let response = expect_probe(&lab.host.probes, "the riding answer");
-    assert_eq!(response.probe.seq, request.probe.seq);
+    assert_eq!(response.arrival.probe.seq, request.arrival.probe.seq);
     not_inflated(&response, 50_000);
     // The sending thread takes note after the packet has left, which may arrive first.
     let settled = || lab.anchor.with(|u| u.sweep(monotonic())).is_none();
@@ -187,23 +187,23 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     }));
     let reading = sent(&lab.anchor, ANCHOR_SLOT);
     assert_eq!(reading.rode, 1);
-    assert_eq!(reading.sent, request.probe.seq);
+    assert_eq!(reading.sent, request.arrival.probe.seq);
     let len = host.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"again");
 }
 
 /// Δt takes the wait out of the round trip.
 fn not_inflated(response: &segue_datapath::ProbeEvent, held_us: u32) {
-    assert!(response.probe.dt >= held_us, "{response:?}");
+    assert!(response.arrival.probe.dt >= held_us, "{response:?}");
     let arrival = Arrival {
-        probe: response.probe,
-        at: response.at,
-        received: response.received,
-        sent_at: response.sent_at,
+        probe: response.arrival.probe,
+        at: response.arrival.at,
+        received: response.arrival.received,
+        sent_at: response.arrival.sent_at,
         uncertainty: Span::ZERO,
     };
     let rtt = client_rtt(&arrival, segue_clock::Time(0)).expect("a sample");
-    let total = response.at.micros32().wrapping_sub(response.probe.t_sc);
+    let total = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);
     assert!(rtt <= Span::from_micros(u64::from(total - held_us)), "{rtt:?} of {total} µs");
 }
 
@@ -223,9 +223,9 @@ fn of_two_responses_that_would_wait_the_older_goes() {
     lab.order(HOST_SLOT, 0);
     lab.order(HOST_SLOT, 0);
     let response = expect_probe(&lab.host.probes, "the older answer");
-    assert_eq!(response.probe.seq, 4);
+    assert_eq!(response.arrival.probe.seq, 4);
     anchor.send_to(b"back", from).unwrap();
-    assert_eq!(expect_probe(&lab.host.probes, "the newer answer").probe.seq, 5);
+    assert_eq!(expect_probe(&lab.host.probes, "the newer answer").arrival.probe.seq, 5);
 }
 
 /// Sc, Rs, Ss and Rc.
@@ -247,11 +247,16 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
             lab.order_as(HOST_SLOT, seq, question);
             let request = expect_probe(&lab.anchor.probes, "the request");
             let response = expect_probe(&lab.host.probes, "its answer");
-            assert_eq!((response.kind, response.probe.seq), (ProbeKind::Response, seq));
+            assert_eq!((response.kind, response.arrival.probe.seq), (ProbeKind::Response, seq));
             let after = before.map(|count| count + u32::from(!question));
             assert_eq!(counted(&lab), after, "{seq}");
-            let said = [request.probe.sc, response.probe.r, response.probe.ss, response.received];
-            assert_eq!((said, request.received), (after, after[1]), "{seq}");
+            let said = [
+                request.arrival.probe.sc,
+                response.arrival.probe.r,
+                response.arrival.probe.ss,
+                response.arrival.received,
+            ];
+            assert_eq!((said, request.arrival.received), (after, after[1]), "{seq}");
         }
     }
 }
@@ -272,12 +277,14 @@ fn the_answer_to_a_question_takes_no_ride() {
     host.recv(&mut buffer).unwrap();
     let before = lab.settled_counters();
     lab.order_as(HOST_SLOT, 0, true);
-    assert_eq!(expect_probe(&lab.host.probes, "the answer, at once").probe.seq, 4);
+    assert_eq!(expect_probe(&lab.host.probes, "the answer, at once").arrival.probe.seq, 4);
     assert_eq!(lab.settled_counters(), before);
     lab.order(HOST_SLOT, 0);
-    while expect_probe(&lab.anchor.probes, "the request, whose answer waits").probe.seq != 5 {}
+    while expect_probe(&lab.anchor.probes, "the request, whose answer waits").arrival.probe.seq != 5
+    {
+    }
     anchor.send_to(b"back", from).unwrap();
-    assert_eq!(expect_probe(&lab.host.probes, "the one that waited").probe.seq, 5);
+    assert_eq!(expect_probe(&lab.host.probes, "the one that waited").arrival.probe.seq, 5);
 }
 
 #[test]
@@ -322,7 +329,10 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     // The probe of a ride counts even where the inner packet is refused, and the packet once.
     refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
     let event = expect_probe(&lab.anchor.probes, "the probe of a foreign packet");
-    assert_eq!((event.probe.seq, event.received, received()), (100, before + 1, before + 1));
+    assert_eq!(
+        (event.arrival.probe.seq, event.arrival.received, received()),
+        (100, before + 1, before + 1)
+    );
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
     expect_probe(&lab.anchor.probes, "the probe of an empty packet");
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use segue_clock::Span;
 use segue_datapath::user::dry_run::DryRun;
-use segue_datapath::{Datapath, InnerEntry, PathConfig, ProbeKind, ProbeOrder, Role};
+use segue_datapath::{Datapath, PathSetup, ProbeKind, ProbeOrder, Role};
 use segue_keepalive::Probing;
 use segue_linux::link;
 use segue_wire::upmt::{ProbePacket, Trailer};
@@ -90,17 +90,23 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
         let lab = upmt(outer_v6, Offloads::Whole, false, Span::from_millis(200));
         lab.anchor.with(|u| u.set_heard(&[ANCHOR_SLOT], 0x8009));
         let (request, response) = lab.probe(3);
-        assert_eq!((request.kind, request.k, request.probe.heard), (ProbeKind::Request, 9, 5));
-        assert_eq!((request.probe.t_ka_ms, request.probe.seq), (0, 3));
-        assert_eq!((response.kind, response.probe.heard), (ProbeKind::Response, 0x8009));
-        assert_eq!(request.received, request.probe.sc);
-        assert_eq!((response.probe.r, response.probe.sc), (request.received, request.probe.sc));
-        assert_eq!(response.probe.t_sc, request.probe.t_sc);
+        assert_eq!(
+            (request.kind, request.k, request.arrival.probe.heard),
+            (ProbeKind::Request, 9, 5)
+        );
+        assert_eq!((request.arrival.probe.t_ka_ms, request.arrival.probe.seq), (0, 3));
+        assert_eq!((response.kind, response.arrival.probe.heard), (ProbeKind::Response, 0x8009));
+        assert_eq!(request.arrival.received, request.arrival.probe.sc);
+        assert_eq!(
+            (response.arrival.probe.r, response.arrival.probe.sc),
+            (request.arrival.received, request.arrival.probe.sc)
+        );
+        assert_eq!(response.arrival.probe.t_sc, request.arrival.probe.t_sc);
         // What the anchor held it for is no part of the round trip, which is all within the test.
-        let sent_at = response.sent_at.expect("the kernel tells when the request left");
-        assert!(sent_at <= request.at && request.at <= response.at);
-        let elapsed = response.at.micros32().wrapping_sub(response.probe.t_sc);
-        assert!(response.probe.dt <= elapsed, "{response:?}");
+        let sent_at = response.arrival.sent_at.expect("the kernel tells when the request left");
+        assert!(sent_at <= request.arrival.at && request.arrival.at <= response.arrival.at);
+        let elapsed = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);
+        assert!(response.arrival.probe.dt <= elapsed, "{response:?}");
 
         let order = ProbeOrder {
             slot: ANCHOR_SLOT,
@@ -137,10 +143,10 @@ fn an_anchor_has_paths_of_both_forms() {
     let ifindex = lab.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
     let [rx_cookie, tx_cookie] = cookies;
     let tx_index = slots[1];
-    let host = PathConfig { ifindex, rx_cookie, tx_cookie, tx_index, ..host_config(false) };
+    let host = PathSetup { ifindex, rx_cookie, tx_cookie, tx_index, ..host_config(false) };
     lab.set_host_path(slots[0], &host);
     let [tx_cookie, rx_cookie] = cookies;
-    let anchor = PathConfig { rx_cookie, tx_cookie, tx_index: slots[0], ..anchor_config() };
+    let anchor = PathSetup { rx_cookie, tx_cookie, tx_index: slots[0], ..anchor_config() };
     lab.anchor.with(|u| u.set_path(slots[1], &anchor).unwrap());
     lab.order(slots[0], 1);
     assert_eq!(expect_probe(&lab.anchor.probes, "request").slot, slots[1]);
@@ -167,9 +173,9 @@ fn dry(role: Role, encapsulation: Encapsulation, rides: bool) -> DryRun {
         Role::Anchor => (ANCHOR_SLOT, anchor_config()),
     };
     let owner = config.owner;
-    let config = PathConfig { probing, ..config };
-    let own = [false, true].map(|v6| (inner(v6, 1), InnerEntry { owner }));
-    let other = (inner(false, 9), InnerEntry { owner: owner + 1 });
+    let config = PathSetup { probing, ..config };
+    let own = [false, true].map(|v6| (inner(v6, 1), owner));
+    let other = (inner(false, 9), owner + 1);
     DryRun::new(role, &[(slot, config)], &[own[0], own[1], other]).unwrap()
 }
 
@@ -219,7 +225,7 @@ fn an_anchor_refuses_what_is_wrong_by_its_reason() {
 
     let from = FROM.parse().unwrap();
     let taken = dry.receive(from, &request(5).emit(), None).probes;
-    assert_eq!((taken[0].slot, taken[0].probe.seq), (ANCHOR_SLOT, 5));
+    assert_eq!((taken[0].slot, taken[0].arrival.probe.seq), (ANCHOR_SLOT, 5));
     expect_refused(&dry, FROM, &request(5).emit(), DropReason::Replay);
     let packets = |from: &str| dry.receive(from.parse().unwrap(), &data, None).packets.len();
     assert_eq!(packets(FROM), 1, "its source is known now");
@@ -240,11 +246,10 @@ fn an_anchor_refuses_what_is_wrong_by_its_reason() {
 #[test]
 fn a_host_cannot_draw_anothers_packets_to_itself_with_that_ones_source_address() {
     let probing = Probing { encapsulation: Encapsulation::Upmt, ..Probing::default() };
-    let (config, slot) = (PathConfig { probing, ..anchor_config() }, ANCHOR_SLOT);
+    let (config, slot) = (PathSetup { probing, ..anchor_config() }, ANCHOR_SLOT);
     let (owner, liars) = (config.owner, config.owner + 1);
-    let other = PathConfig { owner: liars, ..config.clone() };
-    let entries =
-        [(inner(false, 1), InnerEntry { owner }), (inner(false, 9), InnerEntry { owner: liars })];
+    let other = PathSetup { owner: liars, ..config.clone() };
+    let entries = [(inner(false, 1), owner), (inner(false, 9), liars)];
     let dry = DryRun::new(Role::Anchor, &[(slot, config), (slot + 1, other)], &entries).unwrap();
     let from: SocketAddr = FROM.parse().unwrap();
     let data = raw::packet(inner(false, 1), inner(false, 2), 1, b"data");
@@ -285,7 +290,7 @@ fn rides_are_taken_apart_and_refused_where_they_are_wrong() {
         assert_eq!(refused.values().sum::<u64>(), 1, "cut to {n}");
     }
     let taken = anchor.receive(from, &good, None);
-    assert_eq!((taken.packets.len(), taken.answers, taken.probes[0].probe.seq), (1, 1, 1));
+    assert_eq!((taken.packets.len(), taken.answers, taken.probes[0].arrival.probe.seq), (1, 1, 1));
     assert_eq!(taken.packets[0][..], data[..]);
     // Repeated, its data is data still.
     let again = anchor.receive(from, &good, None);

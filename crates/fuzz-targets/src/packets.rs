@@ -7,7 +7,7 @@ use segue_datapath::user::coalesce::Coalescer;
 use segue_datapath::user::dry_run::DryRun;
 use segue_datapath::user::partial;
 use segue_datapath::user::segment::{Cut, VnetHeader};
-use segue_datapath::{InnerEntry, PathConfig, Role};
+use segue_datapath::{PathSetup, Role};
 use segue_keepalive::Probing;
 use segue_keepalive::seq::{Order, SeqWindow};
 use segue_wire::flow::Inner;
@@ -133,7 +133,7 @@ pub fn receive(data: &[u8]) {
     for packet in bytes.chunks_mut(size.unwrap_or(data.len()).max(1)) {
         mend(packet, choice);
     }
-    let path = PathConfig {
+    let path = PathSetup {
         tx_index: 9,
         tx_cookie: 1,
         rx_cookie: COOKIE,
@@ -145,7 +145,7 @@ pub fn receive(data: &[u8]) {
         owner: OWNER,
         probing: Probing { rides, ..Probing::default() },
     };
-    let inner = own().map(|address| (address, InnerEntry { owner: OWNER }));
+    let inner = own().map(|address| (address, OWNER));
     let run = DryRun::new(role, &[(SLOT, path)], &inner).expect("descriptors for two events");
     let responses = SeqWindow::new();
     let mut rules = Rules { role, rides, last_seq: None, responses };

@@ -12,7 +12,7 @@ use segue::control::{Request, Response};
 use segue::identity::{Authority, Join};
 use segue::units as people;
 use segue_clock::Span;
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 
 fn text(data: &[u8]) -> Option<&str> {

@@ -84,7 +84,7 @@ use crate::{
 /// **Replays.** Responses repeat the client's own numbers, and a server that begins again has other
 /// keys: an old number is a replay, and shows nothing.
 ///
-/// Outputs are at most eight for one input.
+/// Outputs are at most eight for one input or tick.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Config,
@@ -567,7 +567,6 @@ impl Machine for Client {
     fn handle(&mut self, now: Time, input: ClientInput) {
         // Arrivals go before timers: a response that came in time is not overruled by a late tick.
         match input {
-            ClientInput::Tick => self.on_tick(now),
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),
             ClientInput::Reading(reading) => self.on_reading(now, reading),
@@ -575,6 +574,11 @@ impl Machine for Client {
             ClientInput::Switch(on) => self.on_switch(now, on),
             ClientInput::Reconfigure(config) => self.on_reconfigure(now, config),
         }
+        self.run_timers(now);
+    }
+
+    fn tick(&mut self, now: Time) {
+        self.on_tick(now);
         self.run_timers(now);
     }
 

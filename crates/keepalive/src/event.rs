@@ -92,8 +92,6 @@ impl Traffic {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ClientInput {
-    /// The deadline has come (or any other instant: a tick does only what is due).
-    Tick,
     /// The answer to a request.
     Response(Arrival),
     /// A response that no request asked for: the server misses requests.
@@ -113,8 +111,6 @@ pub enum ClientInput {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, and is moved once")]
 pub enum ServerInput {
-    /// The deadline has come.
-    Tick,
     /// A request, already answered by the datapath.
     Request {
         /// The request.

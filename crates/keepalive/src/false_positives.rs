@@ -46,7 +46,7 @@ pub fn observe(loss: f64, k: u8, probes: u64, seed: u64) -> Counts {
     let (mut counts, mut unanswered, mut sent) = (Counts::default(), 0_u64, 0);
     while sent < probes {
         let Some((now, _)) = client.deadline() else { break };
-        client.handle(now, ClientInput::Tick);
+        client.tick(now);
         let mut answered = None;
         while let Some(output) = client.poll() {
             match output {

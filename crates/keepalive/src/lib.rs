@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!            Client (mobile host)                            Server (anchor)
-//!   Tick ─▶ ┌───────────────────┐  request  Sc  t_Sc  ─▶  ┌──────────────────┐ ◀─ Tick
+//!   tick ─▶ ┌───────────────────┐  request  Sc  t_Sc  ─▶  ┌──────────────────┐ ◀─ tick
 //!           │ every T_KA        │                         │ (the datapath    │
 //!           │ RTT, OWL, RTL     │  ◀─ response  Ss  t_Ss  │  answers)        │
 //!           │ Up / Down, heard  │                         │ RTT, OWL         │

@@ -43,7 +43,7 @@ pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 /// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at most
 /// [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
 ///
-/// Outputs are at most four for one input.
+/// Outputs are at most four for one input or tick.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: Config,
@@ -377,7 +377,6 @@ impl Machine for Server {
 
     fn handle(&mut self, now: Time, input: ServerInput) {
         match input {
-            ServerInput::Tick => {}
             ServerInput::Request { arrival, k, report } => {
                 self.on_request(now, &arrival, k, report);
             }
@@ -386,6 +385,10 @@ impl Machine for Server {
             ServerInput::Deaf(deaf) => self.on_deaf(now, deaf),
             ServerInput::Reconfigure(config) => self.on_reconfigure(config),
         }
+        self.run_timers(now);
+    }
+
+    fn tick(&mut self, now: Time) {
         self.run_timers(now);
     }
 

@@ -4,9 +4,10 @@
 //! | a direction | on | does |
 //! | --- | --- | --- |
 //! | new | | tests what the interface takes; it counts as taken until a test fails |
-//! | searching | a test passes, or fails three times | tests a size in between, first [`BASE`] |
+//! | searching | a test passes, or fails three times, or more often where packets are lost | tests a size in between, first [`BASE`] |
 //! | settled | large data lately | tests the size again, every [`CONFIRM`]: a way can change |
 //! | settled below what the interface takes | large data, and [`RAISE`] has passed | searches again above |
+//! | any | packets were lost on it | tests the size again, every [`LOSS_PAUSE`] at most: they may have been too large |
 //! | any | a router says that a packet was too big | tests the size again, and the one that it names |
 //!
 //! With each padded packet goes a short one. Only where the short one was answered, and the padded one was not soon
@@ -26,12 +27,20 @@ pub const CONFIRM: Span = Span::from_millis(500);
 pub const RAISE: Span = Span::from_secs(60);
 /// For so long after large data the size is tested.
 const USED: Span = Span::from_secs(3);
-/// Tests that fail before a size counts as too large: losses are no verdict.
-const TRIES: u8 = 3;
+/// Losses are no verdict: a size counts as too large once so many tests of it have failed that losses alone do it with
+/// this probability, or less; and at most so many. A little more than a millionth, which three losses of one in a hundred
+/// are: as a product of binary fractions they come out above 1e-6.
+const MISTAKE: f64 = 1.1e-6;
+const MOST_TRIES: u8 = 12;
+/// The least loss that is reckoned with, and the weight of a test in the average.
+const LEAST_LOSS: f64 = 0.01;
+const WEIGHT: f64 = 1.0 / 16.0;
 /// How long the short packet of a test is waited for at first, and at most.
 const PATIENCE: [Span; 2] = [Span::from_secs(1), Span::from_secs(8)];
 /// What the padded packet's answer may come later than the short one's, beyond half a round trip.
 const LATER: Span = Span::from_millis(20);
+/// After a loss nothing is tested sooner than this after the last test that passed.
+const LOSS_PAUSE: Span = Span::from_millis(1_500);
 /// What a router says is not believed again sooner than this: anybody can say it.
 const HINT_PAUSE: Span = Span::from_millis(100);
 /// MTUs that networks have, with what tunnels of many kinds leave of them.
@@ -52,8 +61,6 @@ pub enum Way {
 /// What happens to a path's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeInput {
-    /// The deadline has come.
-    Tick,
     /// The path has another interface or address, which takes packets of `largest` bytes: all begins anew.
     Begin {
         /// UDP payload that the interface takes.
@@ -63,6 +70,8 @@ pub enum SizeInput {
     Answer(u32),
     /// Large data went this way a moment ago.
     Used(Way),
+    /// Packets went this way a moment ago that did not arrive.
+    Lost(Way),
     /// A packet was too large for a router, which takes so many bytes of UDP payload, or does not say.
     TooLarge(Way, Option<u16>),
 }
@@ -82,6 +91,8 @@ pub struct Sizes {
     /// IP and UDP header outside.
     overhead: u16,
     token: u32,
+    /// Share of the short packets that nobody answered, on average.
+    loss: f64,
     ways: [Search; 2],
     out: VecDeque<SizeOutput>,
 }
@@ -127,13 +138,29 @@ impl Sizes {
     pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
         let search = |way| Search::new(now, way, largest);
         let ways = [search(Way::Up), search(Way::Down)];
-        Sizes { overhead, token: 0, ways, out: VecDeque::new() }
+        Sizes { overhead, token: 0, loss: 0.0, ways, out: VecDeque::new() }
     }
 
     /// The largest UDP payload that this way takes, as far as is known.
     #[must_use]
     pub fn limit(&self, way: Way) -> u16 {
         self.ways[way as usize].limit(self.overhead)
+    }
+
+    /// Whether a test of this way is under way, so that another limit may follow.
+    #[must_use]
+    pub fn is_testing(&self, way: Way) -> bool {
+        self.ways[way as usize].test.is_some()
+    }
+
+    /// Tests of a size that have to fail.
+    fn tries(&self) -> u8 {
+        let (mut tries, mut chance) = (0, 1.0);
+        while chance > MISTAKE && tries < MOST_TRIES {
+            chance *= self.loss.max(LEAST_LOSS);
+            tries += 1;
+        }
+        tries
     }
 
     fn test(&mut self, now: Time, way: usize, size: u16) {
@@ -148,6 +175,18 @@ impl Sizes {
         };
         let short = Size { token: token.wrapping_add(1), size: Size::LEAST, answer: Size::LEAST };
         self.out.extend([padded, short].map(SizeOutput::Ask));
+    }
+
+    /// Tests the size that is known once more, unless one passed less than `pause` ago.
+    fn doubt(&mut self, now: Time, way: Way, pause: Span) {
+        let search = &self.ways[way as usize];
+        if search.test.is_none() && now >= search.known_at + pause {
+            self.test(now, way as usize, self.limit(way));
+        }
+    }
+
+    fn review_both(&mut self, now: Time) {
+        (0..self.ways.len()).for_each(|way| self.review(now, way));
     }
 
     fn review(&mut self, now: Time, way: usize) {
@@ -226,6 +265,8 @@ impl Search {
             return Some(size);
         }
         if now >= self.used_until {
+            // A search may have outlived the use: what was due in it is due no more.
+            self.used_until = Time::ZERO;
             return None;
         }
         if self.fails <= self.largest && now >= self.raise_at {
@@ -235,17 +276,18 @@ impl Search {
         self.passes.filter(|_| now >= self.known_at + CONFIRM)
     }
 
-    /// The answer to one of a test's packets.
-    fn on_answer(&mut self, now: Time, token: u32) -> bool {
-        let Some(test) = &mut self.test else { return false };
-        if token == test.token.wrapping_add(1) && !test.answered {
-            test.answered = true;
-            test.until = now + now.since(test.at).half() + LATER;
-            return true;
-        }
-        if token != test.token {
-            return false;
-        }
+    /// The answer to the short packet of a test.
+    fn on_short(&mut self, now: Time, token: u32) -> bool {
+        let is_its = |test: &&mut Test| token == test.token.wrapping_add(1) && !test.answered;
+        let Some(test) = self.test.as_mut().filter(is_its) else { return false };
+        test.answered = true;
+        test.until = now + now.since(test.at).half() + LATER;
+        true
+    }
+
+    /// The answer to the padded packet of a test.
+    fn on_padded(&mut self, now: Time, token: u32) -> bool {
+        let Some(test) = self.test.filter(|test| test.token == token) else { return false };
         let size = test.size;
         (self.test, self.failed, self.patience) = (None, 0, PATIENCE[0]);
         self.passes = Some(self.passes.map_or(size, |passes| passes.max(size)));
@@ -253,8 +295,8 @@ impl Search {
         true
     }
 
-    /// The time of a test is over. The size to test again, if it is not decided.
-    fn on_silence(&mut self, now: Time) -> Option<u16> {
+    /// The time of a test is over. The size to test again, if `tries` failures do not decide it yet.
+    fn on_silence(&mut self, now: Time, tries: u8) -> Option<u16> {
         let test = self.test.take_if(|test| test.until <= now)?;
         if !test.answered {
             // The path is silent.
@@ -263,7 +305,7 @@ impl Search {
         }
         self.patience = PATIENCE[0];
         self.failed += 1;
-        if self.failed < TRIES {
+        if self.failed < tries {
             return Some(test.size);
         }
         self.failed = 0;
@@ -292,33 +334,43 @@ impl Machine for Sizes {
 
     fn handle(&mut self, now: Time, input: SizeInput) {
         match input {
-            SizeInput::Tick => {
-                for way in 0..self.ways.len() {
-                    if let Some(size) = self.ways[way].on_silence(now) {
-                        self.test(now, way, size);
-                    }
-                }
-            }
             SizeInput::Begin { largest } => {
+                self.loss = 0.0;
                 for search in &mut self.ways {
                     let told = search.told;
                     *search = Search { told, ..Search::new(now, search.way, largest) };
                 }
             }
             SizeInput::Answer(token) => {
-                let _ = self.ways.iter_mut().any(|search| search.on_answer(now, token));
+                if self.ways.iter_mut().any(|search| search.on_short(now, token)) {
+                    self.loss -= WEIGHT * self.loss;
+                } else {
+                    let _ = self.ways.iter_mut().any(|search| search.on_padded(now, token));
+                }
             }
             SizeInput::Used(way) => self.ways[way as usize].used_until = now + USED,
+            SizeInput::Lost(way) => self.doubt(now, way, LOSS_PAUSE),
             SizeInput::TooLarge(way, named) => {
                 let limit = self.limit(way);
                 let search = &mut self.ways[way as usize];
                 search.named = named.filter(|size| (Size::LEAST..limit).contains(size));
-                if search.test.is_none() && now >= search.known_at + HINT_PAUSE {
-                    self.test(now, way as usize, limit);
-                }
+                self.doubt(now, way, HINT_PAUSE);
             }
         }
-        (0..self.ways.len()).for_each(|way| self.review(now, way));
+        self.review_both(now);
+    }
+
+    fn tick(&mut self, now: Time) {
+        for way in 0..self.ways.len() {
+            let silent = |test: Test| test.until <= now && !test.answered;
+            if self.ways[way].test.is_some_and(silent) {
+                self.loss += WEIGHT * (1.0 - self.loss);
+            }
+            if let Some(size) = self.ways[way].on_silence(now, self.tries()) {
+                self.test(now, way, size);
+            }
+        }
+        self.review_both(now);
     }
 
     fn poll(&mut self) -> Option<SizeOutput> {

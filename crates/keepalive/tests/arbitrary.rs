@@ -184,22 +184,25 @@ proptest! {
             let input = match step {
                 Step::Deadline => {
                     now = now.max(client.deadline().map_or(now, |(at, _)| at));
-                    ClientInput::Tick
+                    None
                 }
                 other => {
                     now += Span(pause);
                     match other {
-                        Step::Arrive(true, a, _) => ClientInput::Response(build(a, now)),
-                        Step::Arrive(false, a, _) => ClientInput::Unsolicited(build(a, now)),
-                        Step::Reconfigure(config) => ClientInput::Reconfigure(config),
-                        Step::Reading(reading) => ClientInput::Reading(*reading),
-                        Step::Switch(on) => ClientInput::Switch(on),
-                        Step::Tick | Step::Deadline => ClientInput::Tick,
+                        Step::Arrive(true, a, _) => Some(ClientInput::Response(build(a, now))),
+                        Step::Arrive(false, a, _) => Some(ClientInput::Unsolicited(build(a, now))),
+                        Step::Reconfigure(config) => Some(ClientInput::Reconfigure(config)),
+                        Step::Reading(reading) => Some(ClientInput::Reading(*reading)),
+                        Step::Switch(on) => Some(ClientInput::Switch(on)),
+                        Step::Tick | Step::Deadline => None,
                     }
                 }
             };
-            let ticks = input == ClientInput::Tick;
-            client.handle(now, input);
+            let ticks = input.is_none();
+            match input {
+                Some(input) => client.handle(now, input),
+                None => client.tick(now),
+            }
             let outputs: Vec<_> = core::iter::from_fn(|| client.poll()).collect();
             prop_assert!(outputs.len() <= 8);
             let requests = outputs.iter().filter(|o| matches!(o, ClientOutput::SendRequest(_)));
@@ -242,22 +245,25 @@ proptest! {
             let input = match step {
                 Step::Deadline => {
                     now = now.max(server.deadline().map_or(now, |(at, _)| at));
-                    ServerInput::Tick
+                    None
                 }
                 other => {
                     now += Span(pause);
                     match other {
                         Step::Arrive(report, a, k) => {
-                            ServerInput::Request { arrival: build(a, now), k, report }
+                            Some(ServerInput::Request { arrival: build(a, now), k, report })
                         }
-                        Step::Reconfigure(config) => ServerInput::Reconfigure(config),
-                        Step::Reading(reading) => ServerInput::Reading(*reading),
-                        Step::Switch(on) => ServerInput::Switch(on),
-                        Step::Tick | Step::Deadline => ServerInput::Tick,
+                        Step::Reconfigure(config) => Some(ServerInput::Reconfigure(config)),
+                        Step::Reading(reading) => Some(ServerInput::Reading(*reading)),
+                        Step::Switch(on) => Some(ServerInput::Switch(on)),
+                        Step::Tick | Step::Deadline => None,
                     }
                 }
             };
-            server.handle(now, input);
+            match input {
+                Some(input) => server.handle(now, input),
+                None => server.tick(now),
+            }
             let outputs: Vec<_> = core::iter::from_fn(|| server.poll()).collect();
             prop_assert!(outputs.len() <= 4);
             for output in outputs {

@@ -83,7 +83,8 @@ impl Host {
             let reading = self.reading(now);
             self.handle(now, ClientInput::Reading(reading));
         }
-        self.handle(now, ClientInput::Tick);
+        self.client.tick(now);
+        self.drain(now);
     }
 
     fn reading(&self, now: Time) -> Reading {
@@ -106,6 +107,10 @@ impl Host {
 
     fn handle(&mut self, now: Time, input: ClientInput) {
         self.client.handle(now, input);
+        self.drain(now);
+    }
+
+    fn drain(&mut self, now: Time) {
         while let Some(output) = self.client.poll() {
             match output {
                 ClientOutput::SendRequest(request) if now < self.dies => {
@@ -170,19 +175,19 @@ fn an_answer_that_waits_while_a_late_tick_runs_first_is_still_in_time() {
             uncertainty: Span::ZERO,
         })
     };
-    client.handle(Time(0), ClientInput::Tick);
+    client.tick(Time(0));
     client.handle(at_ms(10), answer(1, at_ms(10)));
     let second = client.deadline().unwrap().0;
-    client.handle(second, ClientInput::Tick);
+    client.tick(second);
     // The time-out is at 160 ms; the answer came 10 ms after the second request, and waits.
-    client.handle(at_ms(190), ClientInput::Tick);
+    client.tick(at_ms(190));
     assert_eq!(client.state(), State::Up);
     client.handle(at_ms(190), answer(2, second + ms(10)));
-    client.handle(at_ms(200), ClientInput::Tick);
+    client.tick(at_ms(200));
     assert_eq!(client.state(), State::Up);
     // Put off once, not for ever.
     for tick in 21..60 {
-        client.handle(at_ms(tick * 10), ClientInput::Tick);
+        client.tick(at_ms(tick * 10));
     }
     assert_eq!(client.state(), State::Down);
 }
@@ -208,7 +213,7 @@ fn the_first_request_after_a_down_tells_whether_the_client_was_silent() {
             let sent = at_ms(u64::from(n) * 100 - 100);
             request(&mut server, n, sent, sent + ms(20));
         }
-        server.handle(at_ms(2_500), ServerInput::Tick);
+        server.tick(at_ms(2_500));
         assert_eq!(server.state(), State::Down);
         request(&mut server, seq, at_ms(sent), at_ms(at));
         assert_eq!(server.estimates().client_silent, silent, "request {seq} sent at {sent}");

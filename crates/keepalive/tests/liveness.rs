@@ -251,7 +251,7 @@ fn requests_keep_their_grid_and_are_not_sent_in_a_burst_after_a_late_tick() {
     let mut client = Client::new(config(3, ms(100)), Time(0), 9);
     let mut sent = Vec::new();
     let mut tick = |client: &mut Client, now: Time| {
-        client.handle(now, ClientInput::Tick);
+        client.tick(now);
         while let Some(output) = client.poll() {
             if let ClientOutput::SendRequest(request) = output {
                 sent.push((now, request.probe.seq));
@@ -284,7 +284,7 @@ fn a_much_shorter_period_set_before_the_first_request_is_kept_from_the_start() {
 #[test]
 fn a_response_that_came_in_time_is_not_overruled_by_a_late_tick() {
     let mut client = Client::new(config(1, ms(100)), Time(0), 9);
-    client.handle(Time(0), ClientInput::Tick);
+    client.tick(Time(0));
     while client.poll().is_some() {}
     let answer = |seq, at| {
         let probe = Probe { seq, t_sc: 0, sc: seq, ss: seq, r: seq, ..Probe::default() };
@@ -297,7 +297,7 @@ fn a_response_that_came_in_time_is_not_overruled_by_a_late_tick() {
         })
     };
     client.handle(at_ms(10), answer(1, at_ms(10)));
-    client.handle(at_ms(100), ClientInput::Tick);
+    client.tick(at_ms(100));
     // The driver slept from 100 ms to 200 ms; the time-out was at 160 ms, the answer came at 110 ms.
     client.handle(at_ms(200), answer(2, at_ms(110)));
     assert_eq!(client.state(), State::Up);

@@ -382,7 +382,7 @@ fn drain(client: &mut Client) -> Vec<ClientOutput> {
 fn client_after(sent: u32) -> Client {
     let mut client = Client::new(config(7, ms(100)), Time(0), 0);
     for i in 0..sent {
-        client.handle(at_ms(100 * u64::from(i)), ClientInput::Tick);
+        client.tick(at_ms(100 * u64::from(i)));
         drain(&mut client);
     }
     assert_eq!(client.estimates().sent, u64::from(sent));
@@ -464,7 +464,7 @@ fn requests_repeat_the_newest_response() {
         client.handle(at_ms(290), ClientInput::Response(answer(seq, at_ms(290))));
     }
     drain(&mut client);
-    client.handle(at_ms(300), ClientInput::Tick);
+    client.tick(at_ms(300));
     let request = drain(&mut client).into_iter().find_map(|output| match output {
         ClientOutput::SendRequest(request) => Some(request),
         _ => None,
@@ -484,7 +484,7 @@ fn an_unsolicited_response_repeats_the_last_request() {
     server.handle(at_ms(30), input);
     assert_eq!(server.poll(), Some(ServerOutput::State(State::Up)));
     assert_eq!(server.deadline(), Some((at_ms(105), "unsolicited response due")));
-    server.handle(at_ms(105), ServerInput::Tick);
+    server.tick(at_ms(105));
     let Some(ServerOutput::SendUnsolicited(request)) = server.poll() else { panic!("none") };
     assert_eq!(request.held_since, 30_000);
     let want = Probe { seq: 1, t_sc: 5_000, sc: 44, t_ka_ms: 50, ..Probe::default() };

@@ -129,7 +129,7 @@ fn a_server_takes_k_and_t_ka_from_a_reading() {
     let outputs: Vec<_> = core::iter::from_fn(|| server.poll()).collect();
     assert!(matches!(outputs[..], [ServerOutput::State(State::Up), ServerOutput::Sample(_)]));
     assert_eq!(server.deadline().unwrap().0, at_ms(20 + 450));
-    server.handle(at_ms(20 + 1_650), ServerInput::Tick);
+    server.tick(at_ms(20 + 1_650));
     assert_eq!(server.state(), State::Down);
 }
 
@@ -137,10 +137,10 @@ fn a_server_takes_k_and_t_ka_from_a_reading() {
 fn a_run_from_before_the_outage_does_not_bring_a_path_up() {
     let config = Config { source: Source::Readings, ..config(3, ms(100)) };
     let mut client = Client::new(config, Time(0), 1);
-    client.handle(Time(0), ClientInput::Tick);
+    client.tick(Time(0));
     client.handle(at_ms(20), ClientInput::Reading(reading(at_ms(20), 1)));
     for tick in 1..10 {
-        client.handle(at_ms(tick * 100), ClientInput::Tick);
+        client.tick(at_ms(tick * 100));
     }
     assert_eq!(client.state(), State::Down);
     for (received, state) in [(2, State::Down), (3, State::Down), (4, State::Up)] {

@@ -37,7 +37,8 @@ fn arrival(probe: Probe, at: Time) -> Arrival {
 fn idle(client: &mut Client, until: Time) -> Vec<Probe> {
     let mut requests = Vec::new();
     while let Some((at, _)) = client.deadline().filter(|(at, _)| *at <= until) {
-        requests.extend(handle(client, at, ClientInput::Tick));
+        client.tick(at);
+        requests.extend(drain(client));
     }
     requests
 }

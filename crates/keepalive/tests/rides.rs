@@ -286,21 +286,21 @@ fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what
         let config = Config { rides, ..config(3, t_ka) };
         let time_out = config.time_out();
         let mut client = Client::new(config, Time(0), 9);
-        client.handle(Time(0), ClientInput::Tick);
+        client.tick(Time(0));
         client.handle(Time(0) + rtt, answer(1, Time(0), Time(0) + rtt));
         let slept = ms(1_000);
         let woken = client.next_request().unwrap() + slept;
-        client.handle(woken, ClientInput::Tick);
+        client.tick(woken);
         let answered = woken + after;
         while client.deadline().unwrap().0 < answered {
             let at = client.deadline().unwrap().0;
-            client.handle(at, ClientInput::Tick);
+            client.tick(at);
         }
         client.handle(answered, answer(2, woken, answered));
         let mut now = answered;
         while client.state() == State::Up {
             now = client.deadline().unwrap().0;
-            client.handle(now, ClientInput::Tick);
+            client.tick(now);
         }
         let silence = now.since(answered);
         let expected = time_out + if excused { slept } else { Span::ZERO };

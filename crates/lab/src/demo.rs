@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 use segue_clock::Span;
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use segue_linux::netns::Netns;
 use segue_netem::{LinkSpec, Loss, Queue};
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use segue_ip::Prefix;
 use segue_linux::conntrack;
-use segue_linux::link::Prefix;
 use segue_linux::netns::Netns;
 
 /// Translations of one router: each inside network hides behind addresses of its own.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
-use segue_linux::link::{self, Prefix, Route};
+use segue_ip::{Prefix, Route};
+use segue_linux::link;
 use segue_linux::netns::{self, Netns};
 
 use crate::emulator::{self, EmulatorSpec, Handle, wire_like};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use segue_linux::netns::Netns;
 use segue_netem::{LinkSpec, Loss, Queue};
 use serde::Serialize;

@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use segue_clock::Span;
+use segue_ip::Prefix;
 use segue_lab::topology::{self, End};
 use segue_lab::{DemoNet, DemoOptions, Direction, EmulatorSpec, Fate, Lab};
 use segue_linux::clock::monotonic;
-use segue_linux::link::{self, Prefix};
+use segue_linux::link;
 use segue_linux::netns::{self, Netns};
 use segue_netem::{LinkSpec, Loss};
 

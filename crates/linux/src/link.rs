@@ -1,9 +1,7 @@
 //! Devices and their addresses. Every function acts in the calling thread's network namespace and
 //! blocks for one exchange with the kernel; none needs an async runtime.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::net::IpAddr;
 
 use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
@@ -14,6 +12,7 @@ use rtnetlink::packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use segue_ip::Prefix;
 
 use crate::error::{LinuxError, Result};
 use crate::netlink;
@@ -21,102 +20,8 @@ use crate::netns::Netns;
 
 pub use crate::ethtool::{Feature, set_feature};
 pub use crate::route::{
-    Route, Rule, add_route, add_rule, delete_route, delete_rule, replace_route, routes, rules,
+    add_missing_rule, add_route, add_rule, delete_route, delete_rule, replace_route, routes, rules,
 };
-
-/// An address with the length of its network prefix, `10.0.0.1/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    /// The address; host bits may be set.
-    pub addr: IpAddr,
-    /// Prefix length in bits, at most 32 or 128.
-    pub len: u8,
-}
-
-impl Prefix {
-    /// `addr/len`.
-    #[must_use]
-    pub fn new(addr: impl Into<IpAddr>, len: u8) -> Prefix {
-        Prefix { addr: addr.into(), len }
-    }
-
-    /// The single address.
-    #[must_use]
-    pub fn host(addr: impl Into<IpAddr>) -> Prefix {
-        let addr = addr.into();
-        Prefix { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
-    }
-
-    /// 0.0.0.0/0 or ::/0.
-    #[must_use]
-    pub fn default_of(v6: bool) -> Prefix {
-        let addr: IpAddr = if v6 {
-            std::net::Ipv6Addr::UNSPECIFIED.into()
-        } else {
-            std::net::Ipv4Addr::UNSPECIFIED.into()
-        };
-        Prefix { addr, len: 0 }
-    }
-
-    /// Whether an address is of this prefix, and of its family.
-    #[must_use]
-    pub fn contains(&self, addr: IpAddr) -> bool {
-        let differ = |a: u128, b: u128, width: u32| {
-            let rest = width.saturating_sub(u32::from(self.len));
-            (a ^ b).checked_shr(rest).unwrap_or(0) != 0
-        };
-        match (self.addr, addr) {
-            (IpAddr::V4(own), IpAddr::V4(addr)) => {
-                !differ(u32::from(own).into(), u32::from(addr).into(), 32)
-            }
-            (IpAddr::V6(own), IpAddr::V6(addr)) => !differ(own.into(), addr.into(), 128),
-            _ => false,
-        }
-    }
-
-    /// The same without host bits, as the kernel gives destinations back.
-    #[must_use]
-    pub fn network(&self) -> Prefix {
-        let host_bits = |width: u32| width.saturating_sub(u32::from(self.len));
-        let addr: IpAddr = match self.addr {
-            IpAddr::V4(a) => {
-                let mask = u32::MAX.checked_shl(host_bits(32)).unwrap_or(0);
-                Ipv4Addr::from(u32::from(a) & mask).into()
-            }
-            IpAddr::V6(a) => {
-                let mask = u128::MAX.checked_shl(host_bits(128)).unwrap_or(0);
-                Ipv6Addr::from(u128::from(a) & mask).into()
-            }
-        };
-        Prefix { addr, len: self.len }
-    }
-
-    pub(crate) fn family(&self) -> AddressFamily {
-        family(self.addr.is_ipv6())
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.addr, self.len)
-    }
-}
-
-/// Why a text is no [`Prefix`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an address with a prefix length, like 10.0.0.1/24 or fd00::1/64")]
-pub struct BadPrefix(String);
-
-impl FromStr for Prefix {
-    type Err = BadPrefix;
-    fn from_str(text: &str) -> std::result::Result<Prefix, BadPrefix> {
-        let bad = || BadPrefix(text.to_owned());
-        let (addr, len) = text.split_once('/').ok_or_else(bad)?;
-        let addr: IpAddr = addr.parse().map_err(|_| bad())?;
-        let len: u8 = len.parse().map_err(|_| bad())?;
-        if len > Prefix::host(addr).len { Err(bad()) } else { Ok(Prefix { addr, len }) }
-    }
-}
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,7 +207,7 @@ fn link_message(name: &str) -> Result<LinkMessage> {
 
 fn address_message(name: &str, prefix: Prefix) -> Result<AddressMessage> {
     let mut message = AddressMessage::default();
-    message.header.family = prefix.family();
+    message.header.family = family(prefix.addr.is_ipv6());
     message.header.prefix_len = prefix.len;
     message.header.index = index_of(name)?;
     message.attributes =
@@ -376,43 +281,6 @@ pub fn is_gone(error: &LinuxError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes_are_read_strictly() {
-        assert_eq!("10.0.0.1/24".parse(), Ok(Prefix::new([10, 0, 0, 1], 24)));
-        assert_eq!("fd00::1/64".parse::<Prefix>().map(|p| p.len), Ok(64));
-        for bad in ["10.0.0.1", "10.0.0.1/33", "x/3", "fd00::/129", "/"] {
-            assert!(bad.parse::<Prefix>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_prefix_contains_the_addresses_of_its_family_that_begin_like_it() {
-        let contains = |prefix: &str, address: &str| {
-            prefix.parse::<Prefix>().unwrap().contains(address.parse().unwrap())
-        };
-        for (prefix, first, last) in [
-            ("10.8.0.0/23", "10.8.0.0", "10.8.1.255"),
-            ("10.8.0.1/32", "10.8.0.1", "10.8.0.1"),
-            ("0.0.0.0/0", "0.0.0.0", "255.255.255.255"),
-            ("fd08::/64", "fd08::", "fd08::ffff:ffff:ffff:ffff"),
-            ("::/0", "::", "ffff::"),
-        ] {
-            assert!(contains(prefix, first) && contains(prefix, last), "{prefix}");
-            let prefix = prefix.parse::<Prefix>().unwrap();
-            let within = Prefix { addr: last.parse().unwrap(), ..prefix };
-            assert_eq!(within.network(), prefix);
-        }
-        for (prefix, other) in [
-            ("10.8.0.0/23", "10.8.2.0"),
-            ("10.8.0.0/23", "10.7.255.255"),
-            ("0.0.0.0/0", "::"),
-            ("fd08::/64", "fd08:0:0:1::"),
-            ("::/0", "10.8.0.1"),
-        ] {
-            assert!(!contains(prefix, other), "{prefix} {other}");
-        }
-    }
 
     #[test]
     fn names_that_the_kernel_cannot_take_are_refused_before_asking_it() {

@@ -1,6 +1,6 @@
 //! A watch on interfaces that come and go.
 //!
-//! [`snapshot`] lists the interfaces of the caller's network namespace with the addresses and routes
+//! [`snapshot`] lists the devices of the caller's network namespace with the addresses and routes
 //! that matter for paths; a [`Monitor`] waits for the next list that differs. The notifications of
 //! rtnetlink serve as a wake-up call only and what is reported is always read in full, so that a lost
 //! notification (a full socket buffer) cannot leave a wrong picture behind. Call from a tokio runtime;
@@ -25,9 +25,10 @@ use rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, State,
 };
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHopFlags, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteMessage, RouteNextHopFlags, RouteType, RouteVia,
 };
 use rtnetlink::{Handle, MulticastGroup, RouteMessageBuilder};
+use segue_ip::{Interface, MAIN_TABLE, Prefix, Route};
 use tokio::io::unix::AsyncFd;
 
 use crate::link::is_ipv4_link_local;
@@ -49,13 +50,13 @@ pub struct MonitorError {
     source: io::Error,
 }
 
-/// One network interface, as far as paths are concerned.
+/// A network device, as far as paths are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// The kernel's number of it.
-    pub index: u32,
-    /// Its name.
-    pub name: String,
+pub struct Device {
+    /// What protocols are told of it. Its addresses are those that a new socket may use (neither tentative nor
+    /// deprecated), in ascending order; its gateways the next hops of the best default routes over it, where they have
+    /// one.
+    pub interface: Interface,
     /// It carries packets: administratively up, and the link below is up or does not say.
     pub up: bool,
     /// A loopback device.
@@ -64,84 +65,49 @@ pub struct Interface {
     pub kind: Option<String>,
     /// Packets on it begin with an Ethernet header.
     pub ethernet: bool,
-    /// Largest packet in bytes.
-    pub mtu: u32,
-    /// Addresses that a new socket may use (neither tentative nor deprecated) and that reach beyond the
-    /// link, in ascending order.
-    pub addresses: Vec<IpAddr>,
-    /// Next hop of the best IPv4 default route over it, if that has one.
-    pub gateway_v4: Option<Ipv4Addr>,
-    /// Next hop of the best IPv6 default route over it, if that has one.
-    pub gateway_v6: Option<Ipv6Addr>,
     /// Lowest metric of the default routes over it.
     pub metric: Option<u32>,
     /// The main table has a default route over it, of either family.
     pub default_route: bool,
-    /// The unicast routes of the main table over it, default routes included; the most specific
-    /// first, then by metric.
+    /// The unicast routes of the main table over it, default routes included, without preferred source and MTU; the
+    /// most specific first, then by metric.
     pub routes: Vec<Route>,
 }
 
-/// One route of the main table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Destination prefix.
-    pub prefix: IpAddr,
-    /// Length of the prefix in bits.
-    pub prefix_len: u8,
-    /// Next hop; `None` where destinations are on the link.
-    pub gateway: Option<IpAddr>,
-    /// Priority; the lowest is used first.
-    pub metric: u32,
-}
-
-impl Route {
-    /// Whether `address` lies in the destination prefix.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let (prefix, address, width) = match (self.prefix, address) {
-            (IpAddr::V4(p), IpAddr::V4(a)) => (p.to_bits().into(), a.to_bits().into(), 32),
-            (IpAddr::V6(p), IpAddr::V6(a)) => (p.to_bits(), a.to_bits(), 128),
-            _ => return false,
-        };
-        let host_bits = width - u32::from(self.prefix_len).min(width);
-        (prefix ^ address).checked_shr(host_bits).unwrap_or(0) == 0
-    }
-}
-
-impl Interface {
-    /// The route that packets to `destination` take if they must leave over this interface.
+impl Device {
+    /// The route that packets to `destination` take if they must leave over this device.
     #[must_use]
     pub fn route_to(&self, destination: IpAddr) -> Option<&Route> {
-        self.routes.iter().find(|route| route.contains(destination))
+        self.routes.iter().find(|route| route.destination.contains(destination))
     }
 
     /// An address of `anchor`'s family is here, and a route towards it.
     #[must_use]
     pub fn reaches(&self, anchor: IpAddr) -> bool {
-        self.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
+        self.interface.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
             && self.route_to(anchor).is_some()
     }
 }
 
-/// Those of `interfaces` over which a path to `anchor` may run: up, neither loopback nor a device of
+/// Those of `devices` over which a path to `anchor` may run: up, neither loopback nor a device of
 /// this program (their names begin with `segue`, those of test networks excepted, which are no TUN
 /// devices), with an address of the anchor's family and a route to it.
 #[must_use]
-pub fn physical_candidates(interfaces: &[Interface], anchor: IpAddr) -> Vec<Interface> {
-    let ours = |i: &Interface| i.kind.as_deref() == Some("tun") && i.name.starts_with("segue");
-    interfaces
+pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
+    let named = |d: &Device| d.interface.name.starts_with("segue");
+    let ours = |d: &Device| d.kind.as_deref() == Some("tun") && named(d);
+    devices
         .iter()
-        .filter(|i| i.up && !i.loopback && !ours(i) && i.reaches(anchor))
+        .filter(|d| d.up && !d.loopback && !ours(d) && d.reaches(anchor))
         .cloned()
         .collect()
 }
 
-/// The interfaces as they are, by index.
+/// The devices as they are, by index.
 ///
 /// # Errors
 /// If netlink is unavailable (no permission, no such socket family).
-pub async fn snapshot() -> Result<Vec<Interface>, MonitorError> {
+pub async fn snapshot() -> Result<Vec<Device>, MonitorError> {
     with_netlink(async |handle| read_with(&handle).await).await
 }
 
@@ -159,7 +125,7 @@ async fn with_netlink<T>(
 /// Waits for changes of the interfaces in the network namespace in which it was made.
 pub struct Monitor {
     socket: AsyncFd<OwnedFd>,
-    last: Vec<Interface>,
+    last: Vec<Device>,
 }
 
 impl Monitor {
@@ -175,7 +141,7 @@ impl Monitor {
 
     /// The list that was reported last.
     #[must_use]
-    pub fn current(&self) -> &[Interface] {
+    pub fn current(&self) -> &[Device] {
         &self.last
     }
 
@@ -184,13 +150,13 @@ impl Monitor {
     ///
     /// # Errors
     /// If netlink fails.
-    pub async fn changed(&mut self) -> Result<Vec<Interface>, MonitorError> {
+    pub async fn changed(&mut self) -> Result<Vec<Device>, MonitorError> {
         loop {
             // A change that was taken from the socket by an earlier, dropped call shows up here.
-            let interfaces = snapshot().await?;
-            if interfaces != self.last {
-                self.last.clone_from(&interfaces);
-                return Ok(interfaces);
+            let devices = snapshot().await?;
+            if devices != self.last {
+                self.last.clone_from(&devices);
+                return Ok(devices);
             }
             self.notified().await.map_err(fail("watch interfaces"))?;
             // Not at all once a link is down.
@@ -212,7 +178,7 @@ impl Monitor {
     /// Whether those that were up when they were reported last still are.
     async fn all_up(&self) -> Result<bool, MonitorError> {
         let links = with_netlink(async |handle| read_links(&handle).await).await?;
-        let is_up = |old: &Interface| links.get(&old.index).is_some_and(|new| new.up);
+        let is_up = |old: &Device| links.get(&old.interface.index).is_some_and(|new| new.up);
         Ok(self.last.iter().filter(|old| old.up).all(is_up))
     }
 
@@ -260,22 +226,21 @@ fn listen() -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register(fd) }?)
 }
 
-async fn read_links(handle: &Handle) -> Result<BTreeMap<u32, Interface>, MonitorError> {
-    let mut interfaces = BTreeMap::new();
+async fn read_links(handle: &Handle) -> Result<BTreeMap<u32, Device>, MonitorError> {
+    let mut devices = BTreeMap::new();
     let mut links = handle.link().get().execute();
     while let Some(message) = links.try_next().await.map_err(fail("list interfaces"))? {
-        let interface = link(&message);
-        interfaces.insert(interface.index, interface);
+        devices.insert(message.header.index, link(&message));
     }
-    Ok(interfaces)
+    Ok(devices)
 }
 
-async fn read_with(handle: &Handle) -> Result<Vec<Interface>, MonitorError> {
-    let mut interfaces = read_links(handle).await?;
+async fn read_with(handle: &Handle) -> Result<Vec<Device>, MonitorError> {
+    let mut devices = read_links(handle).await?;
     let mut addresses = handle.address().get().execute();
     while let Some(message) = addresses.try_next().await.map_err(fail("list addresses"))? {
-        if let Some(interface) = interfaces.get_mut(&message.header.index) {
-            interface.addresses.extend(usable_address(&message));
+        if let Some(device) = devices.get_mut(&message.header.index) {
+            device.interface.addresses.extend(usable_address(&message));
         }
     }
     for question in [
@@ -284,29 +249,24 @@ async fn read_with(handle: &Handle) -> Result<Vec<Interface>, MonitorError> {
     ] {
         let mut routes = handle.route().get(question).execute();
         while let Some(message) = routes.try_next().await.map_err(fail("list routes"))? {
-            for (index, route) in unicast_routes(&message) {
-                if let Some(interface) = interfaces.get_mut(&index) {
-                    interface.routes.push(route);
+            for route in unicast_routes(&message) {
+                if let Some(device) = devices.get_mut(&route.index) {
+                    device.routes.push(route);
                 }
             }
         }
     }
-    Ok(interfaces.into_values().map(finished).collect())
+    Ok(devices.into_values().map(finished).collect())
 }
 
-fn link(message: &LinkMessage) -> Interface {
+fn link(message: &LinkMessage) -> Device {
     let header = &message.header;
-    let mut interface = Interface {
-        index: header.index,
-        name: String::new(),
+    let mut device = Device {
+        interface: Interface { index: header.index, ..Interface::default() },
         up: false,
         loopback: header.flags.contains(LinkFlags::Loopback),
         kind: None,
         ethernet: header.link_layer_type == LinkLayerType::Ether,
-        mtu: 0,
-        addresses: Vec::new(),
-        gateway_v4: None,
-        gateway_v6: None,
         metric: None,
         default_route: false,
         routes: Vec::new(),
@@ -315,23 +275,23 @@ fn link(message: &LinkMessage) -> Interface {
     let mut link_up = header.flags.contains(LinkFlags::LowerUp);
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::IfName(name) => interface.name.clone_from(name),
-            LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+            LinkAttribute::IfName(name) => device.interface.name.clone_from(name),
+            LinkAttribute::Mtu(mtu_bytes) => device.interface.mtu_bytes = *mtu_bytes,
             LinkAttribute::OperState(state) => {
                 link_up &= matches!(state, State::Up | State::Unknown);
             }
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
                     if let LinkInfo::Kind(kind) = info {
-                        interface.kind = Some(kind.to_string());
+                        device.kind = Some(kind.to_string());
                     }
                 }
             }
             _ => {}
         }
     }
-    interface.up = header.flags.contains(LinkFlags::Up) && link_up;
-    interface
+    device.up = header.flags.contains(LinkFlags::Up) && link_up;
+    device
 }
 
 fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
@@ -358,17 +318,17 @@ fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
     local.or(address).filter(|a| !unusable && !is_ipv4_link_local(*a))
 }
 
-/// The routes in a message with their interfaces; several for a multipath route.
-fn unicast_routes(message: &RouteMessage) -> Vec<(u32, Route)> {
+/// The routes in a message, each over its interface; several for a multipath route.
+fn unicast_routes(message: &RouteMessage) -> Vec<Route> {
     let header = &message.header;
     let mut table = u32::from(header.table);
-    let (mut prefix, mut metric, mut oif) = (None, 0, None);
+    let (mut destination, mut metric, mut oif) = (None, None, None);
     let mut hops = Vec::new();
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Table(t) => table = *t,
-            RouteAttribute::Destination(address) => prefix = ip(address),
-            RouteAttribute::Priority(p) => metric = *p,
+            RouteAttribute::Destination(address) => destination = ip(address),
+            RouteAttribute::Priority(p) => metric = Some(*p),
             RouteAttribute::Oif(index) => oif = Some(*index),
             RouteAttribute::MultiPath(list) => {
                 let alive = list.iter().filter(|hop| !hop.flags.contains(RouteNextHopFlags::Dead));
@@ -377,19 +337,17 @@ fn unicast_routes(message: &RouteMessage) -> Vec<(u32, Route)> {
             _ => {}
         }
     }
-    if header.kind != RouteType::Unicast || table != u32::from(RouteHeader::RT_TABLE_MAIN) {
+    if header.kind != RouteType::Unicast || table != MAIN_TABLE {
         return Vec::new();
     }
     if let Some(index) = oif {
         hops.push((index, gateway(&message.attributes)));
     }
-    let prefix = prefix.unwrap_or(match header.address_family {
-        rtnetlink::packet_route::AddressFamily::Inet => Ipv4Addr::UNSPECIFIED.into(),
-        _ => Ipv6Addr::UNSPECIFIED.into(),
-    });
-    let prefix_len = header.destination_prefix_length;
+    let v6 = header.address_family != rtnetlink::packet_route::AddressFamily::Inet;
+    let addr = destination.unwrap_or(Prefix::default_of(v6).addr);
+    let destination = Prefix { addr, len: header.destination_prefix_length };
     hops.into_iter()
-        .map(|(index, gateway)| (index, Route { prefix, prefix_len, gateway, metric }))
+        .map(|(index, gateway)| Route { gateway, metric, ..Route::on(destination, index) })
         .collect()
 }
 
@@ -411,20 +369,25 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 /// Puts lists in order, so that equal states compare equal, and sums the default routes up.
-fn finished(mut interface: Interface) -> Interface {
-    interface.addresses.sort_unstable();
-    let order = |r: &Route| (std::cmp::Reverse(r.prefix_len), r.metric, r.prefix, r.gateway);
-    interface.routes.sort_unstable_by_key(order);
-    let defaults = || interface.routes.iter().filter(|route| route.prefix_len == 0);
-    // Routes stand in order of their metrics, so the first of a family is its best.
-    let best = |v4: bool| defaults().find(|r| r.prefix.is_ipv4() == v4).and_then(|r| r.gateway);
-    interface.gateway_v4 =
-        best(true).and_then(|a| if let IpAddr::V4(a) = a { Some(a) } else { None });
-    interface.gateway_v6 =
-        best(false).and_then(|a| if let IpAddr::V6(a) = a { Some(a) } else { None });
-    interface.metric = defaults().map(|route| route.metric).min();
-    interface.default_route = interface.metric.is_some();
-    interface
+fn finished(mut device: Device) -> Device {
+    device.interface.addresses.sort_unstable();
+    // The kernel does not mention an IPv4 route's metric of 0.
+    let metric = |r: &Route| r.metric.unwrap_or(0);
+    let order = |r: &Route| {
+        let Prefix { addr, len } = r.destination;
+        (std::cmp::Reverse(len), metric(r), addr, r.gateway)
+    };
+    device.routes.sort_unstable_by_key(order);
+    let defaults = || device.routes.iter().filter(|route| route.destination.len == 0);
+    // Routes stand in order of their metrics, so the first of a family is its best. Its next hop may be of the other.
+    let best = |v6: bool| {
+        let first = defaults().find(|route| route.destination.addr.is_ipv6() == v6)?;
+        first.gateway.filter(|gateway| gateway.is_ipv6() == v6)
+    };
+    device.interface.gateways = [best(false), best(true)].into_iter().flatten().collect();
+    device.metric = defaults().map(metric).min();
+    device.default_route = device.metric.is_some();
+    device
 }
 
 fn fail<E: Display>(what: &'static str) -> impl Fn(E) -> MonitorError {
@@ -435,29 +398,30 @@ fn fail<E: Display>(what: &'static str) -> impl Fn(E) -> MonitorError {
 mod tests {
     use super::*;
 
-    fn route(prefix: &str, prefix_len: u8, gateway: Option<&str>, metric: u32) -> Route {
+    fn route(destination: &str, gateway: Option<&str>, metric: u32) -> Route {
         let gateway = gateway.map(|g| g.parse().unwrap());
-        Route { prefix: prefix.parse().unwrap(), prefix_len, gateway, metric }
+        Route { gateway, ..Route::on(destination.parse().unwrap(), 3).metric(metric) }
     }
 
-    fn wlan() -> Interface {
-        finished(Interface {
-            index: 3,
-            name: "wlan0".into(),
+    fn wlan() -> Device {
+        finished(Device {
+            interface: Interface {
+                index: 3,
+                name: "wlan0".into(),
+                addresses: vec!["192.0.2.7".parse().unwrap()],
+                gateways: Vec::new(),
+                mtu_bytes: 1500,
+            },
             up: true,
             loopback: false,
             kind: None,
             ethernet: true,
-            mtu: 1500,
-            addresses: vec!["192.0.2.7".parse().unwrap()],
-            gateway_v4: None,
-            gateway_v6: None,
             metric: None,
             default_route: false,
             routes: vec![
-                route("0.0.0.0", 0, Some("192.0.2.9"), 600),
-                route("192.0.2.0", 24, None, 0),
-                route("0.0.0.0", 0, Some("192.0.2.1"), 100),
+                route("0.0.0.0/0", Some("192.0.2.9"), 600),
+                Route { metric: None, ..route("192.0.2.0/24", None, 0) },
+                route("0.0.0.0/0", Some("192.0.2.1"), 100),
             ],
         })
     }
@@ -465,8 +429,23 @@ mod tests {
     #[test]
     fn the_default_route_with_the_lowest_metric_gives_the_gateway() {
         let wlan = wlan();
-        assert_eq!(wlan.gateway_v4, Some(Ipv4Addr::new(192, 0, 2, 1)));
-        assert_eq!((wlan.gateway_v6, wlan.metric, wlan.default_route), (None, Some(100), true));
+        assert_eq!(wlan.interface.gateways, [IpAddr::from([192, 0, 2, 1])]);
+        assert_eq!((wlan.metric, wlan.default_route), (Some(100), true));
+    }
+
+    #[test]
+    fn each_family_has_one_gateway_at_most_and_one_of_its_own() {
+        let gateways = |routes: &[Route]| {
+            let device = finished(Device { routes: routes.to_vec(), ..wlan() });
+            device.interface.gateways.iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        let v4 = route("0.0.0.0/0", Some("192.0.2.1"), 100);
+        let v6 = route("::/0", Some("fe80::1"), 50);
+        assert_eq!(gateways(&[v6, v4]), ["192.0.2.1", "fe80::1"]);
+        // The best one decides, whatever it has (RFC 5549).
+        let first = route("0.0.0.0/0", Some("fe80::1"), 50);
+        assert_eq!(gateways(&[v4, first, v6]), ["fe80::1"]);
+        assert_eq!(gateways(&[v4, Route { metric: None, gateway: None, ..v4 }]), [""; 0]);
     }
 
     #[test]
@@ -479,37 +458,27 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_of_every_length_contain_what_they_should() {
-        assert!(route("2001:db8::", 32, None, 0).contains("2001:db8:1::1".parse().unwrap()));
-        assert!(!route("2001:db8::", 32, None, 0).contains("2001:db9::1".parse().unwrap()));
-        assert!(route("::", 0, None, 0).contains("ff02::1".parse().unwrap()));
-        assert!(!route("::", 0, None, 0).contains("10.0.0.1".parse().unwrap()));
-        assert!(route("10.0.0.1", 32, None, 0).contains("10.0.0.1".parse().unwrap()));
-        assert!(!route("10.0.0.1", 32, None, 0).contains("10.0.0.2".parse().unwrap()));
-    }
-
-    #[test]
-    fn only_interfaces_that_can_carry_a_path_are_candidates() {
+    fn only_devices_that_can_carry_a_path_are_candidates() {
         let anchor = "198.51.100.1".parse().unwrap();
-        let chosen = |change: fn(&mut Interface)| {
-            let mut interface = wlan();
-            change(&mut interface);
-            !physical_candidates(&[interface], anchor).is_empty()
+        let chosen = |change: fn(&mut Device)| {
+            let mut device = wlan();
+            change(&mut device);
+            !physical_candidates(&[device], anchor).is_empty()
         };
         assert!(chosen(|_| {}));
-        assert!(chosen(|i| (i.name, i.kind) = ("segue-w".into(), Some("veth".into()))));
-        assert!(!chosen(|i| i.up = false));
-        assert!(!chosen(|i| i.loopback = true));
-        assert!(!chosen(|i| (i.name, i.kind) = ("segue0".into(), Some("tun".into()))));
-        assert!(!chosen(|i| i.addresses = vec!["2001:db8::7".parse().unwrap()]));
-        assert!(!chosen(|i| i.routes.retain(|r| r.prefix_len > 0)));
+        assert!(chosen(|d| (d.interface.name, d.kind) = ("segue-w".into(), Some("veth".into()))));
+        assert!(!chosen(|d| d.up = false));
+        assert!(!chosen(|d| d.loopback = true));
+        assert!(!chosen(|d| (d.interface.name, d.kind) = ("segue0".into(), Some("tun".into()))));
+        assert!(!chosen(|d| d.interface.addresses = vec!["2001:db8::7".parse().unwrap()]));
+        assert!(!chosen(|d| d.routes.retain(|r| r.destination.len > 0)));
     }
 
     #[tokio::test]
     async fn a_snapshot_shows_the_loopback_device() {
-        let interfaces = snapshot().await.unwrap();
-        let lo = interfaces.iter().find(|i| i.loopback).unwrap();
-        assert_eq!((lo.name.as_str(), lo.default_route), ("lo", false));
-        assert!(lo.mtu > 0 && lo.up);
+        let devices = snapshot().await.unwrap();
+        let lo = devices.iter().find(|d| d.loopback).unwrap();
+        assert_eq!((lo.interface.name.as_str(), lo.default_route), ("lo", false));
+        assert!(lo.interface.mtu_bytes > 0 && lo.up);
     }
 }

@@ -75,8 +75,8 @@ where
             Ok(NetlinkPayload::Error(e)) if e.code.is_some() => return Err(e.to_io()),
             Ok(NetlinkPayload::Error(_)) => return Ok(true),
             Ok(other) => tracing::debug!("netlink message without content: {other:?}"),
-            // One exotic device or route must not hide all the others.
-            Err(e) => tracing::warn!("netlink message left out: {e}"),
+            // One exotic device or route must not hide all the others; whoever asks each second would say so each second.
+            Err(e) => tracing::debug!("netlink message left out: {e}"),
         }
         let aligned = len.next_multiple_of(usize::from(NLMSG_ALIGNTO));
         rest = rest.get(aligned..).unwrap_or_default();

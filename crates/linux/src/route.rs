@@ -3,131 +3,18 @@
 use std::io;
 use std::net::IpAddr;
 
+use nix::errno::Errno;
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use segue_ip::{Prefix, Route, Rule, Then};
 
 use crate::error::{LinuxError, Result};
-use crate::link::{Prefix, family, index_of};
+use crate::link::family;
 use crate::netlink;
-
-/// The number of the main routing table.
-pub const MAIN_TABLE: u32 = 254;
-
-/// A unicast route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Destination; `Prefix::default_of` for a default route.
-    pub destination: Prefix,
-    /// Next hop; `None` for a destination on the link.
-    pub gateway: Option<IpAddr>,
-    /// Interface index of the way out; 0 leaves it to the kernel (by the gateway).
-    pub index: u32,
-    /// Table number; [`MAIN_TABLE`] where no other was chosen.
-    pub table: u32,
-    /// Metric, smaller wins; `None` takes the kernel's default (0, or 1024 for IPv6).
-    pub metric: Option<u32>,
-    /// Preferred source address.
-    pub source: Option<IpAddr>,
-    /// The largest packet that takes this route, in bytes; `None` leaves it to the device.
-    pub mtu: Option<u32>,
-}
-
-impl Route {
-    /// A route in the main table by way of `gateway`.
-    #[must_use]
-    pub fn via(destination: Prefix, gateway: impl Into<IpAddr>) -> Route {
-        let gateway = Some(gateway.into());
-        Route {
-            destination,
-            gateway,
-            index: 0,
-            table: MAIN_TABLE,
-            metric: None,
-            source: None,
-            mtu: None,
-        }
-    }
-
-    /// A route in the main table straight out of the device `name`.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn on(destination: Prefix, name: &str) -> Result<Route> {
-        let index = index_of(name)?;
-        Ok(Route {
-            destination,
-            gateway: None,
-            index,
-            table: MAIN_TABLE,
-            metric: None,
-            source: None,
-            mtu: None,
-        })
-    }
-
-    /// The same route in `table`.
-    #[must_use]
-    pub fn table(self, table: u32) -> Route {
-        Route { table, ..self }
-    }
-
-    /// The same route with `metric`.
-    #[must_use]
-    pub fn metric(self, metric: u32) -> Route {
-        Route { metric: Some(metric), ..self }
-    }
-
-    /// The same route out of the device with this index.
-    #[must_use]
-    pub fn index(self, index: u32) -> Route {
-        Route { index, ..self }
-    }
-}
-
-/// A policy rule (`ip rule`): which table packets are looked up in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
-    /// For IPv6 if true, for IPv4 if false.
-    pub v6: bool,
-    /// Order among rules, smaller first; it also names the rule when it is deleted.
-    pub priority: u32,
-    /// Table to look up.
-    pub table: u32,
-    /// Only packets with this firewall mark.
-    pub fwmark: Option<u32>,
-    /// Turns the selector round: `not fwmark …`.
-    pub invert: bool,
-    /// Only packets from this prefix.
-    pub from: Option<Prefix>,
-    /// Only packets to this prefix.
-    pub to: Option<Prefix>,
-    /// Only packets that came by this interface; what this machine sends comes by `lo`.
-    pub iif: Option<String>,
-    /// What becomes of the packets.
-    pub then: Then,
-    /// Ignores results with a prefix this long or shorter: 0 hides default routes.
-    pub suppress_prefix_length: Option<u32>,
-}
-
-/// What a rule does with packets that fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Then {
-    /// Looks the table up.
-    #[default]
-    Lookup,
-    /// Goes on with the rule of this priority, a greater one.
-    Goto(u32),
-    /// Nothing: goes on with the next rule.
-    Nothing,
-    /// Refuses them: there is no way.
-    Unreachable,
-    /// Refuses them: there is no permission.
-    Prohibit,
-}
 
 /// Adds a route. It fails if the same destination with the same metric is there already.
 ///
@@ -135,6 +22,21 @@ pub enum Then {
 /// The kernel's: gateway unreachable, route exists, no permission.
 pub fn add_route(route: &Route) -> Result<()> {
     put(route, NLM_F_CREATE | NLM_F_EXCL, "add")
+}
+
+/// Adds a route unless the same destination with the same metric is there already. Says whether it is new.
+///
+/// # Errors
+/// The kernel's: gateway unreachable, no permission.
+pub fn add_missing_route(route: &Route) -> Result<bool> {
+    let message = RouteNetlinkMessage::NewRoute(route_message(route));
+    netlink::request(message, NLM_F_CREATE | NLM_F_EXCL)
+        .map_or_else(if_new, |()| Ok(true))
+        .map_err(|e| route_error("add", route, e))
+}
+
+fn if_new(error: io::Error) -> io::Result<bool> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(false) } else { Err(error) }
 }
 
 /// Adds a route or takes the place of the one with the same destination, table and metric.
@@ -160,13 +62,14 @@ pub fn delete_route(route: &Route) -> Result<()> {
 }
 
 /// Makes a destination unreachable wherever a table has no better route to it, of any device; the entry stays when
-/// devices go. One that is there already stays.
+/// devices go. One that is there already stays. Says whether it is new.
 ///
 /// # Errors
 /// No permission, no such family.
-pub fn add_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<()> {
+pub fn add_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<bool> {
     let (route, message) = unreachable(destination, table, metric);
-    netlink::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    netlink::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        .map_or_else(if_new, |()| Ok(true))
         .map_err(|e| route_error("close", &route, e))
 }
 
@@ -199,8 +102,7 @@ pub fn unreachables(table: u32, metric: u32) -> Result<Vec<Prefix>> {
 }
 
 fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMessage) {
-    let (gateway, index, metric) = (None, 0, Some(metric));
-    let route = Route { destination, gateway, index, table, metric, source: None, mtu: None };
+    let route = Route::on(destination, 0).table(table).metric(metric);
     let mut message = route_message(&route);
     message.header.kind = RouteType::Unreachable;
     message.header.scope = RouteScope::Universe;
@@ -229,6 +131,20 @@ pub fn add_rule(rule: &Rule) -> Result<()> {
     let message = RouteNetlinkMessage::NewRule(rule_message(rule));
     netlink::request(message, NLM_F_CREATE | NLM_F_EXCL)
         .map_err(|e| LinuxError::refused(format!("add the routing rule {}", rule.priority), e))
+}
+
+/// Adds a policy rule unless it is there already. Says whether it is new.
+///
+/// # Errors
+/// No permission, or a rule is there that the kernel takes for the same and is another: it does not compare all of them.
+pub fn add_missing_rule(rule: &Rule) -> Result<bool> {
+    match add_rule(rule) {
+        Err(error) if error.errno() == Some(Errno::EEXIST) => match rules()?.contains(rule) {
+            true => Ok(false),
+            false => Err(error),
+        },
+        added => added.map(|()| true),
+    }
 }
 
 /// Deletes a policy rule.
@@ -268,14 +184,14 @@ fn route_message(route: &Route) -> RouteMessage {
     let on_link = route.gateway.is_none() && route.destination.addr.is_ipv4();
     let mut message = RouteMessage::default();
     let header = &mut message.header;
-    header.address_family = route.destination.family();
+    header.address_family = family(route.destination.addr.is_ipv6());
     header.destination_prefix_length = route.destination.len;
     header.scope = if on_link { RouteScope::Link } else { RouteScope::Universe };
     header.protocol = RouteProtocol::Static;
     header.kind = RouteType::Unicast;
     let attributes = &mut message.attributes;
     if route.destination.len > 0 {
-        attributes.push(RouteAttribute::Destination(masked(route.destination).into()));
+        attributes.push(RouteAttribute::Destination(route.destination.network().addr.into()));
     }
     attributes.extend(route.gateway.map(|g| RouteAttribute::Gateway(g.into())));
     if route.index != 0 {
@@ -284,22 +200,9 @@ fn route_message(route: &Route) -> RouteMessage {
     attributes.push(RouteAttribute::Table(route.table));
     attributes.extend(route.metric.map(RouteAttribute::Priority));
     attributes.extend(route.source.map(|s| RouteAttribute::PrefSource(s.into())));
-    attributes.extend(route.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
+    let mtu = |mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]);
+    attributes.extend(route.mtu_bytes.map(mtu));
     message
-}
-
-/// The prefix's address with its host bits cleared, as the kernel wants a destination.
-fn masked(prefix: Prefix) -> IpAddr {
-    match prefix.addr {
-        IpAddr::V4(a) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.len)).unwrap_or(0);
-            IpAddr::V4((u32::from(a) & mask).into())
-        }
-        IpAddr::V6(a) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.len)).unwrap_or(0);
-            IpAddr::V6((u128::from(a) & mask).into())
-        }
-    }
 }
 
 fn read_route(message: &RouteMessage) -> Option<Route> {
@@ -308,15 +211,8 @@ fn read_route(message: &RouteMessage) -> Option<Route> {
     if header.kind != RouteType::Unicast {
         return None;
     }
-    let mut route = Route {
-        destination: Prefix { len: header.destination_prefix_length, ..Prefix::default_of(v6) },
-        gateway: None,
-        index: 0,
-        table: u32::from(header.table),
-        metric: None,
-        source: None,
-        mtu: None,
-    };
+    let destination = Prefix { len: header.destination_prefix_length, ..Prefix::default_of(v6) };
+    let mut route = Route::on(destination, 0).table(header.table.into());
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => route.destination.addr = ip(addr)?,
@@ -326,7 +222,7 @@ fn read_route(message: &RouteMessage) -> Option<Route> {
             RouteAttribute::Priority(metric) => route.metric = Some(*metric),
             RouteAttribute::PrefSource(addr) => route.source = ip(addr),
             RouteAttribute::Metrics(metrics) => {
-                route.mtu = metrics.iter().find_map(|metric| match metric {
+                route.mtu_bytes = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::Mtu(mtu) => Some(*mtu),
                     _ => None,
                 });
@@ -358,8 +254,8 @@ fn rule_message(rule: &Rule) -> RuleMessage {
         Then::Nothing | Then::Unreachable | Then::Prohibit => {}
     }
     attributes.extend(rule.fwmark.map(RuleAttribute::FwMark));
-    attributes.extend(rule.from.map(|p| RuleAttribute::Source(masked(p))));
-    attributes.extend(rule.to.map(|p| RuleAttribute::Destination(masked(p))));
+    attributes.extend(rule.from.map(|p| RuleAttribute::Source(p.network().addr)));
+    attributes.extend(rule.to.map(|p| RuleAttribute::Destination(p.network().addr)));
     attributes.extend(rule.iif.clone().map(RuleAttribute::Iifname));
     attributes.extend(rule.suppress_prefix_length.map(RuleAttribute::SuppressPrefixLen));
     message
@@ -414,21 +310,5 @@ fn is_v6(family: AddressFamily) -> Option<bool> {
         AddressFamily::Inet => Some(false),
         AddressFamily::Inet6 => Some(true),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_bits_are_cleared_at_every_length() {
-        let m = |text: &str| masked(text.parse().unwrap()).to_string();
-        assert_eq!(m("10.1.2.3/24"), "10.1.2.0");
-        assert_eq!(m("10.1.2.3/32"), "10.1.2.3");
-        assert_eq!(m("10.1.2.3/0"), "0.0.0.0");
-        assert_eq!(m("fd61:1::5/64"), "fd61:1::");
-        assert_eq!(m("fd61:1::5/128"), "fd61:1::5");
-        assert_eq!(m("fd61:1::5/0"), "::");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
-use segue_linux::monitor::{Interface, Monitor, physical_candidates};
+use segue_linux::monitor::{Device, Monitor, physical_candidates};
 
 #[test]
 fn devices_addresses_and_routes_are_reported_as_they_come_and_go() {
@@ -37,9 +37,11 @@ async fn scenario() {
     ip("address add 169.254.7.7/16 dev sgmon");
     ip("address add 192.0.2.7/24 dev sgmon");
     ip("address add 2001:db8::7/64 dev sgmon nodad");
-    let seen = wait(&mut monitor, |i| i.up && i.addresses.len() == 2).await;
-    assert_eq!((seen.kind.as_deref(), seen.ethernet, seen.mtu), (Some("veth"), true, 1500));
-    let mut addresses: Vec<String> = seen.addresses.iter().map(IpAddr::to_string).collect();
+    let seen = wait(&mut monitor, |d| d.up && d.interface.addresses.len() == 2).await;
+    let interface = &seen.interface;
+    assert_eq!((seen.kind.as_deref(), seen.ethernet), (Some("veth"), true));
+    assert_eq!(interface.mtu_bytes, 1500);
+    let mut addresses: Vec<String> = interface.addresses.iter().map(IpAddr::to_string).collect();
     addresses.sort();
     assert_eq!(addresses, ["192.0.2.7", "2001:db8::7"]);
     assert!(!seen.default_route);
@@ -49,11 +51,14 @@ async fn scenario() {
     ip("route add default via 192.0.2.1 dev sgmon metric 50");
     ip("-6 route add default via 2001:db8::1 dev sgmon metric 70");
     ip("route add 203.0.113.0/24 dev sgmon table 99");
-    let seen = wait(&mut monitor, |i| i.gateway_v4.is_some() && i.gateway_v6.is_some()).await;
-    assert_eq!(seen.gateway_v4, Some("192.0.2.1".parse().unwrap()));
-    assert_eq!(seen.gateway_v6, Some("2001:db8::1".parse().unwrap()));
+    let seen = wait(&mut monitor, |d| d.interface.gateways.len() == 2).await;
+    let gateways: Vec<String> = seen.interface.gateways.iter().map(IpAddr::to_string).collect();
+    assert_eq!(gateways, ["192.0.2.1", "2001:db8::1"]);
     assert_eq!((seen.default_route, seen.metric), (true, Some(50)));
-    assert!(seen.routes.iter().all(|r| r.prefix.to_string() != "203.0.113.0"), "table 99");
+    assert!(
+        seen.routes.iter().all(|r| r.destination.addr.to_string() != "203.0.113.0"),
+        "table 99"
+    );
     assert_eq!(physical_candidates(monitor.current(), anchor), [seen]);
 
     ip("link set sgpeer down");
@@ -64,7 +69,7 @@ async fn scenario() {
     told_at_once(&mut monitor).await;
 
     ip("link del sgmon");
-    while monitor.current().iter().any(|i| i.name == "sgmon") {
+    while monitor.current().iter().any(is_ours) {
         change(&mut monitor).await;
     }
 
@@ -108,14 +113,18 @@ async fn told_at_once(monitor: &mut Monitor) {
     assert!(taken[4] < Duration::from_millis(60), "{taken:?}");
 }
 
-/// Waits until the interface `sgmon` is as `wanted`.
-async fn wait(monitor: &mut Monitor, wanted: fn(&Interface) -> bool) -> Interface {
+/// Waits until the device `sgmon` is as `wanted`.
+async fn wait(monitor: &mut Monitor, wanted: fn(&Device) -> bool) -> Device {
     loop {
-        if let Some(i) = monitor.current().iter().find(|i| i.name == "sgmon" && wanted(i)) {
-            return i.clone();
+        if let Some(device) = monitor.current().iter().find(|d| is_ours(d) && wanted(d)) {
+            return device.clone();
         }
         change(monitor).await;
     }
+}
+
+fn is_ours(device: &Device) -> bool {
+    device.interface.name == "sgmon"
 }
 
 async fn change(monitor: &mut Monitor) {

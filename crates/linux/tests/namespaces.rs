@@ -8,10 +8,11 @@ use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::time::Duration;
 
-use segue_linux::link::{self, Feature, Prefix, Route, Rule};
+use nix::errno::Errno;
+use segue_ip::{Prefix, Route, Rule, Then};
+use segue_linux::link::{self, Feature};
 use segue_linux::neighbour;
 use segue_linux::netns::{self, Netns};
-use segue_linux::route::Then;
 
 fn root() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -151,9 +152,16 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
             for rule in [marked, suppressed, sourced, on, skipped, sunk, prohibited] {
                 link::add_rule(&rule).unwrap();
                 assert!(link::rules().unwrap().contains(&rule), "{:?}", link::rules());
+                assert!(!link::add_missing_rule(&rule).unwrap());
                 link::delete_rule(&rule).unwrap();
                 assert!(!link::rules().unwrap().contains(&rule));
                 assert!(link::is_gone(&link::delete_rule(&rule).unwrap_err()));
+                assert!(link::add_missing_rule(&rule).unwrap());
+                // The kernel takes its opposite for the same, and has only the one.
+                let opposite = Rule { invert: !rule.invert, ..rule.clone() };
+                let refused = link::add_missing_rule(&opposite).unwrap_err();
+                assert_eq!(refused.errno(), Some(Errno::EEXIST), "{rule:?}");
+                link::delete_rule(&rule).unwrap();
             }
         }
         link::delete_address("sg0", prefix("10.61.77.1/24")).unwrap();

@@ -35,6 +35,8 @@ const BACKEND_SCALE: f64 = 1.24;
 const LEGEND_SAMPLE: i32 = 56;
 /// Width that a tick of the horizontal axis and its label need.
 const TICK: f64 = 175.0;
+/// With fewer ticks a horizontal axis is hard to read.
+const FEWEST_TICKS: usize = 3;
 
 /// A drawing in progress.
 pub(crate) struct Canvas<'a> {
@@ -130,7 +132,7 @@ impl Canvas<'_> {
 
     /// The horizontal axis below `bottom`, with grid lines up to `top`.
     pub(crate) fn x_axis(&self, x: &Scale, name: &[String], top: i32, bottom: i32) {
-        for (value, label) in x.ticks((x.pixels.1 - x.pixels.0) / TICK) {
+        for (value, label) in x_ticks(x) {
             let at = x.pixel(value);
             self.line(vec![(at, top), (at, bottom)], GRID, 2);
             self.text(&label, (at, bottom + 12), (HPos::Center, VPos::Top));
@@ -187,6 +189,20 @@ fn stroke(colour: RGBColor, width: u32) -> ShapeStyle {
 fn style(anchor: (HPos, VPos), weight: FontStyle) -> TextStyle<'static> {
     let font = FontFamily::Name(FAMILY).into_font().resize(f64::from(FONT) * BACKEND_SCALE);
     TextStyle::from(font.style(weight)).color(&INK).pos(Pos::new(anchor.0, anchor.1))
+}
+
+/// Ticks of the horizontal axis: as few as may be of those that have room for any label, but three if short
+/// labels leave room for them.
+fn x_ticks(x: &Scale) -> Vec<(f64, String)> {
+    let roomy = (x.pixels.1 - x.pixels.0) / TICK;
+    let apart = |ticks: &Vec<(f64, String)>| {
+        let widest = ticks.iter().map(|(_, label)| text_width(label)).max().unwrap_or(0);
+        ticks.windows(2).all(|pair| x.pixel(pair[1].0) - x.pixel(pair[0].0) >= widest + FONT)
+    };
+    let counts = [8.0, 7.0, 6.0, 5.0, 4.0].map(|count| roomy.max(count));
+    let choices = counts.into_iter().chain([roomy]).map(|count| x.ticks(count)).filter(apart);
+    // Of equals the last, which has the fewest.
+    choices.max_by_key(|ticks| ticks.len().min(FEWEST_TICKS)).unwrap_or_else(|| x.ticks(roomy))
 }
 
 /// Room below a plot for tick labels and the axis' name.
@@ -324,6 +340,37 @@ mod tests {
             .collect();
         assert_eq!(rows, [("wifi back", 0), ("handover", 0), ("wifi silent", 1)]);
         assert_eq!(marks_height(&marks, &x, WIDE), 2 * LINE);
+    }
+
+    #[test]
+    fn a_narrow_axis_has_three_ticks_whose_labels_stand_apart() {
+        let small = [(0.5, 20.0), (0.0, 9.4), (0.01, 0.095), (3.0, 12.9), (0.1, 1.4)];
+        let large = [(0.0, 30.0), (2e5, 9.7e5)];
+        for (low, high) in small.into_iter().chain(large) {
+            let x = Scale { low, high, pixels: (230.0, 760.0), log: false };
+            let ticks = x_ticks(&x);
+            assert!((3..=7).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+            labels_are_apart(&x, &ticks);
+        }
+        let decades = Scale { low: -3.0, high: 3.0, pixels: (230.0, 760.0), log: true };
+        labels_are_apart(&decades, &x_ticks(&decades));
+    }
+
+    #[test]
+    fn labels_without_room_for_three_are_fewer_rather_than_close() {
+        let x = Scale { low: 0.0, high: 9.7e5, pixels: (400.0, 760.0), log: false };
+        let ticks = x_ticks(&x);
+        assert_eq!(ticks.len(), 2, "{ticks:?}");
+        labels_are_apart(&x, &ticks);
+    }
+
+    fn labels_are_apart(x: &Scale, ticks: &[(f64, String)]) {
+        for pair in ticks.windows(2) {
+            let half = |tick: &(f64, String)| text_width(&tick.1) / 2;
+            let (end, start) =
+                (x.pixel(pair[0].0) + half(&pair[0]), x.pixel(pair[1].0) - half(&pair[1]));
+            assert!(end < start, "{pair:?}");
+        }
     }
 
     #[test]

@@ -77,10 +77,12 @@ impl Page {
     ) {
         let class = |column: usize| {
             let cells: Vec<_> = rows.iter().filter_map(|row| row.as_ref().get(column)).collect();
-            if !cells.is_empty() && cells.iter().all(|cell| starts_as_number(cell.as_ref())) {
+            let mut texts = cells.iter().map(|cell| cell.as_ref());
+            let has_number = texts.clone().any(|text| text.contains(|c: char| c.is_ascii_digit()));
+            if has_number && texts.clone().all(starts_as_number) {
                 return Some("number");
             }
-            cells.iter().any(|cell| cell.as_ref().len() > PROSE_CHARS).then_some("prose")
+            texts.any(|text| text.chars().count() > PROSE_CHARS).then_some("prose")
         };
         // Numbered, so that no two boxes have one name.
         self.tables += 1;

@@ -14,13 +14,15 @@ pub(crate) fn page() -> String {
     )
 }
 
-/// A drawing made for a page as a file of its own, which brings its ground and its colours along.
+/// A drawing made for a page as a file of its own, which brings its ground and its colours along. On a screen
+/// it is no wider than the window.
 pub(crate) fn standalone(svg: &str) -> String {
     let [light, dark] = PAPER;
     let rules = dark_rules();
     let style = format!(
         "<style>svg{{background:{light}}}\n@media screen and (prefers-color-scheme:dark){{\n\
-         svg{{background:{dark}}}\n{rules}}}</style>"
+         svg{{background:{dark}}}\n{rules}}}\n\
+         @media screen{{svg:root{{max-width:100%;height:auto}}}}</style>"
     );
     let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
     format!("{head}>{style}{rest}")
@@ -56,7 +58,7 @@ tbody .number{white-space:nowrap}
 svg{display:block;width:100%;height:auto}
 svg text{paint-order:stroke;stroke:var(--paper);stroke-width:8px;stroke-linejoin:round}
 .narrow{display:none}
-@media screen and (max-width:37.5rem){.wide{display:none}.narrow{display:block}}
+@media screen and (max-width:43.75rem){.wide{display:none}.narrow{display:block}}
 @media screen and (max-width:30rem){.more{display:block}}
 @media print{
 main{max-width:none;padding:0}

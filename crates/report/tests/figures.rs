@@ -167,6 +167,24 @@ fn columns_of_numbers_stand_at_the_right() {
 }
 
 #[test]
+fn a_column_of_dashes_is_none_of_numbers() {
+    let mut page = page();
+    page.push_table("", &["bar", "here"], &[["–", "–"], ["", "3"]]);
+    page.push_table("", &["verdict"], &[["–"], ["–"]]);
+    let html = page.html();
+    assert_eq!(count(&html, "class=\"number\""), 3, "one head and two cells: {html}");
+    assert!(html.contains("<td class=\"number\">3</td>"), "{html}");
+}
+
+#[test]
+fn a_cell_is_prose_by_its_letters_not_its_bytes() {
+    let mut page = page();
+    page.push_table("", &["a", "b"], &[["τ·τ·τ·τ·τ·τ·τ·τ·τ", "a rather long sentence"]]);
+    let html = page.html();
+    assert!(html.contains("<th scope=\"col\">a</th><th scope=\"col\" class=\"prose\">b</th>"));
+}
+
+#[test]
 fn a_table_scrolls_in_a_named_box_that_the_keyboard_reaches() {
     let mut page = page();
     let (four, three) = (["a", "b", "c", "d"], ["a", "b", "c"]);
@@ -263,7 +281,7 @@ fn a_phone_gets_figures_with_larger_letters_and_nothing_cut_off() {
             texts_are_within(svg, width);
         }
     }
-    assert!(html.contains("(max-width:37.5rem){.wide{display:none}.narrow{display:block}}"));
+    assert!(html.contains("(max-width:43.75rem){.wide{display:none}.narrow{display:block}}"));
     assert!(
         html.contains("svg{display:block;width:100%;height:auto}"),
         "figures shrink with the page"
@@ -347,6 +365,8 @@ fn the_files_that_a_page_links_to_lie_beside_it() {
         assert!(svg.starts_with("<svg ") && svg.contains("xmlns=\"http://www.w3.org/2000/svg\""));
         assert!(svg.contains(title), "alone it needs its title");
         assert!(svg.contains("><style>svg{background:#ffffff}") && svg.contains("dark){"), "{svg}");
+        let fits = "@media screen{svg:root{max-width:100%;height:auto}}";
+        assert!(svg.contains(fits), "a window that is smaller than the drawing shows all of it");
     }
     let error = page.write(&directory.join("missing"), "index.html").unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("missing/rtt.svg"), "{error}");

@@ -5,6 +5,7 @@ mod anchor;
 mod host;
 mod keepalive;
 pub mod link;
+pub(crate) mod text;
 
 use std::fmt;
 use std::net::SocketAddr;

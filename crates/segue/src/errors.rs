@@ -20,11 +20,39 @@ impl fmt::Display for Told<'_> {
     }
 }
 
+/// Of steps that do not need each other all are taken, and the first failure is kept.
+#[derive(Default)]
+pub struct First(Option<anyhow::Error>);
+
+impl First {
+    /// Takes note of how a step went; what it has brought.
+    pub fn note<T>(&mut self, step: anyhow::Result<T>) -> Option<T> {
+        step.map_err(|error| self.0.get_or_insert(error)).ok()
+    }
+
+    /// The first failure, if there was one.
+    pub fn result(self) -> anyhow::Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn of_several_failures_the_first_is_kept() {
+        let mut first = First::default();
+        assert_eq!(first.note(Ok(1)), Some(1));
+        for why in ["this", "that"] {
+            assert_eq!(first.note(Err::<(), _>(anyhow::anyhow!(why))), None);
+        }
+        assert_eq!(first.note(Ok(2)), Some(2));
+        assert_eq!(first.result().unwrap_err().to_string(), "this");
+        assert!(First::default().result().is_ok());
+    }
 
     #[test]
     fn a_cause_that_is_named_already_is_not_named_again() {

@@ -120,11 +120,17 @@ fn refuse(error: &clap::Error) -> ExitCode {
         return ExitCode::from(2);
     }
     let text = error.to_string();
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = said.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let said: String = said
+        .map(|line| match line.strip_prefix("tip: ") {
+            Some(tip) => format!("; {tip}"),
+            None => format!(" {line}"),
+        })
+        .collect();
     // In the user's words, not in those of the standard library's parsers.
     let said = said
-        .join(" ")
+        .trim_start()
         .replace("number too large to fit in target type", "too large")
         .replace("invalid float literal", "not a number")
         .replace("invalid digit found in string", "not a whole number");

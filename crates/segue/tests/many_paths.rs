@@ -11,14 +11,19 @@ use std::time::Duration;
 
 use segue::daemon::packets::{self, Choice, Queue};
 use segue::daemon::until;
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Span, Time};
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
-use segue_datapath::{Datapath, Event, InnerEntry, PathConfig, ProbeKind, ProbeOrder, Role, Setup};
+use segue_datapath::{
+    Datapath, DatapathError, Event, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
+};
+use segue_ip::Prefix;
 use segue_keepalive::{Probing, Source, State};
 use segue_linux::clock::{monotonic, thread_cpu};
-use segue_linux::link::{self, Prefix};
+use segue_linux::link;
 use segue_linux::netns::Netns;
-use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Pool, Report};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, End, Pool, Report, Turn,
+};
 use segue_wire::signal::{FromAnchor, FromHost, PathGrant, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe, ProbeKey};
 
@@ -108,7 +113,7 @@ fn ask(grants: &Receiver<(u32, PathGrant)>, t_ka: Span, stop: &AtomicBool) -> (u
     let ifindex = link::index_of("sgm").unwrap();
     datapath.attach(ifindex).unwrap();
     for (slot, grant) in grants.iter().take(PATHS as usize) {
-        let path = PathConfig {
+        let path = PathSetup {
             tx_index: grant.index,
             tx_cookie: grant.cookie,
             rx_cookie: cookie(slot),
@@ -162,12 +167,11 @@ fn order(slot: u32, t_ka: Span) -> ProbeOrder {
 
 /// An anchor's machine and datapath, driven as the daemon drives them.
 struct Driver {
-    machine: Anchor,
-    datapath: Box<dyn Datapath>,
+    end: End<Anchor, Box<dyn LinuxDatapath>>,
     events: Queue,
-    orders: Vec<ProbeOrder>,
-    grants: Sender<(u32, PathGrant)>,
+    /// Paths that were due, each of which is read.
     readings: u64,
+    grants: Sender<(u32, PathGrant)>,
     wakes: u64,
     told: u64,
     downs: u64,
@@ -181,10 +185,8 @@ async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     datapath.attach(link::index_of("sgm").unwrap()).unwrap();
     let mut driver = Driver {
-        machine: Anchor::new(config(datapath.as_ref()), [3; 32]),
-        datapath,
+        end: End::new(Anchor::new(config(datapath.as_ref()), [3; 32]), datapath),
         events: opened.events,
-        orders: Vec::new(),
         grants,
         readings: 0,
         wakes: 0,
@@ -211,7 +213,7 @@ async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
     driver.measure(t_ka).await;
 }
 
-fn config(datapath: &dyn Datapath) -> AnchorConfig {
+fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
     assert_eq!(packets::source(datapath), Source::Readings);
     AnchorConfig {
         port: PORT,
@@ -255,17 +257,17 @@ impl Driver {
                 self.feed(AnchorInput::Signal { conn, message });
             }
         }
-        assert_eq!(self.machine.paths().count(), PATHS as usize);
+        assert_eq!(self.end.machine.paths().count(), PATHS as usize);
     }
 
     async fn run_until(&mut self, end: Time) {
         let mut heartbeat = tokio::time::interval(Duration::from_secs(1));
         loop {
-            let deadline = self.machine.deadline().map(|(at, _)| at);
+            let deadline = self.end.deadline().map(|(at, _)| at);
             tokio::select! {
                 biased;
                 () = until(Some(end)) => break,
-                _ = heartbeat.tick() => self.datapath.heartbeat(),
+                _ = heartbeat.tick() => self.end.datapath.heartbeat(),
                 () = until(deadline) => self.on_deadline(),
                 events = turn(&mut self.events) => {
                     events.into_iter().for_each(|event| self.on_event(event));
@@ -276,51 +278,29 @@ impl Driver {
 
     fn on_deadline(&mut self) {
         self.wakes += 1;
-        for probe in self.events.waiting() {
-            self.on_event(Event::Probe(probe));
-        }
-        for (n, slot) in self.machine.due(monotonic()).into_iter().enumerate() {
-            if n % packets::PASS == packets::PASS - 1 {
-                self.datapath.heartbeat();
-            }
-            let reading = self.datapath.reading(slot).unwrap();
-            self.readings += 1;
-            self.feed(AnchorInput::Reading(slot, reading));
-        }
-        self.feed(AnchorInput::Tick);
-        let orders = std::mem::take(&mut self.orders);
-        self.datapath.send_probes(&orders).unwrap();
+        self.readings += self.end.machine.due(monotonic()).len() as u64;
+        let waiting = self.events.waiting();
+        self.told += waiting.len() as u64;
+        self.follow(Turn::at_deadline(waiting));
     }
 
     fn on_event(&mut self, event: Event) {
-        if let Event::Probe(probe) = event {
-            self.told += 1;
-            self.feed(AnchorInput::Probe(packets::probe_in(&probe)));
-        }
+        self.told += u64::from(matches!(event, Event::Probe(_)));
+        let turn = self.end.on_event(monotonic(), event);
+        self.follow(turn);
     }
 
     fn feed(&mut self, input: AnchorInput) {
-        self.machine.handle(monotonic(), input);
-        while let Some(output) = self.machine.poll() {
+        let turn = self.end.handle(monotonic(), input);
+        self.follow(turn);
+    }
+
+    fn follow(&mut self, mut turn: Turn<DatapathError>) {
+        while let Some(output) = self.end.poll(&mut turn, monotonic) {
             match output {
                 AnchorOutput::Signal(conn, FromAnchor::PathReady(grant)) => {
                     let slot = conn.0 as u32 * MAX_PATHS as u32 + u32::from(grant.path);
                     self.grants.send((slot, grant)).unwrap();
-                }
-                AnchorOutput::SetPath(slot, path) => {
-                    self.datapath.set_path(slot, &packets::path_config(&path)).unwrap();
-                }
-                AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
-                AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
-                AnchorOutput::SetVia(slot, via) => {
-                    self.datapath.set_via(slot, packets::via(via)).unwrap();
-                }
-                AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
-                AnchorOutput::SetInner(address, owner) => {
-                    self.datapath.set_inner(address, InnerEntry { owner }).unwrap();
-                }
-                AnchorOutput::SendProbe(probe) => {
-                    self.orders.push(packets::order(&probe, ProbeKind::Unsolicited));
                 }
                 AnchorOutput::Report(Report::PathState { host, path, state, .. }) => match state {
                     State::Up => drop(self.seen.insert((host, path))),
@@ -330,11 +310,12 @@ impl Driver {
                 _ => {}
             }
         }
+        assert!(turn.failures.is_empty());
     }
 
     async fn measure(&mut self, t_ka: Span) {
         let received = |driver: &mut Driver| -> u64 {
-            (1..=PATHS).map(|slot| u64::from(driver.datapath.counters(slot).rx_packets)).sum()
+            (1..=PATHS).map(|slot| u64::from(driver.end.datapath.counters(slot).rx_packets)).sum()
         };
         let before = received(self);
         (self.readings, self.wakes, self.told, self.downs) = (0, 0, 0, 0);
@@ -343,7 +324,7 @@ impl Driver {
         let seconds = monotonic().since(began).as_secs_f64();
         let (cpu, events) = (thread_cpu() - cpu, event_threads() - events);
         let came = received(self) - before;
-        let up = self.machine.paths().filter(|(_, path)| path.is_up()).count();
+        let up = self.end.machine.paths().filter(|(_, path)| path.is_up()).count();
         println!(
             "  {:.0} requests a second of {:.0}, {up} paths up, {} times down",
             came as f64 / seconds,
@@ -362,7 +343,7 @@ impl Driver {
             self.told as f64 / seconds,
             events.as_secs_f64() / seconds
         );
-        println!("  refused: {:?}", packets::drops(self.datapath.as_mut(), &self.events));
+        println!("  refused: {:?}", packets::drops(self.end.datapath.as_mut(), &self.events));
         assert!(came > 0 && self.readings > 0, "nothing is probed or looked at");
     }
 }

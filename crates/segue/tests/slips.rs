@@ -54,6 +54,17 @@ fn a_value_below_zero_is_no_unknown_option() {
 }
 
 #[test]
+fn what_is_wrong_is_one_sentence_without_the_parsers_other_advice() {
+    let said = refused(&["hosts"]);
+    assert_eq!(
+        said.trim_end(),
+        "segue: unrecognized subcommand 'hosts'; some similar subcommands exist: 'status', 'host'"
+    );
+    let said = refused(&["plan", "--rtt", "100"]);
+    assert!(said.trim_end().ends_with("has no unit: write for example 100ms or 1.5s"), "{said}");
+}
+
+#[test]
 fn numbers_out_of_range_are_told_in_numbers() {
     for (text, most) in [("port = 70000", "65535"), ("[keepalive]\nk = 300\n", "255")] {
         let (_directory, path) = file(text);

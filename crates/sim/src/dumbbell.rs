@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_netem::{LinkSpec, Loss, Queue, SpecError};
 
-use crate::net::{Hop, Network, Prefix};
+use crate::net::{Hop, Network};
 use crate::results::Results;
 use crate::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, TracePoint};
 

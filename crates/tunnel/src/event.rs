@@ -5,134 +5,13 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Probing, Reading, State};
+use segue_ip::Interface;
+use segue_keepalive::{Reading, State};
 use segue_steering::Class;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
-use segue_wire::{FlowKey, Probe, ProbeKey, Size, TooBig};
+use segue_wire::{FlowKey, TooBig};
 
-use crate::Known;
-
-/// An interface of the host that can carry a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// Its index.
-    pub index: u32,
-    /// Its addresses of global scope.
-    pub addresses: Vec<IpAddr>,
-    /// Its gateways, at most one of each family.
-    pub gateways: Vec<IpAddr>,
-    /// The largest IP packet that it takes, in bytes.
-    pub mtu: u32,
-}
-
-/// What a path has carried of data, at this end: up and down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
-    /// Bytes of inner packets.
-    pub bytes: [u64; 2],
-    /// Packets, probes included, modulo 2³².
-    pub packets: [u32; 2],
-}
-
-/// A path as the datapath shall have it. See `segue-datapath`'s type of the same fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathSetup {
-    /// Index that the other end wants to see.
-    pub tx_index: u32,
-    /// Cookie that the other end wants to see.
-    pub tx_cookie: u64,
-    /// Cookie that this end wants to see.
-    pub rx_cookie: u64,
-    /// Key of the probes.
-    pub key: ProbeKey,
-    /// Outer source; `None` until learned (anchor).
-    pub local: Option<SocketAddr>,
-    /// Outer destination; `None` until learned (anchor).
-    pub remote: Option<SocketAddr>,
-    /// Interface to send on; 0 until learned (anchor).
-    pub ifindex: u32,
-    /// Next hop; `None` leaves it to the routes.
-    pub gateway: Option<IpAddr>,
-    /// The host it belongs to (anchor); 0 at the host.
-    pub owner: u32,
-    /// How it is probed.
-    pub probing: Probing,
-}
-
-/// Where packets bound to a path go instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Redirect {
-    /// The slot to use.
-    pub slot: u32,
-    /// Only this direction moved; the other end must not learn from it.
-    pub one_way: bool,
-}
-
-/// Kind of an arriving probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// Host to anchor.
-    Request,
-    /// Answer to a request.
-    Response,
-    /// Response without a request.
-    Unsolicited,
-}
-
-/// An authenticated probe that arrived.
-#[derive(Clone, Copy, Debug)]
-pub struct ProbeIn {
-    /// The path's slot at this end.
-    pub slot: u32,
-    /// What it is.
-    pub kind: ProbeKind,
-    /// K from its header.
-    pub k: u8,
-    /// It is a request that reports the host's averages (flag REPORT).
-    pub report: bool,
-    /// Of a request: before how long, at most, the host heard another of its paths, which is in doubt
-    /// ([`segue_wire::age`]); 0 while none is.
-    pub age: u8,
-    /// Its fields, stamp and counter.
-    pub arrival: Arrival,
-}
-
-/// A probe to send: a request (host) or an unsolicited response (anchor). The datapath fills stamps
-/// and counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProbeOut {
-    /// The path's slot at this end.
-    pub slot: u32,
-    /// K for its header.
-    pub k: u8,
-    /// The fields that are not the datapath's.
-    pub probe: Probe,
-    /// t_Rc (request) or t_Rs (unsolicited) in microseconds modulo 2³².
-    pub held_since: u32,
-    /// A request that reports the host's averages: its flag REPORT.
-    pub report: bool,
-    /// A request that neither end counts as a packet: its flag QUESTION.
-    pub question: bool,
-    /// As [`ProbeIn::age`].
-    pub age: u8,
-}
-
-/// What left on a path of which nothing shows that it arrived is to be sent a second time, over another path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reinjection {
-    /// The path in doubt.
-    pub slot: u32,
-    /// The path to use.
-    pub over: u32,
-    /// What left after this.
-    pub since: Time,
-}
-
-/// Names a packet that the driver keeps until the machine says what to do with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
+use crate::{Carried, Known, Order, ProbeEvent, Ticket};
 
 /// Names a signalling connection at the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,9 +24,7 @@ pub struct ConnId(pub u64);
     reason = "made one at a time; a box would cost more than it saves"
 )]
 pub enum HostInput {
-    /// The deadline has come.
-    Tick,
-    /// The interfaces that can carry paths, all of them, best first.
+    /// The interfaces that can carry paths, all of them, best first; with the gateways towards the anchor.
     Interfaces(Vec<Interface>),
     /// Signalling stands, over the named interface.
     SignalUp {
@@ -161,7 +38,7 @@ pub enum HostInput {
     /// A message of the anchor.
     Signal(FromAnchor),
     /// A probe arrived.
-    Probe(ProbeIn),
+    Probe(ProbeEvent),
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Host::due`].
     Reading(u32, Reading),
@@ -212,7 +89,16 @@ pub enum HostInput {
     Stop,
 }
 
-/// What a host wants done or known.
+/// What a machine wants done or known.
+#[derive(Clone, Debug)]
+pub enum Output<O> {
+    /// By its packet path.
+    Order(Order),
+    /// By its driver.
+    Own(O),
+}
+
+/// What a host wants of its driver.
 #[derive(Clone, Debug)]
 pub enum HostOutput {
     /// Set signalling up over any of these interfaces, in this order of preference, at once.
@@ -234,34 +120,8 @@ pub enum HostOutput {
         /// The anchor's.
         anchor: Vec<IpAddr>,
     },
-    /// Set a path up or change it.
-    SetPath(u32, PathSetup),
-    /// Take a path down.
-    RemovePath(u32),
-    /// Send what is bound to a path over another one.
-    SetVia(u32, Option<Redirect>),
-    /// Whether the datapath keeps probes that say nothing new to itself.
-    SetQuiet(u32, bool),
-    /// A path was declared down after so long a silence, or is up: for a datapath that measures.
-    SetDown(u32, Option<Span>),
-    /// Send one by one on a path.
-    SetOneByOne(u32),
-    /// Send a second time what the datapath has kept.
-    Reinject(Reinjection),
-    /// Send a request.
-    SendProbe(ProbeOut),
-    /// Send a test of the packet size of the path in this slot.
-    TestSize(u32, Size),
     /// The largest inner packet that is to enter the tunnel, in bytes.
     SetMtu(u16),
-    /// Bind a flow to a path.
-    Bind(FlowKey, u32),
-    /// Forget a binding.
-    Unbind(FlowKey),
-    /// Send a held packet.
-    Inject(Ticket),
-    /// Drop a held packet.
-    Discard(Ticket),
     /// Something to tell.
     Report(Report),
 }
@@ -284,8 +144,6 @@ pub enum Ending {
     reason = "made one at a time; a box would cost more than it saves"
 )]
 pub enum AnchorInput {
-    /// The deadline has come.
-    Tick,
     /// A host has a connection; its name is authenticated.
     Connected {
         /// The connection.
@@ -313,7 +171,7 @@ pub enum AnchorInput {
         why: Ending,
     },
     /// A probe arrived (a request has been answered).
-    Probe(ProbeIn),
+    Probe(ProbeEvent),
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Anchor::due`].
     Reading(u32, Reading),
@@ -332,45 +190,15 @@ pub enum AnchorInput {
     TooBig(TooBig),
 }
 
-/// What an anchor wants done or known.
+/// What an anchor wants of its driver.
 #[derive(Clone, Debug)]
 pub enum AnchorOutput {
     /// Send a message.
     Signal(ConnId, FromAnchor),
     /// End a connection after what was sent.
     Close(ConnId),
-    /// Set a path up or change it.
-    SetPath(u32, PathSetup),
-    /// Take a path down.
-    RemovePath(u32),
-    /// Send what is bound to a path over another one.
-    SetVia(u32, Option<Redirect>),
-    /// Whether the datapath keeps probes that say nothing new to itself.
-    SetQuiet(u32, bool),
-    /// A path was declared down after so long a silence, or is up: for a datapath that measures.
-    SetDown(u32, Option<Span>),
-    /// Whether the host says that it does not hear a path: for a datapath that measures.
-    SetDeaf(u32, bool),
-    /// The `heard` word of these paths' answers.
-    SetHeard(Vec<u32>, u16),
-    /// An inner address belongs to a host.
-    SetInner(IpAddr, u32),
     /// The largest inner packet that is to be sent to an inner address, in bytes.
     SetMtu(IpAddr, u16),
-    /// An inner address belongs to nobody.
-    RemoveInner(IpAddr),
-    /// Send one by one on a path.
-    SetOneByOne(u32),
-    /// Send a second time what the datapath has kept.
-    Reinject(Reinjection),
-    /// Send an unsolicited response.
-    SendProbe(ProbeOut),
-    /// Bind a flow to a path.
-    Bind(FlowKey, u32),
-    /// Send a held packet.
-    Inject(Ticket),
-    /// Drop a held packet: its destination belongs to no reachable host.
-    Discard(Ticket),
     /// Write this down before anything said after it is sent.
     Persist(Known),
     /// Something to tell.

@@ -30,6 +30,8 @@ extern crate alloc;
 
 pub mod anchor;
 mod config;
+pub mod datapath;
+mod end;
 mod event;
 pub mod host;
 #[doc(hidden)]
@@ -40,9 +42,12 @@ mod table;
 
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
+pub use datapath::{
+    Carried, Order, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Ticket, Via,
+};
+pub use end::{End, Failure, Side, Turn};
 pub use event::{
-    AnchorInput, AnchorOutput, Carried, Cause, ConnId, Ending, HostInput, HostOutput, Interface,
-    PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Reinjection, Report, Ticket,
+    AnchorInput, AnchorOutput, Cause, ConnId, Ending, HostInput, HostOutput, Output, Report,
 };
 pub use host::Host;
 pub use pool::Pool;

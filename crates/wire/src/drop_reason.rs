@@ -124,11 +124,21 @@ impl From<crate::WireError> for DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
 
     #[test]
     fn numbers_follow_the_order_of_the_list() {
         for (i, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, i);
         }
+    }
+
+    #[test]
+    fn each_reason_is_shown_by_a_name_of_its_own() {
+        let mut names = DropReason::ALL.map(|reason| format!("{reason}"));
+        names.sort();
+        let (first, last) = (names.first().unwrap(), names.last().unwrap());
+        assert_eq!([first.as_str(), last.as_str()], ["cookie", "version"]);
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     }
 }

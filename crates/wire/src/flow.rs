@@ -235,6 +235,12 @@ mod tests {
         let key = Inner::parse(&p).unwrap().key;
         assert_eq!(key.to_string(), "udp [::1]:80 > [::2]:81");
         assert_eq!(key.label, 0);
+        // A header of 24 bytes.
+        let mut long = p.clone();
+        long[41] = 2;
+        long.splice(48..48, [0xff; 16]);
+        long[5] = 32;
+        assert_eq!(Inner::parse(&long).unwrap().key, key);
         p[40] = 50;
         let key = Inner::parse(&p).unwrap().key;
         assert_eq!((key.sport, key.protocol, key.label), (0, 50, 5));

@@ -88,7 +88,8 @@ pub struct PathOffer {
     pub taus: [Timescale; 2],
     /// Detection follows use: who asks alone waits for the answer, and rides are answered soon.
     pub follows_use: bool,
-    /// The largest inner packet that the path takes on its way down, in bytes, as far as the host knows.
+    /// The largest inner packet that the path takes on its way down, in bytes, as far as the host knows; below 1280,
+    /// in both directions.
     pub largest: u16,
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
-use segue_datapath::{Datapath, Kind, PathConfig, Role, Setup};
+use segue_datapath::{Datapath, Kind, LinuxDatapath, PathSetup, Role, Setup};
 use segue_keepalive::Probing;
 
 use super::Running;
@@ -44,7 +44,7 @@ pub(super) fn segue(
         let mut datapath = Ebpf::with_options(&setup, Arc::new(|_| ()), options)?;
         for slot in 0..paths {
             let (tx_index, tx_cookie) = peer(slot);
-            let path = PathConfig {
+            let path = PathSetup {
                 tx_index,
                 tx_cookie,
                 rx_cookie: cookie(slot),

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_keepalive::Tau;
-use segue_linux::link::Prefix;
 use segue_wire::{Mode, Probe, Size};
 
 use super::skel::{
@@ -12,7 +12,7 @@ use super::skel::{
     probe_event, probe_kind, probe_order, scale,
 };
 use super::tables::mapped;
-use crate::{PathConfig, ProbeKind, ProbeOrder, Reach, Services};
+use crate::{PathSetup, ProbeKind, ProbeOrder, Reach, Services};
 
 /// `MODE_SHIFT`, `SILENCE_TURN` and `SILENCE_UNIT_US` of segue.bpf.h.
 pub(super) const MODE_SHIFT: u8 = 6;
@@ -29,7 +29,7 @@ pub(super) const PATH_DEAF: u8 = path_flag::PATH_DEAF.0 as u8;
 pub(super) const PATH_QUIET: u8 = path_flag::PATH_QUIET.0 as u8;
 
 /// A path as the programs read it; `scale` is the entry of its time constants.
-pub(super) fn kernel_path(config: &PathConfig, scale: u8) -> path_config {
+pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
     let (low, high) = config.key.0.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, b| sum << 8 | u64::from(*b));
     let probing = &config.probing;
@@ -109,7 +109,7 @@ fn rate(tau: Span) -> u64 {
 }
 
 /// Addresses of both ends and of one family, if both are known.
-pub(super) fn both_ends(config: &PathConfig) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn both_ends(config: &PathSetup) -> Option<(SocketAddr, SocketAddr)> {
     let (local, remote) = config.local.zip(config.remote)?;
     (family(local.ip()) == family(remote.ip())).then_some((local, remote))
 }

@@ -32,8 +32,8 @@ fn setup(max_flows: u32) -> Setup {
     }
 }
 
-fn config(slot: u32) -> PathConfig {
-    PathConfig {
+fn config(slot: u32) -> PathSetup {
+    PathSetup {
         tx_index: slot ^ 0x5555,
         tx_cookie: u64::from(slot) + (1 << 40),
         rx_cookie: u64::from(slot) + (1 << 41),

@@ -209,8 +209,8 @@ impl Lab {
     }
 }
 
-pub(super) fn path(role: Role) -> PathConfig {
-    PathConfig {
+pub(super) fn path(role: Role) -> PathSetup {
+    PathSetup {
         tx_index: PEER_INDEX,
         tx_cookie: PEER_COOKIE,
         rx_cookie: COOKIE,
@@ -287,7 +287,7 @@ fn data_is_stripped_counted_and_learned_from_in_all_four_combinations() {
 fn a_ride_is_a_request_and_the_inner_packet_bit_for_bit() {
     let Some(lab) = Lab::new(Role::Anchor) else { return };
     let probing = segue_keepalive::Probing { rides: true, ..Default::default() };
-    let rides = kernel_path(&PathConfig { probing, ..path(Role::Anchor) }, 0);
+    let rides = kernel_path(&PathSetup { probing, ..path(Role::Anchor) }, 0);
     lab.tables.set_path(SLOT, &rides).unwrap();
     let mut seq = 0;
     for outer in Outer::BOTH {
@@ -422,7 +422,7 @@ pub(super) fn ordered(
     outer: Outer,
     probe: Probe,
 ) -> Vec<u8> {
-    let config = PathConfig {
+    let config = PathSetup {
         tx_index: PEER_INDEX,
         tx_cookie: PEER_COOKIE,
         rx_cookie: COOKIE,

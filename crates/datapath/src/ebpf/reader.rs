@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libbpf_rs::RingBufferBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_clock::Time;
+use segue_keepalive::Arrival;
 use segue_linux::clock::monotonic;
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::REQUEST_REPORT;
@@ -300,13 +301,15 @@ fn read_event(event: &probe_event) -> ProbeEvent {
         k: event.k,
         report: event.kind == REQUEST && event.flags & REQUEST_REPORT != 0,
         age: event.age,
-        probe: read_probe(&event.probe),
-        at: Time(event.at_ns),
-        received: event.received,
+        arrival: Arrival {
+            probe: read_probe(&event.probe),
+            at: Time(event.at_ns),
+            received: event.received,
+            sent_at: None,
+            uncertainty: STAMP_TO_WIRE,
+        },
         remote: SocketAddr::new(unmapped(event.remote), u16::from_be(event.remote_port)),
         kernel_stamp: true,
-        sent_at: None,
-        uncertainty: STAMP_TO_WIRE,
     }
 }
 

@@ -9,7 +9,7 @@ use super::Role;
 use super::convert::kernel_path;
 use super::packets::{Lab, Outer, REDIRECT, SHOT, SLOT, data, inner_v4, path, to_us};
 use super::tables::Tables;
-use crate::{FLOW_PACE, FLOWS_AT_ONCE, PathConfig};
+use crate::{FLOW_PACE, FLOWS_AT_ONCE, PathSetup};
 
 /// Data with the first packet of flow `n` from an address, of IPv4.
 fn data_between(from: Ipv4Addr, n: u32) -> Vec<u8> {
@@ -71,7 +71,7 @@ fn an_address_that_goes_and_comes_back_has_no_new_share_whoever_has_it() {
     let [hostile, other] = [1, 9].map(|last| Ipv4Addr::new(10, 8, 0, last));
     let opens = |from, n: u32| lab.ingress(&to_us(Outer::V4, &data_between(from, n))).0;
     let own = |owner| {
-        let config = PathConfig { owner, ..path(Role::Anchor) };
+        let config = PathSetup { owner, ..path(Role::Anchor) };
         lab.tables.set_path(SLOT, &kernel_path(&config, 0)).unwrap();
         lab.tables.set_inner(hostile.into(), owner).unwrap();
     };

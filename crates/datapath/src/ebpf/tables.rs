@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
+use segue_ip::Prefix;
 use segue_linux::clock::{monotonic, tai_offset_ns};
-use segue_linux::link::Prefix;
 use segue_wire::{DropReason, FlowKey};
 
 use super::convert::{PATH_USED, PATH_VIA, generation, kernel_denied, kernel_pool};

@@ -26,7 +26,7 @@ use super::convert::{kernel_path, kernel_scale, kernel_silence};
 use super::outage::Outage;
 use super::reading::{Totals, read};
 use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
-use crate::PathConfig;
+use crate::PathSetup;
 
 const T_KA_MS: u64 = 200;
 /// Largest difference that is allowed, relative; the bar of the averages.
@@ -67,7 +67,7 @@ impl Kernel {
         open.progs.segue_send.set_autoload(false);
         open.progs.segue_trace.set_autoload(true);
         let skel = open.load().unwrap();
-        let config = PathConfig {
+        let config = PathSetup {
             tx_index: 0,
             tx_cookie: 0,
             rx_cookie: 0,

@@ -18,7 +18,7 @@ use super::share::Shares;
 use super::socket::Endpoint;
 use super::{Core, Drops, Shared, tun};
 use crate::misses::Misses;
-use crate::{Event, FlowEntry, InnerEntry, PathConfig, ProbeEvent, Reach, Role};
+use crate::{Event, FlowEntry, PathSetup, ProbeEvent, Reach, Role};
 
 /// Tables filled once, then fed with datagrams.
 pub struct DryRun {
@@ -45,8 +45,8 @@ impl DryRun {
     /// The process is out of descriptors.
     pub fn new(
         role: Role,
-        paths: &[(u32, PathConfig)],
-        inner: &[(IpAddr, InnerEntry)],
+        paths: &[(u32, PathSetup)],
+        inner: &[(IpAddr, u32)],
     ) -> io::Result<DryRun> {
         let slots = paths.iter().map(|(slot, _)| *slot as usize + 1).max().unwrap_or(0);
         let mut table = vec![None; slots];

@@ -113,7 +113,7 @@ fn classify(
         }
         let owner = match shared.role {
             Role::Host => Some(0),
-            Role::Anchor => core.inner.get(&inner.key.dst).map(|entry| entry.owner),
+            Role::Anchor => core.inner.get(&inner.key.dst).copied(),
         };
         let Some(owner) = owner else {
             shared.drops.add(DropReason::NoHost, u64::from(cut.count));

@@ -12,6 +12,8 @@ pub struct FlowTable {
     max: usize,
     /// Place of each flow in `entries`.
     places: HashMap<FlowKey, u32>,
+    /// What `places` took when it was made or had grown.
+    room: usize,
     /// A flow stays in its place, by which pages go.
     entries: Vec<Option<Entry>>,
     /// Places without a flow.
@@ -52,6 +54,7 @@ impl FlowTable {
         FlowTable {
             max: (max as usize).max(1),
             places: HashMap::new(),
+            room: 0,
             entries: Vec::new(),
             free: Vec::new(),
             order: BTreeMap::new(),
@@ -93,8 +96,23 @@ impl FlowTable {
                 self.entries.len() as u32 - 1
             }
         };
+        self.make_room();
         self.places.insert(key, place);
         self.order.insert(used, place);
+    }
+
+    /// What flows that are gone leave in a hash table counts as full until it is made anew, in the same memory; by itself
+    /// it would double instead where more than half of it is in use.
+    fn make_room(&mut self) {
+        let flows = self.places.len();
+        if flows < self.places.capacity() {
+            self.room = self.room.max(self.places.capacity());
+        } else if flows < self.room / 8 * 7 {
+            self.places.clear();
+            let all = self.entries.iter().zip(0..);
+            let all = all.filter_map(|(entry, place)| Some((entry.as_ref()?.key, place)));
+            self.places.extend(all);
+        }
     }
 
     /// The flow used longest ago, and when that was.
@@ -237,6 +255,23 @@ mod tests {
         // A flow that ended long ago stays until another begins.
         table.sent(&flow(0), 1, 1, second(100_000));
         assert!(table.bound(&flow(1)).is_some());
+    }
+
+    #[test]
+    fn as_many_flows_as_before_take_no_more_room() {
+        let flow = |n: u32| FlowKey { label: n, ..key(7) };
+        let mut table = FlowTable::new(100_000);
+        let mut room = Vec::new();
+        for round in 0..100 {
+            let now = Time(round * 200_000_000_000);
+            for n in 0..20_000 {
+                table.bind(flow(round as u32 * 20_000 + n), path(0), now);
+            }
+            room.push(table.places.capacity());
+        }
+        // 32 768 places, of which seven in eight are used.
+        assert!(room.iter().all(|room| *room <= 28_672), "{room:?}");
+        assert_eq!(table.list().len(), 20_000);
     }
 
     #[test]

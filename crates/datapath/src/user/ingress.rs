@@ -312,7 +312,7 @@ pub fn take_data<'a>(
     let address = if host { inner.key.dst } else { inner.key.src };
     if last.admitted != Some((address, path.slot)) {
         match core.inner.get(&address) {
-            Some(entry) if host || entry.owner == path.config.owner => {}
+            Some(owner) if host || *owner == path.config.owner => {}
             _ if host => return Err(DropReason::InnerDestination),
             _ => return Err(DropReason::InnerSource),
         }
@@ -385,7 +385,7 @@ impl Take<'_> {
         };
         work.answers.push(Answer { path: path.clone(), response });
         let mut event = self.event(ProbeKind::Request, &rx);
-        event.uncertainty = event.uncertainty + rx.call(probe.t_ss);
+        event.arrival.uncertainty = event.arrival.uncertainty + rx.call(probe.t_ss);
         work.events.push(Event::Probe(event));
         Ok(())
     }
@@ -406,9 +406,10 @@ impl Take<'_> {
         let mut event = self.event(kind, &rx);
         if !unsolicited {
             rx.answered(&probe, arrival.at);
-            event.sent_at = rx.sent_at(probe.seq);
-            let own = event.sent_at.map_or_else(|| rx.call(probe.seq), |_| UNDISTURBED);
-            event.uncertainty = event.uncertainty + own;
+            let taken = &mut event.arrival;
+            taken.sent_at = rx.sent_at(probe.seq);
+            let own = taken.sent_at.map_or_else(|| rx.call(probe.seq), |_| UNDISTURBED);
+            taken.uncertainty = taken.uncertainty + own;
         }
         work.events.push(Event::Probe(event));
         Ok(())
@@ -435,13 +436,15 @@ impl Take<'_> {
             k: self.header.k,
             report: kind == ProbeKind::Request && self.header.flags & report != 0,
             age: if kind == ProbeKind::Request && self.alone { self.header.age } else { 0 },
-            probe: self.probe,
-            at: self.arrival.at,
-            received: rx.packets,
+            arrival: segue_keepalive::Arrival {
+                probe: self.probe,
+                at: self.arrival.at,
+                received: rx.packets,
+                sent_at: None,
+                uncertainty: self.arrival.error + STAMP_TO_WIRE,
+            },
             remote: self.arrival.from,
             kernel_stamp: self.arrival.kernel_stamp,
-            sent_at: None,
-            uncertainty: self.arrival.error + STAMP_TO_WIRE,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
 use super::traffic::Data;
 use super::upmt::Ends;
-use crate::{PathConfig, PathCounters};
+use crate::{PathCounters, PathSetup};
 
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
@@ -35,7 +35,7 @@ const CHALLENGE_GAP: Span = Span::from_millis(4);
 /// the order `tx`, `rx`, `endpoint`, and none while another thread's table is waited for.
 pub struct Path {
     pub slot: u32,
-    pub config: PathConfig,
+    pub config: PathSetup,
     /// A host: the path's own. An anchor: one for each family.
     pub sockets: Vec<Arc<Socket>>,
     pub state: Arc<State>,
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     fn path(socket: Socket, remote: SocketAddr) -> Path {
-        let config = PathConfig {
+        let config = PathSetup {
             tx_index: 1,
             tx_cookie: 2,
             rx_cookie: 3,

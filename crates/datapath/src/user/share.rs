@@ -38,7 +38,7 @@ mod tests {
 
     use super::super::dry_run::DryRun;
     use super::super::path::lock;
-    use crate::{InnerEntry, PathConfig, Role};
+    use crate::{PathSetup, Role};
 
     #[test]
     fn a_share_is_used_up_at_once_or_at_its_pace_and_is_of_one_address() {
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn an_address_that_goes_and_comes_back_has_no_new_share_whoever_has_it() {
         let (address, owners) = (IpAddr::from([10, 8, 0, 1]), [7, 8]);
-        let path = |owner: u32| PathConfig {
+        let path = |owner: u32| PathSetup {
             tx_index: 0,
             tx_cookie: 1,
             rx_cookie: u64::from(owner),
@@ -95,7 +95,7 @@ mod tests {
             };
             flows.filter(begins).count() as u32
         };
-        let set = |owner| lock(&lab.shared.core).set_inner(address, InnerEntry { owner }).unwrap();
+        let set = |owner| lock(&lab.shared.core).set_inner(address, owner).unwrap();
         set(7);
         assert_eq!(begin(7, 0..70_000), FLOWS_AT_ONCE + 1);
         lock(&lab.shared.core).remove_inner(address);

@@ -15,7 +15,7 @@ use super::class::mark_inner;
 use super::ingress::{Arrival, Head, Last, Take, Work, take_data};
 use super::path::{Path, State, lock};
 use super::{Core, Shared};
-use crate::{PathConfig, ProbeKind, Role};
+use crate::{PathSetup, ProbeKind, Role};
 
 /// Length of the shortest packet that has a request, of either form.
 pub const SHORTEST: usize = 20 + Trailer::LEN;
@@ -44,7 +44,7 @@ pub struct Ends {
 
 impl Table {
     /// Takes a path as it is to be from now on.
-    pub fn set(&mut self, slot: u32, config: &PathConfig, kept: bool) {
+    pub fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
         let upmt = config.probing.encapsulation == Encapsulation::Upmt;
         if !upmt || !kept {
             self.remove(slot);
@@ -259,7 +259,7 @@ fn numbered(
     let slot = match role {
         Role::Host => number,
         Role::Anchor => {
-            let owner = core.inner.get(&host).ok_or(DropReason::InnerSource)?.owner;
+            let owner = *core.inner.get(&host).ok_or(DropReason::InnerSource)?;
             *core.upmt.numbers.get(&(owner, number)).ok_or(DropReason::UnknownIndex)?
         }
     };
@@ -283,7 +283,7 @@ fn path_of(
         Role::Host => core.upmt.slots.iter().filter_map(slot).find(|path| comes_by(path, arrival)),
         Role::Anchor => {
             let host = segue_wire::flow::Inner::parse(packet)?.key.src;
-            let owner = core.inner.get(&host).ok_or(DropReason::InnerSource)?.owner;
+            let owner = *core.inner.get(&host).ok_or(DropReason::InnerSource)?;
             core.upmt.sources.get(&(owner, arrival.from)).and_then(slot)
         }
     };
@@ -291,7 +291,7 @@ fn path_of(
 }
 
 fn comes_by(path: &Path, arrival: &Arrival) -> bool {
-    let PathConfig { local, remote, ifindex, .. } = path.config;
+    let PathSetup { local, remote, ifindex, .. } = path.config;
     let same_local = match (local, arrival.endpoint.local) {
         (Some(local), Some(to)) => local.ip().is_unspecified() || local.ip() == to,
         _ => true,

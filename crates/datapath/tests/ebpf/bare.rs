@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_datapath::StampOptions;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
+use segue_ip::Prefix;
 use segue_linux::link;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -65,7 +66,7 @@ fn device(path: u32, end: u8) -> SyncDevice {
     device.set_nonblocking(true).unwrap();
     for family in Family::BOTH {
         let len = if family == Family::V4 { 24 } else { 64 };
-        link::add_address(&name, link::Prefix::new(family.outer(path, end), len)).unwrap();
+        link::add_address(&name, Prefix::new(family.outer(path, end), len)).unwrap();
     }
     link::set_up(&name, true).unwrap();
     device
@@ -111,7 +112,10 @@ fn interfaces_without_frame_header_carry_probes_and_data() {
         world.set_paths(0);
         for seq in 1..=3 {
             let back = world.probe(0, seq);
-            assert_eq!((back.probe.sc, back.probe.ss, back.probe.r), (seq, seq, seq));
+            assert_eq!(
+                (back.arrival.probe.sc, back.arrival.probe.ss, back.arrival.probe.r),
+                (seq, seq, seq)
+            );
         }
         assert_eq!(world.anchor.counters(anchor_slot(0)).remote, world.host_path(0).local);
         assert_eq!(world.host.ns.run(|| ask_stamp(outer.outer(0, 2))).unwrap(), [7, 64]);

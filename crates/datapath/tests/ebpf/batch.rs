@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use segue_datapath::ebpf::Xdp;
-use segue_datapath::{Datapath, PathConfig, ProbeKind, ProbeOrder};
+use segue_datapath::{Datapath, PathSetup, ProbeKind, ProbeOrder};
 use segue_wire::{DropReason, Probe};
 
 use crate::options;
@@ -16,14 +16,14 @@ const FIRST: u32 = 16;
 fn set_many(world: &World, remote: u8, count: u32) {
     for slot in FIRST..FIRST + count {
         let (tx_cookie, rx_cookie) = (u64::from(slot) + (1 << 40), u64::from(slot) + (1 << 41));
-        let host = PathConfig {
+        let host = PathSetup {
             tx_index: slot,
             tx_cookie,
             rx_cookie,
             remote: Some(SocketAddr::new(world.outer.outer(0, remote), PORT)),
             ..world.host_path(0)
         };
-        let anchor = PathConfig {
+        let anchor = PathSetup {
             tx_index: slot,
             tx_cookie: rx_cookie,
             rx_cookie: tx_cookie,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::sockopt::Ipv4PacketInfo;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt};
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp, remove_stale_filters};
-use segue_datapath::{Datapath, InnerEntry, PathConfig, Role};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup, Role};
 use segue_linux::link;
 use segue_linux::netns::Netns;
 
@@ -30,7 +30,7 @@ fn child_that_will_be_killed() {
     let options = EbpfOptions { xdp: Xdp::On, tcx: tcx == "tcx", stamp: None };
     let setup = setup(Role::Anchor, Family::V4);
     let mut datapath = Ebpf::with_options(&setup, Arc::new(|_| ()), options).unwrap();
-    let path = PathConfig {
+    let path = PathSetup {
         tx_index: 1,
         tx_cookie: 1,
         rx_cookie: 0xa000,
@@ -43,7 +43,7 @@ fn child_that_will_be_killed() {
         probing: segue_keepalive::Probing::default(),
     };
     datapath.set_path(anchor_slot(0), &path).unwrap();
-    datapath.set_inner([10, 8, 0, 1].into(), InnerEntry { owner: OWNER }).unwrap();
+    datapath.set_inner([10, 8, 0, 1].into(), OWNER).unwrap();
     datapath.attach(link::index_of("sg0").unwrap()).unwrap();
     datapath.heartbeat();
     println!("attached");

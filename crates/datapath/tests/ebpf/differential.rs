@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use etherparse::PacketBuilder;
 use segue_clock::{Rng, Span};
-use segue_datapath::Datapath;
+use segue_datapath::LinuxDatapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
 use segue_wire::flow::Inner;
 use segue_wire::header::flags::{DATA_ONE_WAY, RIDE_ONE_WAY, RIDE_RESPONSE};

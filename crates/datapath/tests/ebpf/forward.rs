@@ -5,9 +5,10 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use etherparse::{Ipv4Header, PacketBuilder};
-use segue_datapath::Datapath;
+use segue_datapath::LinuxDatapath;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
-use segue_linux::link::{self, Feature, Prefix, Route, add_route, set_feature};
+use segue_ip::{Prefix, Route};
+use segue_linux::link::{self, Feature, add_route, set_feature};
 use segue_linux::netns::Netns;
 
 use crate::traffic::{bulk_tcp, datagrams, set_option};
@@ -46,7 +47,8 @@ fn correspondent(world: &World, gso: bool) -> Netns {
         .host
         .ns
         .run(|| {
-            add_route(&Route::on(Prefix::new([10, 6, 0, 0], 24), "segue0").unwrap()).unwrap();
+            let index = link::index_of("segue0").unwrap();
+            add_route(&Route::on(Prefix::new([10, 6, 0, 0], 24), index)).unwrap();
         })
         .unwrap();
     behind
@@ -117,7 +119,7 @@ fn an_address_is_served_as_long_as_the_machine_has_it() {
         seq += 1;
         sender.send_to(&request(seq), (late.addr, PORT)).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        anchor.probes.lock().unwrap().iter().any(|e| e.probe.seq == seq)
+        anchor.probes.lock().unwrap().iter().any(|e| e.arrival.probe.seq == seq)
     };
     anchor.ns.run(|| link::add_address("sg0", late)).unwrap().unwrap();
     eventually("answers from the new address", &mut answered);

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
-use segue_datapath::{Datapath, InnerEntry, ProbeKind, ProbeOrder};
+use segue_datapath::{Datapath, LinuxDatapath, ProbeKind, ProbeOrder};
 use segue_wire::flow::Inner;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey, Size};
 
@@ -92,7 +92,7 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
         let after = world.anchor.counters(anchor_slot(0));
         assert_eq!(after.remote, before.remote);
         assert_eq!((after.tx_packets, after.rx_bytes), (before.tx_packets, before.rx_bytes));
-        assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.probe.seq == 1));
+        assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.arrival.probe.seq == 1));
         // None of them took the place of a number: a lower one than theirs is still good.
         world.probe(0, 2);
     }
@@ -141,12 +141,14 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
             age: 0,
         };
         world.anchor.datapath.lock().unwrap().send_probes(&[order]).unwrap();
-        world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited && e.probe.seq == 70);
+        world
+            .host
+            .wait_for_probe(|e| e.kind == ProbeKind::Unsolicited && e.arrival.probe.seq == 70);
         let echo = Probe { seq: 3, t_ss: answer.t_ss, ..Probe::default() };
         rebound.send(&echo.seal(&request_header(), &KEY)).unwrap();
         rebound.recv(&mut bytes).unwrap();
         assert_eq!(remote(), rebound.local_addr().unwrap());
-        assert_eq!(world.anchor.wait_for_probe(|e| e.probe.seq == 3).remote, remote());
+        assert_eq!(world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 3).remote, remote());
     }
 }
 
@@ -180,7 +182,7 @@ fn what_is_to_another_hardware_address_is_not_taken() {
         let after = world.anchor.counters(anchor_slot(0));
         // The last two alone.
         assert_eq!(after.rx_packets, before.rx_packets + 2, "{outer:?} {xdp:?}");
-        assert!(world.host.probes.lock().unwrap().iter().all(|e| e.probe.seq != 2));
+        assert!(world.host.probes.lock().unwrap().iter().all(|e| e.arrival.probe.seq != 2));
     }
 }
 
@@ -242,8 +244,11 @@ fn unsolicited_responses_reach_the_host_once() {
     };
     world.anchor.datapath.lock().unwrap().send_probes(&[order, order]).unwrap();
     let seen = world.host.wait_for_probe(|e| e.kind == ProbeKind::Unsolicited);
-    assert_eq!((seen.probe.seq, seen.probe.ss, seen.probe.r, seen.k), (77, 2, 1, 4));
-    assert_eq!(seen.probe.heard, 2);
+    assert_eq!(
+        (seen.arrival.probe.seq, seen.arrival.probe.ss, seen.arrival.probe.r, seen.k),
+        (77, 2, 1, 4)
+    );
+    assert_eq!(seen.arrival.probe.heard, 2);
     eventually("refusal of the copy", || world.host.dropped(DropReason::Replay) == 1);
 }
 
@@ -260,8 +265,7 @@ fn inner_addresses_that_are_not_the_hosts_are_refused_at_both_ends() {
         let own: std::net::IpAddr = own.parse().unwrap();
         let spoof = world.host.ns.run(|| {
             let len = if inner == Family::V4 { 32 } else { 128 };
-            segue_linux::link::add_address("segue0", segue_linux::link::Prefix::new(foreign, len))
-                .unwrap();
+            segue_linux::link::add_address("segue0", segue_ip::Prefix::new(foreign, len)).unwrap();
             UdpSocket::bind((foreign, 0)).unwrap()
         });
         let before = world.anchor.dropped(DropReason::InnerSource);
@@ -272,7 +276,7 @@ fn inner_addresses_that_are_not_the_hosts_are_refused_at_both_ends() {
         let before = world.anchor.dropped(DropReason::NoHost);
         sender.send_to(b"to nobody", (foreign, 9)).unwrap();
         eventually("no host", || world.anchor.dropped(DropReason::NoHost) == before + 1);
-        let entry = InnerEntry { owner: OWNER };
+        let entry = OWNER;
         world.anchor.datapath.lock().unwrap().set_inner(foreign, entry).unwrap();
         let before = world.host.dropped(DropReason::InnerDestination);
         sender.send_to(b"misled", (foreign, 9)).unwrap();

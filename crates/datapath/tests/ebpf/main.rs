@@ -40,16 +40,23 @@ fn requests_are_answered_in_the_kernel_with_times_and_counters_that_fit() {
         for seq in 1..=3 {
             let back = world.probe(0, seq);
             assert_eq!(back.kind, ProbeKind::Response);
-            assert_eq!((back.probe.seq, back.k, back.probe.t_ka_ms), (seq, 3, 200));
-            assert_eq!((back.probe.sc, back.probe.ss, back.probe.r), (seq, seq, seq));
-            assert_eq!((back.received, back.probe.heard), (seq, 0x8001));
-            let whole_us = (back.at.0 / 1000) as u32;
-            let rtt_us = whole_us.wrapping_sub(back.probe.t_sc).wrapping_sub(back.probe.dt);
-            println!("{outer:?} seq {seq}: RTT {rtt_us} us, held {} us", back.probe.dt);
-            assert!(rtt_us < 1_000_000 && back.probe.dt < 1_000_000);
+            assert_eq!((back.arrival.probe.seq, back.k, back.arrival.probe.t_ka_ms), (seq, 3, 200));
+            assert_eq!(
+                (back.arrival.probe.sc, back.arrival.probe.ss, back.arrival.probe.r),
+                (seq, seq, seq)
+            );
+            assert_eq!((back.arrival.received, back.arrival.probe.heard), (seq, 0x8001));
+            let whole_us = (back.arrival.at.0 / 1000) as u32;
+            let rtt_us =
+                whole_us.wrapping_sub(back.arrival.probe.t_sc).wrapping_sub(back.arrival.probe.dt);
+            println!("{outer:?} seq {seq}: RTT {rtt_us} us, held {} us", back.arrival.probe.dt);
+            assert!(rtt_us < 1_000_000 && back.arrival.probe.dt < 1_000_000);
         }
-        let seen = world.anchor.wait_for_probe(|e| e.probe.seq == 3);
-        assert_eq!((seen.kind, seen.slot, seen.received), (ProbeKind::Request, anchor_slot(0), 3));
+        let seen = world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 3);
+        assert_eq!(
+            (seen.kind, seen.slot, seen.arrival.received),
+            (ProbeKind::Request, anchor_slot(0), 3)
+        );
         assert_eq!(seen.remote, world.host_path(0).local.unwrap());
     }
 }

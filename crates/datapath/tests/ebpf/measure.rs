@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use segue_clock::Span;
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
-use segue_datapath::{Datapath, PathConfig, ProbeEvent, ProbeKind, ProbeOrder};
+use segue_datapath::{Datapath, PathSetup, ProbeEvent, ProbeKind, ProbeOrder};
 use segue_keepalive::{Counted, Probing, Reading, Tau};
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
@@ -33,8 +33,8 @@ fn seen(end: &End) -> Vec<ProbeEvent> {
 /// Sets both ends' paths with these time constants; counters and endpoint stay.
 fn set_taus(world: &World, taus: [Tau; 2]) {
     let probing = Probing { taus, ..Probing::default() };
-    let host = PathConfig { probing, ..world.host_path(0) };
-    let anchor = PathConfig { probing, ..world.anchor_path(0) };
+    let host = PathSetup { probing, ..world.host_path(0) };
+    let anchor = PathSetup { probing, ..world.anchor_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &anchor).unwrap();
 }
@@ -94,12 +94,21 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
         for (seq, question) in (2..).zip([false, true, true, false, true]) {
             let before = counted(&world);
             world.order_as(0, seq, question);
-            let response = world.host.wait_for_probe(|e| e.probe.seq == seq);
-            let request = world.anchor.wait_for_probe(|e| e.probe.seq == seq);
+            let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq);
+            let request = world.anchor.wait_for_probe(|e| e.arrival.probe.seq == seq);
             let after = before.map(|count| count + u32::from(!question));
             assert_eq!(counted(&world), after, "{outer:?} {xdp:?} {seq}");
-            let said = [request.probe.sc, response.probe.r, response.probe.ss, response.received];
-            assert_eq!((said, request.received), (after, after[1]), "{outer:?} {xdp:?} {seq}");
+            let said = [
+                request.arrival.probe.sc,
+                response.arrival.probe.r,
+                response.arrival.probe.ss,
+                response.arrival.received,
+            ];
+            assert_eq!(
+                (said, request.arrival.received),
+                (after, after[1]),
+                "{outer:?} {xdp:?} {seq}"
+            );
         }
         for (end, slot) in [(&world.host, host_slot(0)), (&world.anchor, anchor_slot(0))] {
             let reading = reading(end, slot);
@@ -121,17 +130,17 @@ fn the_answer_to_a_question_takes_no_ride() {
     let mut buffer = [0; 100];
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    world.host.wait_for_probe(|e| e.probe.seq == 2);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 2);
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     let before = counted(&world);
     world.order_as(0, 0, true);
-    world.host.wait_for_probe(|e| e.probe.seq == 3);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 3);
     assert_eq!(counted(&world), before);
     world.order(0, 0);
-    world.anchor.wait_for_probe(|e| e.probe.seq == 4);
+    world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 4);
     anchor.send_to(b"back", from).unwrap();
-    world.host.wait_for_probe(|e| e.probe.seq == 4);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 4);
 }
 
 #[test]
@@ -155,8 +164,8 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     // Both ends are asked for what they hear only now, so the next probes say something new.
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 0x8001);
     world.order(0, 6);
-    world.host.wait_for_probe(|e| e.probe.seq == 6);
-    assert_eq!(seen(&world.host).iter().map(|e| e.probe.seq).collect::<Vec<_>>(), [1, 6]);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 6);
+    assert_eq!(seen(&world.host).iter().map(|e| e.arrival.probe.seq).collect::<Vec<_>>(), [1, 6]);
 
     let faster = Probe { t_ka_ms: 100, heard: 3, ..Probe::default() };
     for (k, probe) in [(3, faster), (4, faster), (4, Probe { heard: 7, ..faster })] {
@@ -193,12 +202,12 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     let challenge = Probe::open(&answer[..len], &KEY).unwrap().t_ss;
     std::thread::sleep(Duration::from_millis(5)); // an echo that comes sooner is not looked at
     (14..=15).for_each(|seq| request(seq, challenge));
-    world.anchor.wait_for_probe(|e| e.probe.seq == 14);
+    world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 14);
     quiet(&world.anchor, anchor_slot(0), false);
     eventually("all requests", || reading(&world.anchor, anchor_slot(0)).received == 15);
     request(16, challenge);
-    world.anchor.wait_for_probe(|e| e.probe.seq == 16);
-    let told: Vec<u32> = seen(&world.anchor).iter().map(|e| e.probe.seq).collect();
+    world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 16);
+    let told: Vec<u32> = seen(&world.anchor).iter().map(|e| e.arrival.probe.seq).collect();
     assert!(told.starts_with(&[1, 7, 9, 11, 14]) && told.ends_with(&[16]), "{told:?}");
 }
 
@@ -237,9 +246,9 @@ fn a_quiet_path_tells_once_that_the_round_trip_or_the_loss_has_changed_much() {
         seq += 1;
         request(seq, 10, base + (seq - base) * 2);
         let told = seen(&world.anchor);
-        told.last().is_some_and(|e| e.probe.seq > base)
+        told.last().is_some_and(|e| e.arrival.probe.seq > base)
     });
-    let told: Vec<u32> = seen(&world.anchor).iter().map(|e| e.probe.seq).collect();
+    let told: Vec<u32> = seen(&world.anchor).iter().map(|e| e.arrival.probe.seq).collect();
     assert_eq!(told[..3], [1, 4, 7], "first, longer, shorter again");
     assert!(told.len() == 4 && told[3] > base, "loss: {told:?}");
     let owl = reading(&world.anchor, anchor_slot(0)).estimates.owl_up;

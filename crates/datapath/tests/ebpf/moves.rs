@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
-use segue_datapath::{Datapath, Via};
+use segue_datapath::{Datapath, LinuxDatapath, Via};
 
 use crate::traffic::{bulk_tcp, datagrams};
 use crate::world::{End, Family, Wire, World, anchor_slot, eventually, host_slot, may_run};

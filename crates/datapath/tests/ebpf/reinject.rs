@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use segue_clock::Time;
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{Datapath, PathConfig, Reinjection};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup, Reinjection};
 use segue_keepalive::Probing;
 use segue_linux::clock::monotonic;
 
@@ -51,7 +51,7 @@ fn world(outer: Family, wire: Wire) -> World {
         for ((end, config), slot) in
             [&world.host, &world.anchor].into_iter().zip(configs).zip(slots)
         {
-            let config = PathConfig { probing, ..config };
+            let config = PathSetup { probing, ..config };
             end.datapath.lock().unwrap().set_path(slot, &config).unwrap();
         }
     }

@@ -4,14 +4,14 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 
 use segue_datapath::ebpf::{EbpfOptions, Xdp};
-use segue_datapath::{Datapath, DatapathError, PathConfig, Via};
+use segue_datapath::{Datapath, DatapathError, LinuxDatapath, PathSetup, Via};
 use segue_wire::FlowKey;
 
 use crate::world::{Family, OWNER, Wire, World, anchor_slot, eventually, may_run};
 
 /// Another host, whose path has the second wire.
-fn others_path(world: &World) -> PathConfig {
-    PathConfig { owner: OWNER + 1, ..world.anchor_path(1) }
+fn others_path(world: &World) -> PathSetup {
+    PathSetup { owner: OWNER + 1, ..world.anchor_path(1) }
 }
 
 /// A flow of the first host whose packets the anchor sends, learned or bound by the daemon.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_clock::{Machine, Span, Time};
-use segue_datapath::{Datapath, PathConfig, ProbeKind, ProbeOrder};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder};
 use segue_keepalive::{
     Client, ClientInput, ClientOutput, Config, LOOK, Probing, Reading, Source, State,
 };
@@ -129,9 +129,9 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
             age: 0,
         };
         host.datapath.lock().unwrap().send_probes(&[order]).unwrap();
-        anchor.wait_for_probe(|event| event.probe.seq == seq);
+        anchor.wait_for_probe(|event| event.arrival.probe.seq == seq);
         leave(&mut packet);
-        host.wait_for_probe(|event| event.probe.seq == seq);
+        host.wait_for_probe(|event| event.arrival.probe.seq == seq);
         assert_eq!(rode(), before + 1, "packet {n}");
         // So that there is room for the next.
         anchor.datapath.lock().unwrap().sweep(monotonic());
@@ -168,16 +168,16 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
         let len = anchor.recv(&mut buffer).expect("data is lost");
         assert_eq!(buffer[..len], [n; 100]);
     }
-    let request = world.anchor.wait_for_probe(|e| e.probe.seq == 2);
-    assert_eq!((request.kind, request.k, request.probe.heard), (ProbeKind::Request, 4, 3));
-    let response = world.host.wait_for_probe(|e| e.probe.seq == 2);
+    let request = world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 2);
+    assert_eq!((request.kind, request.k, request.arrival.probe.heard), (ProbeKind::Request, 4, 3));
+    let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == 2);
     assert_eq!(response.kind, ProbeKind::Response);
     let reading = sent(&world.host, host_slot(0));
     assert_eq!((reading.sent, reading.rode), (2, 1));
     let after = world.host.counters(host_slot(0)).tx_packets;
     assert_eq!(after - before, 50);
-    assert_eq!(request.received, request.probe.sc);
-    assert!((before + 1..=after).contains(&request.probe.sc));
+    assert_eq!(request.arrival.received, request.arrival.probe.sc);
+    assert!((before + 1..=after).contains(&request.arrival.probe.sc));
     assert_eq!(world.anchor.counters(anchor_slot(0)).rx_packets, after);
 }
 
@@ -219,37 +219,37 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
     // That packet took a request along; no data has left the anchor, and the answer came at once.
     let seq = sent(&world.host, host_slot(0)).sent;
-    let response = world.host.wait_for_probe(|e| e.probe.seq == seq);
-    assert!(response.probe.dt < 10_000_000, "{response:?}");
+    let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq);
+    assert!(response.arrival.probe.dt < 10_000_000, "{response:?}");
 
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     let now = monotonic();
     world.order(0, 0);
-    let request = world.anchor.wait_for_probe(|e| e.probe.seq == seq + 1);
+    let request = world.anchor.wait_for_probe(|e| e.arrival.probe.seq == seq + 1);
     let next = world.anchor.datapath.lock().unwrap().sweep(now).expect("paths have rides");
     assert!(next <= now + t_ka);
     assert!(!answered(&world, seq + 1), "the answer did not wait");
     std::thread::sleep(Duration::from_millis(1050));
     world.anchor.datapath.lock().unwrap().sweep(monotonic());
-    let response = world.host.wait_for_probe(|e| e.probe.seq == seq + 1);
-    assert!(response.probe.dt >= 1_000_000, "{response:?}");
+    let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq + 1);
+    assert!(response.arrival.probe.dt >= 1_000_000, "{response:?}");
     let fields = |p: &Probe| (p.t_sc, p.sc, p.t_ka_ms);
-    assert_eq!(fields(&response.probe), fields(&request.probe));
-    assert_eq!(response.probe.r, request.received);
+    assert_eq!(fields(&response.arrival.probe), fields(&request.arrival.probe));
+    assert_eq!(response.arrival.probe.r, request.arrival.received);
     let rtt = sent(&world.host, host_slot(0)).estimates.rtt_last.unwrap();
-    let total = (response.at.0 / 1000) as u32 - response.probe.t_sc;
+    let total = (response.arrival.at.0 / 1000) as u32 - response.arrival.probe.t_sc;
     assert!(rtt <= Span::from_micros(u64::from(total) - 1_000_000), "{rtt:?} of {total} µs");
 
     // The next one rides on the next packet.
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     world.order(0, 0);
-    world.anchor.wait_for_probe(|e| e.probe.seq == seq + 2);
+    world.anchor.wait_for_probe(|e| e.arrival.probe.seq == seq + 2);
     std::thread::sleep(Duration::from_millis(50));
     anchor.send_to(b"again", from).unwrap();
-    let response = world.host.wait_for_probe(|e| e.probe.seq == seq + 2);
-    assert!(response.probe.dt >= 50_000, "{response:?}");
+    let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq + 2);
+    assert!(response.arrival.probe.dt >= 50_000, "{response:?}");
     let len = host.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"again");
     // What has gone is not swept again.
@@ -270,18 +270,21 @@ fn of_two_responses_that_would_wait_the_older_goes() {
     let mut buffer = [0; 100];
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    world.host.wait_for_probe(|e| e.probe.seq == 2);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 2);
     anchor.send_to(b"back", from).unwrap();
     host.recv(&mut buffer).unwrap();
     world.order(0, 0);
-    let first = world.anchor.wait_for_probe(|e| e.probe.seq == 3);
+    let first = world.anchor.wait_for_probe(|e| e.arrival.probe.seq == 3);
     world.order(0, 0);
-    let older = world.host.wait_for_probe(|e| e.probe.seq == 3);
-    assert_eq!((older.probe.t_sc, older.probe.sc), (first.probe.t_sc, first.probe.sc));
-    assert_eq!((older.probe.r, older.k), (first.received, first.k));
+    let older = world.host.wait_for_probe(|e| e.arrival.probe.seq == 3);
+    assert_eq!(
+        (older.arrival.probe.t_sc, older.arrival.probe.sc),
+        (first.arrival.probe.t_sc, first.arrival.probe.sc)
+    );
+    assert_eq!((older.arrival.probe.r, older.k), (first.arrival.received, first.k));
     assert!(!answered(&world, 4));
     anchor.send_to(b"back", from).unwrap();
-    world.host.wait_for_probe(|e| e.probe.seq == 4);
+    world.host.wait_for_probe(|e| e.arrival.probe.seq == 4);
 }
 
 #[test]
@@ -319,10 +322,10 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
 
     // The probe of a ride counts even where the inner packet is refused, and the packet once.
     refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
-    let event = anchor.wait_for_probe(|e| e.probe.seq == 100);
-    assert_eq!((event.received, received()), (before + 1, before + 1));
+    let event = anchor.wait_for_probe(|e| e.arrival.probe.seq == 100);
+    assert_eq!((event.arrival.received, received()), (before + 1, before + 1));
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
-    anchor.wait_for_probe(|e| e.probe.seq == 101);
+    anchor.wait_for_probe(|e| e.arrival.probe.seq == 101);
 
     // Of a replay the data is delivered, and counted once.
     wire.send(&ride(RIDE_ONE_WAY, 102, KEY, &data)).unwrap();
@@ -443,7 +446,7 @@ pub fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
 
 /// Has the probes of a world's path ride; one request goes alone and is answered, whose number is given.
 pub fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
-    let host = PathConfig { probing: probing(t_ka), ..world.host_path(0) };
+    let host = PathSetup { probing: probing(t_ka), ..world.host_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
     set_anchor(world, t_ka);
     let seq = sent(&world.host, host_slot(0)).sent + 1;
@@ -456,7 +459,7 @@ fn probing(t_ka: Span) -> Probing {
 }
 
 fn set_anchor(world: &World, t_ka: Span) {
-    let config = PathConfig { probing: probing(t_ka), ..world.anchor_path(0) };
+    let config = PathSetup { probing: probing(t_ka), ..world.anchor_path(0) };
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &config).unwrap();
 }
 
@@ -465,7 +468,7 @@ fn sent(end: &End, slot: u32) -> Reading {
 }
 
 fn answered(world: &World, seq: u32) -> bool {
-    world.host.probes.lock().unwrap().iter().any(|e| e.probe.seq == seq)
+    world.host.probes.lock().unwrap().iter().any(|e| e.arrival.probe.seq == seq)
 }
 
 /// A UDP socket at each end, inside the tunnel.
@@ -499,7 +502,8 @@ impl Driver<'_> {
             if due || !calls.is_empty() {
                 let reading = sent(&self.world.host, host_slot(0));
                 self.handle(ClientInput::Reading(reading));
-                self.handle(ClientInput::Tick);
+                self.client.tick(monotonic());
+                self.drain();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -507,6 +511,10 @@ impl Driver<'_> {
 
     fn handle(&mut self, input: ClientInput) {
         self.client.handle(monotonic(), input);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
         while let Some(output) = self.client.poll() {
             if let ClientOutput::SendRequest(_) = output {
                 self.world.order(0, 0);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{Datapath, PathConfig};
+use segue_datapath::{Datapath, LinuxDatapath, PathSetup};
+use segue_ip::{Prefix, Route};
 use segue_linux::clock::monotonic;
-use segue_linux::link::{self, Prefix, Route, add_route};
+use segue_linux::link::{self, add_route};
 use segue_wire::flow::Inner;
 use segue_wire::{Header, PacketType};
 
@@ -32,7 +33,7 @@ fn the_next_hop_of_a_path_goes_before_the_routing_table() {
         world.host.ns.run(|| add_route(&nowhere)).unwrap().unwrap();
         let mut path = world.host_path(0);
         path.remote = Some(SocketAddr::new(distant, PORT));
-        let set = |path: &PathConfig| {
+        let set = |path: &PathSetup| {
             world.host.datapath.lock().unwrap().set_path(host_slot(0), path).unwrap();
         };
         set(&path);
@@ -48,8 +49,8 @@ fn the_next_hop_of_a_path_goes_before_the_routing_table() {
             !world.host.probes.lock().unwrap().is_empty()
         });
         let back = world.host.wait_for_probe(|_| true);
-        assert_eq!((back.probe.r, back.remote.ip()), (1, distant));
-        assert!(back.probe.seq > 1, "the request without the next hop is lost");
+        assert_eq!((back.arrival.probe.r, back.remote.ip()), (1, distant));
+        assert!(back.arrival.probe.seq > 1, "the request without the next hop is lost");
         let to = outer.inner(2);
         assert_eq!(datagrams(&world.host.ns, &world.anchor.ns, to, 20, 700, 1).len(), 20);
     }
@@ -78,9 +79,10 @@ fn the_wait_for_a_neighbour_is_no_round_trip_time() {
         assert!(world.host.probes.lock().unwrap().is_empty(), "the neighbour was known");
         silent("0");
         let back = world.host.wait_for_probe(|_| true);
-        let waited = back.at.since(sent).0 / 1000;
-        let at_us = (back.at.0 / 1000) as u32;
-        let rtt_us = at_us.wrapping_sub(back.probe.t_sc).wrapping_sub(back.probe.dt);
+        let waited = back.arrival.at.since(sent).0 / 1000;
+        let at_us = (back.arrival.at.0 / 1000) as u32;
+        let rtt_us =
+            at_us.wrapping_sub(back.arrival.probe.t_sc).wrapping_sub(back.arrival.probe.dt);
         println!("waited {waited} µs, RTT {rtt_us} µs");
         assert!(u64::from(rtt_us) < waited / 2, "tcx {tcx}: {rtt_us} of {waited} µs");
     }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::{
-    Datapath, Event, InnerEntry, PathConfig, PathCounters, ProbeEvent, ProbeKind, ProbeOrder, Role,
-    Setup,
+    Datapath, Event, LinuxDatapath, PathCounters, PathSetup, ProbeEvent, ProbeKind, ProbeOrder,
+    Role, Setup,
 };
+use segue_ip::Prefix;
 use segue_linux::link::{self, Feature, set_feature};
 use segue_linux::netns::Netns;
 use segue_wire::{DropReason, Probe, ProbeKey};
@@ -157,16 +158,16 @@ impl World {
         }
         for family in Family::BOTH {
             let mut datapath = world.host.datapath.lock().unwrap();
-            datapath.set_inner(family.inner(1), InnerEntry { owner: 0 }).unwrap();
+            datapath.set_inner(family.inner(1), 0).unwrap();
             drop(datapath);
             let mut datapath = world.anchor.datapath.lock().unwrap();
-            datapath.set_inner(family.inner(1), InnerEntry { owner: OWNER }).unwrap();
+            datapath.set_inner(family.inner(1), OWNER).unwrap();
         }
         for (end, ns) in [(1, &world.host.ns), (2, &world.anchor.ns)] {
             ns.run(|| {
                 for family in Family::BOTH {
                     let len = if family == Family::V4 { 24 } else { 64 };
-                    let prefix = link::Prefix::new(family.inner(end), len);
+                    let prefix = Prefix::new(family.inner(end), len);
                     link::add_address("segue0", prefix).unwrap();
                 }
             })
@@ -184,8 +185,8 @@ impl World {
         world
     }
 
-    pub fn host_path(&self, path: u32) -> PathConfig {
-        PathConfig {
+    pub fn host_path(&self, path: u32) -> PathSetup {
+        PathSetup {
             tx_index: anchor_slot(path),
             tx_cookie: 0xa000 + u64::from(path),
             rx_cookie: 0xb000 + u64::from(path),
@@ -200,9 +201,9 @@ impl World {
     }
 
     /// What fits [`host_path`](World::host_path) at the anchor.
-    pub fn anchor_path(&self, path: u32) -> PathConfig {
+    pub fn anchor_path(&self, path: u32) -> PathSetup {
         let host = self.host_path(path);
-        PathConfig {
+        PathSetup {
             tx_index: host_slot(path),
             tx_cookie: host.rx_cookie,
             rx_cookie: host.tx_cookie,
@@ -229,7 +230,7 @@ impl World {
     /// Sends a request over a path and answers with what came back.
     pub fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
         self.order(path, seq);
-        self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.probe.seq == seq)
+        self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.arrival.probe.seq == seq)
     }
 
     pub fn order(&self, path: u32, seq: u32) {
@@ -256,7 +257,7 @@ impl World {
 fn wire_up(device: &str, path: u32, end: u8, wire: Wire) {
     for family in Family::BOTH {
         let len = if family == Family::V4 { 24 } else { 64 };
-        link::add_address(device, link::Prefix::new(family.outer(path, end), len)).unwrap();
+        link::add_address(device, Prefix::new(family.outer(path, end), len)).unwrap();
     }
     set_feature(device, Feature::Gro, true).unwrap();
     if wire != Wire::Whole {

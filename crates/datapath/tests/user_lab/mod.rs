@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, InnerEntry, MissPacket, PathConfig, ProbeEvent, ProbeKind,
+    Datapath, Event, EventSink, LinuxDatapath, MissPacket, PathSetup, ProbeEvent, ProbeKind,
     ProbeOrder, Role, Setup,
 };
+use segue_ip::Prefix;
 use segue_keepalive::Probing;
-use segue_linux::link::{self, Feature, Prefix};
+use segue_linux::link::{self, Feature};
 use segue_linux::netns::Netns;
 use segue_wire::{Probe, ProbeKey};
 
@@ -203,8 +204,8 @@ fn decider(
     (stop, thread)
 }
 
-pub fn host_config(v6: bool) -> PathConfig {
-    PathConfig {
+pub fn host_config(v6: bool) -> PathSetup {
+    PathSetup {
         tx_index: ANCHOR_SLOT,
         tx_cookie: ANCHOR_COOKIE,
         rx_cookie: HOST_COOKIE,
@@ -218,8 +219,8 @@ pub fn host_config(v6: bool) -> PathConfig {
     }
 }
 
-pub fn anchor_config() -> PathConfig {
-    PathConfig {
+pub fn anchor_config() -> PathSetup {
+    PathSetup {
         tx_index: HOST_SLOT,
         tx_cookie: HOST_COOKIE,
         rx_cookie: ANCHOR_COOKIE,
@@ -241,13 +242,13 @@ impl Lab {
         let host = End::new(host_ns, Role::Host, 1, HOST_SLOT, mtu);
         let anchor = End::new(anchor_ns, Role::Anchor, 2, ANCHOR_SLOT, mtu);
         for v6 in [false, true] {
-            host.with(|u| u.set_inner(inner(v6, 1), InnerEntry { owner: 0 }).unwrap());
-            anchor.with(|u| u.set_inner(inner(v6, 1), InnerEntry { owner: OWNER }).unwrap());
+            host.with(|u| u.set_inner(inner(v6, 1), 0).unwrap());
+            anchor.with(|u| u.set_inner(inner(v6, 1), OWNER).unwrap());
         }
         let lab = Lab { host, anchor, outer_v6 };
         // The anchor is told where the host is: a source that it does not know has to echo first.
         let host = host_config(outer_v6);
-        let known = PathConfig { local: host.remote, remote: host.local, ..anchor_config() };
+        let known = PathSetup { local: host.remote, remote: host.local, ..anchor_config() };
         lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
         lab.probe_as(Probing::default(), Probing::default());
         lab.probe(1);
@@ -257,19 +258,19 @@ impl Lab {
     /// Sets how either end probes the path; what was counted and learned stays.
     pub fn probe_as(&self, host: Probing, anchor: Probing) {
         let ifindex = self.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
-        let config = PathConfig { ifindex, probing: host, ..host_config(self.outer_v6) };
+        let config = PathSetup { ifindex, probing: host, ..host_config(self.outer_v6) };
         self.set_host_path(HOST_SLOT, &config);
         self.anchor_probes_as(anchor);
     }
 
     /// The same of the anchor alone.
     pub fn anchor_probes_as(&self, probing: Probing) {
-        let config = PathConfig { probing, ..anchor_config() };
+        let config = PathSetup { probing, ..anchor_config() };
         self.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
     }
 
     /// Sockets belong to the namespace of the caller.
-    pub fn set_host_path(&self, slot: u32, config: &PathConfig) {
+    pub fn set_host_path(&self, slot: u32, config: &PathSetup) {
         self.host.ns.run(|| self.host.with(|u| u.set_path(slot, config).unwrap())).unwrap();
     }
 

@@ -215,7 +215,7 @@ impl Plane {
             self.client.handle(self.now, ClientInput::Reading(self.reading()));
             self.drain_client();
         }
-        self.client.handle(self.now, ClientInput::Tick);
+        self.client.tick(self.now);
         self.drain_client();
     }
 
@@ -224,7 +224,7 @@ impl Plane {
             self.server.handle(self.now, ServerInput::Reading(self.anchor.reading(self.now)));
             self.drain_server();
         }
-        self.server.handle(self.now, ServerInput::Tick);
+        self.server.tick(self.now);
         self.drain_server();
     }
 

@@ -112,10 +112,10 @@ impl World {
                     self.arrive(packet);
                 }
             } else if client == Some(next) {
-                self.client.handle(self.now, ClientInput::Tick);
+                self.client.tick(self.now);
                 self.drain_client();
             } else {
-                self.server.handle(self.now + self.offset, ServerInput::Tick);
+                self.server.tick(self.now + self.offset);
                 self.drain_server();
             }
         }

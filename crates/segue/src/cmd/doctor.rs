@@ -23,8 +23,8 @@ use crate::locator::Locator;
 /// status is 1 if something is to be done.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration of the host or anchor (default: that in /etc/segue whose daemon has a state here, else a host's
-    /// defaults)
+    /// Configuration of the host or anchor (default: that in /etc/segue whose daemon runs or has a state here, else a
+    /// host's defaults)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// An anchor to reach, in place of that of the host's join line
@@ -77,19 +77,23 @@ enum Role {
 }
 
 impl Role {
-    /// Reads the configuration.
-    fn of(given: Option<&Path>) -> anyhow::Result<Role> {
+    /// Reads the configuration: the given one, else that of the running daemon's role, else of the one that has run.
+    fn of(given: Option<&Path>, running: Option<&Status>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
             true => config::default_host_state(),
             false => config::default_state(),
         };
+        let here = |of_host: bool| match running {
+            Some(status) => (status.role == "host") == of_host,
+            None => state(of_host).exists(),
+        };
         let usual = |of_host: bool| {
             let name = if of_host { "/etc/segue/host.toml" } else { "/etc/segue/anchor.toml" };
-            Some(PathBuf::from(name)).filter(|file| state(of_host).exists() && file.exists())
+            Some(PathBuf::from(name)).filter(|file| here(of_host) && file.exists())
         };
         let found = given.map(Path::to_owned).or_else(|| usual(true)).or_else(|| usual(false));
         let Some(path) = found else {
-            return if state(false).exists() && !state(true).exists() {
+            return if here(false) && !here(true) {
                 Ok(Role::Anchor(Box::new(AnchorFile::default().validate()?)))
             } else {
                 Ok(Role::Host(Box::default(), Box::new(HostFile::default().validate()?)))
@@ -124,13 +128,23 @@ impl Role {
 
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let role = Role::of(args.config.as_deref())?;
+    let usual =
+        || ["host", "anchor"].map(control::default_path).iter().find_map(|path| daemon(path));
+    let running = match (&args.control, &args.config) {
+        (Some(socket), _) => daemon(socket),
+        (None, None) => usual(),
+        (None, Some(_)) => None,
+    };
+    let role = Role::of(args.config.as_deref(), running.as_ref())?;
     let asked = args.anchor.as_deref().map(|text| Locator::parse(text, SIGNAL_PORT));
     let asked = asked.transpose().context("--anchor")?;
     if asked.is_some() && matches!(role, Role::Anchor(_)) {
         bail!("--anchor is for a host, and this is an anchor's configuration");
     }
-    let running = daemon(args.control.as_deref().unwrap_or(role.control()));
+    let running = match &args.control {
+        Some(_) => running,
+        None => running.or_else(|| daemon(role.control())),
+    };
     let findings = examine(&role, asked, running.as_ref())?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&findings)?);
@@ -187,6 +201,7 @@ fn examine(
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
         }
     }
+    all.extend(network::guard(running));
     all.push(system::clock());
     all.push(system::leftovers());
     Ok(all)

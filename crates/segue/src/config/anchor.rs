@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_datapath::{Reach, Services};
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use segue_tunnel::Pool;
 use segue_wire::stamp::PORT as STAMP_PORT;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};

@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nix::unistd::Gid;
-use segue_clock::{Machine, Span, Time};
+use segue_clock::{Span, Time};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{
-    Datapath, Event, FlowCursor, InnerEntry, ProbeKind, ProbeOrder, Reach, Role, Setup,
-};
+use segue_datapath::{DatapathError, FlowCursor, LinuxDatapath, Reach, Role, Setup};
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
-use segue_linux::monitor::{Interface, Monitor};
+use segue_linux::monitor::{Device, Monitor};
 use segue_store::{Embedded, StoreExt};
-use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, End, Known, Order, Pool, Turn,
+};
 use segue_wire::signal::{FromHost, WaysOut};
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, warn};
+use tracing::warn;
 
 pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
@@ -36,7 +36,7 @@ use self::ledger::{Ledger, Say};
 use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Held, MARK, Queue};
+use super::packets::{self, Choice, MARK, Queue};
 use super::stamp::{self, Stamp};
 use super::turns::{Sources, Work};
 use super::{HEARTBEAT, random_seed, scrape, status};
@@ -92,10 +92,8 @@ pub struct Settings {
 
 struct Daemon {
     settings: Settings,
-    machine: Anchor,
-    datapath: Box<dyn Datapath>,
+    end: End<Anchor, Box<dyn LinuxDatapath>>,
     pools: Pools,
-    held: Held,
     store: Arc<Embedded>,
     ledger: Ledger,
     enrolment: Enrolment,
@@ -103,17 +101,10 @@ struct Daemon {
     signal: Signal,
     events: Events,
     trouble: Trouble,
-    /// Packets sent a second time.
-    reinjected: u64,
     packets: Queue,
-    /// Probes that the machine has ordered, to be sent in one go.
-    orders: Vec<ProbeOrder>,
-    /// Paths on which probes ride, and when the datapath wants the sweep of responses that wait for it.
-    riding: BTreeSet<u32>,
-    sweep_at: Option<Time>,
     stamp: Option<Stamp>,
     attached: BTreeSet<u32>,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<Device>,
     started: Time,
 }
 
@@ -140,22 +131,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let pools = Pools::serve(&settings, datapath.as_mut())?;
+    let machine = Anchor::new(machine_config(&settings, &store, source)?, random_seed()?);
     let mut daemon = Daemon {
-        machine: Anchor::new(machine_config(&settings, &store, source)?, random_seed()?),
+        end: End::new(machine, datapath),
         pools,
-        held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
-        reinjected: 0,
         attached: BTreeSet::new(),
         interfaces: Vec::new(),
         started: monotonic(),
         packets: opened.events,
-        orders: Vec::new(),
-        riding: BTreeSet::new(),
-        sweep_at: None,
         stamp,
-        datapath,
         store,
         ledger,
         enrolment,
@@ -170,11 +156,12 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Everything of a family for which an interface other than the tunnel has a default route, and its pool otherwise.
-fn ways_out(all: &[Interface], settings: &Settings) -> WaysOut {
-    let device = &settings.device;
-    let others = all.iter().filter(|i| i.up && !i.loopback && i.name != *device);
-    let defaults = others.flat_map(|i| &i.routes).filter(|route| route.prefix_len == 0);
-    let leads = |v6| defaults.clone().any(|route| route.prefix.is_ipv6() == v6);
+fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
+    let tunnel = &settings.device;
+    let others = all.iter().filter(|d| d.up && !d.loopback && d.interface.name != *tunnel);
+    let destinations = others.flat_map(|d| &d.routes).map(|route| route.destination);
+    let defaults = destinations.filter(|to| to.len == 0);
+    let leads = |v6| defaults.clone().any(|to| to.addr.is_ipv6() == v6);
     let of = |v6, pool: &Option<Pool>| match pool {
         Some(pool) if !leads(v6) => pool.prefix(),
         _ => 0,
@@ -233,14 +220,15 @@ impl Daemon {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         let mut review = tokio::time::interval(review_period(self.settings.certificate_lifetime));
         loop {
-            let deadline = self.deadline();
+            let deadline = self.end.deadline().map(|(at, _)| at);
             tokio::select! {
                 // Of those that are ready one at random: none can keep another from its turn.
                 _ = interrupt.recv() => break,
                 _ = heartbeat.tick() => {
-                    self.datapath.heartbeat();
-                    self.datapath.carries()?;
+                    self.end.datapath.heartbeat();
+                    self.end.datapath.carries()?;
                     self.ledger.writes()?;
+                    self.pools.routing.look_after(monotonic());
                 }
                 () = super::until(deadline) => self.on_deadline(),
                 () = self.ledger.told() => self.on_written(),
@@ -255,130 +243,53 @@ impl Daemon {
         Ok(())
     }
 
-    /// When the machine or the datapath wants to be called.
-    fn deadline(&self) -> Option<Time> {
-        let machine = self.machine.deadline().map(|(at, _)| at);
-        [machine, self.sweep_at].into_iter().flatten().min()
-    }
-
-    /// Probes that have come go before time-outs, and what the datapath knows of the paths that are due:
-    /// a late daemon must not take its own lateness for silence.
     fn on_deadline(&mut self) {
-        for probe in self.packets.waiting() {
-            self.handle(AnchorInput::Probe(packets::probe_in(&probe)));
-        }
-        let due = self.machine.due(monotonic());
-        self.read(&due);
-        self.handle(AnchorInput::Tick);
-        self.send_probes();
-        self.sweep_responses();
-    }
-
-    /// Sends the responses that have waited long enough for a ride. Asked too after each request: it may be
-    /// the first whose response waits.
-    fn sweep_responses(&mut self) {
-        let now = monotonic();
-        if !self.riding.is_empty() && self.sweep_at.is_none_or(|at| at <= now) {
-            self.sweep_at = self.datapath.sweep(now);
-        }
-    }
-
-    /// Gives the machine what the datapath has measured on these paths.
-    fn read(&mut self, slots: &[u32]) {
-        for (n, slot) in slots.iter().enumerate() {
-            if n % packets::PASS == packets::PASS - 1 {
-                self.datapath.heartbeat();
-            }
-            if let Some(reading) = self.datapath.reading(*slot) {
-                self.handle(AnchorInput::Reading(*slot, reading));
-            }
-        }
+        let waiting = self.packets.waiting();
+        self.follow(Turn::at_deadline(waiting));
     }
 
     /// Gives the machine an input and does what it says.
     fn feed(&mut self, input: AnchorInput) {
-        self.handle(input);
-        self.send_probes();
+        let turn = self.end.handle(monotonic(), input);
+        self.follow(turn);
     }
 
-    /// As [`Daemon::feed`], but keeps the probes that are to be sent. What cannot be done is told and left
-    /// undone: one host's trouble must not end the service of all others.
-    fn handle(&mut self, input: AnchorInput) {
-        let now = monotonic();
-        self.machine.handle(now, input);
-        while let Some(output) = self.machine.poll() {
-            if let AnchorOutput::SendProbe(probe) = output {
-                self.orders.push(packets::order(&probe, ProbeKind::Unsolicited));
-            } else if let Err(error) = self.apply(now, output) {
-                self.trouble.tell(now, &error);
+    /// Does what the machine says. What cannot be done is told and left undone: one host's trouble must not end the
+    /// service of all others.
+    fn follow(&mut self, mut turn: Turn<DatapathError>) {
+        loop {
+            let Daemon { end, packets, pools, settings, trouble, .. } = self;
+            let output = end.poll_with(&mut turn, monotonic, |order| match order {
+                Order::SetPath(slot, path) => packets.shares.give(*slot, path.owner),
+                Order::RemovePath(slot) => packets.shares.take_back(*slot),
+                Order::RemoveInner(address) => {
+                    if let Err(error) = pools.routing.fit(*address, None, settings.mtu) {
+                        trouble.tell(monotonic(), &error);
+                    }
+                }
+                _ => {}
+            });
+            let Some(output) = output else { break };
+            if let Err(error) = self.apply(output) {
+                self.trouble.tell(monotonic(), &error);
             }
         }
+        packets::tell(turn.failures, &mut self.trouble);
     }
 
-    fn send_probes(&mut self) {
-        let orders = std::mem::take(&mut self.orders);
-        if !orders.is_empty()
-            && let Err(error) = self.datapath.send_probes(&orders)
-        {
-            debug!("responses not sent: {error}");
-        }
-    }
-
-    fn apply(&mut self, now: Time, output: AnchorOutput) -> anyhow::Result<()> {
+    fn apply(&mut self, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
             AnchorOutput::Signal(conn, message) => self.say(conn, Say::Message(message)),
             AnchorOutput::Close(conn) => self.say(conn, Say::Close),
-            AnchorOutput::SetPath(slot, path) => {
-                if path.probing.rides {
-                    self.riding.insert(slot);
-                } else {
-                    self.riding.remove(&slot);
-                }
-                self.packets.shares.give(slot, path.owner);
-                self.datapath.set_path(slot, &packets::path_config(&path))?;
-            }
-            AnchorOutput::RemovePath(slot) => {
-                self.riding.remove(&slot);
-                self.packets.shares.take_back(slot);
-                self.datapath.remove_path(slot);
-            }
-            AnchorOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
-            AnchorOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
-            AnchorOutput::SetDeaf(slot, deaf) => self.datapath.set_deaf(slot, deaf),
-            AnchorOutput::Reinject(order) => {
-                self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
-            }
-            AnchorOutput::SetOneByOne(slot) => self.datapath.set_one_by_one(slot),
-            AnchorOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
-            AnchorOutput::SetHeard(slots, word) => self.datapath.set_heard(&slots, word),
-            AnchorOutput::SetInner(address, owner) => {
-                self.datapath.set_inner(address, InnerEntry { owner })?;
-            }
             AnchorOutput::SetMtu(address, mtu) => {
                 self.pools.routing.fit(address, Some(mtu.into()), self.settings.mtu)?;
-            }
-            AnchorOutput::RemoveInner(address) => {
-                self.datapath.remove_inner(address);
-                self.pools.routing.fit(address, None, self.settings.mtu)?;
-            }
-            AnchorOutput::SendProbe(_) => {}
-            AnchorOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
-            AnchorOutput::Inject(ticket) => {
-                if let Some(packet) = self.held.take(ticket) {
-                    self.datapath.inject(packet);
-                }
-            }
-            AnchorOutput::Discard(ticket) => {
-                if let Some(packet) = self.held.take(ticket) {
-                    self.datapath.refuse(packet);
-                }
             }
             AnchorOutput::Persist(known) => {
                 let seen_s = Some(credentials::now_s());
                 let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
                 self.ledger.put(&known.name, lease);
             }
-            AnchorOutput::Report(report) => self.events.note(now, &report),
+            AnchorOutput::Report(report) => self.events.note(monotonic(), &report),
         }
         Ok(())
     }
@@ -417,29 +328,16 @@ impl Daemon {
 
     fn on_work(&mut self, work: Work<SignalEvent>) -> anyhow::Result<()> {
         match work {
-            Work::Packet(event) => self.on_packet_event(event),
+            Work::Packet(event) => {
+                let turn = self.end.on_event(monotonic(), event);
+                self.follow(turn);
+            }
             Work::Signal(event) => self.on_signal_event(event),
             Work::Asked((request, back)) => self.on_request(&request, back),
             Work::TooBig(said) => self.feed(AnchorInput::TooBig(said)),
             Work::Interfaces(all) => self.on_interfaces(&all?),
         }
         Ok(())
-    }
-
-    fn on_packet_event(&mut self, event: Event) {
-        match event {
-            Event::Probe(probe) => {
-                self.feed(AnchorInput::Probe(packets::probe_in(&probe)));
-                self.sweep_responses();
-            }
-            Event::Miss(packet) => {
-                let key = packet.key;
-                let ticket = self.held.keep(packet);
-                self.feed(AnchorInput::Miss { key, ticket })
-            }
-            Event::Uncut(slot) => self.feed(AnchorInput::Uncut(slot)),
-            Event::Look(_) | Event::Size(..) => {} // of hosts alone
-        }
     }
 
     fn on_signal_event(&mut self, event: SignalEvent) {
@@ -471,26 +369,26 @@ impl Daemon {
         }
     }
 
-    fn on_interfaces(&mut self, all: &[Interface]) {
+    fn on_interfaces(&mut self, all: &[Device]) {
         self.interfaces = all.to_vec();
         self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings)));
-        let wanted = |i: &&Interface| {
-            let listed = &self.settings.interfaces;
-            i.up && !i.loopback
-                && i.name != self.settings.device
-                && (listed.is_empty() || listed.contains(&i.name))
+        let wanted = |d: &&Device| {
+            let (listed, name) = (&self.settings.interfaces, &d.interface.name);
+            d.up && !d.loopback
+                && *name != self.settings.device
+                && (listed.is_empty() || listed.contains(name))
         };
-        let present: BTreeMap<u32, String> =
-            all.iter().filter(wanted).map(|i| (i.index, i.name.clone())).collect();
+        let wanted = all.iter().filter(wanted).map(|device| &device.interface);
+        let present: BTreeMap<u32, String> = wanted.map(|i| (i.index, i.name.clone())).collect();
         for gone in self.attached.iter().filter(|index| !present.contains_key(index)) {
-            self.datapath.detach(*gone);
+            self.end.datapath.detach(*gone);
         }
         self.attached.retain(|index| present.contains_key(index));
         for (index, name) in present {
             if self.attached.contains(&index) {
                 continue;
             }
-            match self.datapath.attach(index) {
+            match self.end.datapath.attach(index) {
                 Ok(()) => {
                     self.attached.insert(index);
                 }
@@ -502,9 +400,8 @@ impl Daemon {
     fn on_request(&mut self, request: &Request, back: oneshot::Sender<Response>) {
         let response = match request {
             Request::Status { events_from } => {
-                let slots: Vec<u32> = self.machine.paths().map(|(slot, _)| slot).collect();
-                self.read(&slots);
-                self.send_probes();
+                let slots: Vec<u32> = self.end.machine.paths().map(|(slot, _)| slot).collect();
+                self.follow(Turn::reading(slots));
                 Response::Status(Box::new(self.status(*events_from)))
             }
             Request::Flows { from, host } => {
@@ -525,12 +422,12 @@ impl Daemon {
     fn flows(&mut self, from: u64, host: Option<&str>) -> anyhow::Result<FlowsPage> {
         let owner = host
             .map(|name| {
-                let owner = self.machine.owner(name);
+                let owner = self.end.machine.owner(name);
                 owner.with_context(|| format!("no host {name:?} is registered"))
             })
             .transpose()?;
-        let (datapath, from) = (self.datapath.as_mut(), FlowCursor(from));
-        Ok(status::anchor_flows(&self.machine, datapath, monotonic(), from, owner))
+        let (datapath, from) = (self.end.datapath.as_mut(), FlowCursor(from));
+        Ok(status::anchor_flows(&self.end.machine, datapath, monotonic(), from, owner))
     }
 
     fn enroll(
@@ -540,7 +437,8 @@ impl Daemon {
         valid_s: Option<u64>,
     ) -> anyhow::Result<String> {
         let own = || {
-            let global = self.interfaces.iter().filter(|i| i.name != self.settings.device);
+            let all = self.interfaces.iter().map(|device| &device.interface);
+            let global = all.filter(|i| i.name != self.settings.device);
             let port = self.settings.signal_port;
             let all = global.flat_map(|i| &i.addresses);
             all.map(|a| Locator::Address(SocketAddr::new(*a, port))).collect()
@@ -557,10 +455,10 @@ impl Daemon {
         let now = monotonic();
         let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
         let inner = pools.map(|pool| pool.anchor().to_string()).collect();
-        let mut drops = packets::drops(self.datapath.as_mut(), &self.packets);
+        let mut drops = packets::drops(self.end.datapath.as_mut(), &self.packets);
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
         drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
-        match self.datapath.stamp_limited() {
+        match self.end.datapath.stamp_limited() {
             0 => {}
             n => *drops.entry("stamp_rate_limit".into()).or_default() += n,
         }
@@ -568,7 +466,7 @@ impl Daemon {
             role: "anchor".into(),
             name: String::new(),
             version: env!("CARGO_PKG_VERSION").into(),
-            datapath: packets::kind_name(self.datapath.kind()).into(),
+            datapath: packets::kind_name(self.end.datapath.kind()).into(),
             device: self.settings.device.clone(),
             registered: true,
             anchor: None,
@@ -577,12 +475,12 @@ impl Daemon {
             trouble: None,
             now_ns: now.0,
             uptime_s: now.since(self.started).as_secs_f64(),
-            hosts: status::hosts(&self.machine),
-            paths: status::anchor_paths(&self.machine, self.datapath.as_mut()),
+            hosts: status::hosts(&self.end.machine),
+            paths: status::anchor_paths(&self.end.machine, self.end.datapath.as_mut()),
             classes: BTreeMap::new(),
             drops,
             orders: BTreeMap::new(),
-            reinjected: self.reinjected,
+            reinjected: self.end.reinjected(),
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

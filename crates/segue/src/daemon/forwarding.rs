@@ -10,9 +10,12 @@
 //! and the next start knows by the rules that the forwarding is ours.
 
 use anyhow::Context;
-use segue_linux::link::{self, Prefix};
-use segue_linux::route::{Route, Rule, Then, add_rule, delete_rule, replace_route, rules};
+use segue_ip::{Prefix, Route, Rule, Then};
+use segue_linux::link;
+use segue_linux::route::{add_missing_route, add_missing_rule, delete_rule, replace_route, rules};
 use tracing::{info, warn};
+
+use crate::errors::First;
 
 /// Routing table of what goes into the tunnel.
 const TABLE: u32 = 0x5e61;
@@ -32,6 +35,7 @@ const ON: u32 = 5_204;
 /// Forwarding that was switched on. It is switched off when this is dropped.
 pub struct Forwarding {
     device: String,
+    pools: Vec<Prefix>,
     /// The families, by whether they are IPv6.
     families: Vec<bool>,
 }
@@ -39,10 +43,10 @@ pub struct Forwarding {
 impl Forwarding {
     /// Lets packets be forwarded to these pools and from the device.
     pub fn start(device: &str, pools: &[Prefix]) -> anyhow::Result<Forwarding> {
-        let mut forwarding = Forwarding { device: device.to_owned(), families: Vec::new() };
+        let (device, pools) = (device.to_owned(), pools.to_vec());
+        let mut forwarding = Forwarding { device, pools, families: Vec::new() };
         for v6 in [false, true] {
-            let own: Vec<&Prefix> = pools.iter().filter(|pool| pool.addr.is_ipv6() == v6).collect();
-            if own.is_empty() {
+            if forwarding.pools(v6).next().is_none() {
                 continue;
             }
             let present = rules().context("the routing rules cannot be read")?;
@@ -51,12 +55,64 @@ impl Forwarding {
                 info!("{family} was forwarded before the anchor: for whom is not its business");
             } else {
                 forwarding.families.push(v6);
-                restrict(device, v6, &own, &present)?;
+                for pool in forwarding.pools(v6) {
+                    replace_route(&forwarding.route(*pool)?).with_context(|| lost(*pool))?;
+                }
+                forwarding.restrict(v6, &present)?;
             }
             switch(v6, true).context("cannot switch forwarding on")?;
         }
         Ok(forwarding)
     }
+
+    fn pools(&self, v6: bool) -> impl Iterator<Item = &Prefix> {
+        self.pools.iter().filter(move |pool| pool.addr.is_ipv6() == v6)
+    }
+
+    fn route(&self, pool: Prefix) -> anyhow::Result<Route> {
+        Ok(Route::on(pool, link::index_of(&self.device)?).table(TABLE))
+    }
+
+    /// Adds the rules that are not there, each whatever becomes of the others; says whether there were such.
+    fn restrict(&self, v6: bool, present: &[Rule]) -> anyhow::Result<bool> {
+        // What lets packets pass comes before what prohibits them.
+        let wanted = [local(v6), into(v6), on(v6), out_of(&self.device, v6), others(v6)];
+        let (mut first, mut added) = (First::default(), false);
+        for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
+            let new = add_missing_rule(rule).context("cannot restrict forwarding to the tunnel");
+            added |= first.note(new) == Some(true);
+        }
+        first.result().map(|()| added)
+    }
+
+    /// Puts back what others have taken away, among these rules; says what. What cannot be put back keeps nothing else
+    /// away.
+    pub fn mend(&self, present: &[Rule], back: &mut Vec<&'static str>) -> anyhow::Result<()> {
+        let mut first = First::default();
+        for v6 in &self.families {
+            if first.note(self.restrict(*v6, present)) == Some(true) {
+                back.push("routing rules");
+            }
+            for pool in self.pools(*v6) {
+                let route = self.route(*pool);
+                let new = route.and_then(|route| Ok(add_missing_route(&route)?));
+                if first.note(new.with_context(|| lost(*pool))) == Some(true) {
+                    back.push("routes");
+                }
+            }
+            if is_off(*v6) {
+                let on = switch(*v6, true).context("cannot switch forwarding on");
+                if first.note(on).is_some() {
+                    back.push(if *v6 { "forwarding of IPv6" } else { "forwarding of IPv4" });
+                }
+            }
+        }
+        first.result()
+    }
+}
+
+fn lost(pool: Prefix) -> String {
+    format!("cannot route {pool} into the tunnel")
 }
 
 impl Drop for Forwarding {
@@ -101,20 +157,6 @@ pub fn count_rules() -> usize {
     all.iter().filter(|rule| is_ours(rule, rule.v6)).count()
 }
 
-fn restrict(device: &str, v6: bool, pools: &[&Prefix], present: &[Rule]) -> anyhow::Result<()> {
-    for pool in pools {
-        replace_route(&Route::on(**pool, device)?.table(TABLE))
-            .with_context(|| format!("cannot route {pool} into the tunnel"))?;
-    }
-    // What lets packets pass comes before what prohibits them.
-    for rule in [local(v6), into(v6), on(v6), out_of(device, v6), others(v6)] {
-        if !present.contains(&rule) {
-            add_rule(&rule).context("cannot restrict forwarding to the tunnel")?;
-        }
-    }
-    Ok(())
-}
-
 fn remove(rule: &Rule) -> bool {
     delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok()
 }
@@ -129,9 +171,19 @@ fn is_on(v6: bool) -> bool {
     })
 }
 
+/// The one key for all interfaces of a family.
+fn key(v6: bool) -> &'static str {
+    if v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" }
+}
+
 fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
-    let key = if v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
-    link::sysctl(key, if on { "1" } else { "0" })
+    link::sysctl(key(v6), if on { "1" } else { "0" })
+}
+
+/// Whether somebody has switched it off for all of them.
+fn is_off(v6: bool) -> bool {
+    let path = format!("/proc/sys/{}", key(v6).replace('.', "/"));
+    std::fs::read_to_string(path).is_ok_and(|state| state.trim() == "0")
 }
 
 /// What is for this machine comes first: its administrator may have put the kernel's own rule for that behind ours.

@@ -15,26 +15,24 @@ use std::time::Duration;
 
 use anyhow::bail;
 use nix::unistd::Gid;
-use segue_clock::{Machine, Time};
+use segue_clock::Time;
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{
-    Datapath, DatapathError, Event, FlowCursor, Kind, ProbeKind, ProbeOrder, Role, Setup,
-};
+use segue_datapath::{DatapathError, FlowCursor, Kind, LinuxDatapath, Role, Setup};
+use segue_ip::Prefix;
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
-use segue_linux::link::Prefix;
-use segue_linux::monitor::{Interface, Monitor};
-use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report};
+use segue_linux::monitor::{Device, Monitor};
+use segue_tunnel::{End, Host, HostConfig, HostInput, HostOutput, PathConfig, Report, Turn};
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
-use segue_wire::{DropReason, Size, TUNNEL_PORT};
+use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
-use tracing::{debug, info};
+use tracing::info;
 
 use self::member::Member;
 pub use self::member::{Membership, membership};
 use self::signal::{Rejected, Signal, SignalEvent};
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Held, MARK, Queue};
+use super::packets::{self, Choice, MARK, Queue};
 use super::past::Guard;
 use super::routing::Routing;
 use super::turns::{Sources, Work};
@@ -88,26 +86,17 @@ const OVERHEAD: [u32; 2] = [44, 64];
 struct Daemon {
     settings: Settings,
     member: Member,
-    machine: Host,
-    datapath: Box<dyn Datapath>,
+    end: End<Host, Box<dyn LinuxDatapath>>,
     routing: Routing,
     guard: Option<Guard>,
-    held: Held,
     signal: Signal,
     events: Events,
     trouble: Trouble,
-    /// Packets sent a second time.
-    reinjected: u64,
     packets: Queue,
-    /// Probes that the machine has ordered, to be sent in one go.
-    orders: Vec<ProbeOrder>,
-    /// Tests of packet sizes that it has ordered. They follow the probes, which show the anchor where answers go.
-    tests: Vec<(u32, Size)>,
     /// Where the anchor is, as far as is known, and the interfaces that there are.
     anchors: Vec<SocketAddr>,
-    seen: Vec<Interface>,
-    /// The inner addresses that the datapath has, and those of the anchor.
-    inner: Vec<IpAddr>,
+    seen: Vec<Device>,
+    /// The anchor's inner addresses.
     anchor_inner: Vec<IpAddr>,
     /// As the anchor has told.
     ways_out: WaysOut,
@@ -142,18 +131,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let (datapath, _reserved) = (opened.datapath, opened.reserved);
     let source = packets::source(datapath.as_ref());
     let epoch = member.next_epoch(realtime_ns());
+    let machine = Host::new(machine_config(&settings, &anchors, source, epoch), random_seed()?);
+    let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
     let mut daemon = Daemon {
-        machine: Host::new(machine_config(&settings, &anchors, source, epoch), random_seed()?),
+        end: End::new(machine, datapath),
         routing,
-        guard: Guard::at_start(&settings.device, datapath.kind() == Kind::User),
+        guard,
         signal,
-        held: Held::default(),
         events: Events::default(),
         trouble: Trouble::default(),
-        reinjected: 0,
         anchors,
         seen: Vec::new(),
-        inner: Vec::new(),
         anchor_inner: Vec::new(),
         ways_out: WaysOut { v4: 0, v6: 0 },
         attached: BTreeMap::new(),
@@ -161,9 +149,6 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         swept: None,
         started: monotonic(),
         packets: opened.events,
-        orders: Vec::new(),
-        tests: Vec::new(),
-        datapath,
         member,
         settings,
     };
@@ -217,7 +202,7 @@ impl Daemon {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
-            let deadline = self.machine.deadline().map(|(at, _)| at);
+            let deadline = self.end.deadline().map(|(at, _)| at);
             tokio::select! {
                 // Of those that are ready one at random: none can keep another from its turn.
                 _ = interrupt.recv() => return Ok(()),
@@ -237,80 +222,36 @@ impl Daemon {
         }
     }
 
-    /// Probes that have come go before time-outs, and what the datapath knows of the paths that are due:
-    /// a late daemon must not take its own lateness for silence.
     fn on_deadline(&mut self) -> anyhow::Result<()> {
-        for probe in self.packets.waiting() {
-            self.handle(HostInput::Probe(packets::probe_in(&probe)))?;
-        }
-        let due = self.machine.due(monotonic());
-        self.read(&due)?;
-        self.handle(HostInput::Tick)?;
-        self.send_probes();
-        Ok(())
+        let waiting = self.packets.waiting();
+        self.follow(Turn::at_deadline(waiting))
     }
 
     /// The one time in a second at which the daemon wakes though all requests ride.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
-        self.datapath.heartbeat();
-        self.datapath.carries()?;
-        let carried = self.machine.carried();
-        self.read(&carried)?;
-        self.send_probes();
-        Ok(())
-    }
-
-    /// Gives the machine what the datapath has measured on these paths.
-    fn read(&mut self, slots: &[u32]) -> anyhow::Result<()> {
-        for slot in slots {
-            if let Some(reading) = self.datapath.reading(*slot) {
-                self.handle(HostInput::Reading(*slot, reading))?;
-            }
-            let counters = self.datapath.counters(*slot);
-            self.handle(HostInput::Carried(*slot, packets::carried(&counters)))?;
-        }
-        Ok(())
+        self.end.datapath.heartbeat();
+        self.end.datapath.carries()?;
+        self.routing.look_after(monotonic());
+        self.follow(Turn::reading(self.end.machine.carried()))
     }
 
     /// Gives the machine an input and does what it says.
     fn feed(&mut self, input: HostInput) -> anyhow::Result<()> {
-        self.handle(input)?;
-        self.send_probes();
+        let turn = self.end.handle(monotonic(), input);
+        self.follow(turn)
+    }
+
+    /// Does what the machine says. What the datapath cannot do is told and left undone; an error is what leaves the
+    /// host without a tunnel.
+    fn follow(&mut self, mut turn: Turn<DatapathError>) -> anyhow::Result<()> {
+        while let Some(output) = self.end.poll(&mut turn, monotonic) {
+            self.apply(output)?;
+        }
+        packets::tell(turn.failures, &mut self.trouble);
         Ok(())
     }
 
-    /// As [`Daemon::feed`], but keeps the probes that are to be sent. What the datapath cannot do is told
-    /// and left undone; an error is what leaves the host without a tunnel.
-    fn handle(&mut self, input: HostInput) -> anyhow::Result<()> {
-        let now = monotonic();
-        self.machine.handle(now, input);
-        while let Some(output) = self.machine.poll() {
-            if let HostOutput::SendProbe(probe) = output {
-                self.orders.push(packets::order(&probe, ProbeKind::Request));
-            } else if let Err(error) = self.apply(now, output) {
-                if error.is::<DatapathError>() {
-                    self.trouble.tell(now, &error);
-                } else {
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn send_probes(&mut self) {
-        let orders = std::mem::take(&mut self.orders);
-        if !orders.is_empty()
-            && let Err(error) = self.datapath.send_probes(&orders)
-        {
-            debug!("probes not sent: {error}");
-        }
-        for (slot, test) in std::mem::take(&mut self.tests) {
-            self.datapath.test_size(slot, test);
-        }
-    }
-
-    fn apply(&mut self, now: Time, output: HostOutput) -> anyhow::Result<()> {
+    fn apply(&mut self, output: HostOutput) -> anyhow::Result<()> {
         match output {
             HostOutput::Connect { interfaces } => {
                 self.signal.connect(&interfaces);
@@ -319,13 +260,6 @@ impl Daemon {
             HostOutput::MoveSignal { interface } => self.signal.move_to(&interface),
             HostOutput::Signal(message) => self.signal.send(message),
             HostOutput::Addresses { inner, anchor } => {
-                for old in self.inner.iter().filter(|old| !inner.contains(old)) {
-                    self.datapath.remove_inner(*old);
-                }
-                self.inner.clone_from(&inner);
-                for address in &inner {
-                    self.datapath.set_inner(*address, segue_datapath::InnerEntry { owner: 0 })?;
-                }
                 self.guard.iter().for_each(|guard| guard.set_host(&inner));
                 self.anchor_inner = anchor;
                 self.routing.set_host(&inner, &self.routes())?;
@@ -333,37 +267,12 @@ impl Daemon {
             HostOutput::SetMtu(mtu) => {
                 self.routing.set_mtu(u32::from(mtu).min(self.tun_mtu))?;
             }
-            HostOutput::TestSize(slot, test) => self.tests.push((slot, test)),
-            HostOutput::SetPath(slot, path) => {
-                self.datapath.set_path(slot, &packets::path_config(&path))?;
-            }
-            HostOutput::RemovePath(slot) => self.datapath.remove_path(slot),
-            HostOutput::SetQuiet(slot, quiet) => self.datapath.set_quiet(slot, quiet),
-            HostOutput::SetDown(slot, silence) => self.datapath.set_down(slot, silence),
-            HostOutput::Reinject(order) => {
-                self.reinjected += self.datapath.reinject(packets::reinjection(order)) as u64;
-            }
-            HostOutput::SetOneByOne(slot) => self.datapath.set_one_by_one(slot),
-            HostOutput::SetVia(slot, via) => self.datapath.set_via(slot, packets::via(via))?,
-            HostOutput::SendProbe(_) => {}
-            HostOutput::Bind(key, slot) => self.datapath.bind_flow(key, slot)?,
-            HostOutput::Unbind(key) => self.datapath.unbind_flow(&key),
-            HostOutput::Inject(ticket) => {
-                if let Some(packet) = self.held.take(ticket) {
-                    self.datapath.inject(packet);
-                }
-            }
-            HostOutput::Discard(ticket) => {
-                if let Some(packet) = self.held.take(ticket) {
-                    self.datapath.refuse(packet);
-                }
-            }
             HostOutput::Report(report) => {
-                self.events.note(now, &report);
+                self.events.note(monotonic(), &report);
                 // Who holds the registration may go away.
                 if let Report::Refused { reason, .. } = report
                     && reason != Refusal::Held
-                    && self.machine.inner().is_empty()
+                    && self.end.machine.inner().is_empty()
                 {
                     bail!("the anchor refused this host: {reason}");
                 }
@@ -374,29 +283,14 @@ impl Daemon {
 
     fn on_work(&mut self, work: Work<SignalEvent>) -> anyhow::Result<()> {
         match work {
-            Work::Packet(event) => self.on_packet_event(event),
+            Work::Packet(event) => {
+                let turn = self.end.on_event(monotonic(), event);
+                self.follow(turn)
+            }
             Work::Signal(event) => self.on_signal_event(event),
             Work::Asked((request, back)) => self.on_request(&request, back),
             Work::TooBig(said) => self.feed(HostInput::TooBig(said)),
             Work::Interfaces(all) => self.on_interfaces(&all?),
-        }
-    }
-
-    fn on_packet_event(&mut self, event: Event) -> anyhow::Result<()> {
-        match event {
-            Event::Probe(probe) => self.feed(HostInput::Probe(packets::probe_in(&probe))),
-            Event::Uncut(slot) => self.feed(HostInput::Uncut(slot)),
-            Event::Size(slot, token) => self.feed(HostInput::Sized(slot, token)),
-            Event::Look(slot) => {
-                self.read(&[slot])?;
-                self.send_probes();
-                Ok(())
-            }
-            Event::Miss(packet) => {
-                let (key, dscp) = (packet.key, packet.dscp);
-                let ticket = self.held.keep(packet);
-                self.feed(HostInput::Miss { key, dscp, ticket })
-            }
         }
     }
 
@@ -434,7 +328,7 @@ impl Daemon {
     /// A host that has registered before goes on with what it has, and says what is wrong; one that has not, ends.
     fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
         let advice = self.member.advice(why);
-        if self.machine.inner().is_empty() {
+        if self.end.machine.inner().is_empty() {
             bail!(advice);
         }
         self.trouble.tell(monotonic(), &anyhow::anyhow!(advice));
@@ -461,7 +355,7 @@ impl Daemon {
 
     /// Looks at a page of the flow table. The rest of it has its turns.
     fn sweep(&mut self, from: FlowCursor) -> anyhow::Result<()> {
-        let page = self.datapath.flow_page(from, None);
+        let page = self.end.datapath.flow_page(from, None);
         self.swept = page.next;
         let seen = page.flows.iter().map(|flow| (flow.key, flow.last_seen)).collect();
         self.feed(HostInput::Flows { seen, last: page.next.is_none() })
@@ -470,28 +364,28 @@ impl Daemon {
     fn status(&mut self, events_from: u64) -> Status {
         let now = monotonic();
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
-            let current = self.machine.steering().current(class)?;
-            let path = self.machine.paths().find(|(number, _)| *number == current.0)?.1;
+            let current = self.end.machine.steering().current(class)?;
+            let path = self.end.machine.paths().find(|(number, _)| *number == current.0)?.1;
             Some((class.name().to_owned(), path.name().to_owned()))
         });
         let classes = classes.collect();
-        let mut drops = packets::drops(self.datapath.as_mut(), &self.packets);
+        let mut drops = packets::drops(self.end.datapath.as_mut(), &self.packets);
         // Whether an answer was seen before, who measures knows: a datapath that does has counted it.
-        let clients = self.machine.paths().filter_map(|(_, path)| path.client());
+        let clients = self.end.machine.paths().filter_map(|(_, path)| path.client());
         let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
-        if repeated > 0 && !self.datapath.measures() {
+        if repeated > 0 && !self.end.datapath.measures() {
             *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
         }
         Status {
             role: "host".into(),
             name: self.member.join().name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            datapath: packets::kind_name(self.datapath.kind()).into(),
+            datapath: packets::kind_name(self.end.datapath.kind()).into(),
             device: self.settings.device.clone(),
-            registered: self.machine.registered(),
-            anchor: self.machine.anchor().map(|anchor| anchor.to_string()),
-            inner: self.machine.inner().iter().map(ToString::to_string).collect(),
-            signalling: self.machine.signal_interface().map(str::to_owned),
+            registered: self.end.machine.registered(),
+            anchor: self.end.machine.anchor().map(|anchor| anchor.to_string()),
+            inner: self.end.machine.inner().iter().map(ToString::to_string).collect(),
+            signalling: self.end.machine.signal_interface().map(str::to_owned),
             trouble: self.signal.why_unreached().map(|(why, at)| TroubleStatus {
                 why: why.to_owned(),
                 ago_s: now.since(at).as_secs_f64(),
@@ -499,15 +393,16 @@ impl Daemon {
             now_ns: now.0,
             uptime_s: now.since(self.started).as_secs_f64(),
             hosts: Vec::new(),
-            paths: status::host_paths(&self.machine, self.datapath.as_mut(), now),
+            paths: status::host_paths(&self.end.machine, self.end.datapath.as_mut(), now),
             classes,
             orders: self
+                .end
                 .machine
                 .orders()
                 .map(|(class, path)| (class.name().to_owned(), path.to_owned()))
                 .collect(),
             drops,
-            reinjected: self.reinjected,
+            reinjected: self.end.reinjected(),
             events: self.events.since(events_from),
             next_event: self.events.next(),
         }

@@ -11,6 +11,7 @@ pub mod past;
 pub mod routers;
 pub mod routing;
 pub mod scrape;
+pub mod seldom;
 pub mod shares;
 pub mod stamp;
 pub mod status;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
-use segue_linux::monitor::Interface;
+use segue_linux::monitor::Device;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -84,11 +85,12 @@ pub fn check_permission(what: &str) -> anyhow::Result<()> {
 }
 
 /// Fails if one of the interfaces that the operator named is not there.
-pub fn check_interfaces(named: &[String], present: &[Interface]) -> anyhow::Result<()> {
-    let Some(missing) = named.iter().find(|name| !present.iter().any(|i| i.name == **name)) else {
+pub fn check_interfaces(named: &[String], present: &[Device]) -> anyhow::Result<()> {
+    let is_there = |name: &&String| present.iter().any(|device| device.interface.name == **name);
+    let Some(missing) = named.iter().find(|name| !is_there(name)) else {
         return Ok(());
     };
-    let names = present.iter().filter(|i| !i.loopback).map(|i| i.name.as_str());
+    let names = present.iter().filter(|d| !d.loopback).map(|d| d.interface.name.as_str());
     let names: Vec<&str> = names.collect();
     bail!("there is no interface {missing:?} here; there are {}", names.join(", "))
 }

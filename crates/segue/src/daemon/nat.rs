@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use anyhow::Context;
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use tracing::info;
 
 use super::nft;
@@ -51,9 +51,14 @@ impl Drop for Nat {
     }
 }
 
-/// The tables of daemons, running or gone.
+/// The tables of daemons, running or gone; none where nobody can tell.
 pub fn tables() -> Vec<String> {
-    nft::tables(PREFIX)
+    nft::tables(PREFIX).unwrap_or_default()
+}
+
+/// Whether the daemon with this tunnel device translates; `None` where nobody can tell.
+pub fn is_there(device: &str) -> Option<bool> {
+    nft::is_there(PREFIX, device)
 }
 
 /// Whether networks outside cannot have a way to this address, so that translation is the only one: private and

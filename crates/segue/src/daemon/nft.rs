@@ -24,11 +24,16 @@ pub fn remove_table(name: &str) -> bool {
     run(&["delete", "table", "inet", name], "").is_ok()
 }
 
-/// The tables whose names begin so; none where nobody can tell.
-pub fn tables(prefix: &str) -> Vec<String> {
-    let all = run(&["list", "tables"], "").unwrap_or_default();
+/// The tables whose names begin so.
+pub fn tables(prefix: &str) -> anyhow::Result<Vec<String>> {
+    let all = run(&["list", "tables"], "")?;
     let ours = all.lines().filter_map(|line| line.strip_prefix("table inet "));
-    ours.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+    Ok(ours.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect())
+}
+
+/// Whether a daemon's table is there; `None` where nobody can tell.
+pub fn is_there(prefix: &str, device: &str) -> Option<bool> {
+    Some(tables(prefix).ok()?.contains(&table_name(prefix, device)))
 }
 
 /// What `nft` says of its version.

@@ -10,16 +10,17 @@ use anyhow::Context;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions};
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, Kind, MissPacket, PathConfig, PathCounters, ProbeEvent, ProbeKind,
-    ProbeOrder, Reinjection, Setup, Via,
+    DatapathError, Event, EventSink, Kind, LinuxDatapath, MissPacket, ProbeEvent, Setup,
 };
 use segue_keepalive::Source;
+use segue_linux::clock::monotonic;
 use segue_linux::thread::{self, Precision};
-use segue_tunnel::{Carried, PathSetup, ProbeIn, ProbeOut, Redirect, Ticket};
+use segue_tunnel::Failure;
 use segue_wire::DropReason;
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::{debug, error, info, warn};
 
+use super::events::Trouble;
 use super::shares::Shares;
 use super::turns;
 
@@ -52,16 +53,11 @@ const PROBES_A_TURN: usize = 256;
 const NOTES_A_TURN: usize = 64;
 /// Packets without a binding that it takes in a turn.
 const MISSES_A_TURN: usize = 64;
-/// Paths that are looked at before the datapath is told again that the daemon lives: with very many the
-/// looks take long on a busy machine.
-pub const PASS: usize = 1_024;
-/// Held packets of flows without a binding; more are dropped.
-const HELD: usize = 1_024;
 
 /// An open datapath.
 pub struct Opened {
     /// The datapath.
-    pub datapath: Box<dyn Datapath>,
+    pub datapath: Box<dyn LinuxDatapath>,
     /// What it reports.
     pub events: Queue,
     /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
@@ -84,7 +80,7 @@ pub fn open(
         prefer(realtime);
         match Ebpf::with_options(setup, sink.clone(), options) {
             Ok(ebpf) => {
-                let datapath: Box<dyn Datapath> = Box::new(ebpf);
+                let datapath: Box<dyn LinuxDatapath> = Box::new(ebpf);
                 info!("datapath: {}", kind_name(datapath.kind()));
                 return Ok(Opened { datapath, events, reserved: Some(reserved) });
             }
@@ -150,7 +146,9 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
     let (shares, within) = Shares::new(max_paths);
     let sink: EventSink = Arc::new(move |event| {
         let taken = match event {
-            Event::Probe(probe) => within(probe.slot, probe.at) && probe_in.try_send(probe).is_ok(),
+            Event::Probe(probe) => {
+                within(probe.slot, probe.arrival.at) && probe_in.try_send(probe).is_ok()
+            }
             Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
             Event::Look(_) | Event::Uncut(_) | Event::Size(..) => note_in.try_send(event).is_ok(),
         };
@@ -173,7 +171,7 @@ fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
 }
 
 /// Refused packets by the name of the reason: the datapath's, and what did not fit into the queue.
-pub fn drops(datapath: &mut dyn Datapath, queue: &Queue) -> BTreeMap<String, u64> {
+pub fn drops(datapath: &mut dyn LinuxDatapath, queue: &Queue) -> BTreeMap<String, u64> {
     let mut drops = datapath.drops();
     if queue.shed() > 0 {
         *drops.entry(DropReason::QueueFull).or_default() += queue.shed();
@@ -191,101 +189,20 @@ pub fn kind_name(kind: Kind) -> &'static str {
 }
 
 /// Where the machines' estimates come from with this datapath.
-pub fn source(datapath: &dyn Datapath) -> Source {
+pub fn source(datapath: &dyn LinuxDatapath) -> Source {
     if datapath.measures() { Source::Readings } else { Source::Probes }
 }
 
-/// Packets that wait for their machine's word.
-#[derive(Default)]
-pub struct Held {
-    packets: BTreeMap<Ticket, MissPacket>,
-    next: u64,
-}
-
-impl Held {
-    /// Keeps a packet; the oldest gives way when there are too many.
-    pub fn keep(&mut self, packet: MissPacket) -> Ticket {
-        let ticket = Ticket(self.next);
-        self.next += 1;
-        self.packets.insert(ticket, packet);
-        if self.packets.len() > HELD {
-            self.packets.pop_first();
+/// Tells what an end could not do.
+pub fn tell(failures: Vec<Failure<DatapathError>>, trouble: &mut Trouble) {
+    for failure in failures {
+        match failure {
+            Failure::Order(error) => trouble.tell(monotonic(), &error.into()),
+            Failure::Probes(error) => debug!("probes not sent: {error}"),
+            // It gave way to newer ones.
+            Failure::Ticket(_) => {}
+            Failure::Endless => error!("the machine does not come to an end"),
         }
-        ticket
-    }
-
-    /// Gives a packet up.
-    pub fn take(&mut self, ticket: Ticket) -> Option<MissPacket> {
-        self.packets.remove(&ticket)
-    }
-}
-
-/// The datapath's form of a path.
-pub fn path_config(setup: &PathSetup) -> PathConfig {
-    PathConfig {
-        tx_index: setup.tx_index,
-        tx_cookie: setup.tx_cookie,
-        rx_cookie: setup.rx_cookie,
-        key: setup.key,
-        local: setup.local,
-        remote: setup.remote,
-        ifindex: setup.ifindex,
-        gateway: setup.gateway,
-        owner: setup.owner,
-        probing: setup.probing,
-    }
-}
-
-/// What a path has carried, as the machines take it.
-pub fn carried(counters: &PathCounters) -> Carried {
-    let PathCounters { tx_packets, rx_packets, tx_bytes, rx_bytes, .. } = *counters;
-    Carried { bytes: [tx_bytes, rx_bytes], packets: [tx_packets, rx_packets] }
-}
-
-/// The datapath's form of a redirection.
-pub fn via(redirect: Option<Redirect>) -> Option<Via> {
-    redirect.map(|Redirect { slot, one_way }| Via { slot, one_way })
-}
-
-/// The datapath's form of an order to send a second time what left.
-pub fn reinjection(order: segue_tunnel::Reinjection) -> Reinjection {
-    let segue_tunnel::Reinjection { slot, over, since } = order;
-    Reinjection { slot, over, since }
-}
-
-/// The datapath's form of a probe to send.
-pub fn order(probe: &ProbeOut, kind: ProbeKind) -> ProbeOrder {
-    ProbeOrder {
-        slot: probe.slot,
-        kind,
-        k: probe.k,
-        probe: probe.probe,
-        held_since: probe.held_since,
-        report: probe.report,
-        question: probe.question,
-        age: probe.age,
-    }
-}
-
-/// The machines' form of a probe that arrived.
-pub fn probe_in(event: &segue_datapath::ProbeEvent) -> ProbeIn {
-    ProbeIn {
-        slot: event.slot,
-        kind: match event.kind {
-            ProbeKind::Request => segue_tunnel::ProbeKind::Request,
-            ProbeKind::Response => segue_tunnel::ProbeKind::Response,
-            ProbeKind::Unsolicited => segue_tunnel::ProbeKind::Unsolicited,
-        },
-        k: event.k,
-        report: event.report,
-        age: event.age,
-        arrival: segue_keepalive::Arrival {
-            probe: event.probe,
-            at: event.at,
-            received: event.received,
-            sent_at: event.sent_at,
-            uncertainty: event.uncertainty,
-        },
     }
 }
 
@@ -295,6 +212,8 @@ mod tests {
     use crate::daemon::shares::{HOST, PATH};
 
     use segue_clock::Time;
+    use segue_datapath::ProbeKind;
+    use segue_keepalive::Arrival;
 
     fn probe(slot: u32, at_ms: u64) -> Event {
         Event::Probe(ProbeEvent {
@@ -303,13 +222,15 @@ mod tests {
             report: false,
             age: 0,
             k: 3,
-            probe: segue_wire::Probe::default(),
-            at: Time(at_ms * 1_000_000),
-            received: 1,
+            arrival: Arrival {
+                probe: segue_wire::Probe::default(),
+                at: Time(at_ms * 1_000_000),
+                received: 1,
+                sent_at: None,
+                uncertainty: segue_clock::Span::ZERO,
+            },
             remote: ([192, 0, 2, 1], 5005).into(),
             kernel_stamp: true,
-            sent_at: None,
-            uncertainty: segue_clock::Span::ZERO,
         })
     }
 

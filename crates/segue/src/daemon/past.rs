@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use tracing::warn;
 
 use super::nft;
@@ -73,7 +73,12 @@ impl Drop for Guard {
     }
 }
 
-/// The tables of daemons, running or gone.
+/// The tables of daemons, running or gone; none where nobody can tell.
 pub fn tables() -> Vec<String> {
-    nft::tables(PREFIX)
+    nft::tables(PREFIX).unwrap_or_default()
+}
+
+/// Whether the daemon with this tunnel device is guarded; `None` where nobody can tell.
+pub fn is_there(device: &str) -> Option<bool> {
+    nft::is_there(PREFIX, device)
 }

@@ -13,21 +13,25 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Bound;
 use std::path::Path;
 
 use anyhow::Context;
 use nix::errno::Errno;
+use segue_clock::Time;
+use segue_ip::{MAIN_TABLE, Prefix, Route, Rule, Then};
 use segue_linux::LinuxError;
-use segue_linux::link::{self, Prefix};
+use segue_linux::link;
 use segue_linux::route::{
-    MAIN_TABLE, Route, Rule, Then, add_rule, add_unreachable, delete_route, delete_rule,
+    add_missing_route, add_missing_rule, add_rule, add_unreachable, delete_route, delete_rule,
     delete_unreachable, replace_route, rules, unreachables,
 };
 use tracing::{debug, warn};
 
 use super::forwarding::Forwarding;
 use super::packets::MARK;
-use crate::errors::Told;
+use super::seldom::Seldom;
+use crate::errors::{First, Told};
 
 /// Routing table of the host's tunnel.
 pub const TABLE: u32 = 0x5e60;
@@ -40,24 +44,32 @@ const CLOSED: u32 = PRIORITY + 3;
 const ON: u32 = PRIORITY + 4;
 /// What the kernel takes for the MTU of a route, over IPv4 and IPv6.
 const LEAST_MTU: [u32; 2] = [576, 1_280];
+/// Routes to single hosts that are looked at in one go: an anchor may have many, and none of them is urgent.
+const LOOKED_AT: usize = 64;
 /// Metric of what is unreachable without the tunnel: any other route is better.
 const LAST_METRIC: u32 = u32::MAX - 1;
 
 /// The addresses, routes and rules of a daemon.
 pub struct Routing {
     device: String,
+    at_anchor: bool,
     addresses: Vec<IpAddr>,
-    rules: bool,
-    /// Whether traffic stays away while there is no tunnel.
-    closed: bool,
+    /// The rules that were added.
+    rules: Vec<Rule>,
+    /// What stays away while there is no tunnel; `None` at a host that does not fail closed.
+    closed: Option<Vec<Prefix>>,
     /// What an anchor's machine forwards.
     forwarding: Option<Forwarding>,
-    /// What a host sends through the tunnel.
+    /// What a host sends through the tunnel, or an anchor's pools.
     routes: Vec<Prefix>,
     /// The largest packet over IPv4, where that is smaller than IPv6 allows a device to say.
     mtu_v4: Option<u32>,
     /// The largest packets to hosts (anchor), where they are smaller than the device's.
     fitted: BTreeMap<IpAddr, u32>,
+    /// The last of them that was looked at.
+    looked_at: Option<IpAddr>,
+    /// What others have taken away.
+    told: Seldom,
 }
 
 impl Routing {
@@ -65,57 +77,70 @@ impl Routing {
     pub fn at_host(device: &str) -> Routing {
         remove_rules();
         remove_unreachable();
-        Routing::at_anchor(device)
+        Routing::new(device, false)
     }
 
     /// The same at a host that is to fail closed: from here on nothing of `routes` leaves but by the tunnel. What
     /// an earlier run of this kind left is never taken away in between.
     pub fn at_closed_host(device: &str, routes: &[Prefix]) -> anyhow::Result<Routing> {
+        let mut closed = Vec::new();
         for destination in routes {
             match add_unreachable(*destination, TABLE, LAST_METRIC) {
                 // A system without IPv6 has nothing to close.
                 Err(error) if destination.addr.is_ipv6() && is_no_family(&error) => {
                     warn!("{error}");
                 }
-                closed => closed.context("fail_closed: the routes cannot be closed")?,
+                added => {
+                    added.context("fail_closed: the routes cannot be closed")?;
+                    closed.push(*destination);
+                }
             }
         }
         let present = rules().context("fail_closed: the routing rules cannot be read")?;
-        let wanted: Vec<Rule> = tunnel_rules().chain(closing_rules(routes)).collect();
+        let mut wanted: Vec<Rule> = tunnel_rules().chain(closing_rules(routes)).collect();
+        let mut refused = Vec::new();
         for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
             match add_rule(rule) {
                 // Where only rules of IPv6 are missing, the routes alone do not close it.
                 Err(error) if rule.v6 && is_no_family(&error) && is_without_ipv6() => {
                     warn!("{error}");
+                    refused.push(rule.clone());
                 }
                 added => added.context("fail_closed: cannot add the tunnel's routing rules")?,
             }
         }
+        wanted.retain(|rule| !refused.contains(rule));
         remove(present.iter().filter(|rule| is_ours(rule) && !wanted.contains(rule)));
         remove_unreachable_but(routes);
-        let mut routing = Routing::at_anchor(device);
-        (routing.rules, routing.closed) = (true, true);
+        let mut routing = Routing::new(device, false);
+        (routing.rules, routing.closed) = (wanted, Some(closed));
         Ok(routing)
     }
 
     /// Nothing set up yet at an anchor. A host's rules belong to a host beside it, and stay.
     pub fn at_anchor(device: &str) -> Routing {
-        let (device, addresses) = (device.to_owned(), Vec::new());
+        Routing::new(device, true)
+    }
+
+    fn new(device: &str, at_anchor: bool) -> Routing {
         Routing {
-            device,
-            addresses,
-            rules: false,
-            closed: false,
+            device: device.to_owned(),
+            at_anchor,
+            addresses: Vec::new(),
+            rules: Vec::new(),
+            closed: None,
             forwarding: None,
             routes: Vec::new(),
             mtu_v4: None,
             fitted: BTreeMap::new(),
+            looked_at: None,
+            told: Seldom::default(),
         }
     }
 
     /// The daemon ends because it was told to: a closed host is open again.
     pub fn open(&mut self) {
-        if self.closed {
+        if self.closed.is_some() {
             remove_rules();
             remove_unreachable();
         }
@@ -126,35 +151,155 @@ impl Routing {
         self.set_addresses(inner)?;
         for old in self.routes.iter().filter(|old| !routes.contains(old)) {
             // One whose address went has gone with it.
-            if let Err(error) = delete_route(&Route::on(*old, &self.device)?.table(TABLE)) {
+            if let Err(error) = delete_route(&self.onto(*old)?.table(TABLE)) {
                 debug!("{error}");
             }
         }
         self.routes = routes.to_vec();
         self.set_routes()?;
-        if !self.rules {
+        if self.rules.is_empty() {
             let without_ipv6 = is_without_ipv6();
             for rule in main_rules().chain(tunnel_rules()).filter(|rule| !rule.v6 || !without_ipv6)
             {
                 add_rule(&rule).context("cannot add the tunnel's routing rules")?;
+                self.rules.push(rule);
             }
-            self.rules = true;
         }
         Ok(())
     }
 
+    /// A route out of the tunnel device.
+    fn onto(&self, destination: Prefix) -> anyhow::Result<Route> {
+        Ok(Route::on(destination, link::index_of(&self.device)?))
+    }
+
     fn set_routes(&self) -> anyhow::Result<()> {
+        self.each_route(|route| Ok(replace_route(route)?))
+    }
+
+    /// The routes into the tunnel, each whatever becomes of the others: of a host those of families of which it has an
+    /// address.
+    fn each_route(&self, mut put: impl FnMut(&Route) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut first = First::default();
         for destination in &self.routes {
-            let mut own = self.addresses.iter();
-            let source = own.find(|a| a.is_ipv4() == destination.addr.is_ipv4());
-            let Some(source) = source else { continue };
-            let mut route = Route::on(*destination, &self.device)?.table(TABLE);
-            route.source = Some(*source);
-            route.mtu = self.mtu_v4.filter(|_| destination.addr.is_ipv4());
-            replace_route(&route)
-                .with_context(|| format!("cannot route {destination} into the tunnel"))?;
+            let mut route = self.onto(*destination)?;
+            if !self.at_anchor {
+                let mut own = self.addresses.iter();
+                route.source = own.find(|a| a.is_ipv4() == destination.addr.is_ipv4()).copied();
+                if route.source.is_none() {
+                    continue;
+                }
+                route.mtu_bytes = self.mtu_v4.filter(|_| destination.addr.is_ipv4());
+                route = route.table(TABLE);
+            }
+            let done = put(&route);
+            first.note(done.with_context(|| format!("cannot route {destination} into the tunnel")));
         }
-        Ok(())
+        first.result()
+    }
+
+    /// Puts back what others have taken away, and says so in the log: network managers remove rules and routes that
+    /// are not theirs, somebody flushes a table, a device that was down for a moment has lost its IPv6 addresses.
+    pub fn look_after(&mut self, now: Time) {
+        let mut back = Vec::new();
+        let mended = self.mend(&mut back);
+        if !back.is_empty() {
+            back.sort_unstable();
+            back.dedup();
+            let line = format!("somebody removed {} of the tunnel: put back", back.join(", "));
+            if self.told.is_due(now, &line) {
+                warn!("{line}");
+            }
+        }
+        if let Err(error) = mended {
+            let down = error.downcast_ref::<LinuxError>().and_then(LinuxError::errno)
+                == Some(Errno::ENETDOWN);
+            let device = &self.device;
+            let line = match down {
+                true => format!(
+                    "{device} is switched off, so that nothing goes through the tunnel: ip link set {device} up"
+                ),
+                false => Told(&error).to_string(),
+            };
+            if self.told.is_due(now, &line) {
+                warn!("{line}");
+            }
+        }
+    }
+
+    /// Puts back what is missing; what cannot be put back keeps nothing else away.
+    fn mend(&mut self, back: &mut Vec<&'static str>) -> anyhow::Result<()> {
+        let mut first = First::default();
+        let present = rules().context("the routing rules cannot be read");
+        if let Some(present) = first.note(present) {
+            for rule in self.rules.iter().filter(|rule| !present.contains(rule)) {
+                let new = add_missing_rule(rule).context("cannot add the tunnel's routing rules");
+                if first.note(new) == Some(true) {
+                    back.push("routing rules");
+                }
+            }
+            if let Some(forwarding) = &self.forwarding {
+                first.note(forwarding.mend(&present, back));
+            }
+        }
+        for destination in self.closed.iter().flatten() {
+            let closed = add_unreachable(*destination, TABLE, LAST_METRIC);
+            if first.note(closed.context("fail_closed: the routes cannot be closed")) == Some(true)
+            {
+                back.push("routes");
+            }
+        }
+        let addresses = self.mend_addresses(&mut first);
+        if addresses {
+            back.push("inner addresses");
+            // The kernel has taken them out of the routes that name one as their source, and with the last of a family
+            // all its routes.
+            first.note(self.set_routes());
+        }
+        let mut lost = false;
+        first.note(self.each_route(|route| {
+            lost |= add_missing_route(route)?;
+            Ok(())
+        }));
+        lost |= self.mend_fitted(lost || addresses, &mut first);
+        if lost {
+            back.push("routes");
+        }
+        first.result()
+    }
+
+    /// Puts the inner addresses back; says whether some were missing.
+    fn mend_addresses(&self, first: &mut First) -> bool {
+        let there = || Ok((link::index_of(&self.device)?, link::addresses()?));
+        let Some((index, there)) = first.note(there()) else { return false };
+        let mut lost = false;
+        for own in self.addresses.iter().map(|own| Prefix::host(*own)) {
+            if !there.iter().any(|one| one.index == index && one.prefix == own) {
+                let added = link::add_address(&self.device, own)
+                    .with_context(|| format!("cannot give {} to {}", own.addr, self.device));
+                lost |= first.note(added).is_some();
+            }
+        }
+        lost
+    }
+
+    /// Puts routes to single hosts back, of which it looks at some, or at `all` where others have gone; says whether some
+    /// were missing.
+    fn mend_fitted(&mut self, all: bool, first: &mut First) -> bool {
+        let after = self.looked_at.filter(|_| !all).map_or(Bound::Unbounded, Bound::Excluded);
+        let most = if all { usize::MAX } else { LOOKED_AT };
+        let (mut lost, mut seen, mut last) = (false, 0, None);
+        for (address, mtu) in self.fitted.range((after, Bound::Unbounded)).take(most) {
+            let new = self
+                .onto(Prefix::host(*address))
+                .and_then(|route| Ok(add_missing_route(&Route { mtu_bytes: Some(*mtu), ..route })?))
+                .with_context(|| format!("cannot route {address} by itself"));
+            lost |= first.note(new) == Some(true);
+            (seen, last) = (seen + 1, Some(*address));
+        }
+        // From the first again after the last.
+        self.looked_at = last.filter(|_| seen == most);
+        lost
     }
 
     /// Lets packets of `mtu` bytes at most into a host's tunnel. The kernel says so to whoever sends: to sockets, to
@@ -179,17 +324,21 @@ impl Routing {
         if self.fitted.get(&address).copied() == mtu {
             return Ok(());
         }
-        let route = Route { mtu, ..Route::on(Prefix::host(address), &self.device)? };
+        let route = Route { mtu_bytes: mtu, ..self.onto(Prefix::host(address))? };
         match mtu {
             Some(mtu) => {
+                // What fails is tried again with what others take away.
+                self.fitted.insert(address, mtu);
                 replace_route(&route)
                     .with_context(|| format!("cannot route {address} by itself"))?;
-                self.fitted.insert(address, mtu);
             }
             None => {
                 self.fitted.remove(&address);
-                delete_route(&route)
-                    .with_context(|| format!("cannot take the route to {address} back"))?;
+                match delete_route(&route) {
+                    Err(error) if link::is_gone(&error) => {}
+                    deleted => deleted
+                        .with_context(|| format!("cannot take the route to {address} back"))?,
+                }
             }
         }
         Ok(())
@@ -199,10 +348,8 @@ impl Routing {
     /// forwarded to it and from it.
     pub fn set_anchor(&mut self, own: &[IpAddr], pools: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(own)?;
-        for pool in pools {
-            replace_route(&Route::on(*pool, &self.device)?)
-                .with_context(|| format!("cannot route {pool} into the tunnel"))?;
-        }
+        self.routes = pools.to_vec();
+        self.set_routes()?;
         self.forwarding = Some(Forwarding::start(&self.device, pools)?);
         Ok(())
     }
@@ -241,7 +388,7 @@ impl Routing {
 impl Drop for Routing {
     fn drop(&mut self) {
         // A closed host stays closed when its daemon fails.
-        if self.rules && !self.closed {
+        if !self.rules.is_empty() && self.closed.is_none() {
             remove_rules();
         }
     }

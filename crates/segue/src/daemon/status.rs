@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
-use segue_datapath::{Datapath, FlowCursor, FlowEntry, FlowPage};
+use segue_datapath::{FlowCursor, FlowEntry, FlowPage, LinuxDatapath};
 use segue_keepalive::size::Way;
 use segue_keepalive::{Counted, Estimates, Why};
 use segue_steering::Class;
@@ -85,7 +85,7 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
 
 /// Fills what comes from the datapath. Where it does not count probes, an anchor (`answers`) sends one for each that
 /// counts.
-fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath, answers: bool) {
+fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn LinuxDatapath, answers: bool) {
     let counters = datapath.counters(slot);
     status.tx_packets = counters.tx_packets;
     status.rx_packets = counters.rx_packets;
@@ -105,7 +105,7 @@ fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn Datapath, answ
 }
 
 /// The host's paths.
-pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<PathStatus> {
+pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> Vec<PathStatus> {
     let names: BTreeMap<u32, String> =
         host.paths().map(|(n, path)| (u32::from(n), path.name().to_owned())).collect();
     host.paths()
@@ -147,7 +147,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn Datapath, now: Time) -> Vec<Pa
 }
 
 /// The anchor's paths.
-pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn Datapath) -> Vec<PathStatus> {
+pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn LinuxDatapath) -> Vec<PathStatus> {
     anchor
         .paths()
         .map(|(slot, path)| {
@@ -203,7 +203,7 @@ fn flow_status(entry: &FlowEntry, now: Time, path: &str, via: Option<&str>) -> F
 /// A page of the host's flows, with the reason for each one's path.
 pub fn host_flows(
     host: &Host,
-    datapath: &mut dyn Datapath,
+    datapath: &mut dyn LinuxDatapath,
     now: Time,
     from: FlowCursor,
 ) -> FlowsPage {
@@ -233,7 +233,7 @@ pub fn host_flows(
 /// A page of the anchor's flows, learned from the hosts' packets; `owner`: those of one host alone.
 pub fn anchor_flows(
     anchor: &Anchor,
-    datapath: &mut dyn Datapath,
+    datapath: &mut dyn LinuxDatapath,
     now: Time,
     from: FlowCursor,
     owner: Option<u32>,

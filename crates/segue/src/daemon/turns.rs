@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use segue_datapath::Event;
-use segue_linux::monitor::{Interface, Monitor, MonitorError};
+use segue_linux::monitor::{Device, Monitor, MonitorError};
 use segue_wire::TooBig;
 use tokio::sync::mpsc;
 
@@ -31,7 +31,7 @@ pub enum Work<S> {
     /// A router says that a packet was too big.
     TooBig(TooBig),
     /// The interfaces have changed.
-    Interfaces(Result<Vec<Interface>, MonitorError>),
+    Interfaces(Result<Vec<Device>, MonitorError>),
 }
 
 /// Where work comes from, beside the datapath's queue.
@@ -39,7 +39,7 @@ pub struct Sources<S> {
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked>,
     too_big: mpsc::Receiver<TooBig>,
-    interfaces: mpsc::Receiver<Result<Vec<Interface>, MonitorError>>,
+    interfaces: mpsc::Receiver<Result<Vec<Device>, MonitorError>>,
 }
 
 impl<S> Sources<S> {
@@ -81,7 +81,7 @@ pub fn take<T>(
 
 /// A task that tells of changes of the interfaces, up to the first error: to look at them costs more than to
 /// wait, so that it is not begun anew in each turn.
-fn watch(mut monitor: Monitor) -> mpsc::Receiver<Result<Vec<Interface>, MonitorError>> {
+fn watch(mut monitor: Monitor) -> mpsc::Receiver<Result<Vec<Device>, MonitorError>> {
     let (changes, changed) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use segue::control::{self, Request, Response};
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use serde_json::Value;
 
 use super::stage::patiently;

@@ -136,7 +136,7 @@ impl Run {
     }
 
     /// How far the run was from a step, at most, in milliseconds: averages before it from where it began, samples
-    /// after it from where it leads (the answer that is under way meanwhile is between the two), and each
+    /// after it from where it leads (that of a probe which was sent before the step is between the two), and each
     /// sample's distance from the one before it from T_KA and the change.
     fn off(&self, step: f64, to: f64) -> f64 {
         let from = 300.0 - to;
@@ -149,7 +149,7 @@ impl Run {
         let samples = during.map(|pair| {
             let [at, rtt] = ["at_s", "rtt_ms"].map(|name| number(&pair[1], name));
             let apart = (at - number(&pair[0], "at_s")) * 1e3 - T_KA_MS - 100.0;
-            let under_way = at < step + 0.3;
+            let under_way = at - rtt / 1e3 < step;
             let off = if under_way { (100.0 - rtt).max(rtt - 200.0) } else { (rtt - to).abs() };
             off.max(apart)
         });

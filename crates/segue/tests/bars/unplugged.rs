@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use segue_clock::{Rng, Span, Time};
+use segue_ip::{Prefix, Route};
 use segue_lab::DemoNet;
 use segue_linux::clock::monotonic;
-use segue_linux::link::{self, Prefix, Route};
+use segue_linux::link;
 
 use super::flow::{Flow, Running};
 use super::stage::{Plan, Stage};

@@ -1,8 +1,9 @@
 //! Interfaces and addresses that come and go while everything runs.
 
+use segue_ip::{Prefix, Route};
 use segue_lab::DemoNet;
 use segue_lab::Direction;
-use segue_linux::link::{self, Prefix, Route};
+use segue_linux::link;
 
 use crate::over_both;
 use crate::traffic::{Stream, UdpEcho, Voice, correspondents, one_datagram};

@@ -1,6 +1,8 @@
 //! `segue doctor` at machines that lack something.
 
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use nix::sys::signal::Signal;
 use segue_lab::{DemoNet, Direction};
@@ -11,7 +13,18 @@ use crate::world::{SEGUE, World, paths_up, text};
 
 /// Lines, each with its verdict and text.
 fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
-    let output = node.command(SEGUE).args(["doctor", "--json"]).args(args).output().unwrap();
+    doctor_with(node, None, args)
+}
+
+/// The same where programs are looked for in another directory.
+fn doctor_with(
+    node: &Netns,
+    programs: Option<&Path>,
+    args: &[&str],
+) -> (i32, Vec<(String, String, String)>) {
+    let mut command = node.command(SEGUE);
+    command.envs(programs.map(|programs| ("PATH", programs)));
+    let output = command.args(["doctor", "--json"]).args(args).output().unwrap();
     let all: Vec<Value> = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     let word = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
@@ -126,6 +139,48 @@ fn at_an_anchor_the_ways_out_and_back_are_looked_at() {
     let (code, lines) = doctor(node, &["-c", &nat]);
     expect(&lines, "way out", "todo", "IPv6: this machine has no default route");
     assert_eq!(code, 1);
+}
+
+#[test]
+fn beside_a_running_anchor_its_role_and_what_it_does_count() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let node = world.net.anchor();
+    let anchor = world.anchor_with(&["--nat"]);
+    // No file names the role, and `--nat` stands in none.
+    let socket = anchor.socket();
+    let args = ["--control", socket.to_str().unwrap()];
+    let (code, lines) = doctor(node, &args);
+    expect(&lines, "signal port", "ok", "in use, and an anchor runs here");
+    expect(&lines, "way back", "ok", "10.77.0.0/16 is translated");
+    expect(&lines, "past tunnel", "ok", "drops plain packets");
+    assert!(
+        !lines.iter().any(|(check, ..)| check == "enrolment" || check == "anchor"),
+        "{lines:?}"
+    );
+    assert_eq!(code, 0, "{lines:#?}");
+    // A firewall that is loaded afresh often takes away all tables first.
+    assert!(node.command("nft").args(["flush", "ruleset"]).status().unwrap().success());
+    let nat = world.file("with-nat.toml", "nat = true\n");
+    let (code, lines) = doctor(node, &["-c", &nat, args[0], args[1]]);
+    expect(&lines, "way back", "todo", "is not translated: something removed");
+    expect(&lines, "way back", "todo", "or the anchor started without nat = true");
+    expect(&lines, "past tunnel", "todo", "nothing drops plain packets");
+    assert_eq!(code, 1);
+    // Where nftables is not installed, or does not say.
+    let programs = world.path("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let (code, lines) = doctor_with(node, Some(&programs), &args);
+    expect(&lines, "past tunnel", "todo", "nftables is missing");
+    assert_eq!(code, 1);
+    let nft = world.file("programs/nft", "#!/bin/sh\n[ $1 = --version ] && echo nftables v1\n");
+    std::fs::set_permissions(nft, PermissionsExt::from_mode(0o755)).unwrap();
+    expect(
+        &doctor_with(node, Some(&programs), &args).1,
+        "past tunnel",
+        "unknown",
+        "nft list tables",
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod enrolment;
 mod exposition;
 mod fleet;
 mod floods;
+mod foreign;
 mod handover;
 mod hostile;
 mod keepalive;

@@ -14,6 +14,7 @@ use crate::world::{Daemon, World, nft, path, paths_up};
 
 over_both! { among_others:
     a_way_that_narrows_in_mid_flow_stops_no_connection_for_long
+    a_way_down_that_narrowed_while_nobody_used_it_stops_no_download
     each_end_sends_what_every_path_takes
     an_access_too_narrow_for_ipv6_is_left_to_the_others
     a_router_that_says_what_it_takes_is_believed_once_it_was_tested
@@ -25,7 +26,12 @@ over_both! { among_others:
 const STUCK: Duration = Duration::from_secs(3);
 
 /// From now on the router loses what is larger than `bytes` to or from the host's `access`, and says nothing.
-fn narrow(world: &World, access: &str, bytes: u32) {
+pub fn narrow(world: &World, access: &str, bytes: u32) {
+    narrow_ways(world, access, bytes, &["iifname", "oifname"]);
+}
+
+/// The same of these directions: `iifname` is the host's uplink, `oifname` its downlink.
+fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
     let router = world.net.router();
     // What comes to the router is to be as long as it would be on a wire.
     for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
@@ -38,7 +44,7 @@ fn narrow(world: &World, access: &str, bytes: u32) {
     }
     nft(router, "add table inet narrow");
     nft(router, "add chain inet narrow forward { type filter hook forward priority 0; }");
-    for way in ["iifname", "oifname"] {
+    for way in ways {
         nft(
             router,
             &format!("add rule inet narrow forward {way} {access} meta length > {bytes} drop"),
@@ -54,7 +60,7 @@ fn device_mtu(node: &Netns, device: &str) -> u32 {
 }
 
 /// The largest packet that the kernel of a node sends to an address.
-fn route_mtu(node: &Netns, to: IpAddr) -> u32 {
+pub fn route_mtu(node: &Netns, to: IpAddr) -> u32 {
     node.run(|| segue_linux::udp::path_mtu((to, 9).into()).unwrap()).unwrap()
 }
 
@@ -79,7 +85,7 @@ fn stands_still(stream: &Stream, bytes: u64) -> Duration {
 }
 
 /// Waits until the host's paths are of these sizes in both directions.
-fn sizes(host: &Daemon, wifi: u64, lte: u64) {
+pub fn sizes(host: &Daemon, wifi: u64, lte: u64) {
     host.wait("the sizes", |status| {
         mtu(status, "wifi") == [wifi; 2] && mtu(status, "lte") == [lte; 2]
     });
@@ -104,6 +110,21 @@ fn a_way_that_narrows_in_mid_flow_stops_no_connection_for_long(datapath: &'stati
     sizes(&host, 1_400, 1_500);
     assert_eq!(paths_up(&host.status()), 2);
     assert!(!host.events("path_mtu", "wifi", 0).is_empty());
+}
+
+fn a_way_down_that_narrowed_while_nobody_used_it_stops_no_download(datapath: &'static str) {
+    let Some(world) = World::new(datapath) else { return };
+    let (_anchor, host) = world.running();
+    assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
+    sizes(&host, 1_500, 1_500);
+    // Nothing is tested any more.
+    std::thread::sleep(Duration::from_secs(4));
+    narrow_ways(&world, DemoNet::WIFI, 1_400, &["oifname"]);
+    let (at_host, cn) = (world.net.host(), world.net.cn());
+    let stream = Stream::start(at_host, cn, DemoNet::CN.0.into(), Duration::from_millis(5));
+    let still = stands_still(&stream, 1 << 20);
+    assert!(still < STUCK, "{still:?}");
+    host.wait("the size", |status| mtu(status, "wifi") == [1_500, 1_400]);
 }
 
 fn each_end_sends_what_every_path_takes(datapath: &'static str) {

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use segue_ip::Prefix;
 use segue_lab::DemoNet;
 use segue_lab::Direction;
-use segue_linux::link::{self, Prefix};
+use segue_linux::link;
 
 use crate::over_both;
 use crate::traffic::Stream;

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;
-use segue_linux::link::{self, Prefix};
+use segue_linux::link;
 use segue_linux::netns::Netns;
 
 use crate::over_both;

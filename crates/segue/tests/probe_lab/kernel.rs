@@ -4,8 +4,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use segue_ip::Prefix;
 use segue_lab::{Direction, Lab};
-use segue_linux::link::Prefix;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
 use super::{Listening, check, direct, may_run, measure, network};

@@ -10,9 +10,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use segue_clock::Span;
+use segue_ip::Prefix;
 use segue_lab::topology::End;
 use segue_lab::{Direction, EmulatorSpec, Fate, Lab, Record};
-use segue_linux::link::Prefix;
 use segue_netem::{LinkSpec, Loss};
 use serde_json::Value;
 

@@ -27,7 +27,7 @@ pub fn links_of(
             return Some(links);
         }
         let Some(Hop::Interface(index)) = here.routes.look_up(packet) else { return None };
-        let channel = network.channel(here.interface(index)?.out?);
+        let channel = network.channel(here.adapter(index)?.out?);
         let spec = channel.spec();
         links.push((spec.rate_bps, spec.delay));
         node = channel.to.0;

@@ -99,9 +99,8 @@ pub struct Endpoint {
 type Attachment = (u32, Option<CellId>);
 
 fn attachments(node: &Node) -> Vec<Attachment> {
-    let connected =
-        node.interfaces.iter().zip(1..).filter(|(interface, _)| interface.out.is_some());
-    connected.map(|(interface, index)| (index, interface.cells.last().copied())).collect()
+    let connected = node.adapters.iter().filter(|adapter| adapter.out.is_some());
+    connected.map(|adapter| (adapter.interface.index, adapter.cells.last().copied())).collect()
 }
 
 impl Endpoint {

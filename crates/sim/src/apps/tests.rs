@@ -288,7 +288,7 @@ fn handovers_of_a_walk_are_seen_at_the_interfaces_with_a_gap_and_with_an_overlap
         }
         let mobile = network.add_node("mobile");
         let interface = network.add_interface(mobile, "wlan0");
-        network.node_mut(mobile).interfaces[0].addresses.push(FIRST);
+        network.node_mut(mobile).adapters[0].interface.addresses.push(FIRST);
         let radio = RadioConfig { node: mobile, interface, at_once: 2 };
         let radio = network.add_radio(radio).unwrap();
         network.route_all(|_| true);

@@ -5,7 +5,8 @@
 //! faults over six to twenty seconds, in clusters: after one fault the next follows within 300 ms with
 //! probability ½ (faults that meet each other find more), else within twice the mean distance; one cluster
 //! in ten is followed by "all mended" and six seconds of calm, in which the ends must agree. A fault is drawn by the
-//! weights in [`Fault::draw`]. Then the quiet time: all is mended, and [`QUIET_MS`] later the run ends.
+//! weights in [`Fault::draw`], those of packet sizes by [`draw_sizes`]. Then the quiet time: all is mended, and
+//! [`QUIET_MS`] later the run ends.
 
 use alloc::vec::Vec;
 
@@ -106,9 +107,13 @@ pub enum Fault {
     Reorder(PathRef, Way, u16, u16),
     /// The one-way delay is this from now on, in milliseconds.
     Delay(PathRef, Way, u16),
+    /// Larger packets are lost from now on, without a word: so many bytes, IP header included.
+    Narrow(PathRef, Way, u16),
+    /// A router on the way says that a packet was too big for so many bytes, true or not.
+    TooBig(PathRef, Way, u16),
     /// Nothing arrives any more.
     Cut(PathRef, Way),
-    /// Loss, burst, duplication, reordering and cut end; the delay stays.
+    /// Loss, burst, duplication, reordering and cut end; the delay stays, and the size.
     Mend(PathRef, Way),
     /// All paths of a host are cut.
     CutAll(usize),
@@ -192,6 +197,10 @@ pub struct Schedule {
 
 /// Flows of each host.
 pub const FLOWS: usize = 3;
+/// What a link takes at first, IP header included.
+pub const MTU: u16 = 1_500;
+/// What one takes that is narrowed, or is said to: tunnels of many kinds, and less than any IPv6 link has.
+const MTUS: [u16; 8] = [1_000, 1_280, 1_330, 1_358, 1_400, 1_420, 1_492, MTU];
 
 impl Schedule {
     /// The schedule of a seed. See the module's text for the distribution.
@@ -224,7 +233,11 @@ impl Schedule {
                 at_ms += rng.below(2 * mean);
             }
         }
-        Schedule { machines, seed, readings, follows_use, hosts, entries, quiet_ms: at_ms + 500 }
+        let quiet_ms = at_ms + 500;
+        if tunnel {
+            draw_sizes(seed, &hosts, quiet_ms, &mut entries);
+        }
+        Schedule { machines, seed, readings, follows_use, hosts, entries, quiet_ms }
     }
 
     /// When the run ends, in milliseconds.
@@ -232,6 +245,26 @@ impl Schedule {
     pub fn end_ms(&self) -> u64 {
         self.quiet_ms + QUIET_MS
     }
+}
+
+/// In two of five runs, what links take changes one to six times, or is said to. Drawn apart, as `follows_use`.
+fn draw_sizes(seed: u64, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
+    let mut rng = Rng::new(seed ^ 0x7369_7a65);
+    if !rng.chance(0.4) {
+        return;
+    }
+    for _ in 0..1 + rng.below(6) {
+        let host = rng.below(hosts.len() as u64) as usize;
+        let at = PathRef { host, path: rng.below(hosts[host].paths.len() as u64) as usize };
+        let way = [Way::Up, Way::Down, Way::Both][rng.below(3) as usize];
+        let mtu = MTUS[rng.below(MTUS.len() as u64) as usize];
+        let fault = match rng.chance(0.8) {
+            true => Fault::Narrow(at, way, mtu),
+            false => Fault::TooBig(at, way, mtu),
+        };
+        entries.push(Entry { at_ms: 1_000 + rng.below(quiet_ms - 1_000), fault });
+    }
+    entries.sort_by_key(|entry| entry.at_ms);
 }
 
 impl HostShape {
@@ -291,6 +324,8 @@ impl Fault {
             | Fault::Duplicate(at, ..)
             | Fault::Reorder(at, ..)
             | Fault::Delay(at, ..)
+            | Fault::Narrow(at, ..)
+            | Fault::TooBig(at, ..)
             | Fault::Cut(at, _)
             | Fault::Mend(at, _)
             | Fault::Gone(at)

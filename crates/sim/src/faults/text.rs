@@ -67,6 +67,8 @@ impl fmt::Display for Fault {
                 write!(f, "reorder {at} {} {n} {ms}ms", way.name())
             }
             Fault::Delay(at, way, ms) => write!(f, "delay {at} {} {ms}ms", way.name()),
+            Fault::Narrow(at, way, mtu) => write!(f, "narrow {at} {} {mtu}", way.name()),
+            Fault::TooBig(at, way, mtu) => write!(f, "too-big {at} {} {mtu}", way.name()),
             Fault::Cut(at, way) => write!(f, "cut {at} {}", way.name()),
             Fault::Mend(at, way) => write!(f, "mend {at} {}", way.name()),
             Fault::CutAll(host) => write!(f, "cut-all {host}"),
@@ -311,9 +313,9 @@ impl Draft {
         if let Some(fault) = self.fault_of_host(verb, words)? {
             return Ok(fault);
         }
-        let known = ["loss", "burst", "duplicate", "reorder", "delay", "cut", "mend"];
-        let others = ["gone", "back", "renumber", "rebind", "keepalive"];
-        if !known.contains(&verb) && !others.contains(&verb) {
+        let links = ["loss", "burst", "duplicate", "reorder", "delay", "narrow", "cut", "mend"];
+        let others = ["too-big", "gone", "back", "renumber", "rebind", "keepalive"];
+        if !links.contains(&verb) && !others.contains(&verb) {
             return Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list"));
         }
         let at = self.which_path(words)?;
@@ -326,6 +328,8 @@ impl Draft {
                 Fault::Reorder(at, way, permille, words.millis("the hold-up", 2_000)? as u16)
             }
             "delay" => Fault::Delay(at, words.way()?, words.millis("the delay", 2_000)? as u16),
+            "narrow" => Fault::Narrow(at, words.way()?, words.number("the size", 68, u16::MAX)?),
+            "too-big" => Fault::TooBig(at, words.way()?, words.number("the size", 0, u16::MAX)?),
             "cut" => Fault::Cut(at, words.way()?),
             "mend" => Fault::Mend(at, words.way()?),
             "gone" => Fault::Gone(at),
@@ -411,6 +415,8 @@ mod tests {
             (4, "at 5 cut 0.1 up", "no unit"),
             (4, "at 5ms loss 0.1 up 1001", "from 0 to 1000"),
             (4, "at 5ms loss 0.1 up", "missing"),
+            (4, "at 5ms narrow 0.1 up 60", "from 68 to 65535"),
+            (4, "at 5ms too-big 0.1 up", "missing"),
             (4, "at 5ms mend-all 3", "one word too many"),
             (5, "at 5ms mend-all\nat 4ms mend-all", "before the fault"),
             (5, "at 5ms mend-all\nquiet 4ms", "before the last fault"),

@@ -18,12 +18,13 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Rng, Time};
+use segue_ip::Interface;
 use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
 
 pub use channel::{Channel, ChannelId};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
-pub use node::{Interface, Node, NodeId};
-pub use routes::{Hop, Prefix, Routes, Rule};
+pub use node::{Adapter, Node, NodeId};
+pub use routes::{Hop, Routes, Rule};
 pub use run::{AT_ONCE, encapsulate};
 pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
 
@@ -33,6 +34,9 @@ use crate::queue::EventQueue;
 use crate::results::Results;
 use run::{Event, InFlight, Step};
 use wireless::Wireless;
+
+/// What an interface says that it takes. Links take packets of any size.
+const MTU_BYTES: u32 = 1_500;
 
 /// Which agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,9 +186,12 @@ impl Network {
 
     /// Adds an interface that is attached to nothing; its index.
     pub fn add_interface(&mut self, node: NodeId, name: impl Into<String>) -> u32 {
-        let interfaces = &mut self.nodes[node.0 as usize].interfaces;
-        interfaces.push(Interface { name: name.into(), ..Interface::default() });
-        interfaces.len() as u32
+        let adapters = &mut self.nodes[node.0 as usize].adapters;
+        let index = adapters.len() as u32 + 1;
+        let (name, mtu_bytes) = (name.into(), MTU_BYTES);
+        let interface = Interface { name, index, mtu_bytes, ..Interface::default() };
+        adapters.push(Adapter { interface, ..Adapter::default() });
+        index
     }
 
     /// Connects two interfaces; the directions away from the first and from the second.
@@ -200,8 +207,8 @@ impl Network {
     ) -> Result<(ChannelId, ChannelId), SpecError> {
         let there = self.add_channel(a, b, there)?;
         let back = self.add_channel(b, a, back)?;
-        self.node_mut(a.0).interfaces[a.1 as usize - 1].out = Some(there);
-        self.node_mut(b.0).interfaces[b.1 as usize - 1].out = Some(back);
+        self.node_mut(a.0).adapters[a.1 as usize - 1].out = Some(there);
+        self.node_mut(b.0).adapters[b.1 as usize - 1].out = Some(back);
         Ok((there, back))
     }
 

@@ -397,12 +397,12 @@ impl Network {
         if config.inside.is_empty() && !config.cells_inside {
             return Err(NatError::NoInside);
         }
-        if let Some(index) = config.inside.iter().find(|index| at.interface(**index).is_none()) {
+        if let Some(index) = config.inside.iter().find(|index| at.adapter(**index).is_none()) {
             return Err(NatError::NoInterface(*index));
         }
         let within = |address| {
-            let inside = config.inside.iter().filter_map(|index| at.interface(*index));
-            inside.flat_map(|interface| &interface.addresses).any(|known| *known == address)
+            let inside = config.inside.iter().filter_map(|index| at.adapter(*index));
+            inside.flat_map(|adapter| &adapter.interface.addresses).any(|known| *known == address)
         };
         if !at.owns(config.outside) || within(config.outside) {
             return Err(NatError::NotOutside(config.outside));
@@ -430,7 +430,8 @@ impl Network {
         let old = nat.config.outside;
         nat.rebind(outside);
         if let Some(new) = outside.filter(|new| *new != old) {
-            let interfaces = at.interfaces.iter_mut().flat_map(|i| &mut i.addresses);
+            let adapters = at.adapters.iter_mut();
+            let interfaces = adapters.flat_map(|a| &mut a.interface.addresses);
             for address in at.addresses.iter_mut().chain(interfaces) {
                 if *address == old {
                     *address = new;

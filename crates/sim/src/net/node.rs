@@ -1,9 +1,11 @@
-//! Nodes and their interfaces.
+//! Nodes, and where they meet links.
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+
+use segue_ip::Interface;
 
 use super::nat::Nat;
 use super::routes::Routes;
@@ -14,15 +16,13 @@ use super::{AgentId, ChannelId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// Where a node meets a link. Its index, from 1 as in a kernel, is its place among the node's interfaces.
+/// Where a node meets a link: an interface, and what is at the other end of it.
 #[derive(Clone, Debug, Default)]
-pub struct Interface {
-    /// Its name, unlike any other of the node.
-    pub name: String,
-    /// Its own addresses, which are reached over it and no other. Empty where the node's do.
-    pub addresses: Vec<IpAddr>,
-    /// Address of the router at the other end.
-    pub gateway: Option<IpAddr>,
+pub struct Adapter {
+    /// What agents are told of it. Its index, from 1 as in a kernel, is its place among the node's adapters. Its own
+    /// addresses are reached over it and no other; there are none where the node's do. Its gateway is the router at the
+    /// other end.
+    pub interface: Interface,
     /// The direction away from the node; `None` while it is attached to nothing.
     pub out: Option<ChannelId>,
     /// It is a radio, or a cell's interface towards one: static routing does not follow it.
@@ -38,8 +38,8 @@ pub struct Node {
     pub name: String,
     /// Addresses of the node itself, reached over any of its interfaces.
     pub addresses: Vec<IpAddr>,
-    /// Its interfaces; index 1 is the first.
-    pub interfaces: Vec<Interface>,
+    /// Its adapters; index 1 is the first.
+    pub adapters: Vec<Adapter>,
     /// Where packets go from here.
     pub routes: Routes,
     /// It carries what is not for it further, as a router does.
@@ -54,7 +54,7 @@ impl Node {
         Node {
             name,
             addresses: Vec::new(),
-            interfaces: Vec::new(),
+            adapters: Vec::new(),
             routes: Routes::default(),
             forwards: true,
             ports: Vec::new(),
@@ -66,13 +66,18 @@ impl Node {
     #[must_use]
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
-            || self.interfaces.iter().any(|interface| interface.addresses.contains(&address))
+            || self.interfaces().any(|interface| interface.addresses.contains(&address))
     }
 
-    /// An interface by its index.
+    /// Its interfaces, in the order of their indices.
+    pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
+        self.adapters.iter().map(|adapter| &adapter.interface)
+    }
+
+    /// An adapter by the index of its interface.
     #[must_use]
-    pub fn interface(&self, index: u32) -> Option<&Interface> {
-        self.interfaces.get((index as usize).checked_sub(1)?)
+    pub fn adapter(&self, index: u32) -> Option<&Adapter> {
+        self.adapters.get((index as usize).checked_sub(1)?)
     }
 
     /// Its address translator.
@@ -81,8 +86,8 @@ impl Node {
         self.nat.as_deref()
     }
 
-    pub(super) fn interface_mut(&mut self, index: u32) -> &mut Interface {
-        &mut self.interfaces[index as usize - 1]
+    pub(super) fn adapter_mut(&mut self, index: u32) -> &mut Adapter {
+        &mut self.adapters[index as usize - 1]
     }
 
     pub(super) fn agent_at(&self, protocol: u8, port: u16) -> Option<AgentId> {

@@ -3,77 +3,10 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use segue_ip::Prefix;
+
 use super::AgentId;
 use crate::packet::Packet;
-
-/// An address and how many of its bits count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix {
-    /// The address; bits beyond the length are 0.
-    address: IpAddr,
-    len: u8,
-}
-
-impl Prefix {
-    /// The prefix of this length that holds `address`; a length beyond the address means all of it.
-    #[must_use]
-    pub fn new(address: IpAddr, len: u8) -> Prefix {
-        match address {
-            IpAddr::V4(a) => {
-                let len = len.min(32);
-                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
-                Prefix { address: IpAddr::V4((a.to_bits() & mask).into()), len }
-            }
-            IpAddr::V6(a) => {
-                let len = len.min(128);
-                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
-                Prefix { address: IpAddr::V6((a.to_bits() & mask).into()), len }
-            }
-        }
-    }
-
-    /// The prefix of one address.
-    #[must_use]
-    pub fn host(address: IpAddr) -> Prefix {
-        Prefix::new(address, 128)
-    }
-
-    /// Everything of the family of `address`.
-    #[must_use]
-    pub fn default_of(address: IpAddr) -> Prefix {
-        Prefix::new(address, 0)
-    }
-
-    /// The address so many behind the first; `None` if it lies beyond the prefix, or is its last one of
-    /// IPv4 (the broadcast address).
-    #[must_use]
-    pub fn nth(&self, number: u32) -> Option<IpAddr> {
-        match self.address {
-            IpAddr::V4(a) => {
-                let last = u32::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
-                (number < last).then(|| IpAddr::V4((a.to_bits() + number).into()))
-            }
-            IpAddr::V6(a) => {
-                let last = u128::MAX.checked_shr(u32::from(self.len)).unwrap_or(0);
-                let number = u128::from(number);
-                (number <= last).then(|| IpAddr::V6((a.to_bits() + number).into()))
-            }
-        }
-    }
-
-    /// How many bits count.
-    #[must_use]
-    pub fn length(&self) -> u8 {
-        self.len
-    }
-
-    /// Whether the address lies within.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Prefix::new(address, self.len).address == self.address
-    }
-}
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +52,13 @@ impl Rule {
     }
 }
 
-/// A node's rules and its table.
+/// A node's rules and its table. A prefix stands for its network here, whatever its host bits.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     rules: Vec<Rule>,
     /// Single addresses, in ascending order.
     hosts: Vec<(IpAddr, Hop)>,
-    /// Wider prefixes, longest first.
+    /// Wider networks, longest first.
     prefixes: Vec<(Prefix, Hop)>,
 }
 
@@ -142,11 +75,11 @@ impl Routes {
 
     /// Sets where a prefix goes.
     pub fn set(&mut self, prefix: Prefix, hop: Hop) {
-        let whole = if prefix.address.is_ipv4() { 32 } else { 128 };
-        if prefix.len == whole {
-            match self.hosts.binary_search_by_key(&prefix.address, |(a, _)| *a) {
+        let prefix = prefix.network();
+        if prefix.is_host() {
+            match self.hosts.binary_search_by_key(&prefix.addr, |(a, _)| *a) {
                 Ok(place) => self.hosts[place].1 = hop,
-                Err(place) => self.hosts.insert(place, (prefix.address, hop)),
+                Err(place) => self.hosts.insert(place, (prefix.addr, hop)),
             }
             return;
         }
@@ -161,6 +94,7 @@ impl Routes {
 
     /// Forgets a prefix.
     pub fn remove(&mut self, prefix: Prefix) {
+        let prefix = prefix.network();
         self.hosts.retain(|(address, _)| Prefix::host(*address) != prefix);
         self.prefixes.retain(|(known, _)| *known != prefix);
     }
@@ -168,6 +102,7 @@ impl Routes {
     /// Where the table sends exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Prefix) -> Option<Hop> {
+        let prefix = prefix.network();
         let host = |(address, _): &&(IpAddr, Hop)| Prefix::host(*address) == prefix;
         let known = self.prefixes.iter().find(|(known, _)| *known == prefix).map(|(_, hop)| *hop);
         known.or_else(|| self.hosts.iter().find(host).map(|(_, hop)| *hop))
@@ -208,7 +143,7 @@ mod tests {
     fn the_longest_prefix_wins_and_a_host_wins_over_all() {
         let mut routes = Routes::default();
         let a = |text: &str| text.parse::<IpAddr>().unwrap();
-        routes.set(Prefix::default_of(a("0.0.0.0")), Hop::Interface(1));
+        routes.set(Prefix::default_of(false), Hop::Interface(1));
         routes.set(Prefix::new(a("10.1.2.3"), 16), Hop::Interface(2));
         routes.set(Prefix::new(a("10.1.2.3"), 24), Hop::Interface(3));
         routes.set(Prefix::host(a("10.1.2.3")), Hop::Interface(4));
@@ -216,7 +151,11 @@ mod tests {
             assert_eq!(routes.towards(a(to)), Some(Hop::Interface(expected)), "{to}");
         }
         assert_eq!(routes.towards(a("fd00::1")), None);
-        routes.remove(Prefix::new(a("10.1.0.0"), 16));
+        // Host bits name no other prefix.
+        assert_eq!(routes.get(Prefix::new(a("10.1.2.9"), 24)), Some(Hop::Interface(3)));
+        routes.set(Prefix::new(a("10.1.2.9"), 24), Hop::Interface(5));
+        assert_eq!(routes.towards(a("10.1.2.9")), Some(Hop::Interface(5)));
+        routes.remove(Prefix::new(a("10.1.0.7"), 16));
         assert_eq!(routes.towards(a("10.1.9.9")), Some(Hop::Interface(1)));
     }
 }

@@ -231,7 +231,7 @@ impl Network {
     }
 
     fn transmit(&mut self, node: NodeId, index: u32, packet: Box<Packet>) {
-        let out = self.nodes[node.0 as usize].interface(index).and_then(|i| i.out);
+        let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
             return;

@@ -5,7 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::{Hop, Network, NodeId, Prefix};
+use segue_ip::Prefix;
+
+use super::{Hop, Network, NodeId};
 
 impl Network {
     /// Gives every node a route to every address of every other, over fewest hops; among equals over the
@@ -19,8 +21,8 @@ impl Network {
             .nodes()
             .flat_map(|(id, node)| {
                 let own = node.addresses.iter().map(move |a| (id, *a, None));
-                let far = node.interfaces.iter().zip(1..).flat_map(move |(interface, index)| {
-                    interface.addresses.iter().map(move |a| (id, *a, Some(index)))
+                let far = node.interfaces().flat_map(move |interface| {
+                    interface.addresses.iter().map(move |a| (id, *a, Some(interface.index)))
                 });
                 own.chain(far)
             })
@@ -57,11 +59,12 @@ impl Network {
                 continue;
             }
             let nat = self.node(node).nat();
-            for (interface, index) in self.node(node).interfaces.iter().zip(1..) {
+            for adapter in &self.node(node).adapters {
+                let index = adapter.interface.index;
                 let own = node != goal || over.is_none_or(|over| over == index);
                 let known = nat.is_none_or(|nat| !inside[node.0 as usize] || nat.inside(index));
-                let allowed = own && known && !interface.air;
-                let Some(out) = interface.out.filter(|_| allowed) else { continue };
+                let allowed = own && known && !adapter.air;
+                let Some(out) = adapter.out.filter(|_| allowed) else { continue };
                 // The way back from the neighbour is the other direction of the same link.
                 let (next, back) = self.channel(out).to;
                 if next != goal && reached[next.0 as usize].is_none() {

@@ -17,9 +17,10 @@ use core::fmt;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_netem::{LinkModel, LinkSpec, SpecError};
 
-use super::{Change, Channel, ChannelId, Hop, Network, NodeId, Prefix};
+use super::{Adapter, Change, Channel, ChannelId, Hop, Network, NodeId};
 
 /// Which cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -244,14 +245,14 @@ impl Network {
         if !(1..=2).contains(&config.at_once) {
             return Err(WirelessError::AtOnce(config.at_once));
         }
-        let interface = self.node(config.node).interface(config.interface);
-        let interface = interface.ok_or(WirelessError::NoInterface(config.interface))?;
-        if interface.air || interface.out.is_some() {
+        let adapter = self.node(config.node).adapter(config.interface);
+        let adapter = adapter.ok_or(WirelessError::NoInterface(config.interface))?;
+        if adapter.air || adapter.out.is_some() {
             return Err(WirelessError::Connected(config.interface));
         }
-        let fixed = !interface.addresses.is_empty();
+        let fixed = !adapter.interface.addresses.is_empty();
         let node = self.node_mut(config.node);
-        node.interface_mut(config.interface).air = true;
+        node.adapter_mut(config.interface).air = true;
         node.forwards = false;
         self.wireless.radios.push(Radio { config, fixed });
         Ok(RadioId(self.wireless.radios.len() as u32 - 1))
@@ -367,12 +368,13 @@ impl Network {
         };
         let name = {
             let node = self.node(host.node);
-            let radio = node.interface(host.interface).map_or("", |i| i.name.as_str());
+            let radio = node.adapter(host.interface);
+            let radio = radio.map_or("", |a| a.interface.name.as_str());
             format!("{}.{radio}", node.name)
         };
         let interface = self.add_interface(config.router, name);
         let at = self.node_mut(config.router);
-        at.interface_mut(interface).air = true;
+        at.adapter_mut(interface).air = true;
         if let Some(nat) = &mut at.nat {
             nat.add_air(interface);
         }
@@ -405,7 +407,7 @@ impl Network {
             let config = &self.wireless.radios[radio.0 as usize].config;
             (config.node, config.interface, config.at_once as usize)
         };
-        let cells = &self.node_mut(node).interface_mut(index).cells;
+        let cells = &self.node_mut(node).adapter_mut(index).cells;
         if cells.contains(&cell) {
             return;
         }
@@ -414,16 +416,16 @@ impl Network {
             self.detach(radio, oldest);
         }
         let CellConfig { router, gateway, .. } = self.wireless.cells[cell.0 as usize];
-        let interface = self.nodes[node.0 as usize].interface_mut(index);
-        interface.cells.push(cell);
+        let Adapter { interface, cells, out, .. } = self.nodes[node.0 as usize].adapter_mut(index);
+        cells.push(cell);
         interface.addresses.extend(pair.address);
-        interface.out = Some(pair.up);
-        interface.gateway = gateway;
+        *out = Some(pair.up);
+        interface.gateways = gateway.into_iter().collect();
         let addresses = interface.addresses.clone();
         let name = interface.name.clone();
         self.route_default(node, index, &addresses);
         let at = &mut self.nodes[router.0 as usize];
-        at.interface_mut(pair.interface).out = Some(pair.down);
+        at.adapter_mut(pair.interface).out = Some(pair.down);
         for address in &addresses {
             if pair.address.is_none_or(|own| own == *address) {
                 at.routes.set(Prefix::host(*address), Hop::Interface(pair.interface));
@@ -438,7 +440,7 @@ impl Network {
     fn route_default(&mut self, node: NodeId, index: u32, addresses: &[IpAddr]) {
         let routes = &mut self.nodes[node.0 as usize].routes;
         for address in addresses {
-            let default = Prefix::default_of(*address);
+            let default = Prefix::default_of(address.is_ipv6());
             if routes.get(default).is_none() {
                 routes.set(default, Hop::Interface(index));
             }
@@ -448,9 +450,9 @@ impl Network {
     /// The interface over which a router still reaches a radio, and the radio's addresses there.
     fn other_way(&self, radio: RadioId, router: NodeId) -> Option<(u32, Vec<IpAddr>)> {
         let Radio { config, fixed } = self.wireless.radios.get(radio.0 as usize)?;
-        let interface = self.node(config.node).interface(config.interface)?;
+        let Adapter { interface, cells, .. } = self.node(config.node).adapter(config.interface)?;
         let here = |cell: &&CellId| self.wireless.cells[cell.0 as usize].router == router;
-        let cell = interface.cells.iter().rev().find(here)?;
+        let cell = cells.iter().rev().find(here)?;
         let pair = &self.wireless.pairs[self.pair_place(radio, *cell).ok()?];
         let own = || pair.address.into_iter().collect();
         Some((pair.interface, if *fixed { interface.addresses.clone() } else { own() }))
@@ -462,22 +464,23 @@ impl Network {
         let pair = self.wireless.pairs[place].clone();
         let RadioConfig { node, interface: index, .. } =
             self.wireless.radios[radio.0 as usize].config;
-        let interface = self.nodes[node.0 as usize].interface_mut(index);
-        let Some(place) = interface.cells.iter().position(|known| *known == cell) else { return };
-        interface.cells.remove(place);
+        let Adapter { interface, cells, .. } = self.nodes[node.0 as usize].adapter_mut(index);
+        let Some(place) = cells.iter().position(|known| *known == cell) else { return };
+        cells.remove(place);
         interface.addresses.retain(|address| Some(*address) != pair.address);
-        let (name, newest) = (interface.name.clone(), interface.cells.last().copied());
+        let (name, newest) = (interface.name.clone(), cells.last().copied());
         let addresses = interface.addresses.clone();
         let newest = newest.map(|cell| {
             let place = self.pair_place(radio, cell).expect("an attached pair has met");
             (self.wireless.pairs[place].up, self.wireless.cells[cell.0 as usize].gateway)
         });
-        let interface = self.nodes[node.0 as usize].interface_mut(index);
-        interface.out = newest.map(|(up, _)| up);
-        interface.gateway = newest.and_then(|(_, gateway)| gateway);
+        let adapter = self.nodes[node.0 as usize].adapter_mut(index);
+        adapter.out = newest.map(|(up, _)| up);
+        let gateway = newest.and_then(|(_, gateway)| gateway);
+        adapter.interface.gateways = gateway.into_iter().collect();
         let router = self.wireless.cells[cell.0 as usize].router;
         let at = &mut self.nodes[router.0 as usize];
-        at.interface_mut(pair.interface).out = None;
+        at.adapter_mut(pair.interface).out = None;
         for address in addresses.into_iter().chain(pair.address) {
             let route = Prefix::host(address);
             // Another cell of this router may have the radio by now.

@@ -5,9 +5,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
+use segue_ip::Interface;
 use segue_keepalive::State;
 use segue_tunnel::{
-    AnchorConfig, AnchorInput, ConnId, HostConfig, HostInput, Interface, PathConfig, Pool, Report,
+    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput, PathConfig,
+    Pool, Report,
 };
 use segue_wire::Encapsulation;
 
@@ -223,7 +225,7 @@ impl Shard {
             index: place as u32 + 1,
             addresses: alloc::vec![path_address(self.path(host, place)).ip()],
             gateways: Vec::new(),
-            mtu: 1_500,
+            mtu_bytes: 1_500,
         });
         let interfaces = interfaces.collect();
         self.tell_host(host, HostInput::Interfaces(interfaces));
@@ -294,11 +296,13 @@ impl Shard {
         match effect {
             HostEffect::Transmit(outer, message) => self.transmit_up(&outer, message),
             HostEffect::Deliver(inner, place) => self.delivered(inner.payload, false, place),
-            HostEffect::Connect { interfaces } => self.connect(host, &interfaces),
-            HostEffect::MoveSignal { interface } => self.move_signal(host, &interface),
-            HostEffect::Signal(message) => self.signal_up(host, message),
-            HostEffect::Addresses { .. } => {}
-            HostEffect::Report(report) => self.host_report(host, &report),
+            HostEffect::Own(HostOutput::Connect { interfaces }) => self.connect(host, &interfaces),
+            HostEffect::Own(HostOutput::MoveSignal { interface }) => {
+                self.move_signal(host, &interface)
+            }
+            HostEffect::Own(HostOutput::Signal(message)) => self.signal_up(host, message),
+            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_)) => {}
+            HostEffect::Own(HostOutput::Report(report)) => self.host_report(host, &report),
         }
     }
 
@@ -369,15 +373,15 @@ impl Shard {
                     let number = self.anchors[anchor].end.machine.path(slot).map(|p| p.number);
                     self.delivered(inner.payload, true, number.unwrap_or(0).into());
                 }
-                AnchorEffect::Signal(ConnId(host), message) => {
+                AnchorEffect::Own(AnchorOutput::Signal(ConnId(host), message)) => {
                     self.signal_down(host as u32, Some(message));
                 }
-                AnchorEffect::Close(conn) => {
+                AnchorEffect::Own(AnchorOutput::Close(conn)) => {
                     self.signal_down(conn.0 as u32, None);
                     self.tell_anchor(anchor, AnchorInput::Disconnected { conn });
                 }
-                AnchorEffect::Persist(_) => {}
-                AnchorEffect::Report(report) => self.anchor_report(&report),
+                AnchorEffect::Own(AnchorOutput::Persist(_) | AnchorOutput::SetMtu(..)) => {}
+                AnchorEffect::Own(AnchorOutput::Report(report)) => self.anchor_report(&report),
             }
         }
         self.anchor_effects = effects;

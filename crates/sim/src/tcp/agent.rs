@@ -132,7 +132,7 @@ impl Source {
 
     /// Its deadline has come.
     pub fn tick(&mut self, now: Time) {
-        self.sender.handle(now, Input::Tick);
+        self.sender.tick(now);
     }
 
     /// When to call [`tick`](Self::tick).

@@ -191,6 +191,17 @@ mod tests {
         fn tell(&mut self, input: Input) -> Vec<u64> {
             self.1 += Span::from_millis(1);
             self.0.handle(self.1, input);
+            self.sent()
+        }
+
+        /// Those that leave when it has a tick.
+        fn tick(&mut self) -> Vec<u64> {
+            self.1 += Span::from_millis(1);
+            self.0.tick(self.1);
+            self.sent()
+        }
+
+        fn sent(&mut self) -> Vec<u64> {
             core::iter::from_fn(|| self.0.poll())
                 .map(|sent| {
                     assert_eq!(sent.end - sent.start, 1_000, "{sent:?}");
@@ -235,7 +246,7 @@ mod tests {
         let mut sending = Sending::new();
         let (at, _) = sending.0.deadline().unwrap();
         sending.1 = at;
-        assert_eq!(sending.tell(Input::Tick), [0]);
+        assert_eq!(sending.tick(), [0]);
         assert_eq!(sending.ack(1, &[]), [1, 2]);
         // Segments 3 and 4 had arrived: they are passed over and not in the pipe.
         assert_eq!(sending.ack(2, &[(3, 5)]), [5, 6]);

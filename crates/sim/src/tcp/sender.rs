@@ -18,8 +18,6 @@ pub enum Input {
     Offer(u64),
     /// An acknowledgement.
     Ack(Ack),
-    /// The deadline has come.
-    Tick,
 }
 
 /// An acknowledgement, in units.
@@ -339,8 +337,8 @@ impl Core {
 
 /// A sender of any variant.
 ///
-/// Call [`handle`](Machine::handle), then [`poll`](Machine::poll) until `None`, then arm
-/// [`deadline`](Machine::deadline).
+/// Call [`handle`](Machine::handle) or [`tick`](Machine::tick), then [`poll`](Machine::poll) until `None`, then
+/// arm [`deadline`](Machine::deadline).
 pub struct Sender {
     core: Core,
     recovery: Box<dyn Recovery>,
@@ -366,19 +364,11 @@ impl Sender {
         self.core.una == self.core.limit
     }
 
-    fn on_tick(&mut self, now: Time) {
-        // At the same instant the variant's own timer goes first: a probe takes the timeout's place
-        // (RFC 8985, section 7.2).
-        let own = self.recovery.deadline(&self.core).map(|(at, _)| at).filter(|at| *at <= now);
-        let timeout = self.core.rto_at.filter(|at| *at <= now);
-        if own.is_some_and(|own| timeout.is_none_or(|timeout| own <= timeout)) {
-            self.recovery.on_timer(&mut self.core, now);
-        } else if timeout.is_some() {
-            self.core.rto_at = None;
-            if self.core.flight() > 0 {
-                self.core.sent.timeouts += 1;
-                self.recovery.on_timeout(&mut self.core, now);
-            }
+    /// Tells the variant of the segments that are about to leave.
+    fn tell_sent(&mut self, now: Time) {
+        while let Some(segment) = self.core.out.get(self.core.told).copied() {
+            self.core.told += 1;
+            self.recovery.on_sent(&mut self.core, now, segment);
         }
     }
 }
@@ -405,12 +395,25 @@ impl Machine for Sender {
                 ack.sack.retain(|start, end| start < end && end <= self.core.max);
                 self.recovery.on_ack(&mut self.core, now, &ack);
             }
-            Input::Tick => self.on_tick(now),
         }
-        while let Some(segment) = self.core.out.get(self.core.told).copied() {
-            self.core.told += 1;
-            self.recovery.on_sent(&mut self.core, now, segment);
+        self.tell_sent(now);
+    }
+
+    fn tick(&mut self, now: Time) {
+        // At the same instant the variant's own timer goes first: a probe takes the timeout's place
+        // (RFC 8985, section 7.2).
+        let own = self.recovery.deadline(&self.core).map(|(at, _)| at).filter(|at| *at <= now);
+        let timeout = self.core.rto_at.filter(|at| *at <= now);
+        if own.is_some_and(|own| timeout.is_none_or(|timeout| own <= timeout)) {
+            self.recovery.on_timer(&mut self.core, now);
+        } else if timeout.is_some() {
+            self.core.rto_at = None;
+            if self.core.flight() > 0 {
+                self.core.sent.timeouts += 1;
+                self.recovery.on_timeout(&mut self.core, now);
+            }
         }
+        self.tell_sent(now);
     }
 
     fn poll(&mut self) -> Option<Transmit> {

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Estimates, Reading, Traffic};
+use segue_keepalive::{Arrival, Counted, Estimates, Reading, Traffic};
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
@@ -26,6 +26,8 @@ pub struct Meter {
     source: Option<SocketAddr>,
     rtt: Option<Span>,
     rtt_max: Option<Span>,
+    /// Packets of all kinds between probes that came in order, up and down.
+    counted: [Counted; 2],
 }
 
 impl Meter {
@@ -34,7 +36,7 @@ impl Meter {
         self.last_received.map_or(0, Time::micros32)
     }
 
-    /// See [`super::Datapath::warm`].
+    /// See [`super::Model::warm`].
     pub fn warm(&self) -> u64 {
         u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
     }
@@ -109,6 +111,7 @@ impl Meter {
             // A response that a newer one has overtaken.
             return !self.quiet;
         }
+        self.count(kind, arrival);
         let words = |probe: &Probe| (probe.heard, probe.t_ka_ms);
         let same = self.last.as_ref().is_some_and(|(last, _)| words(last) == words(&probe));
         let same = same && (self.k, self.source) == (k, Some(from));
@@ -116,6 +119,19 @@ impl Meter {
         self.run = if follows { self.run.saturating_add(1) } else { 1 };
         (self.k, self.source, self.last) = (k, Some(from), Some((probe, arrival.received)));
         !self.quiet || !same
+    }
+
+    /// Counts what went between the last probe and this one.
+    fn count(&mut self, kind: ProbeKind, arrival: &Arrival) {
+        let Some((last, before)) = &self.last else { return };
+        let (probe, here) = (arrival.probe, arrival.received.wrapping_sub(*before));
+        let there = probe.r.wrapping_sub(last.r);
+        let received = if kind == ProbeKind::Request { [here, there] } else { [there, here] };
+        let sent = [probe.sc.wrapping_sub(last.sc), probe.ss.wrapping_sub(last.ss)];
+        for (way, counted) in self.counted.iter_mut().enumerate() {
+            counted.sent += u64::from(sent[way]);
+            counted.received += u64::from(received[way]);
+        }
     }
 
     /// What the machine gets to know.
@@ -139,6 +155,8 @@ impl Meter {
                 rtt_last: self.rtt,
                 rtt_max: self.rtt_max,
                 rtt_ewma: seconds.into_iter().collect(),
+                up: self.counted[0],
+                down: self.counted[1],
                 ..Estimates::default()
             },
         }

@@ -10,22 +10,17 @@
 //! of many hosts drive the same ones.
 
 mod agents;
-mod anchor;
-mod datapath;
-mod host;
+mod end;
 mod message;
 mod meter;
+mod model;
 pub mod signal;
 mod slot;
 
 pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
-pub use anchor::{AnchorEffect, AnchorEnd};
-pub use datapath::{Datapath, Outer, Wrong};
-pub use host::{HostEffect, HostEnd, SWEEP};
+pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
 pub use message::{Body, Datagram, Inner, Message};
-
-/// More outputs than this for one input is a loop.
-const MAX_OUTPUTS: usize = 10_000;
+pub use model::{Model, Outer, Wrong};
 
 /// What an arriving packet was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

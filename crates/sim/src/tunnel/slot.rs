@@ -6,17 +6,17 @@ use alloc::boxed::Box;
 
 use segue_clock::Time;
 use segue_keepalive::{SILENCE, Traffic};
-use segue_tunnel::{PathSetup, ProbeKind, Redirect};
+use segue_tunnel::{PathSetup, ProbeKind, Via};
 use segue_wire::Probe;
 
-use super::datapath::Outer;
 use super::message::{Body, Message};
 use super::meter::Meter;
+use super::model::Outer;
 
 /// A path.
 pub(super) struct Slot {
     pub(super) setup: PathSetup,
-    pub(super) via: Option<Redirect>,
+    pub(super) via: Option<Via>,
     pub(super) one_by_one: bool,
     pub(super) heard: u16,
     pub(super) tx: u32,
@@ -36,7 +36,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(setup: PathSetup, via: Option<Redirect>) -> Slot {
+    pub(super) fn new(setup: PathSetup, via: Option<Via>) -> Slot {
         Slot {
             setup,
             via,

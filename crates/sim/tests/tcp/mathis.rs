@@ -10,8 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_netem::{LinkSpec, Loss};
-use segue_sim::net::{Hop, Lost, Prefix};
+use segue_sim::net::{Hop, Lost};
 use segue_sim::tcp::cubic::{BETA, C, Parameters, average_window};
 use segue_sim::tcp::{
     Config, Congestion, Endpoint, GREEDY, Growth, Sink, SinkAgent, Source, SourceAgent, Variant,

@@ -208,7 +208,7 @@ fn carried(world: &World) -> [u64; 2] {
     let end = world.host().end();
     let mut paths = end.machine.paths();
     let (number, path) = paths.find(|(_, path)| path.name() == "wifi").unwrap();
-    let traffic = end.datapath.reading(Time::ZERO, number.into()).unwrap().traffic;
+    let traffic = end.datapath.reading_at(Time::ZERO, number.into()).unwrap().traffic;
     [path.client().unwrap().estimates().sent, traffic.bytes]
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_sim::net::Prefix;
+use segue_ip::Prefix;
 use segue_sim::packet::{Body, Datagram, TTL};
 use segue_sim::{Agent, Io, Packet, Results};
 
@@ -97,7 +97,7 @@ impl Talker {
     }
 
     fn begin(&mut self, io: &mut Io<'_>) {
-        let own = io.node.interfaces.iter().flat_map(|i| &i.addresses).chain(&io.node.addresses);
+        let own = io.node.interfaces().flat_map(|i| &i.addresses).chain(&io.node.addresses);
         self.source = own.copied().find(|address| self.own.contains(*address));
         if self.source.is_some() && self.peer.is_some() && self.sent == 0 && !self.echoes {
             self.next = Some(io.now.max(self.from));

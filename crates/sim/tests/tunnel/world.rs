@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_keepalive::{Aims, Config as Keepalive, Source};
 use segue_netem::{Jitter, LinkSpec, Loss};
-use segue_sim::net::{CellConfig, Change, NatConfig, Prefix, RadioConfig, Walk};
+use segue_sim::net::{CellConfig, Change, NatConfig, RadioConfig, Walk};
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use segue_tunnel::{AnchorConfig, HostConfig, Known, PathConfig, Pool};
@@ -126,7 +127,10 @@ impl World {
             let spec = setup.wifi_link.clone().filter(|_| name == "wifi").unwrap_or(spec);
             let (up, down) =
                 network.connect((mobile, own), (router, there), spec.clone(), spec).unwrap();
-            network.node_mut(mobile).interfaces[own as usize - 1].addresses.push(ip(address));
+            network.node_mut(mobile).adapters[own as usize - 1]
+                .interface
+                .addresses
+                .push(ip(address));
             access.insert(name, [up, down]);
         }
         for node in [wifi, lte, anchor, server] {

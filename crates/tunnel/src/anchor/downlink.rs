@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
 use crate::planted::fault;
-use crate::{AnchorOutput, Cause, Redirect, Report};
+use crate::{AnchorOutput, Cause, Order, Output, Report, Via};
 
 impl Anchor {
     /// Tells the datapath which paths of a host are heard, if that changed.
@@ -20,7 +20,7 @@ impl Anchor {
         if let Some(host) = self.hosts.get_mut(&owner) {
             host.heard_word = word;
         }
-        self.out.push_back(AnchorOutput::SetHeard(slots, word));
+        self.out.push_back(Output::Order(Order::SetHeard(slots, word)));
     }
 
     /// Whether the host hears this path, by the rule in the module's text.
@@ -59,21 +59,24 @@ impl Anchor {
         self.best_slot(host, None).or_else(any)
     }
 
-    /// Redirects the downlinks of a host that are dead, and ends redirections that no longer serve.
+    /// Redirects the downlinks of a host that are dead, and ends redirections that no longer serve. One that the host has
+    /// not heard yet may be dead too: where it hears another, what was bound before goes there, without a word.
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
-        let mut changes: Vec<(u32, Option<Redirect>)> = Vec::new();
+        let mut changes: Vec<(u32, Option<Via>)> = Vec::new();
         let mut live = Vec::new();
         for slot in host.paths.values() {
             let Some(path) = self.slots.get(slot) else { continue };
-            let via = if !path.heard_once || self.downlink_lives(host, path) {
+            let young = !path.heard_once && host.word.is_none();
+            let via = if young || self.downlink_lives(host, path) {
                 live.extend(path.told_to.is_some().then_some(*slot));
                 None
             } else {
                 let keep = path.via.filter(|via| self.serves(host, via.slot));
                 keep.or_else(|| {
                     let slot = self.best_slot(host, Some(*slot))?;
-                    Some(Redirect { slot, one_way: false })
+                    let heard = self.slots.get(&slot).is_some_and(|other| other.heard_once);
+                    (path.heard_once || heard).then_some(Via { slot, one_way: false })
                 })
             };
             if via != path.via {
@@ -110,7 +113,7 @@ impl Anchor {
             .is_some_and(|path| path.may_carry() && self.downlink_lives(host, path))
     }
 
-    fn redirect(&mut self, owner: u32, slot: u32, via: Option<Redirect>) {
+    fn redirect(&mut self, owner: u32, slot: u32, via: Option<Via>) {
         let to = via.and_then(|via| self.slots.get(&via.slot)).map(|path| path.name.clone());
         let host = self.name_of(owner);
         let Some(path) = self.slots.get_mut(&slot) else { return };
@@ -122,12 +125,13 @@ impl Anchor {
         }
         let cause = if path.may_carry() { Cause::DownlinkDown } else { Cause::Down };
         let from = path.name.clone();
-        self.out.push_back(AnchorOutput::SetVia(slot, via));
+        self.out.push_back(Output::Order(Order::SetVia(slot, via)));
         if let Some(to) = to
+            && path.heard_once
             && path.told_to != told
         {
             let report = Report::Handover { host, class: None, from, to, cause, flows: 0 };
-            self.out.push_back(AnchorOutput::Report(report));
+            self.out.push_back(Output::Own(AnchorOutput::Report(report)));
         }
     }
 }

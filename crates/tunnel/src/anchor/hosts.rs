@@ -13,7 +13,7 @@ use super::paths::{AnchorPath, printable};
 use super::reinject::Reinjected;
 use super::{Anchor, Timer};
 use crate::planted::fault;
-use crate::{AnchorOutput, ConnId, Ending, Known, Report};
+use crate::{AnchorOutput, ConnId, Ending, Known, Order, Output, Report};
 
 /// A host with a registration.
 #[derive(Clone, Debug)]
@@ -88,11 +88,11 @@ impl Anchor {
     }
 
     fn refuse(&mut self, now: Time, conn: ConnId, name: &str, reason: Refusal) {
-        self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::Refused { reason }));
-        self.out.push_back(AnchorOutput::Close(conn));
+        self.out.push_back(Output::Own(AnchorOutput::Signal(conn, FromAnchor::Refused { reason })));
+        self.out.push_back(Output::Own(AnchorOutput::Close(conn)));
         self.on_disconnected(now, conn);
         let report = Report::Refused { host: name.to_string(), reason };
-        self.out.push_back(AnchorOutput::Report(report));
+        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
     }
 
     /// The owner number of the host's registration: the standing one where the epoch is the same, a
@@ -122,7 +122,7 @@ impl Anchor {
                 && old != conn
             {
                 self.conns.remove(&old);
-                self.out.push_back(AnchorOutput::Close(old));
+                self.out.push_back(Output::Own(AnchorOutput::Close(old)));
             }
             return Ok(owner);
         }
@@ -167,14 +167,14 @@ impl Anchor {
         for address in &inner {
             self.taken.extend((!fault(4)).then_some(*address));
             self.owner_of_address.insert(*address, owner);
-            self.out.push_back(AnchorOutput::SetInner(*address, owner));
+            self.out.push_back(Output::Order(Order::SetInner(*address, owner)));
         }
         let known = Known { name: name.to_string(), epoch, inner: inner.clone() };
         let before = self.known.insert(name.to_string(), known.clone());
         let written = before.is_none() || !fault(5);
-        self.out.extend(written.then_some(AnchorOutput::Persist(known)));
+        self.out.extend(written.then_some(Output::Own(AnchorOutput::Persist(known))));
         let report = Report::Registered { host: name.to_string(), inner: inner.clone() };
-        self.out.push_back(AnchorOutput::Report(report));
+        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
         self.owner_of.insert(name.to_string(), owner);
         let host = RegisteredHost {
             name: name.to_string(),
@@ -198,7 +198,8 @@ impl Anchor {
         self.review_expiry(now, owner);
         let Some(host) = self.hosts.get(&owner) else { return };
         if let Some(ways_out) = self.ways_out {
-            self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out)));
+            self.out
+                .push_back(Output::Own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
         }
         let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
         let message = FromAnchor::Registered {
@@ -206,7 +207,7 @@ impl Anchor {
             anchor: pools.map(crate::Pool::anchor).collect(),
             tunnel_port: self.config.port,
         };
-        self.out.push_back(AnchorOutput::Signal(conn, message));
+        self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
     }
 
     /// Tells every host that is connected.
@@ -215,7 +216,8 @@ impl Anchor {
             return;
         }
         let conns = self.hosts.values().filter_map(|host| host.conn);
-        let told = conns.map(|conn| AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out)));
+        let told = conns
+            .map(|conn| Output::Own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
         self.out.extend(told);
     }
 
@@ -276,18 +278,18 @@ impl Anchor {
         // Redirected ones first: none is ever redirected to a path that is gone.
         paths.sort_by_key(|(_, direct)| *direct);
         for (slot, _) in paths {
-            self.out.push_back(AnchorOutput::RemovePath(slot));
+            self.out.push_back(Output::Order(Order::RemovePath(slot)));
         }
         for address in &host.inner {
             self.owner_of_address.remove(address);
-            self.out.push_back(AnchorOutput::RemoveInner(*address));
+            self.out.push_back(Output::Order(Order::RemoveInner(*address)));
         }
         self.owner_of.remove(&host.name);
         if let Some(conn) = host.conn {
             self.conns.remove(&conn);
-            self.out.push_back(AnchorOutput::Close(conn));
+            self.out.push_back(Output::Own(AnchorOutput::Close(conn)));
         }
-        self.out.push_back(AnchorOutput::Report(Report::Gone { host: host.name }));
+        self.out.push_back(Output::Own(AnchorOutput::Report(Report::Gone { host: host.name })));
     }
 
     pub(super) fn on_end(&mut self, now: Time, name: &str, why: Ending) {

@@ -24,7 +24,6 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Deadline, Machine, Time};
-use segue_keepalive::ServerInput;
 use segue_wire::FlowKey;
 use segue_wire::signal::WaysOut;
 
@@ -33,7 +32,7 @@ pub use paths::AnchorPath;
 
 use crate::secrets::Secrets;
 use crate::table::Table;
-use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Ticket};
+use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
 /// The anchor's machine. See the module's text.
 pub struct Anchor {
@@ -64,7 +63,7 @@ pub struct Anchor {
     free_from: [u128; 2],
     /// Where packets can go on from here, once that is known.
     ways_out: Option<WaysOut>,
-    out: VecDeque<AnchorOutput>,
+    out: VecDeque<Output<AnchorOutput>>,
 }
 
 /// What can be due.
@@ -163,36 +162,20 @@ impl Anchor {
             .and_then(|owner| self.hosts.get(owner))
             .and_then(|host| self.slot_for_new(host));
         let Some(slot) = slot else {
-            self.out.push_back(AnchorOutput::Discard(ticket));
+            self.out.push_back(Output::Order(Order::Discard(ticket)));
             return;
         };
-        self.out.push_back(AnchorOutput::Bind(key, slot));
-        self.out.push_back(AnchorOutput::Inject(ticket));
-    }
-
-    fn on_tick(&mut self, now: Time) {
-        let due: Vec<_> =
-            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, timer)| *timer).collect();
-        for timer in due {
-            match timer {
-                Timer::Path(slot) => {
-                    self.disarm(slot);
-                    self.feed(now, slot, ServerInput::Tick);
-                }
-                Timer::Expiry(owner) => self.expire(now, owner),
-                Timer::Reinjection(owner) => self.reinject_again(owner),
-            }
-        }
+        self.out.push_back(Output::Order(Order::Bind(key, slot)));
+        self.out.push_back(Output::Order(Order::Inject(ticket)));
     }
 }
 
 impl Machine for Anchor {
     type Input = AnchorInput;
-    type Output = AnchorOutput;
+    type Output = Output<AnchorOutput>;
 
     fn handle(&mut self, now: Time, input: AnchorInput) {
         match input {
-            AnchorInput::Tick => self.on_tick(now),
             AnchorInput::Connected { conn, host } => {
                 self.conns.insert(conn, host);
             }
@@ -208,7 +191,22 @@ impl Machine for Anchor {
         }
     }
 
-    fn poll(&mut self) -> Option<AnchorOutput> {
+    fn tick(&mut self, now: Time) {
+        let due: Vec<_> =
+            self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, timer)| *timer).collect();
+        for timer in due {
+            match timer {
+                Timer::Path(slot) => {
+                    self.disarm(slot);
+                    self.tick_path(now, slot);
+                }
+                Timer::Expiry(owner) => self.expire(now, owner),
+                Timer::Reinjection(owner) => self.reinject_again(owner),
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<AnchorOutput>> {
         self.out.pop_front()
     }
 
@@ -231,7 +229,7 @@ mod tests {
     use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe};
 
     use super::*;
-    use crate::{Pool, ProbeIn, ProbeKind};
+    use crate::{Pool, ProbeEvent, ProbeKind};
 
     const T_KA: Span = Span::from_millis(200);
 
@@ -274,8 +272,16 @@ mod tests {
         }
 
         fn tell(&mut self, input: AnchorInput) {
+            self.count(|anchor, now| anchor.handle(now, input));
+        }
+
+        fn tick(&mut self) {
+            self.count(Anchor::tick);
+        }
+
+        fn count(&mut self, event: impl FnOnce(&mut Anchor, Time)) {
             let before = self.anchor.slots.looks.get();
-            self.anchor.handle(self.now, input);
+            event(&mut self.anchor, self.now);
             while self.anchor.poll().is_some() {}
             let _ = (self.anchor.deadline(), self.anchor.due(self.now));
             self.most = self.most.max(self.anchor.slots.looks.get() - before);
@@ -287,7 +293,7 @@ mod tests {
             for slot in 1..=paths {
                 self.now = start + Span(T_KA.0 / u64::from(paths) * u64::from(slot));
                 while self.anchor.deadline().is_some_and(|(at, _)| at <= self.now) {
-                    self.tell(AnchorInput::Tick);
+                    self.tick();
                 }
                 self.tell(AnchorInput::Probe(request(slot, seq, self.now)));
             }
@@ -312,12 +318,21 @@ mod tests {
         }
     }
 
-    fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
+    fn request(slot: u32, seq: u32, now: Time) -> ProbeEvent {
         let t_sc = now.micros32();
         let probe = Probe { seq, t_sc, sc: seq, heard: u16::MAX, t_ka_ms: 200, ..Probe::default() };
         let uncertainty = Span::ZERO;
         let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty };
-        ProbeIn { slot, kind: ProbeKind::Request, k: 3, report: false, age: 0, arrival }
+        ProbeEvent {
+            slot,
+            kind: ProbeKind::Request,
+            k: 3,
+            report: false,
+            age: 0,
+            arrival,
+            remote: ([192, 0, 2, 1], 5005).into(),
+            kernel_stamp: true,
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::scales::{Taus, wanted};
 use super::{Anchor, Timer};
 use crate::config::{TOO_BIG_PAUSE, UNCUT_PAUSE};
 use crate::host::LEAST_INNER;
-use crate::{AnchorConfig, AnchorOutput, ConnId, PathSetup, Redirect, Report};
+use crate::{AnchorConfig, AnchorOutput, ConnId, Order, Output, PathSetup, Report, Via};
 
 /// The shortest probe period a host may ask for: bounds the anchor's work for one path.
 pub(super) const MIN_T_KA_MS: u16 = 5;
@@ -36,7 +36,7 @@ pub struct AnchorPath {
     pub(super) heard_once: bool,
     /// It has said since that it does not.
     pub(super) deaf: bool,
-    pub(super) via: Option<Redirect>,
+    pub(super) via: Option<Via>,
     /// Where its downlink went by the last report of that, since it died.
     pub(super) told_to: Option<u32>,
     pub(super) quiet: bool,
@@ -57,7 +57,7 @@ impl AnchorPath {
 
     /// The path that carries this one's downlink instead.
     #[must_use]
-    pub fn via(&self) -> Option<Redirect> {
+    pub fn via(&self) -> Option<Via> {
         self.via
     }
 
@@ -163,11 +163,14 @@ impl Anchor {
     pub(super) fn add_path(&mut self, now: Time, conn: ConnId, owner: u32, offer: &PathOffer) {
         match self.grant(now, owner, offer) {
             Ok(grant) => {
-                self.out.push_back(AnchorOutput::Signal(conn, FromAnchor::PathReady(grant)));
+                self.out.push_back(Output::Own(AnchorOutput::Signal(
+                    conn,
+                    FromAnchor::PathReady(grant),
+                )));
             }
             Err(reason) => {
                 let refused = FromAnchor::PathRefused { path: offer.path, reason };
-                self.out.push_back(AnchorOutput::Signal(conn, refused));
+                self.out.push_back(Output::Own(AnchorOutput::Signal(conn, refused)));
             }
         }
     }
@@ -245,7 +248,7 @@ impl Anchor {
         if changed {
             let keepalive = settings(&self.config, offer, &grant, &taus);
             path.setup.probing = probing(&keepalive, offer, encapsulation);
-            self.out.push_back(AnchorOutput::SetPath(slot, path.setup.clone()));
+            self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
             if other_mode {
                 path.server = Server::new(keepalive, now, true);
                 path.down_at = None;
@@ -315,8 +318,8 @@ impl Anchor {
             host.paths.insert(offer.path, slot);
         }
         self.fit(owner);
-        self.out.push_back(AnchorOutput::SetPath(slot, setup));
-        self.out.push_back(AnchorOutput::Report(report));
+        self.out.push_back(Output::Order(Order::SetPath(slot, setup)));
+        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
         self.review(now, slot);
     }
 
@@ -348,7 +351,7 @@ impl Anchor {
         {
             path.uncut_told = Some(now);
             let message = FromAnchor::OneByOne { path: path.number };
-            self.out.push_back(AnchorOutput::Signal(conn, message));
+            self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
         }
     }
 
@@ -367,14 +370,14 @@ impl Anchor {
         {
             path.too_big_told = Some(now);
             let message = FromAnchor::TooBig { path: path.number, mtu };
-            self.out.push_back(AnchorOutput::Signal(conn, message));
+            self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
         }
     }
 
     /// The host gets in one piece what leaves here.
     pub(super) fn one_by_one(&mut self, owner: u32, number: u8) {
         let slot = self.hosts.get(&owner).and_then(|host| host.paths.get(&number)).copied();
-        self.out.extend(slot.map(AnchorOutput::SetOneByOne));
+        self.out.extend(slot.map(|slot| Output::Order(Order::SetOneByOne(slot))));
     }
 
     /// After a change of what is expected of a path.
@@ -416,9 +419,9 @@ impl Anchor {
         let name = self.release_slot(slot).map(|path| path.name).unwrap_or_default();
         // First the rest lets go of it.
         self.reroute(owner);
-        self.out.push_back(AnchorOutput::RemovePath(slot));
+        self.out.push_back(Output::Order(Order::RemovePath(slot)));
         let report = Report::PathRemoved { host: self.name_of(owner), path: name };
-        self.out.push_back(AnchorOutput::Report(report));
+        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
         self.say_heard(owner);
         self.review_quiet(owner);
         self.fit(owner);
@@ -431,10 +434,11 @@ impl Anchor {
         let all =
             || host.paths.values().filter_map(|slot| Some(self.slots.get(slot)?.offer.largest));
         let wide = all().filter(|largest| *largest >= LEAST_INNER).min();
-        let Some(mtu) = wide.or_else(|| all().max()) else { return };
+        let Some(mtu) = wide.or_else(|| all().min()) else { return };
         if host.mtu != Some(mtu) {
             host.mtu = Some(mtu);
-            let told = host.inner.iter().map(|address| AnchorOutput::SetMtu(*address, mtu));
+            let told =
+                host.inner.iter().map(|address| Output::Own(AnchorOutput::SetMtu(*address, mtu)));
             self.out.extend(told);
         }
     }

@@ -3,20 +3,20 @@
 use alloc::vec::Vec;
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::{Reading, Request, ServerInput, ServerOutput, Source, State};
+use segue_keepalive::{Reading, Request, Server, ServerInput, ServerOutput, Source, State};
 use segue_wire::Probe;
 
 use super::Anchor;
 use super::hosts::Word;
 use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
-use crate::{AnchorOutput, ProbeIn, ProbeKind, ProbeOut, Report};
+use crate::{AnchorOutput, Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
 
 /// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
 
 impl Anchor {
-    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
+    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeEvent) {
         if probe.kind != ProbeKind::Request {
             return;
         }
@@ -61,7 +61,7 @@ impl Anchor {
         for (slot, deaf) in changed {
             match self.config.source {
                 Source::Probes => self.feed(now, slot, ServerInput::Deaf(deaf)),
-                Source::Readings => self.out.push_back(AnchorOutput::SetDeaf(slot, deaf)),
+                Source::Readings => self.out.push_back(Output::Order(Order::SetDeaf(slot, deaf))),
             }
         }
     }
@@ -101,8 +101,17 @@ impl Anchor {
 
     /// Gives a path's server an input and does what it says.
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
+        self.drive(now, slot, |server| server.handle(now, input));
+    }
+
+    /// Lets a path's server do what is due, and does what it says.
+    pub(super) fn tick_path(&mut self, now: Time, slot: u32) {
+        self.drive(now, slot, |server| server.tick(now));
+    }
+
+    fn drive(&mut self, now: Time, slot: u32, call: impl FnOnce(&mut Server)) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
-        path.server.handle(now, input);
+        call(&mut path.server);
         let outputs = path.server.take_outputs();
         self.follow_settings(slot);
         self.arm(now, slot);
@@ -125,7 +134,7 @@ impl Anchor {
         let probing = &mut path.setup.probing;
         if (probing.k, probing.t_ka) != (k, t_ka) {
             (probing.k, probing.t_ka) = (k, t_ka);
-            self.out.push_back(AnchorOutput::SetPath(slot, path.setup.clone()));
+            self.out.push_back(Output::Order(Order::SetPath(slot, path.setup.clone())));
         }
     }
 
@@ -135,15 +144,16 @@ impl Anchor {
         let heard = self.word_for(slot);
         let Some(path) = self.slots.get(&slot) else { return };
         let probe = Probe { heard, ..request.probe };
-        self.out.push_back(AnchorOutput::SendProbe(ProbeOut {
+        self.out.push_back(Output::Order(Order::SendProbe(ProbeOrder {
             slot,
+            kind: ProbeKind::Unsolicited,
             k: path.keepalive().0,
             probe,
             held_since: request.held_since,
             report: false,
             question: false,
             age: 0,
-        }));
+        })));
     }
 
     fn word_for(&self, slot: u32) -> u16 {
@@ -163,14 +173,14 @@ impl Anchor {
         self.review_quiet(owner);
         self.review_expiry(now, owner);
         let heard = self.slots.get(&slot).is_some_and(|path| path.via.is_none());
-        self.out.push_back(AnchorOutput::Report(Report::PathState {
+        self.out.push_back(Output::Own(AnchorOutput::Report(Report::PathState {
             host: self.name_of(owner),
             path: name,
             state,
             heard,
             silent: silent.filter(|_| state == State::Down),
             bound,
-        }));
+        })));
     }
 
     /// Tells a datapath that measures what is an outage.
@@ -179,7 +189,7 @@ impl Anchor {
         if self.config.source == Source::Readings {
             let last = path.server.last_request();
             let silence = last.filter(|_| state == State::Down).map(|at| now.since(at));
-            self.out.push_back(AnchorOutput::SetDown(slot, silence));
+            self.out.push_back(Output::Order(Order::SetDown(slot, silence)));
         }
     }
 
@@ -207,7 +217,7 @@ impl Anchor {
             if let Some(path) = self.slots.get_mut(&slot) {
                 path.quiet = quiet;
             }
-            self.out.push_back(AnchorOutput::SetQuiet(slot, quiet));
+            self.out.push_back(Output::Order(Order::SetQuiet(slot, quiet)));
         }
     }
 }

@@ -3,7 +3,7 @@
 use segue_clock::{Span, Time};
 
 use super::{Anchor, Timer};
-use crate::{AnchorOutput, ProbeIn, Reinjection};
+use crate::{Order, Output, ProbeEvent, Reinjection};
 
 /// Least time between two reinjections for a host because it said something. Questions in doubt are further apart; when
 /// a path goes down the host says so over several others at once, of which the first does.
@@ -30,7 +30,7 @@ impl Reinjected {
 
 impl Anchor {
     /// Looks whether a request says that the host does not hear another path.
-    pub(super) fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeIn) {
+    pub(super) fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeEvent) {
         // Before the host has heard this path it may not be known yet where that goes.
         let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
         if probe.age == 0 || !heard {
@@ -67,7 +67,7 @@ impl Anchor {
         };
         for slot in host.paths.values().filter(follows) {
             let reinjection = Reinjection { slot: *slot, over, since };
-            self.out.push_back(AnchorOutput::Reinject(reinjection));
+            self.out.push_back(Output::Order(Order::Reinject(reinjection)));
         }
     }
 }

@@ -13,7 +13,7 @@ use segue_steering::{Class, PathId, Steering};
 use segue_wire::age;
 
 use super::{Host, Path};
-use crate::{HostOutput, Reinjection, Report};
+use crate::{HostOutput, Order, Output, Reinjection, Report};
 
 /// Doubts of a path are told at most this often.
 const DOUBT_PACE: Span = Span::from_secs(10);
@@ -49,7 +49,10 @@ impl Host {
         }
         path.doubt_told = Some(now);
         let path = path.name.to_string();
-        self.out.push_back(HostOutput::Report(Report::PathDoubt { host: String::new(), path }));
+        self.out.push_back(Output::Own(HostOutput::Report(Report::PathDoubt {
+            host: String::new(),
+            path,
+        })));
     }
 
     /// A path's client has given these. With each question in doubt what left goes over the other path, and at a
@@ -85,7 +88,7 @@ impl Host {
         let client = self.paths.get(&number).and_then(|path| path.client.as_ref());
         let Some(since) = client.map(|client| client.proven_until()) else { return };
         let (slot, over) = (u32::from(number), u32::from(over));
-        self.out.push_back(HostOutput::Reinject(Reinjection { slot, over, since }));
+        self.out.push_back(Output::Order(Order::Reinject(Reinjection { slot, over, since })));
     }
 
     /// A path is down: what left on it goes over another, and where its downlink is dead the anchor hears of it at

@@ -11,7 +11,7 @@ use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signal};
-use crate::{Cause, HostOutput, Report, Ticket};
+use crate::{Cause, HostOutput, Order, Output, Report, Ticket};
 
 /// Most flows remembered; those seen longest ago give way.
 const MAX_FLOWS: usize = 65_536;
@@ -55,14 +55,14 @@ impl Host {
         let pinned = known.and_then(|flow| flow.pinned);
         let first_seen = known.map_or(now, |flow| flow.first_seen);
         if self.signal == Signal::Stopped {
-            self.out.push_back(HostOutput::Discard(ticket));
+            self.out.push_back(Output::Order(Order::Discard(ticket)));
             return;
         }
         let Some(path) = self.path_for(class, pinned) else {
             if self.waiting.len() >= MAX_WAITING
                 && let Some(oldest) = self.waiting.pop_front()
             {
-                self.out.push_back(HostOutput::Discard(oldest.ticket));
+                self.out.push_back(Output::Order(Order::Discard(oldest.ticket)));
             }
             self.waiting.push_back(Waiting { key, dscp, ticket, since: now });
             return;
@@ -72,8 +72,8 @@ impl Host {
         }
         let flow = Flow { class, path, pinned, first_seen, last_seen: now };
         self.flows.insert(key, flow);
-        self.out.push_back(HostOutput::Bind(key, u32::from(path)));
-        self.out.push_back(HostOutput::Inject(ticket));
+        self.out.push_back(Output::Order(Order::Bind(key, u32::from(path))));
+        self.out.push_back(Output::Order(Order::Inject(ticket)));
     }
 
     /// Where a flow of this class goes: where it was pinned if that lives, else where its class goes,
@@ -109,7 +109,7 @@ impl Host {
         by_age.select_nth_unstable(count.saturating_sub(1));
         for (_, key) in &by_age[..count] {
             self.flows.remove(key);
-            self.out.push_back(HostOutput::Unbind(*key));
+            self.out.push_back(Output::Order(Order::Unbind(*key)));
         }
     }
 
@@ -131,7 +131,7 @@ impl Host {
             .collect();
         for key in idle {
             self.flows.remove(&key);
-            self.out.push_back(HostOutput::Unbind(key));
+            self.out.push_back(Output::Order(Order::Unbind(key)));
         }
     }
 
@@ -223,7 +223,7 @@ impl Host {
             };
             *counts.entry((flow.path, to)).or_insert(0) += 1;
             flow.path = to;
-            self.out.push_back(HostOutput::Bind(key, u32::from(to)));
+            self.out.push_back(Output::Order(Order::Bind(key, u32::from(to))));
         }
         counts
     }
@@ -235,7 +235,7 @@ impl Host {
             self.set_via(number, None);
             return;
         };
-        self.set_via(number, Some(crate::Redirect { slot: u32::from(target), one_way: false }));
+        self.set_via(number, Some(crate::Via { slot: u32::from(target), one_way: false }));
         self.redirect_dead_paths(now);
         let mut left: BTreeMap<u8, usize> = BTreeMap::new();
         for class in Class::ALL {
@@ -253,14 +253,14 @@ impl Host {
         }
         for (to, flows) in left {
             let to = self.paths.get(&to).map_or_else(String::new, |p| p.name().to_string());
-            self.out.push_back(HostOutput::Report(Report::Handover {
+            self.out.push_back(Output::Own(HostOutput::Report(Report::Handover {
                 host: String::new(),
                 class: None,
                 from: name.to_string(),
                 to,
                 cause,
                 flows,
-            }));
+            })));
         }
     }
 
@@ -284,7 +284,8 @@ impl Host {
             self.on_miss(now, waiting.key, waiting.dscp, waiting.ticket);
         }
         // Last, since what else the datapath holds of a flow is given up with its packet.
-        self.out.extend(stale.into_iter().map(|waiting| HostOutput::Discard(waiting.ticket)));
+        self.out
+            .extend(stale.into_iter().map(|waiting| Output::Order(Order::Discard(waiting.ticket))));
     }
 
     pub(super) fn on_handover(
@@ -312,7 +313,7 @@ impl Host {
             if let Some(entry) = self.flows.get_mut(&key) {
                 entry.path = path;
             }
-            self.out.push_back(HostOutput::Bind(key, u32::from(path)));
+            self.out.push_back(Output::Order(Order::Bind(key, u32::from(path))));
             self.report_handover(Some(class), from, path, Cause::Requested, 1);
         }
     }
@@ -351,7 +352,7 @@ impl Host {
             self.flows.iter().filter(|(_, f)| f.path == number).map(|(key, _)| *key).collect();
         for key in left {
             self.flows.remove(&key);
-            self.out.push_back(HostOutput::Unbind(key));
+            self.out.push_back(Output::Order(Order::Unbind(key)));
         }
     }
 
@@ -370,13 +371,13 @@ impl Host {
     ) {
         let name = |n: u8| self.paths.get(&n).map_or_else(String::new, |p| p.name().to_string());
         let (from, to) = (name(from), name(to));
-        self.out.push_back(HostOutput::Report(Report::Handover {
+        self.out.push_back(Output::Own(HostOutput::Report(Report::Handover {
             host: String::new(),
             class,
             from,
             to,
             cause,
             flows,
-        }));
+        })));
     }
 }

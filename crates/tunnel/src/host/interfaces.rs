@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Time;
+use segue_ip::Interface;
 use segue_keepalive::Adaptive;
 use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
@@ -13,7 +14,7 @@ use segue_wire::signal::FromHost;
 use super::adapt::Following;
 use super::{Host, Path, Signal};
 use crate::planted::fault;
-use crate::{Cause, HostOutput, Interface, Report};
+use crate::{Cause, HostOutput, Order, Output, Report};
 
 impl Host {
     pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {
@@ -110,7 +111,7 @@ impl Host {
             local,
             remote,
             gateway,
-            mtu: interface.mtu,
+            mtu: interface.mtu_bytes,
             sizes: None,
             config,
             rx_cookie: self.secrets.cookie(),
@@ -128,6 +129,7 @@ impl Host {
             told_to: None,
             doubt_told: None,
             uncut_told: None,
+            largest_told: 0,
             helped: None,
             down_at: None,
         };
@@ -164,11 +166,11 @@ impl Host {
                 (interface.index, local, remote, gateway);
             self.configure(number);
             self.show_endpoint(now, number);
-        } else if path.mtu == interface.mtu {
+        } else if path.mtu == interface.mtu_bytes {
             return;
         }
         if let Some(path) = self.paths.get_mut(&number) {
-            path.mtu = interface.mtu;
+            path.mtu = interface.mtu_bytes;
         }
         self.renew_sizes(now, number);
     }
@@ -180,13 +182,14 @@ impl Host {
             self.move_off(now, number, &path.name, Cause::InterfaceGone);
             self.redirect_dead_paths(now);
             self.unbind_from(if fault(10) { u8::MAX } else { number });
-            self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+            self.out.push_back(Output::Order(Order::RemovePath(u32::from(number))));
         }
         if self.registered() {
-            self.out.push_back(HostOutput::Signal(FromHost::RemovePath { path: number }));
+            self.out
+                .push_back(Output::Own(HostOutput::Signal(FromHost::RemovePath { path: number })));
         }
         self.fit();
         let report = Report::PathRemoved { host: String::new(), path: path.name };
-        self.out.push_back(HostOutput::Report(report));
+        self.out.push_back(Output::Own(HostOutput::Report(report)));
     }
 }

@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
+use segue_ip::Interface;
 use segue_keepalive::size::Way;
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
@@ -39,7 +40,7 @@ pub use sizes::LEAST_INNER;
 
 use crate::secrets::Secrets;
 use crate::table::Few;
-use crate::{Cause, HostConfig, HostInput, HostOutput, Interface, Report};
+use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 
 /// First pause before signalling is tried again.
 const RETRY_MIN: Span = Span::from_millis(500);
@@ -59,6 +60,10 @@ pub struct Host {
     interfaces: Vec<Interface>,
     signal: Signal,
     retry: Span,
+    /// When it last left a connection because no path lived.
+    left: Option<Time>,
+    /// When it leaves the connection that stands, which it has put off.
+    leave_at: Option<Time>,
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     /// By number.
@@ -76,7 +81,7 @@ pub struct Host {
     evaluated: Time,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
-    out: VecDeque<HostOutput>,
+    out: VecDeque<Output<HostOutput>>,
 }
 
 /// How signalling stands.
@@ -103,6 +108,8 @@ impl Host {
             interfaces: Vec::new(),
             signal: Signal::Idle(Time::ZERO),
             retry: RETRY_MIN,
+            left: None,
+            leave_at: None,
             anchor: None,
             inner: Vec::new(),
             paths: Few::new(),
@@ -191,6 +198,7 @@ impl Host {
     }
 
     fn connect(&mut self, now: Time) {
+        self.leave_at = None;
         let usable = self.interfaces.iter().filter(|interface| self.ends(interface).is_some());
         let mut names: Vec<String> = usable.map(|interface| interface.name.clone()).collect();
         if names.is_empty() {
@@ -203,20 +211,21 @@ impl Host {
         };
         names.sort_by_key(|name| !alive(name));
         self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
-        self.out.push_back(HostOutput::Connect { interfaces: names });
+        self.out.push_back(Output::Own(HostOutput::Connect { interfaces: names }));
     }
 
     fn on_signal_up(&mut self, now: Time, interface: String, anchor: SocketAddr) {
         if self.signal == Signal::Stopped {
             return;
         }
+        self.leave_at = None;
         self.signal = Signal::Up { interface, registered: false, since: now };
         self.anchor = Some(anchor);
         self.prefer(now, anchor.ip());
-        self.out.push_back(HostOutput::Signal(FromHost::Register {
+        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
             epoch: self.config.epoch,
-        }));
+        })));
     }
 
     fn on_signal_down(&mut self, now: Time) {
@@ -244,8 +253,10 @@ impl Host {
                 self.retry = RETRY_MIN;
             }
             FromAnchor::Refused { reason } => {
-                self.out
-                    .push_back(HostOutput::Report(Report::Refused { host: String::new(), reason }));
+                self.out.push_back(Output::Own(HostOutput::Report(Report::Refused {
+                    host: String::new(),
+                    reason,
+                })));
                 self.retry = if reason == Refusal::Held { HELD_RETRY } else { RETRY_MAX };
                 if let Signal::Up { registered, .. } = &mut self.signal {
                     *registered = false;
@@ -254,7 +265,7 @@ impl Host {
             FromAnchor::PathReady(grant) => self.on_path_ready(now, grant),
             FromAnchor::OneByOne { path } => {
                 if self.paths.get(&path).is_some_and(|path| path.is_set()) {
-                    self.out.push_back(HostOutput::SetOneByOne(u32::from(path)));
+                    self.out.push_back(Output::Order(Order::SetOneByOne(u32::from(path))));
                 }
             }
             FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Way::Down, mtu),
@@ -263,10 +274,10 @@ impl Host {
             FromAnchor::PathRefused { path, reason } => {
                 if let Some(path) = self.paths.get_mut(&path) {
                     path.offer_at = Some(now + RETRY_MAX);
-                    self.out.push_back(HostOutput::Report(Report::Refused {
+                    self.out.push_back(Output::Own(HostOutput::Report(Report::Refused {
                         host: String::new(),
                         reason,
-                    }));
+                    })));
                 }
             }
         }
@@ -280,7 +291,7 @@ impl Host {
             .collect();
         if inner.is_empty() {
             let (host, reason) = (String::new(), Refusal::NoAddress);
-            self.out.push_back(HostOutput::Report(Report::Refused { host, reason }));
+            self.out.push_back(Output::Own(HostOutput::Report(Report::Refused { host, reason })));
             return;
         }
         let Signal::Up { registered, .. } = &mut self.signal else { return };
@@ -293,15 +304,19 @@ impl Host {
             address.set_port(tunnel_port);
         }
         if self.inner != inner {
+            let gone = self.inner.iter().filter(|old| !inner.contains(old));
+            self.out.extend(gone.map(|old| Output::Order(Order::RemoveInner(*old))));
+            self.out.extend(inner.iter().map(|own| Output::Order(Order::SetInner(*own, 0))));
             self.inner.clone_from(&inner);
-            let addresses = HostOutput::Addresses { inner: inner.clone(), anchor };
+            let addresses = Output::Own(HostOutput::Addresses { inner: inner.clone(), anchor });
             self.out.push_back(addresses);
             let report = Report::Registered { host: String::new(), inner };
-            self.out.push_back(HostOutput::Report(report));
+            self.out.push_back(Output::Own(HostOutput::Report(report)));
         }
         // The anchor may not know of paths that went while no connection stood, or just before one broke.
         let gone = self.numbers.values().filter(|number| !self.paths.contains_key(number));
-        let gone = gone.map(|path| HostOutput::Signal(FromHost::RemovePath { path: *path }));
+        let gone =
+            gone.map(|path| Output::Own(HostOutput::Signal(FromHost::RemovePath { path: *path })));
         self.out.extend(gone);
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
@@ -336,7 +351,7 @@ impl Host {
             && self.may_carry_signal(interface)
         {
             let interface = interface.clone();
-            self.out.push_back(HostOutput::MoveSignal { interface });
+            self.out.push_back(Output::Own(HostOutput::MoveSignal { interface }));
         }
     }
 
@@ -362,7 +377,7 @@ impl Host {
                 if let Signal::Up { interface, .. } = &mut self.signal {
                     interface.clone_from(&next);
                 }
-                self.out.push_back(HostOutput::MoveSignal { interface: next });
+                self.out.push_back(Output::Own(HostOutput::MoveSignal { interface: next }));
             }
             None if !may(interface) && elsewhere() => self.connect(now),
             None => {}
@@ -388,11 +403,20 @@ impl Host {
     }
 
     /// Connects afresh once no path lives any more: an anchor that has started again knows nothing of the connection,
-    /// which would take ten seconds to notice.
+    /// which would take ten seconds to notice. Not again within a moment, after which it is due: a path that comes and
+    /// goes would have a connection each time.
     fn leave_dead_signal(&mut self, now: Time) {
-        if matches!(self.signal, Signal::Up { .. }) && self.paths.values().all(|path| !path.is_up())
-        {
-            self.connect(now);
+        self.leave_at = None;
+        let lives = self.paths.values().any(|path| path.is_up());
+        if lives || !matches!(self.signal, Signal::Up { .. }) {
+            return;
+        }
+        match self.left.map(|left| left + STOOD).filter(|at| *at > now) {
+            Some(at) => self.leave_at = Some(at),
+            None => {
+                self.left = Some(now);
+                self.connect(now);
+            }
         }
     }
 
@@ -408,48 +432,33 @@ impl Host {
         }
     }
 
-    fn on_tick(&mut self, now: Time) {
-        match self.signal {
-            Signal::Idle(at) if at <= now => self.connect(now),
-            Signal::Connecting(until) if until <= now => self.on_signal_down(now),
-            _ => {}
-        }
-        self.tick_paths(now);
-        self.tick_sizes(now);
-        self.repeat_offers(now);
-        if self.steering.deadline().is_some_and(|at| at <= now) {
-            self.evaluate(now);
-        }
-    }
-
     fn on_stop(&mut self) {
         if matches!(self.signal, Signal::Up { .. }) {
-            self.out.push_back(HostOutput::Signal(FromHost::Leave));
+            self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Leave)));
         }
         self.signal = Signal::Stopped;
         for key in core::mem::take(&mut self.flows).into_keys() {
-            self.out.push_back(HostOutput::Unbind(key));
+            self.out.push_back(Output::Order(Order::Unbind(key)));
         }
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
             self.leave(number);
             if self.paths.remove(&number).is_some_and(|path| path.is_set()) {
-                self.out.push_back(HostOutput::RemovePath(u32::from(number)));
+                self.out.push_back(Output::Order(Order::RemovePath(u32::from(number))));
             }
         }
         for waiting in self.waiting.drain(..) {
-            self.out.push_back(HostOutput::Discard(waiting.ticket));
+            self.out.push_back(Output::Order(Order::Discard(waiting.ticket)));
         }
     }
 }
 
 impl Machine for Host {
     type Input = HostInput;
-    type Output = HostOutput;
+    type Output = Output<HostOutput>;
 
     fn handle(&mut self, now: Time, input: HostInput) {
         match input {
-            HostInput::Tick => self.on_tick(now),
             HostInput::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
             HostInput::SignalUp { interface, anchor } => self.on_signal_up(now, interface, anchor),
             HostInput::SignalDown => self.on_signal_down(now),
@@ -469,7 +478,24 @@ impl Machine for Host {
         }
     }
 
-    fn poll(&mut self) -> Option<HostOutput> {
+    fn tick(&mut self, now: Time) {
+        match self.signal {
+            Signal::Idle(at) if at <= now => self.connect(now),
+            Signal::Connecting(until) if until <= now => self.on_signal_down(now),
+            _ => {}
+        }
+        self.tick_paths(now);
+        if self.leave_at.is_some_and(|at| at <= now) {
+            self.leave_dead_signal(now);
+        }
+        self.tick_sizes(now);
+        self.repeat_offers(now);
+        if self.steering.deadline().is_some_and(|at| at <= now) {
+            self.evaluate(now);
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output<HostOutput>> {
         let output = self.out.pop_front();
         if self.out.is_empty() {
             // Outputs are large, and whoever has very many hosts would keep room for the most of each.
@@ -486,6 +512,7 @@ impl Machine for Host {
         };
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));
         let path = self.paths.values().fold(None, |first, path| earlier(first, path.deadline()));
-        earlier(path, earlier(signal, steering))
+        let leave = self.leave_at.map(|at| (at, "the connection is left"));
+        earlier(path, earlier(leave, earlier(signal, steering)))
     }
 }

@@ -13,7 +13,7 @@ use segue_wire::{Encapsulation, Mode};
 use super::adapt::Following;
 use super::outages::Outages;
 use super::sizes::PathSizes;
-use crate::{PathConfig, Redirect};
+use crate::{PathConfig, Via};
 
 /// Packets that a path is taken to have carried without loss before it was measured.
 const BENEFIT: f64 = 100.0;
@@ -46,13 +46,15 @@ pub struct Path {
     pub(super) offer_at: Option<Time>,
     /// Outages in the averages of loss, up, down and round trip, once there was one.
     pub(super) outages: Option<Box<[Outages; 3]>>,
-    pub(super) via: Option<Redirect>,
+    pub(super) via: Option<Via>,
     /// Where its uplink went by the last report of that, since it died.
     pub(super) told_to: Option<u8>,
     /// When a doubt was told last.
     pub(super) doubt_told: Option<Time>,
     /// When the anchor was last told to send one by one.
     pub(super) uncut_told: Option<Time>,
+    /// The largest inner packet that the anchor was told last; it may have missed it.
+    pub(super) largest_told: u16,
     /// When another path last asked on behalf of this one, which was in doubt.
     pub(super) helped: Option<Time>,
     /// Since when it is down.
@@ -86,7 +88,7 @@ impl Path {
 
     /// The path that carries this one's packets instead.
     #[must_use]
-    pub fn via(&self) -> Option<Redirect> {
+    pub fn via(&self) -> Option<Via> {
         self.via
     }
 

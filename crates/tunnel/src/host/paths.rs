@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use segue_clock::{Machine, Span, Time};
-use segue_keepalive::size::Way;
 use segue_keepalive::{Client, ClientInput, ClientOutput, Config as Keepalive, Source, State, Tau};
 use segue_steering::PathView;
 use segue_wire::signal::{FromHost, PathGrant, PathOffer, Timescale};
@@ -15,7 +14,9 @@ use super::Host;
 use super::path::Path;
 use super::sizes::prefer_wide;
 use crate::planted::fault;
-use crate::{Cause, HostOutput, PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Report};
+use crate::{
+    Cause, HostOutput, Order, Output, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Report, Via,
+};
 
 /// Steering looks at new samples at most this often.
 const EVALUATION: Span = Span::from_millis(50);
@@ -49,7 +50,8 @@ impl Host {
         if !self.registered() {
             return;
         }
-        let Some(path) = self.paths.get(&number) else { return };
+        let Some(path) = self.paths.get_mut(&number) else { return };
+        path.largest_told = path.offered();
         let (wanted, in_force) = (&path.config.keepalive, path.keepalive());
         let offer = PathOffer {
             path: number,
@@ -64,9 +66,9 @@ impl Host {
             n: u16::try_from(wanted.n).unwrap_or(u16::MAX),
             taus: wanted.probing(path.config.encapsulation).taus.map(timescale),
             follows_use: path.following.is_some(),
-            largest: path.inner(Way::Down),
+            largest: path.largest_told,
         };
-        self.out.push_back(HostOutput::Signal(FromHost::AddPath(offer)));
+        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::AddPath(offer))));
     }
 
     pub(super) fn on_path_ready(&mut self, now: Time, grant: PathGrant) {
@@ -97,8 +99,8 @@ impl Host {
         self.leave(number);
         self.redirect_dead_paths(now);
         self.evaluate(now);
-        self.out.push_back(HostOutput::Report(report));
-        self.feed(now, number, ClientInput::Tick);
+        self.out.push_back(Output::Own(HostOutput::Report(report)));
+        self.tick_path(now, number);
         self.fit();
     }
 
@@ -107,7 +109,8 @@ impl Host {
         let Some(path) = self.paths.get_mut(&number) else { return };
         // A switch may have missed the anchor while there was no connection.
         let on = !path.off;
-        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
+        self.out
+            .push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
         if path.grant.as_ref() == Some(&grant) {
             return;
         }
@@ -132,10 +135,10 @@ impl Host {
             owner: 0,
             probing: path.keepalive().probing(path.encapsulation()),
         };
-        self.out.push_back(HostOutput::SetPath(u32::from(number), setup));
+        self.out.push_back(Output::Order(Order::SetPath(u32::from(number), setup)));
     }
 
-    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeIn) {
+    pub(super) fn on_probe(&mut self, now: Time, probe: &ProbeEvent) {
         let Ok(number) = u8::try_from(probe.slot) else { return };
         let input = match probe.kind {
             ProbeKind::Response => ClientInput::Response(probe.arrival),
@@ -158,17 +161,29 @@ impl Host {
             .map(|(number, _)| *number)
             .collect();
         for number in due {
-            self.feed(now, number, ClientInput::Tick);
+            self.tick_path(now, number);
         }
     }
 
     /// Gives a path's client an input and does what it says.
     pub(super) fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
+        let Some(path) = self.paths.get(&number) else { return };
+        let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
+        self.drive(now, number, shows, |client| client.handle(now, input));
+    }
+
+    /// Lets a path's client do what is due, and does what it says.
+    fn tick_path(&mut self, now: Time, number: u8) {
+        self.drive(now, number, false, |client| client.tick(now));
+    }
+
+    /// Calls a path's client and does what it says. `shows`: it hears an answer whose echo shows the anchor
+    /// that this end receives at its address.
+    fn drive(&mut self, now: Time, number: u8, shows: bool, call: impl FnOnce(&mut Client)) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(client) = &mut path.client else { return };
         let was_up = client.state() == State::Up;
-        let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
-        client.handle(now, input);
+        call(client);
         let mut outputs = Vec::from(client.take_outputs());
         if shows {
             let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
@@ -217,15 +232,16 @@ impl Host {
             .fold(0u16, |word, (n, _)| word | 1 << n);
         let age = self.stated_age(now, number);
         let Some(path) = self.paths.get(&number) else { return };
-        self.out.push_back(HostOutput::SendProbe(ProbeOut {
+        self.out.push_back(Output::Order(Order::SendProbe(ProbeOrder {
             slot: u32::from(number),
+            kind: ProbeKind::Request,
             k: path.keepalive().k,
             probe: Probe { heard, ..request.probe },
             held_since: request.held_since,
             report: request.report,
             question: request.question,
             age,
-        }));
+        })));
     }
 
     /// Puts the path's requests to the instants of another path with the same period, so that one timer
@@ -255,7 +271,7 @@ impl Host {
         path.note_outage(now, state, silent.unwrap_or_default());
         path.down_at = (state == State::Down).then_some(now);
         if self.config.source == Source::Readings {
-            self.out.push_back(HostOutput::SetDown(u32::from(number), down));
+            self.out.push_back(Output::Order(Order::SetDown(u32::from(number), down)));
         }
         match state {
             State::Down => {
@@ -280,18 +296,21 @@ impl Host {
         }
         self.set_quiet(number, state == State::Up);
         self.adapt(now, number);
-        self.out.push_back(HostOutput::Report(Report::PathState {
+        self.out.push_back(Output::Own(HostOutput::Report(Report::PathState {
             host: String::new(),
             path: name,
             state,
             heard,
             silent: unproven.filter(|_| state == State::Down),
             bound,
-        }));
+        })));
         self.rescue_signal(now);
         match state {
             State::Down => self.leave_dead_signal(now),
-            State::Up => self.connect_over_live(now),
+            State::Up => {
+                self.leave_at = None;
+                self.connect_over_live(now);
+            }
             State::Starting => {}
         }
     }
@@ -318,7 +337,7 @@ impl Host {
         for (number, heard) in dead {
             let via = target
                 .filter(|target| *target != number)
-                .map(|target| Redirect { slot: u32::from(target), one_way: heard });
+                .map(|target| Via { slot: u32::from(target), one_way: heard });
             self.set_via(number, via);
             if heard
                 && let Some(target) = target.filter(|target| *target != number)
@@ -351,7 +370,8 @@ impl Host {
             return;
         }
         path.off = !on;
-        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on }));
+        self.out
+            .push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
         self.feed(now, number, ClientInput::Switch(on));
     }
 
@@ -367,7 +387,10 @@ impl Host {
             return;
         }
         path.off = false;
-        self.out.push_back(HostOutput::Signal(FromHost::Keepalive { path: number, on: true }));
+        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive {
+            path: number,
+            on: true,
+        })));
         self.feed(now, number, ClientInput::Switch(true));
     }
 
@@ -378,7 +401,7 @@ impl Host {
             && path.quiet != quiet
         {
             path.quiet = quiet;
-            self.out.push_back(HostOutput::SetQuiet(u32::from(number), quiet));
+            self.out.push_back(Output::Order(Order::SetQuiet(u32::from(number), quiet)));
         }
     }
 
@@ -392,12 +415,35 @@ impl Host {
         }
     }
 
-    pub(super) fn set_via(&mut self, number: u8, via: Option<Redirect>) {
+    pub(super) fn set_via(&mut self, number: u8, via: Option<Via>) {
         if let Some(path) = self.paths.get_mut(&number)
             && path.via != via
         {
             path.via = via;
-            self.out.push_back(HostOutput::SetVia(u32::from(number), via));
+            self.out.push_back(Output::Order(Order::SetVia(u32::from(number), via)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_keepalive::Arrival;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_shows_a_change_only_if_its_request_left_after_it() {
+        let change = Time(5_000_000_000);
+        let now = change + Span::from_millis(40);
+        for (sent_after_us, shows) in [(-30_000i64, false), (-1, false), (0, true), (20_000, true)]
+        {
+            let t_sc = (change.micros32() as i64 + sent_after_us) as u32;
+            let probe = Probe { t_sc, ..Probe::default() };
+            let uncertainty = Span::ZERO;
+            let arrival = Arrival { probe, at: now, received: 1, sent_at: None, uncertainty };
+            let input = ClientInput::Response(arrival);
+            assert_eq!(answers_since(&input, now, change), shows, "{sent_after_us} µs");
+        }
+        assert!(!answers_since(&ClientInput::Ask, now, change));
     }
 }

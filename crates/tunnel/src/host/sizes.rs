@@ -12,7 +12,7 @@ use segue_wire::{Encapsulation, Header, Probe, Size, TooBig};
 
 use super::{Host, Path};
 use crate::config::UNCUT_PAUSE;
-use crate::{Carried, HostOutput, Report};
+use crate::{Carried, HostOutput, Order, Output, Report};
 
 /// IP and UDP header outside, by whether the anchor's address is IPv6.
 const OUTER: [u16; 2] = [28, 48];
@@ -24,10 +24,12 @@ const LARGE: (u64, u64) = (1_200, 500);
 /// Sizes up to which probes may ride on any packet: the kernel knows of these.
 const ETHERNET: u16 = 1_500;
 
-/// A path's sizes, and what it had carried when it was last looked at.
+/// A path's sizes, and what it had carried and lost when it was last looked at.
 pub struct PathSizes {
     sizes: Sizes,
     carried: Option<Carried>,
+    /// Packets, up and down.
+    lost: [u64; 2],
 }
 
 impl Path {
@@ -62,10 +64,21 @@ impl Path {
         self.sizes.as_ref().filter(|_| self.is_up()).and_then(|sizes| sizes.sizes.deadline())
     }
 
+    /// The largest inner packet that it takes in both directions.
+    fn inner_both(&self) -> u16 {
+        self.inner(Way::Up).min(self.inner(Way::Down))
+    }
+
     /// It takes less than what every path is to take.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
-        self.inner(Way::Up).min(self.inner(Way::Down)) < LEAST_INNER
+        self.inner_both() < LEAST_INNER
+    }
+
+    /// What the anchor is told that it takes: of a narrow path what it takes in both directions, so that both ends call the
+    /// same paths narrow.
+    pub(super) fn offered(&self) -> u16 {
+        if self.is_narrow() { self.inner_both() } else { self.inner(Way::Down) }
     }
 }
 
@@ -79,8 +92,8 @@ impl Host {
             path.sizes = None;
         } else if path.sizes.is_none() {
             let sizes = Sizes::new(now, largest, overhead);
-            path.sizes = Some(Box::new(PathSizes { sizes, carried: None }));
-            self.follow_sizes(now, number, SizeInput::Tick);
+            path.sizes = Some(Box::new(PathSizes { sizes, carried: None, lost: [0; 2] }));
+            self.tick_sizes_of(now, number);
         } else {
             self.follow_sizes(now, number, SizeInput::Used(Way::Up));
             self.follow_sizes(now, number, SizeInput::Used(Way::Down));
@@ -104,7 +117,7 @@ impl Host {
         let numbers: Vec<u8> =
             self.paths.iter().filter(|(_, path)| due(path)).map(|(number, _)| *number).collect();
         for number in numbers {
-            self.follow_sizes(now, number, SizeInput::Tick);
+            self.tick_sizes_of(now, number);
         }
     }
 
@@ -114,17 +127,25 @@ impl Host {
         self.follow_sizes(now, number, SizeInput::Answer(token));
     }
 
-    /// What a path has carried so far: a way that carries large data is tested.
+    /// What a path has carried so far: a way that carries large data is tested, and one that loses packets. Of what is too
+    /// large for the way down the host sees no more than that it was sent.
     pub(super) fn on_carried(&mut self, now: Time, slot: u32, carried: Carried) {
         let Ok(number) = u8::try_from(slot) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
+        let counted = path.client().map(|client| [client.estimates().up, client.estimates().down]);
+        let lost = counted.unwrap_or_default().map(|way| way.sent.saturating_sub(way.received));
         let Some(sizes) = &mut path.sizes else { return };
         let before = sizes.carried.replace(carried).unwrap_or(carried);
+        let lost_before = core::mem::replace(&mut sizes.lost, lost);
         for (way, index) in [(Way::Up, 0), (Way::Down, 1)] {
             let bytes = carried.bytes[index].saturating_sub(before.bytes[index]);
             let packets = carried.packets[index].wrapping_sub(before.packets[index]);
-            if bytes >= LARGE.0 && bytes >= LARGE.1 * u64::from(packets) {
+            let is_large = bytes >= LARGE.0 && bytes >= LARGE.1 * u64::from(packets);
+            if is_large {
                 self.follow_sizes(now, number, SizeInput::Used(way));
+            }
+            if lost[index] > lost_before[index] {
+                self.follow_sizes(now, number, SizeInput::Lost(way));
             }
         }
     }
@@ -156,46 +177,59 @@ impl Host {
             && path.uncut_told.is_none_or(|at| now.since(at) >= UNCUT_PAUSE)
         {
             path.uncut_told = Some(now);
-            self.out.push_back(HostOutput::Signal(FromHost::OneByOne { path: number }));
+            self.out
+                .push_back(Output::Own(HostOutput::Signal(FromHost::OneByOne { path: number })));
         }
     }
 
     /// Does what a path's tests say.
     pub(super) fn follow_sizes(&mut self, now: Time, number: u8, input: SizeInput) {
+        self.drive_sizes(now, number, |sizes| sizes.handle(now, input));
+    }
+
+    /// Lets a path's search for sizes do what is due, and does what it says.
+    fn tick_sizes_of(&mut self, now: Time, number: u8) {
+        self.drive_sizes(now, number, |sizes| sizes.tick(now));
+    }
+
+    fn drive_sizes(&mut self, now: Time, number: u8, call: impl FnOnce(&mut Sizes)) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let Some(sizes) = &mut path.sizes else { return };
-        sizes.sizes.handle(now, input);
-        let mut found = [false; 2];
+        call(&mut sizes.sizes);
+        let mut found = false;
         while let Some(output) = sizes.sizes.poll() {
             match output {
                 SizeOutput::Ask(test) => {
-                    self.out.push_back(HostOutput::TestSize(u32::from(number), test));
+                    self.out.push_back(Output::Order(Order::TestSize(u32::from(number), test)));
                 }
-                SizeOutput::Found(way, _) => found[way as usize] = true,
+                SizeOutput::Found(..) => found = true,
             }
         }
-        if !found.contains(&true) {
-            return;
-        }
-        let mtu = [Way::Up, Way::Down].map(|way| path.mtu(way));
-        let report = Report::PathMtu { path: path.name.clone(), up: mtu[0], down: mtu[1] };
-        self.out.push_back(HostOutput::Report(report));
-        if found[Way::Down as usize] {
+        // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
+        // once it is tested.
+        let testing = sizes.sizes.is_testing(Way::Down);
+        let (offered, told) = (path.offered(), path.largest_told);
+        if offered < told || offered > told && !testing {
             self.offer(number);
         }
+        let Some(path) = self.paths.get(&number).filter(|_| found) else { return };
+        let mtu = [Way::Up, Way::Down].map(|way| path.mtu(way));
+        let report = Report::PathMtu { path: path.name.clone(), up: mtu[0], down: mtu[1] };
+        self.out.push_back(Output::Own(HostOutput::Report(report)));
         self.fit();
         self.redirect_dead_paths(now);
         self.evaluate(now);
     }
 
     /// Gives the tunnel the largest size that every path takes, but for narrow ones where there are others.
+    /// The anchor does the same.
     pub(super) fn fit(&mut self) {
         let set = || self.paths.values().filter(|path| path.is_set());
         let wide = set().filter(|path| !path.is_narrow()).map(|path| path.inner(Way::Up)).min();
-        let mtu = wide.or_else(|| set().map(|path| path.inner(Way::Up)).max());
+        let mtu = wide.or_else(|| set().map(|path| path.inner_both()).min());
         if let Some(mtu) = mtu.filter(|_| mtu != self.mtu) {
             self.mtu = Some(mtu);
-            self.out.push_back(HostOutput::SetMtu(mtu));
+            self.out.push_back(Output::Own(HostOutput::SetMtu(mtu)));
         }
     }
 }

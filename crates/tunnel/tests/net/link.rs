@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Span, Time};
-use segue_tunnel::Interface;
+use segue_ip::Interface;
 
 /// Which directions of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Link {
             index: self.ifindex,
             addresses: vec![self.address],
             gateways: self.gateway.into_iter().collect(),
-            mtu: self.mtu,
+            mtu_bytes: self.mtu,
         }
     }
 }

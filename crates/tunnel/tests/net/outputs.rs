@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use segue_clock::Time;
+use segue_clock::{Machine, Time};
 use segue_sim::tunnel::{AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd};
-use segue_tunnel::{AnchorInput, HostInput, HostOutput};
+use segue_tunnel::{AnchorInput, AnchorOutput, HostInput, HostOutput, Output};
 
 use super::{Data, Event, Net, Packet};
 
@@ -16,7 +16,7 @@ impl Net {
     }
 
     /// Carries out what a host's machine has said at `now` to somebody else.
-    pub fn carry_out(&mut self, host: usize, now: Time, outputs: Vec<HostOutput>) {
+    pub fn carry_out(&mut self, host: usize, now: Time, outputs: Vec<Output<HostOutput>>) {
         self.now = now;
         for output in outputs {
             self.at_host(host, |end, now, effects| end.carry_out(now, output, effects));
@@ -30,6 +30,28 @@ impl Net {
 
     pub fn tick_anchor(&mut self) {
         self.at_anchor(AnchorEnd::tick);
+        self.check_anchor();
+    }
+
+    /// A tick at any time, with no reading before it.
+    pub fn tick_host_unread(&mut self, host: usize) {
+        self.at_host(host, |end, now, effects| {
+            end.machine.tick(now);
+            while let Some(output) = end.machine.poll() {
+                end.carry_out(now, output, effects);
+            }
+        });
+        self.check_host(host);
+    }
+
+    /// As [`Net::tick_host_unread`], at the anchor.
+    pub fn tick_anchor_unread(&mut self) {
+        self.at_anchor(|end, now, effects| {
+            end.machine.tick(now);
+            while let Some(output) = end.machine.poll() {
+                end.carry_out(now, output, effects);
+            }
+        });
         self.check_anchor();
     }
 
@@ -71,11 +93,15 @@ impl Net {
                 let Some(app) = self.apps.get_mut(inner.payload.app) else { return };
                 app.down.arrived(self.now, &name, inner.payload.round == app.round);
             }
-            HostEffect::Connect { interfaces } => self.connect(host, interfaces),
-            HostEffect::MoveSignal { interface } => self.move_signal(host, interface),
-            HostEffect::Signal(message) => self.message_from_host(host, message),
-            HostEffect::Addresses { .. } => {}
-            HostEffect::Report(report) => self.hosts[host].reports.push((self.now, report)),
+            HostEffect::Own(HostOutput::Connect { interfaces }) => self.connect(host, interfaces),
+            HostEffect::Own(HostOutput::MoveSignal { interface }) => {
+                self.move_signal(host, interface)
+            }
+            HostEffect::Own(HostOutput::Signal(message)) => self.message_from_host(host, message),
+            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_)) => {}
+            HostEffect::Own(HostOutput::Report(report)) => {
+                self.hosts[host].reports.push((self.now, report))
+            }
         }
     }
 
@@ -127,15 +153,20 @@ impl Net {
                 let Some(app) = self.apps.get_mut(inner.payload.app) else { return };
                 app.up.arrived(self.now, &name, inner.payload.round == app.round);
             }
-            AnchorEffect::Signal(conn, message) => self.message_from_anchor(conn, message),
-            AnchorEffect::Close(conn) => {
+            AnchorEffect::Own(AnchorOutput::Signal(conn, message)) => {
+                self.message_from_anchor(conn, message)
+            }
+            AnchorEffect::Own(AnchorOutput::Close(conn)) => {
                 self.close(conn);
                 self.schedule(self.now, Event::Closed(conn));
             }
-            AnchorEffect::Persist(known) => {
+            AnchorEffect::Own(AnchorOutput::Persist(known)) => {
                 self.persisted.insert(known.name.clone(), known);
             }
-            AnchorEffect::Report(report) => self.anchor_reports.push((self.now, report)),
+            AnchorEffect::Own(AnchorOutput::SetMtu(..)) => {}
+            AnchorEffect::Own(AnchorOutput::Report(report)) => {
+                self.anchor_reports.push((self.now, report))
+            }
         }
     }
 

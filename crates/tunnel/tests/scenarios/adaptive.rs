@@ -2,7 +2,7 @@
 
 use segue_clock::{Machine, Span};
 use segue_keepalive::{Aims, State};
-use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
+use segue_tunnel::{HostConfig, HostInput, HostOutput, Output, Report};
 use segue_wire::signal::{FromAnchor, FromHost};
 
 use crate::net::{ANCHOR, Net, Way, host_config, ms, secs};
@@ -148,7 +148,9 @@ fn a_host_that_registers_again_offers_the_period_in_force_and_its_paths_stay_up_
     machine.handle(now, HostInput::SignalUp { interface: "wifi".into(), anchor });
     machine.handle(now, HostInput::Signal(message));
     let wifi = std::iter::from_fn(|| machine.poll()).find_map(|output| match output {
-        HostOutput::Signal(FromHost::AddPath(offer)) if offer.name == "wifi" => Some(offer),
+        Output::Own(HostOutput::Signal(FromHost::AddPath(offer))) if offer.name == "wifi" => {
+            Some(offer)
+        }
         _ => None,
     });
     let offered = wifi.map(|offer| (offer.k, ms(offer.t_ka_ms.into())));

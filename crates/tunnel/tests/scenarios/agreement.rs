@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Reading, Source, Tau};
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput,
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
 };
 use segue_wire::signal::{FromAnchor, FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, Mode};
@@ -258,11 +258,11 @@ fn paths_of_one_period_send_their_requests_at_the_same_instants() {
         let due = net.hosts[at].end.machine.deadline().unwrap().0;
         net.run_until(due - Span(1));
         let machine = &mut net.hosts[at].end.machine;
-        machine.handle(due, HostInput::Tick);
+        machine.tick(due);
         let mut requests = 0;
         let mut orders = Vec::new();
         while let Some(output) = machine.poll() {
-            requests += u32::from(matches!(output, HostOutput::SendProbe(_)));
+            requests += u32::from(matches!(output, Output::Order(Order::SendProbe(_))));
             orders.push(output);
         }
         net.carry_out(at, due, orders);
@@ -286,7 +286,7 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
         let conn = ConnId(1);
         let mut tell = |input: AnchorInput| {
             anchor.handle(Time(1_000_000_000), input);
-            core::iter::from_fn(|| anchor.poll()).collect::<Vec<AnchorOutput>>()
+            core::iter::from_fn(|| anchor.poll()).collect::<Vec<Output<AnchorOutput>>>()
         };
         tell(AnchorInput::Connected { conn, host: "alice".into() });
         let message = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
@@ -303,14 +303,14 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
             let outputs = tell(AnchorInput::Signal { conn, message });
             let form = if allow_upmt { wanted } else { Encapsulation::Segue };
             let granted = outputs.iter().find_map(|output| match output {
-                AnchorOutput::Signal(_, FromAnchor::PathReady(grant)) => Some(grant),
+                Output::Own(AnchorOutput::Signal(_, FromAnchor::PathReady(grant))) => Some(grant),
                 _ => None,
             });
             assert_eq!(granted.map(|grant| grant.encapsulation), Some(form), "{outputs:?}");
             cookies.extend(granted.map(|grant| grant.cookie));
             // The datapath is told what changes, and only then.
             let told = outputs.iter().find_map(|output| match output {
-                AnchorOutput::SetPath(_, setup) => Some(&setup.probing),
+                Output::Order(Order::SetPath(_, setup)) => Some(&setup.probing),
                 _ => None,
             });
             let told = told.map(|probing| (probing.k, probing.t_ka, probing.encapsulation));
@@ -338,7 +338,7 @@ fn a_path_whose_requests_ride_is_read_of_with_the_others_and_not_waited_for() {
     // The packet path says that a request has just ridden, and that it calls if no other does.
     let now = net.now;
     let wifi = u32::from(net.hosts[host].end.machine.path_named("wifi").unwrap());
-    let reading = net.hosts[host].end.datapath.reading(now, wifi).unwrap();
+    let reading = net.hosts[host].end.datapath.reading_at(now, wifi).unwrap();
     let watched = Some(now + ms(60));
     let reading = Reading { rode: 1, last_sent: Some(now), watched, ..reading };
     net.tell_host(host, HostInput::Reading(wifi, reading));

@@ -3,10 +3,11 @@
 use core::net::IpAddr;
 
 use segue_clock::{Machine, Span, Time};
+use segue_ip::Interface;
 use segue_keepalive::{Arrival, Estimates, Reading, Source};
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Host, HostInput, HostOutput,
-    Interface, ProbeIn, ProbeKind, Report,
+    Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostInput, HostOutput, Order, Output,
+    ProbeEvent, ProbeKind, Report,
 };
 use segue_wire::Probe;
 use segue_wire::signal::{
@@ -63,14 +64,14 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
 }
 
 /// A host with one interface whose anchor has answered its registration with `inner`.
-fn registered_with(inner: &[&str]) -> (Host, Vec<HostOutput>) {
+fn registered_with(inner: &[&str]) -> (Host, Vec<Output<HostOutput>>) {
     let mut host = Host::new(host_config(3, 60), [7; 32]);
     let interface = Interface {
         name: "wifi".into(),
         index: 2,
         addresses: vec!["192.168.1.7".parse().unwrap(), "2001:db8:1::7".parse().unwrap()],
         gateways: vec!["192.168.1.1".parse().unwrap()],
-        mtu: 1_500,
+        mtu_bytes: 1_500,
     };
     let anchor = host_config(3, 60).anchor[0];
     let inner = inner.iter().map(|a| a.parse().unwrap()).collect();
@@ -109,11 +110,17 @@ fn an_anchor_cannot_give_a_host_an_address_that_is_not_for_giving() {
     ] {
         let (host, outputs) = registered_with(&[bad]);
         assert!(host.inner().is_empty() && !host.registered(), "{bad}");
-        let refused = |o: &HostOutput| {
-            matches!(o, HostOutput::Report(Report::Refused { reason: Refusal::NoAddress, .. }))
+        let refused = |o: &Output<HostOutput>| {
+            matches!(
+                o,
+                Output::Own(HostOutput::Report(Report::Refused { reason: Refusal::NoAddress, .. }))
+            )
         };
         assert!(outputs.iter().any(refused), "{bad}: {outputs:?}");
-        assert!(!outputs.iter().any(|o| matches!(o, HostOutput::Addresses { .. })), "{bad}");
+        assert!(
+            !outputs.iter().any(|o| matches!(o, Output::Own(HostOutput::Addresses { .. }))),
+            "{bad}"
+        );
     }
 }
 
@@ -191,7 +198,7 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
         assert_eq!(anchor.path(slot).unwrap().keepalive(), (1, counts_as), "{stated:?}");
         let told: Vec<_> = core::iter::from_fn(|| anchor.poll())
             .filter_map(|output| match output {
-                AnchorOutput::SetPath(_, setup) => Some(setup.probing.t_ka),
+                Output::Order(Order::SetPath(_, setup)) => Some(setup.probing.t_ka),
                 _ => None,
             })
             .collect();
@@ -269,13 +276,15 @@ fn false_heard_words_move_nobody_elses_downlink() {
         let arrival =
             Arrival { probe, at: now, received: n, sent_at: None, uncertainty: Span::ZERO };
         let kind = ProbeKind::Request;
-        net.tell_anchor(AnchorInput::Probe(ProbeIn {
+        net.tell_anchor(AnchorInput::Probe(ProbeEvent {
             slot,
             kind,
             k: 3,
             report: false,
             age: 0,
             arrival,
+            remote: ([192, 0, 2, 1], 5005).into(),
+            kernel_stamp: true,
         }));
         for (slot, path) in net.anchor.machine.paths() {
             let whose = net.anchor.machine.host_name(path.owner).unwrap();

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Machine, Time};
-use segue_tunnel::{Cause, Host, HostConfig, HostInput, HostOutput, Interface};
+use segue_ip::Interface;
+use segue_tunnel::{Cause, Host, HostConfig, HostInput, HostOutput, Output};
 
 use crate::net::{Net, Way, host_config, ms, secs};
 
@@ -199,15 +200,17 @@ fn where_one_family_goes_away_signalling_connects_afresh_over_the_other() {
             index,
             addresses: addresses.to_vec(),
             gateways: vec![],
-            mtu: 1_500,
+            mtu_bytes: 1_500,
         };
         HostInput::Interfaces(vec![one(1, "wifi"), one(2, "lte")])
     };
     let mut tell = |input: HostInput| {
         machine.handle(now, input);
         let said = std::iter::from_fn(|| machine.poll()).filter_map(|output| match output {
-            HostOutput::Connect { interfaces } => Some(format!("connect {interfaces:?}")),
-            HostOutput::MoveSignal { interface } => Some(format!("move {interface}")),
+            Output::Own(HostOutput::Connect { interfaces }) => {
+                Some(format!("connect {interfaces:?}"))
+            }
+            Output::Own(HostOutput::MoveSignal { interface }) => Some(format!("move {interface}")),
             _ => None,
         });
         said.collect::<Vec<_>>()

@@ -104,6 +104,24 @@ fn an_order_outlives_an_outage_of_its_path_and_the_interface_itself() {
 }
 
 #[test]
+fn a_flow_goes_back_to_its_path_only_once_that_has_been_up_for_a_while() {
+    let (mut net, host) = Net::two_paths(1, host_config(3, 60));
+    let voice = net.add_voice(host);
+    net.run_for(secs(3));
+    net.handover(host, Some(net.apps[voice].key), None, Some("lte"));
+    net.set_alive(host, "lte", Way::Both, false);
+    assert!(net.run_while_not(secs(1), |net| net.flows_use(voice, "wifi")));
+    net.run_for(secs(3));
+    net.set_alive(host, "lte", Way::Both, true);
+    let hold = net.hosts[host].config.steering.hold;
+    let is_up = |net: &Net| net.hosts[host].end.machine.paths().all(|(_, path)| path.is_up());
+    assert!(net.run_while_not(secs(3), is_up));
+    let back = |net: &Net| net.flows_use(voice, "lte");
+    assert!(!net.run_while_not(hold - ms(20), back), "{:?}", net.routes(voice));
+    assert!(net.run_while_not(ms(200), back), "{:?}", net.routes(voice));
+}
+
+#[test]
 fn an_order_for_a_path_whose_uplink_is_dead_moves_both_directions() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     net.add_link(host, "usb", ms(40));

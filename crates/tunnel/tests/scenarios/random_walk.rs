@@ -5,11 +5,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
+use segue_ip::Interface;
 use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
-use segue_tunnel::{
-    AnchorInput, ConnId, Ending, HostConfig, HostInput, Interface, ProbeIn, ProbeKind,
-};
+use segue_tunnel::{AnchorInput, ConnId, Ending, HostConfig, HostInput, ProbeEvent, ProbeKind};
 use segue_wire::signal::{
     FromAnchor, FromHost, PathGrant, PathOffer, Refusal, SIGNAL_VERSION, WaysOut,
 };
@@ -48,7 +47,7 @@ fn key(rng: &mut Rng) -> FlowKey {
     FlowKey { src: address(rng), dst: address(rng), sport, dport, protocol: 17, label: 0 }
 }
 
-fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
+fn probe(rng: &mut Rng, now: Time) -> ProbeEvent {
     let mut field = || number(rng);
     let probe = Probe {
         seq: field(),
@@ -63,12 +62,14 @@ fn probe(rng: &mut Rng, now: Time) -> ProbeIn {
     };
     let kinds = [ProbeKind::Request, ProbeKind::Response, ProbeKind::Unsolicited];
     let sent_at = rng.chance(0.3).then(|| Time(rng.below(now.0 * 2)));
-    ProbeIn {
+    ProbeEvent {
         slot: number(rng),
         kind: kinds[rng.below(3) as usize],
         k: rng.next_u64() as u8,
         report: rng.chance(0.2),
         age: rng.below(256) as u8,
+        remote: ([192, 0, 2, 1], 5005).into(),
+        kernel_stamp: true,
         arrival: Arrival {
             probe,
             at: now,
@@ -87,7 +88,7 @@ fn interfaces(rng: &mut Rng) -> Vec<Interface> {
             index: 1 + rng.below(30) as u32,
             addresses: (0..rng.below(3)).map(|_| address(rng)).collect(),
             gateways: (0..rng.below(2)).map(|_| address(rng)).collect(),
-            mtu: 1_500,
+            mtu_bytes: 1_500,
         });
     }
     some
@@ -157,7 +158,7 @@ fn from_host(rng: &mut Rng) -> FromHost {
 fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
     let name = pick(rng, &LINKS);
     let input = match rng.below(11) {
-        0 => HostInput::Tick,
+        0 => return net.tick_host_unread(host),
         9 => HostInput::Keepalive { path: name.into(), on: rng.chance(0.5) },
         1 => HostInput::Interfaces(interfaces(rng)),
         2 => return net.announce(host),
@@ -188,7 +189,7 @@ fn disturb_anchor(net: &mut Net, rng: &mut Rng) {
     let conn = ConnId(rng.below(12));
     let name = pick(rng, &NAMES).to_string();
     let input = match rng.below(8) {
-        0 => AnchorInput::Tick,
+        0 => return net.tick_anchor_unread(),
         1 => AnchorInput::Connected { conn, host: name },
         2 => AnchorInput::Disconnected { conn },
         3 if rng.chance(0.2) => AnchorInput::End { host: name, why: ending(rng) },

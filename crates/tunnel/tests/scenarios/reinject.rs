@@ -3,7 +3,7 @@
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Arrival, Asking};
 use segue_tunnel::{
-    Anchor, AnchorInput, AnchorOutput, ConnId, HostInput, HostOutput, ProbeIn, ProbeKind,
+    Anchor, AnchorInput, ConnId, HostInput, HostOutput, Order, Output, ProbeEvent, ProbeKind,
     Reinjection, Report,
 };
 use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION, Timescale};
@@ -45,10 +45,20 @@ impl Asked {
     /// What is sent again because of this.
     fn tell(&mut self, at: Time, input: AnchorInput) -> Vec<Reinjection> {
         self.0.handle(at, input);
+        self.again()
+    }
+
+    /// What is sent again because it is due.
+    fn tick(&mut self, at: Time) -> Vec<Reinjection> {
+        self.0.tick(at);
+        self.again()
+    }
+
+    fn again(&mut self) -> Vec<Reinjection> {
         let outputs = std::iter::from_fn(|| self.0.poll());
         outputs
             .filter_map(|output| match output {
-                AnchorOutput::Reinject(reinjection) => Some(reinjection),
+                Output::Order(Order::Reinject(reinjection)) => Some(reinjection),
                 _ => None,
             })
             .collect()
@@ -65,7 +75,16 @@ impl Asked {
         let uncertainty = Span::ZERO;
         let arrival = Arrival { probe, at, received: 1, sent_at: None, uncertainty };
         let (slot, kind) = (self.slot(1), ProbeKind::Request);
-        let probe = ProbeIn { slot, kind, k: 3, report: false, age, arrival };
+        let probe = ProbeEvent {
+            slot,
+            kind,
+            k: 3,
+            report: false,
+            age,
+            arrival,
+            remote: ([192, 0, 2, 1], 5005).into(),
+            kernel_stamp: true,
+        };
         self.tell(at, AnchorInput::Probe(probe))
     }
 }
@@ -80,21 +99,21 @@ fn what_a_host_says_it_did_not_hear_goes_over_the_path_that_says_so_at_once_and_
     assert_eq!(asked.request(at(60), 0b111, 0), [], "nothing is in doubt");
     let again =
         |asked: &Asked, since| Reinjection { slot: asked.slot(0), over: asked.slot(1), since };
-    asked.tell(at(119), AnchorInput::Tick);
+    asked.tick(at(119));
     let first = again(&asked, at(120) - told);
     assert_eq!(asked.request(at(120), 0b111, silent), [first]);
     // The same told anew within 5 ms is the same; what left meanwhile follows 15 ms after the first.
     assert_eq!(asked.request(at(124), 0b111, silent), []);
     assert!(asked.0.deadline().is_some_and(|(due, _)| due == at(135)), "{:?}", asked.0.deadline());
-    assert_eq!(asked.tell(at(134), AnchorInput::Tick), []);
-    assert_eq!(asked.tell(at(135), AnchorInput::Tick), [first]);
-    assert_eq!(asked.tell(at(160), AnchorInput::Tick), [], "once");
+    assert_eq!(asked.tick(at(134)), []);
+    assert_eq!(asked.tick(at(135)), [first]);
+    assert_eq!(asked.tick(at(160)), [], "once");
     // Another one later puts that off, and one too long ago to be told is ten seconds.
     assert_eq!(asked.request(at(180), 0b111, silent), [again(&asked, at(180) - told)]);
     let longest = again(&asked, at(185) - secs(10));
     assert_eq!(asked.request(at(185), 0b111, 255), [longest]);
-    assert_eq!(asked.tell(at(195), AnchorInput::Tick), []);
-    assert_eq!(asked.tell(at(200), AnchorInput::Tick), [longest]);
+    assert_eq!(asked.tick(at(195)), []);
+    assert_eq!(asked.tick(at(200)), [longest]);
 }
 
 /// A host whose voice flow takes Wi-Fi, which falls silent in both directions at the time that is told.
@@ -130,14 +149,14 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
     net.run_until(doubted - Span(1));
     // As its datapath would: what data did is read before the tick.
     let node = &mut net.hosts[host];
-    if let Some(reading) = node.end.datapath.reading(doubted, wifi.into()) {
+    if let Some(reading) = node.end.datapath.reading_at(doubted, wifi.into()) {
         node.end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading));
     }
-    node.end.machine.handle(doubted, HostInput::Tick);
+    node.end.machine.tick(doubted);
     let machine = &mut node.end.machine;
-    let outputs: Vec<HostOutput> = std::iter::from_fn(|| machine.poll()).collect();
+    let outputs: Vec<Output<HostOutput>> = std::iter::from_fn(|| machine.poll()).collect();
     let again = outputs.iter().find_map(|output| match output {
-        HostOutput::Reinject(again) => Some(*again),
+        Output::Order(Order::Reinject(again)) => Some(*again),
         _ => None,
     });
     let again = again.unwrap_or_else(|| panic!("{outputs:?}"));
@@ -147,7 +166,7 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
 
     // Over LTE it says how long it will not have heard Wi-Fi when that arrives: by half the round trips of both.
     let ages = outputs.iter().filter_map(|output| match output {
-        HostOutput::SendProbe(probe) => Some((probe.slot, probe.age)),
+        Output::Order(Order::SendProbe(probe)) => Some((probe.slot, probe.age)),
         _ => None,
     });
     let ages: Vec<(u32, u8)> = ages.collect();

@@ -121,6 +121,48 @@ fn a_host_is_registered_again_as_soon_as_it_finds_that_its_anchor_has_started_ag
 }
 
 #[test]
+fn an_anchor_that_starts_again_twice_within_a_moment_is_not_waited_for_long() {
+    let (mut net, host) = Net::two_paths(6, host_config(3, 60));
+    let bulk = net.add_bulk(host);
+    net.run_for(secs(3));
+    let registered = |net: &Net| net.hosts[host].end.machine.registered();
+    let again = |net: &Net| registered(net) && net.flows_use(bulk, "wifi");
+    net.restart_anchor();
+    assert!(net.run_while_not(ms(380), |net| !registered(net)), "it notices");
+    let left = net.now;
+    assert!(net.run_while_not(ms(400), again), "{:?}", net.routes(bulk));
+    net.run_until(left + ms(1_200));
+    net.restart_anchor();
+    // No connection is left within two seconds of another, and this one as soon as they are over.
+    net.run_until(left + ms(1_990));
+    assert!(registered(&net));
+    assert!(net.run_while_not(ms(20), |net| !registered(net)), "it does not forget");
+    assert!(net.run_while_not(ms(400), again), "{:?}", net.routes(bulk));
+    net.run_for(secs(5));
+    assert_eq!(net.said.iter().filter(|(_, m)| crate::net::is_registered(m)).count(), 3);
+}
+
+#[test]
+fn a_connection_is_not_left_for_paths_that_have_come_back_in_the_meantime() {
+    let (mut net, host) = Net::two_paths(6, host_config(3, 60));
+    net.run_for(secs(3));
+    let registered = |net: &Net| net.hosts[host].end.machine.registered();
+    net.restart_anchor();
+    assert!(net.run_while_not(ms(380), |net| !registered(net)), "it notices");
+    let left = net.now;
+    net.run_until(left + ms(1_000));
+    for alive in [false, true] {
+        for name in ["wifi", "lte"] {
+            net.set_alive(host, name, Way::Both, alive);
+        }
+        net.run_for(ms(450));
+    }
+    assert!(net.now < left + secs(2));
+    net.run_for(secs(5));
+    assert_eq!(net.said.iter().filter(|(_, m)| crate::net::is_registered(m)).count(), 2);
+}
+
+#[test]
 fn a_connection_that_stood_is_replaced_at_once_and_one_that_did_not_after_a_pause() {
     let (mut net, host) = Net::two_paths(7, host_config(3, 60));
     net.run_for(secs(3));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::Arrival;
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Pool, ProbeIn, ProbeKind,
+    Anchor, AnchorConfig, AnchorInput, ConnId, Order, Output, Pool, ProbeEvent, ProbeKind,
 };
 use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION};
 use segue_wire::{Encapsulation, MAX_PATHS, Mode, Probe};
@@ -57,11 +57,20 @@ impl Crowd {
     }
 
     fn tell(&mut self, input: AnchorInput) -> u64 {
+        self.time(|anchor, now| anchor.handle(now, input))
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.time(Anchor::tick)
+    }
+
+    /// The unsolicited responses that follow an event, whose time counts.
+    fn time(&mut self, event: impl FnOnce(&mut Anchor, Time)) -> u64 {
         let start = Instant::now();
-        self.anchor.handle(self.now, input);
+        event(&mut self.anchor, self.now);
         let mut unsolicited = 0;
         while let Some(output) = self.anchor.poll() {
-            unsolicited += u64::from(matches!(output, AnchorOutput::SendProbe(_)));
+            unsolicited += u64::from(matches!(output, Output::Order(Order::SendProbe(_))));
         }
         std::hint::black_box((self.anchor.deadline(), self.anchor.due(self.now)));
         self.spent += start.elapsed();
@@ -75,7 +84,7 @@ impl Crowd {
         for slot in 1..=self.paths {
             self.now = start + Span(T_KA.0 / u64::from(self.paths) * u64::from(slot));
             if self.anchor.deadline().is_some_and(|(at, _)| at <= self.now) {
-                self.tell(AnchorInput::Tick);
+                self.tick();
             }
             self.tell(AnchorInput::Probe(request(slot, seq, self.now)));
         }
@@ -107,7 +116,7 @@ fn offer(path: u8) -> PathOffer {
     }
 }
 
-fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
+fn request(slot: u32, seq: u32, now: Time) -> ProbeEvent {
     let us = now.micros32();
     let probe = Probe {
         seq,
@@ -121,7 +130,16 @@ fn request(slot: u32, seq: u32, now: Time) -> ProbeIn {
         t_ka_ms: 200,
     };
     let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty: Span::ZERO };
-    ProbeIn { slot, kind: ProbeKind::Request, k: 3, report: false, age: 0, arrival }
+    ProbeEvent {
+        slot,
+        kind: ProbeKind::Request,
+        k: 3,
+        report: false,
+        age: 0,
+        arrival,
+        remote: ([192, 0, 2, 1], 5005).into(),
+        kernel_stamp: true,
+    }
 }
 
 #[test]
@@ -143,7 +161,7 @@ fn a_hundred_thousand_paths_come_up_and_are_each_told_of_silence_once() {
     while many.now < silent_since + ms(900) {
         let (at, _) = many.anchor.deadline().unwrap();
         many.now = at;
-        unsolicited += many.tell(AnchorInput::Tick);
+        unsolicited += many.tick();
     }
     assert!(many.anchor.paths().all(|(_, path)| !path.is_up()));
     println!("silence: {unsolicited} responses, {:?} for each", many.spent / unsolicited as u32);

@@ -118,6 +118,27 @@ fn another_mtu_of_the_interface_is_followed_in_both_directions() {
 }
 
 #[test]
+fn an_anchor_that_started_again_is_told_what_a_path_takes_since_then() {
+    for takes in [1_500, 1_400] {
+        let (mut net, host) = with_wifi([1_400, 1_400], false, host_config(3, 60));
+        assert_eq!(sizes(&net, host), (Some(1_356), Some(1_356)));
+        net.restart_anchor();
+        narrow(&mut net, host, "wifi", [takes; 2]);
+        let registered = |net: &Net| net.hosts[host].end.machine.registered();
+        assert!(net.run_while_not(secs(1), |net| !registered(net)));
+        // Until the host has tested it the anchor does not take the interface's word.
+        let too_large = |net: &Net| {
+            let takes_all = takes == 1_500 || mtu(net, host, "wifi")[1] < 1_500;
+            !takes_all && sizes(net, host).1.is_some_and(|to| to > 1_356)
+        };
+        assert!(!net.run_while_not(secs(5), too_large), "{:?}", sizes(&net, host));
+        let inner = Some(takes as u16 - 44);
+        assert_eq!(sizes(&net, host), (inner, inner));
+        assert!(net.load.worst_signals <= 20, "{:?}", net.load);
+    }
+}
+
+#[test]
 fn where_probes_ride_and_the_way_is_narrower_than_its_interface_there_is_room_for_them() {
     let mut config = host_config(3, 60);
     config.path.keepalive.rides = true;

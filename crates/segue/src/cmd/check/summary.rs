@@ -1,7 +1,7 @@
 //! What a file that is right has in force, defaults included.
 
 use segue_datapath::Services;
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;

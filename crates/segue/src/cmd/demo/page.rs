@@ -51,7 +51,11 @@ pub fn render(
         page.push_plot(&format!("rtt-{}", path.name), "", &placed(rtt(watch, path)));
     }
     for path in &truth.paths {
-        page.push_plot(&format!("loss-{}", path.name), "", &placed(loss(watch, path)));
+        page.push_plot(
+            &format!("loss-{}", path.name),
+            "",
+            &placed(loss(watch, path, course.until)),
+        );
     }
     page.push_heading("Files");
     page.push_links(&[
@@ -207,18 +211,27 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
         let pick = move |path: &PathStatus| path.rtt_ms.get(index).copied();
         known(watch, truth.name, pick)
     };
-    let longest = truth.down.iter().chain(&truth.up).map(|(_, d)| *d).fold(f64::NAN, f64::max);
+    let imposed = imposed_rtt(truth);
+    let y_max = end_of_most(&imposed);
     Plot {
         title: format!("Round-trip time of {}", truth.name),
         y_label: "RTT in ms".into(),
         series: vec![
-            Series::new("imposed (stamps of the emulator)", Style::Dots, imposed_rtt(truth)),
+            Series::new("imposed (stamps of the emulator)", Style::Dots, imposed),
             Series::new("measured, τ = 1 s", Style::Line, average(0)),
             Series::new("measured, τ = 0.2 s", Style::Line, average(1)),
         ],
-        y_max: longest.is_finite().then_some(longest * 2.0 * 1.2e3),
+        y_max,
         ..Plot::default()
     }
+}
+
+/// An end of the vertical axis that shows nearly all of the values: a rare one may lie above it.
+fn end_of_most(points: &[(f64, f64)]) -> Option<f64> {
+    let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+    values.sort_by(f64::total_cmp);
+    let (most, greatest) = (values.get(values.len() * 99 / 100)?, values.last()?);
+    Some((most * 1.5).min(greatest * 1.2))
 }
 
 /// A value at each look at which the path was up; a break where it was not.
@@ -244,7 +257,7 @@ fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     points
 }
 
-fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
+fn loss(watch: &Watch, truth: &PathTruth, until: f64) -> Plot {
     let measured = |pick: fn(&PathStatus) -> Option<f64>| {
         let percent = move |path: &PathStatus| pick(path).map(|loss| loss * 100.0);
         known(watch, truth.name, percent)
@@ -253,13 +266,13 @@ fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
         title: format!("One-way loss of {}", truth.name),
         y_label: "loss in %".into(),
         series: vec![
-            Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets)),
+            Series::new("up, imposed", Style::Step, imposed_loss(&truth.up_packets, until)),
             Series::new(
                 "up, measured (τ = 1 s)",
                 Style::Line,
                 measured(|p| p.owl_up.first().copied()),
             ),
-            Series::new("down, imposed", Style::Step, imposed_loss(&truth.down_packets)),
+            Series::new("down, imposed", Style::Step, imposed_loss(&truth.down_packets, until)),
             Series::new(
                 "down, measured (τ = 1 s)",
                 Style::Line,
@@ -271,32 +284,52 @@ fn loss(watch: &Watch, truth: &PathTruth) -> Plot {
     }
 }
 
-/// Share of dropped packets in each bin; silence is shown by the marks and left out.
-fn imposed_loss(packets: &[(f64, bool, bool)]) -> Vec<(f64, f64)> {
-    let mut bins: Vec<(u32, u32)> = Vec::new();
-    for (at, dropped, silent) in packets {
-        let bin = (at / LOSS_BIN) as usize;
-        bins.resize(bins.len().max(bin + 1), (0, 0));
-        if !silent {
-            bins[bin].0 += 1;
-            bins[bin].1 += u32::from(*dropped);
-        }
+/// Share of dropped packets in each bin; silence is shown by the marks, and bins with any of it are left out. Before
+/// a gap and at the end the share stands once more, so that each bin has its width.
+fn imposed_loss(packets: &[(f64, bool, bool)], until: f64) -> Vec<(f64, f64)> {
+    let mut bins = vec![Some((0u32, 0u32)); (until / LOSS_BIN).ceil() as usize];
+    for (at, dropped, silent) in packets.iter().filter(|(at, ..)| *at < until) {
+        let Some(bin) = bins.get_mut((at / LOSS_BIN) as usize) else { continue };
+        *bin = bin.filter(|_| !silent).map(|(n, lost)| (n + 1, lost + u32::from(*dropped)));
     }
-    let share = |(n, lost): &(u32, u32)| {
-        if *n < 20 { f64::NAN } else { f64::from(*lost) / f64::from(*n) * 100.0 }
+    let share = |bin: &Option<(u32, u32)>| match bin {
+        Some((n, lost)) if *n >= 20 => f64::from(*lost) / f64::from(*n) * 100.0,
+        _ => f64::NAN,
     };
-    bins.iter().enumerate().map(|(bin, counts)| (bin as f64 * LOSS_BIN, share(counts))).collect()
+    let mut points = Vec::new();
+    for (bin, counts) in bins.iter().enumerate() {
+        let (from, share) = (bin as f64 * LOSS_BIN, share(counts));
+        if share.is_nan() {
+            end_step(&mut points, from);
+        }
+        points.push((from, share));
+    }
+    end_step(&mut points, until);
+    points
 }
 
+/// Download in Mbit/s in each bin, the last of which may be shorter.
 fn rate(seen: &Seen, course: Course) -> Vec<(f64, f64)> {
-    let mut bins = vec![0usize; (course.until / BIN).ceil() as usize + 1];
-    for (at, n) in &seen.tcp.reads {
+    let mut bins = vec![0usize; (course.until / BIN).ceil() as usize];
+    for (at, n) in seen.tcp.reads.iter().filter(|(at, _)| *at < course.until) {
         if let Some(bin) = bins.get_mut((at.max(0.0) / BIN) as usize) {
             *bin += n;
         }
     }
-    let mbit = |bytes: &usize| *bytes as f64 * 8e-6 / BIN;
-    bins.iter().enumerate().map(|(bin, bytes)| (bin as f64 * BIN, mbit(bytes))).collect()
+    let mbit = |(bin, bytes): (usize, &usize)| {
+        let from = bin as f64 * BIN;
+        (from, *bytes as f64 * 8e-6 / (course.until - from).min(BIN))
+    };
+    let mut points: Vec<(f64, f64)> = bins.iter().enumerate().map(mbit).collect();
+    end_step(&mut points, course.until);
+    points
+}
+
+/// Lets the last step, if there is one, last until `to`.
+fn end_step(points: &mut Vec<(f64, f64)>, to: f64) {
+    if let Some((_, last)) = points.last().copied().filter(|(_, last)| !last.is_nan()) {
+        points.push((to, last));
+    }
 }
 
 fn silences(voice: &Voice) -> Vec<(f64, f64)> {
@@ -306,4 +339,81 @@ fn silences(voice: &Voice) -> Vec<(f64, f64)> {
         .windows(2)
         .map(|pair| (pair[1].1, ((pair[1].1 - pair[0].1 - interval).max(0.0)) * 1e3))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_clock::Time;
+
+    use super::super::traffic::Tcp;
+    use super::*;
+
+    #[test]
+    fn the_rate_holds_until_the_end() {
+        for until in [2.0, 2.1] {
+            let course = Course { silent_at: 0.5, back_at: 1.5, until };
+            // 10 kB in each 10 ms, and some that came while all was taken down.
+            let reads = (0..230).map(|i| (f64::from(i) * 0.01 + 0.005, 10_000)).collect();
+            let tcp = Tcp { reads, ..Tcp::default() };
+            let seen = Seen { up: Voice::default(), down: Voice::default(), tcp };
+            let rate = rate(&seen, course);
+            assert!(rate.iter().all(|(_, mbit)| (mbit - 8.0).abs() < 0.5), "{until}: {rate:?}");
+            assert_eq!(rate.last().unwrap().0, until, "the last bin has its width");
+        }
+    }
+
+    /// 100 packets a second, of which one in ten is dropped; all is silent between the two instants.
+    fn packets(silent: std::ops::Range<f64>, until: f64) -> Vec<(f64, bool, bool)> {
+        let packet = |i: u32| {
+            let at = f64::from(i) / 100.0 + 0.005;
+            let is_silent = silent.contains(&at);
+            (at, !is_silent && i.is_multiple_of(10), is_silent)
+        };
+        (0..(until * 100.0) as u32).map(packet).collect()
+    }
+
+    #[test]
+    fn each_bin_of_imposed_loss_has_its_width_also_before_a_gap_and_at_the_end() {
+        let points = imposed_loss(&packets(2.0..4.0, 6.4), 6.0);
+        let shown: Vec<_> = points.iter().copied().filter(|(_, share)| !share.is_nan()).collect();
+        let expected = [0.0, 1.0, 2.0, 4.0, 5.0, 6.0].map(|at| (at, 10.0));
+        assert_eq!(shown, expected, "{points:?}");
+        let gap = points.iter().position(|(_, share)| share.is_nan()).unwrap();
+        assert_eq!(gap, 3, "the line breaks in between");
+    }
+
+    #[test]
+    fn the_last_bin_of_imposed_loss_ends_with_the_demonstration() {
+        let points = imposed_loss(&packets(0.0..0.0, 4.0), 2.5);
+        assert_eq!(points, [0.0, 1.0, 2.0, 2.5].map(|at| (at, 10.0)));
+    }
+
+    #[test]
+    fn a_bin_that_is_silent_in_part_has_no_imposed_loss() {
+        let points = imposed_loss(&packets(1.5..3.5, 5.0), 5.0);
+        let shown: Vec<_> = points.iter().copied().filter(|(_, share)| !share.is_nan()).collect();
+        assert_eq!(shown, [0.0, 1.0, 4.0, 5.0].map(|at| (at, 10.0)), "{points:?}");
+    }
+
+    /// A path with 10 ms each way, and some packets that took longer.
+    fn truth(late: u32, delay: f64) -> PathTruth {
+        let way = |late: u32| {
+            let delay = move |i| if i < late { delay } else { 0.010 };
+            (0..1_000).map(|i| (f64::from(i) * SAMPLED, delay(i))).collect()
+        };
+        let (up, down) = (way(late), way(0));
+        PathTruth { name: "wifi", up, down, up_packets: Vec::new(), down_packets: Vec::new() }
+    }
+
+    #[test]
+    fn an_outlier_does_not_flatten_the_round_trip_times() {
+        let watch = Watch::new(Time(0));
+        let end = rtt(&watch, &truth(3, 0.5)).y_max.unwrap();
+        assert!((20.0..=30.1).contains(&end), "{end} ms for 20 ms");
+        // What is not rare is seen.
+        let end = rtt(&watch, &truth(200, 0.1)).y_max.unwrap();
+        assert!((110.0..=170.0).contains(&end), "{end} ms for 110 ms");
+        let nothing = PathTruth { up: Vec::new(), ..truth(0, 0.0) };
+        assert_eq!(rtt(&watch, &nothing).y_max, None);
+    }
 }

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use segue_linux::monitor::{Interface, physical_candidates, snapshot};
+use segue_ip::{Interface, Prefix};
+use segue_linux::monitor::{Device, physical_candidates, snapshot};
 use segue_tunnel::host::LEAST_INNER;
 
 use super::{Finding, ok, todo, told, unknown};
 use crate::control::Status;
-use crate::daemon::{anchor, host, nat};
+use crate::daemon::{anchor, host, nat, nft, past};
 use crate::locator::Locator;
 
 /// How long an anchor is waited for, and how long until it is asked again: satellites take 700 ms.
@@ -20,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OVERHEAD: [u32; 2] = [44, 64];
 
 /// The interfaces as they are.
-pub fn interfaces() -> anyhow::Result<Vec<Interface>> {
+pub fn interfaces() -> anyhow::Result<Vec<Device>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -42,7 +43,8 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding
             ok(check, format!("UDP {port} is free; the running daemon uses another"))
         }
         (Err(error), Some(status)) if error.kind() == ErrorKind::AddrInUse => {
-            ok(check, format!("UDP {port} is in use, and a {} runs here", status.role))
+            let article = if status.role == "anchor" { "an" } else { "a" };
+            ok(check, format!("UDP {port} is in use, and {article} {} runs here", status.role))
         }
         (Err(error), _) => todo(
             check,
@@ -161,16 +163,15 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
 
 /// Which interfaces would carry paths, and what fits through them.
 pub fn host_ways(
-    interfaces: &[Interface],
+    interfaces: &[Device],
     anchor: &[SocketAddr],
     settings: &host::Settings,
 ) -> Vec<Finding> {
-    let wanted =
-        |i: &&Interface| settings.interfaces.is_empty() || settings.interfaces.contains(&i.name);
+    let listed = &settings.interfaces;
+    let wanted = |d: &&Device| listed.is_empty() || listed.contains(&d.interface.name);
+    let is_there = |name: &&String| interfaces.iter().any(|d| d.interface.name == **name);
     let mut all = Vec::new();
-    for missing in
-        settings.interfaces.iter().filter(|name| !interfaces.iter().any(|i| i.name == **name))
-    {
+    for missing in listed.iter().filter(|name| !is_there(name)) {
         all.push(todo(
             "access",
             format!("there is no interface {missing}: correct interfaces in the file"),
@@ -182,8 +183,8 @@ pub fn host_ways(
         let any: IpAddr =
             if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let ways = physical_candidates(interfaces, anchor.unwrap_or(any));
-        let names: Vec<&str> = ways.iter().filter(wanted).map(|i| i.name.as_str()).collect();
-        let names = names.join(", ");
+        let names = ways.iter().filter(wanted).map(|d| d.interface.name.as_str());
+        let names = names.collect::<Vec<&str>>().join(", ");
         all.push(match (names.is_empty(), anchor.is_some()) {
             (false, true) => ok("access", format!("{family} to the anchor over {names}")),
             (false, false) => ok("access", format!("{family} out over {names}")),
@@ -195,22 +196,48 @@ pub fn host_ways(
         });
     }
     let v6 = anchor.iter().any(SocketAddr::is_ipv6);
-    let access = interfaces.iter().filter(|i| is_access(i, &settings.device)).filter(wanted);
-    all.extend(access.map(|i| room(i, v6)));
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.device)).filter(wanted);
+    all.extend(access.map(|d| room(&d.interface, v6)));
     all
 }
 
+/// Whether what guards a running daemon in user space against packets past the tunnel is still there.
+pub fn guard(running: Option<&Status>) -> Option<Finding> {
+    let status = running.filter(|status| status.datapath == "user" && !status.inner.is_empty())?;
+    let Some(there) = past::is_there(&status.device) else {
+        return Some(match nft::version() {
+            Err(_) => todo(
+                "past tunnel",
+                "nothing drops plain packets to and from inner addresses: nftables is missing; install it (package \
+                 nftables), and restart the daemon",
+            ),
+            Ok(_) => unknown(
+                "past tunnel",
+                "the tables of nftables cannot be read: run this as root, and see what nft list tables says",
+            ),
+        });
+    };
+    Some(match there {
+        true => ok("past tunnel", "nftables drops plain packets to and from inner addresses"),
+        false => todo(
+            "past tunnel",
+            "nothing drops plain packets to and from inner addresses: something removed the table that does, or the \
+             daemon started without nftables; restart it",
+        ),
+    })
+}
+
 /// An interface that may carry paths.
-fn is_access(interface: &Interface, device: &str) -> bool {
-    interface.up
-        && !interface.loopback
-        && interface.name != device
-        && !interface.addresses.is_empty()
+fn is_access(device: &Device, tunnel: &str) -> bool {
+    device.up
+        && !device.loopback
+        && device.interface.name != tunnel
+        && !device.interface.addresses.is_empty()
 }
 
 /// What an interface leaves for inner packets. The tunnel follows what paths take, but IPv6 needs some room.
 fn room(interface: &Interface, v6: bool) -> Finding {
-    let Interface { name, mtu: outer, .. } = interface;
+    let Interface { name, mtu_bytes: outer, .. } = interface;
     let room = outer.saturating_sub(OVERHEAD[usize::from(v6)]);
     let said = format!("{name}: {outer} bytes, {room} of them for inner packets");
     match room >= LEAST_INNER.into() {
@@ -226,11 +253,13 @@ fn room(interface: &Interface, v6: bool) -> Finding {
 
 /// Whether an anchor's machine leads anywhere, and hosts through it.
 pub fn anchor_ways(
-    interfaces: &[Interface],
+    interfaces: &[Device],
     settings: &anchor::Settings,
     running: Option<&Status>,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = Vec::new();
+    // What the running anchor does, whatever the file says: `--nat` is not in it, and others flush tables.
+    let translates = running.and_then(|status| nat::is_there(&status.device));
     for (v6, pool) in [(false, &settings.pool_v4), (true, &settings.pool_v6)] {
         let family = if v6 { "IPv6" } else { "IPv4" };
         let Some(pool) = pool else {
@@ -240,7 +269,7 @@ pub fn anchor_ways(
         let any: IpAddr =
             if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let ways = physical_candidates(interfaces, any);
-        let out: Vec<&str> = ways.iter().map(|i| i.name.as_str()).collect();
+        let out: Vec<&str> = ways.iter().map(|d| d.interface.name.as_str()).collect();
         if out.is_empty() {
             let key = if v6 { "pool_v6" } else { "pool_v4" };
             all.push(todo(
@@ -251,8 +280,14 @@ pub fn anchor_ways(
             ));
             continue;
         }
-        let network = segue_linux::link::Prefix::new(pool.network(), pool.prefix());
-        let back = match (settings.nat, nat::is_private(network.addr)) {
+        let network = Prefix::new(pool.network(), pool.prefix());
+        let back = match (translates.unwrap_or(settings.nat), nat::is_private(network.addr)) {
+            (false, true) if settings.nat => todo(
+                "way back",
+                format!(
+                    "{network} is not translated: something removed the anchor's table from nftables, or the anchor started without nat = true; restart the anchor"
+                ),
+            ),
             (true, true) if v6 => ok("way back", format!("{network} is translated (NAT66)")),
             (true, true) => ok("way back", format!("{network} is translated")),
             (false, true) => todo(
@@ -268,10 +303,11 @@ pub fn anchor_ways(
         };
         all.push(forwarding(v6, &out.join(", "), running));
         all.push(back);
-        all.extend(ways.iter().filter_map(|i| ignores_advertisements(v6, i, running)));
+        let of_ways = ways.iter().map(|d| &d.interface);
+        all.extend(of_ways.filter_map(|i| ignores_advertisements(v6, i, running)));
     }
     if settings.nat {
-        all.push(match crate::daemon::nft::version() {
+        all.push(match nft::version() {
             Ok(version) => ok("nftables", version),
             Err(error) => todo(
                 "nftables",
@@ -279,10 +315,11 @@ pub fn anchor_ways(
             ),
         });
     }
-    let access = interfaces.iter().filter(|i| is_access(i, &settings.device));
-    let served =
-        |i: &&Interface| settings.interfaces.is_empty() || settings.interfaces.contains(&i.name);
-    all.extend(access.filter(served).map(|i| room(i, i.addresses.iter().any(IpAddr::is_ipv6))));
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.device));
+    let listed = &settings.interfaces;
+    let served = |i: &&Interface| listed.is_empty() || listed.contains(&i.name);
+    let served = access.map(|d| &d.interface).filter(served);
+    all.extend(served.map(|i| room(i, i.addresses.iter().any(IpAddr::is_ipv6))));
     Ok(all)
 }
 
@@ -320,7 +357,9 @@ fn ignores_advertisements(
     let forwards = read_flag(&format!("/proc/sys/net/ipv6/conf/{name}/forwarding"))?;
     // Where it forwards already, the route that is there is of another origin.
     let concerned = v6 && running.is_none() && forwards == "0" && read_flag(&path)? == "1";
-    let learned = || interface.gateway_v6.is_some_and(|gateway| gateway.is_unicast_link_local());
+    let by_router =
+        |gateway: &IpAddr| matches!(gateway, IpAddr::V6(a) if a.is_unicast_link_local());
+    let learned = || interface.gateways.iter().any(by_router);
     (concerned && learned()).then(|| {
         todo(
             "way out",

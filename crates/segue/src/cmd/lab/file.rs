@@ -29,14 +29,15 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use segue_ip::Prefix;
 use segue_lab::topology::End;
 use segue_lab::{EmulatorSpec, Lab};
-use segue_linux::link::Prefix;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config::link::{Way, link_table};
 use crate::config::printable;
+use crate::config::text::from_text;
 
 /// A network as described, checked as far as that goes without building it.
 #[derive(Debug, Deserialize)]
@@ -65,7 +66,7 @@ link_table! {
         name: Spanned<String>,
         ends: [Spanned<EndText>; 2],
         #[serde(default)]
-        addresses: [Vec<PrefixText>; 2],
+        addresses: [Vec<AddressText>; 2],
         #[serde(default)]
         seed: u64,
         up: Option<Way>,
@@ -73,8 +74,9 @@ link_table! {
     }
 }
 
+/// A device's address with the length of its prefix.
 #[derive(Clone, Copy, Debug)]
-struct PrefixText(Prefix);
+struct AddressText(Prefix);
 #[derive(Clone, Debug)]
 struct EndText {
     node: String,
@@ -87,19 +89,7 @@ struct RouteText {
     metric: Option<u32>,
 }
 
-/// Reads a value from a TOML string by `parse`, with its error in the file's terms.
-macro_rules! from_text {
-    ($type:ty, $parse:expr) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(from)?;
-                $parse(&text).map_err(de::Error::custom)
-            }
-        }
-    };
-}
-
-from_text!(PrefixText, |s: &str| s.parse().map(PrefixText));
+from_text!(AddressText, |s: &str| s.parse().map(AddressText));
 from_text!(EndText, end);
 from_text!(RouteText, route);
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context;
 use segue_clock::{Span, Time};
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 
 /// Buckets for all sources. Sources that share one share its rate, so that no flood of sources needs more
 /// room; which ones do is different in every run and cannot be chosen from outside.
@@ -55,7 +55,7 @@ impl Guard {
 
     /// Whether this source may ask at all.
     pub fn allows(&self, source: IpAddr) -> bool {
-        self.allowed.is_empty() || self.allowed.iter().any(|prefix| holds(prefix, source))
+        self.allowed.is_empty() || self.allowed.iter().any(|prefix| prefix.contains(source))
     }
 
     /// Whether an answer to this source may leave; if so it is taken from the rates.
@@ -74,25 +74,14 @@ impl Guard {
 /// # Errors
 /// One line with what a network looks like.
 pub fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
-    let parse = |text: &String| match text.parse::<IpAddr>() {
-        Ok(address) => Ok(Prefix::host(address)),
-        Err(_) => text.parse::<Prefix>().ok().with_context(|| {
+    let parse = |text: &String| {
+        Prefix::parse_network(text).ok().with_context(|| {
             format!(
                 "--allow {text}: not an address or network; examples: 192.0.2.0/24, 2001:db8::/32"
             )
-        }),
+        })
     };
     texts.iter().map(parse).collect()
-}
-
-fn holds(prefix: &Prefix, address: IpAddr) -> bool {
-    let (net, address, width) = match (prefix.addr, address) {
-        (IpAddr::V4(net), IpAddr::V4(a)) => (net.to_bits().into(), a.to_bits().into(), 32),
-        (IpAddr::V6(net), IpAddr::V6(a)) => (net.to_bits(), a.to_bits(), 128),
-        _ => return false,
-    };
-    let host_bits = width - u32::from(prefix.len);
-    (net ^ address).checked_shr(host_bits).unwrap_or(0) == 0
 }
 
 /// Who shares a rate: over IPv6 whoever has one address has 2⁶⁴.

@@ -516,7 +516,7 @@ mod tests {
         listener.expire_after(start + Span::from_secs(1)).unwrap();
         let session = &listener.clients[&(1, 1)];
         assert_eq!(session.state(), segue_keepalive::State::Up);
-        assert_eq!(session.machine().estimates().transitions, 0);
+        assert_eq!(session.view(Vec::new(), &listener.config).estimates.transitions, 0);
         listener.expire_after(start + Span::from_secs(2)).unwrap();
         assert_eq!(listener.clients[&(1, 1)].state(), segue_keepalive::State::Down);
     }

@@ -157,7 +157,7 @@ pub fn run(
             peer.tell_role(options.output)?;
         }
         for news in &news {
-            screen.tell(now, name, peer.estimates(), news)?;
+            screen.tell(now, name, news)?;
         }
         if let Some(metrics) = &metrics {
             metrics.answer(|| peer.page());
@@ -345,13 +345,6 @@ impl Peer {
         match &self.session {
             Some((_, session)) if self.role == Role::Server => session.deadline(),
             _ => self.target.deadline(),
-        }
-    }
-
-    fn estimates(&self) -> &segue_keepalive::Estimates {
-        match &self.session {
-            Some((_, session)) if self.role == Role::Server => session.machine().estimates(),
-            _ => self.target.machine().estimates(),
         }
     }
 

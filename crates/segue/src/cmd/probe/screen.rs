@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Counted, Estimates, Sample, State};
+use segue_keepalive::{Counted, Sample, State};
 use serde::Serialize;
 
 use super::icmp::{self, Said};
@@ -207,18 +207,11 @@ impl Screen {
         if self.output.quiet || self.live.is_on() {
             return Ok(());
         }
-        let (name, estimates) = (target.name.as_str(), target.machine().estimates());
-        self.tell(now, name, estimates, news)
+        self.tell(now, &target.name, news)
     }
 
     /// Tells what there is to tell of a path, in lines.
-    pub fn tell(
-        &self,
-        now: Time,
-        name: &str,
-        estimates: &Estimates,
-        news: &News,
-    ) -> io::Result<()> {
+    pub fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
         if self.output.quiet {
             return Ok(());
         }
@@ -231,13 +224,13 @@ impl Screen {
             error,
         };
         match (news, self.output.json) {
-            (News::Sample(sample, stamps), true) => print_json(&SampleLine {
+            (News::Sample { sample, stamps, rtt_ewma }, true) => print_json(&SampleLine {
                 r#type: "sample",
                 target: name,
                 at_s: at_s(sample.at),
                 seq: sample.seq,
                 rtt_ms: sample.rtt.map(Span::as_millis_f64),
-                rtt_ewma_ms: estimates.rtt_ewma.iter().map(|s| s * 1e3).collect(),
+                rtt_ewma_ms: rtt_ewma.iter().map(|s| s * 1e3).collect(),
                 owl_up: sample.owl_up,
                 owl_down: sample.owl_down,
                 rtl: sample.rtl,
@@ -246,7 +239,7 @@ impl Screen {
                 stamps: stamps.names(),
                 wakeup_ms: stamps.wakeup.as_millis_f64(),
             }),
-            (News::Sample(sample, _), false) => print(&sample_text(name, sample)),
+            (News::Sample { sample, .. }, false) => print(&sample_text(name, sample)),
             (News::State(state), true) => print_json(&event(Some(state_name(*state)), None)),
             (News::State(state), false) => print(&format!("{name}: {}", state_name(*state))),
             (News::Unsendable(error), true) => print_json(&event(None, Some(error.clone()))),
@@ -335,7 +328,8 @@ impl TargetSummary<'_> {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
         text += &sent_text(self.sent, self.received, self.in_flight);
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
-        text += &format!("\nstate {}, {} transitions, ", self.state, self.transitions);
+        let s = if self.transitions == 1 { "" } else { "s" };
+        text += &format!("\nstate {}, {} transition{s}, ", self.state, self.transitions);
         text += &order_text(self.duplicates, self.reordered, self.drops);
         text += &self.icmp_text;
         if self.sent > 0 && self.received == 0 {
@@ -455,7 +449,8 @@ pub fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String
 
 /// What came twice, overtaken, or was refused.
 pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str, u64>) -> String {
-    let mut text = format!("{duplicates} duplicates, {reordered} reordered");
+    let s = if duplicates == 1 { "" } else { "s" };
+    let mut text = format!("{duplicates} duplicate{s}, {reordered} reordered");
     for (reason, count) in drops {
         text += &format!(", {count} refused ({reason})");
     }

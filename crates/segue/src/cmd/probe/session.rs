@@ -89,11 +89,6 @@ impl Session {
         }
     }
 
-    /// What this end has measured.
-    pub fn machine(&self) -> &Server {
-        &self.machine
-    }
-
     /// t_Ss of the last answer, which the client repeats; `None` before the first.
     pub fn stamped(&self) -> Option<u32> {
         self.answered.as_ref().map(|last| last.stamped.micros32())
@@ -157,7 +152,7 @@ impl Session {
     /// Does what is due.
     pub fn tick(&mut self, now: Time) -> Vec<News> {
         self.machine_at = self.machine_at.max(now);
-        self.machine.handle(self.machine_at, ServerInput::Tick);
+        self.machine.tick(self.machine_at);
         self.drain(Stamps::default())
     }
 
@@ -178,7 +173,8 @@ impl Session {
                 ServerOutput::State(state) => news.push(News::State(state)),
                 ServerOutput::Sample(sample) => {
                     self.samples.take(&sample, stamps);
-                    news.push(News::Sample(sample, stamps));
+                    let rtt_ewma = self.machine.estimates().rtt_ewma.clone();
+                    news.push(News::Sample { sample, stamps, rtt_ewma });
                 }
                 // Asked for none.
                 ServerOutput::SendUnsolicited(_) => {}

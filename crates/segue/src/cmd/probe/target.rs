@@ -41,8 +41,16 @@ pub enum Family {
 
 /// What a target has to tell.
 pub enum News {
-    /// A probe that brought new values, and how its stamps were taken.
-    Sample(Sample, Stamps),
+    /// A probe that brought new values.
+    Sample {
+        /// The values.
+        sample: Sample,
+        /// How its stamps were taken.
+        stamps: Stamps,
+        /// The averages of the round-trip time after it, in seconds: several answers may be taken before any is
+        /// told of.
+        rtt_ewma: Vec<f64>,
+    },
     /// The path's state changed.
     State(State),
     /// Requests cannot be sent, and why.
@@ -241,7 +249,7 @@ impl Target {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Time) -> Vec<News> {
-        self.machine.handle(now, ClientInput::Tick);
+        self.machine.tick(now);
         self.drain(true);
         std::mem::take(&mut self.news)
     }
@@ -255,7 +263,7 @@ impl Target {
             // show what it would find if nothing more came.
             let mut at = now;
             while self.machine.state() != State::Down && at <= now + grace * 4 {
-                self.machine.handle(at, ClientInput::Tick);
+                self.machine.tick(at);
                 self.drain(false);
                 at = self.deadline().map_or(now + grace * 5, |next| next.max(at));
             }
@@ -377,7 +385,7 @@ impl Target {
         let before = self.news.len();
         self.drain(true);
         for news in &mut self.news[before..] {
-            if let News::Sample(sample, taken) = news {
+            if let News::Sample { sample, stamps: taken, .. } = news {
                 *taken = stamps;
                 self.kernel_stamps += u64::from(stamps.kernel());
                 self.samples.take(sample, stamps);
@@ -397,7 +405,9 @@ impl Target {
                     rtt: None, owl_up: None, owl_down: None, ..
                 }) => {}
                 ClientOutput::Sample(sample) => {
-                    self.news.push(News::Sample(sample, Stamps::default()));
+                    let (stamps, rtt_ewma) =
+                        (Stamps::default(), self.machine.estimates().rtt_ewma.clone());
+                    self.news.push(News::Sample { sample, stamps, rtt_ewma });
                 }
             }
         }
@@ -543,7 +553,8 @@ fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use segue_wire::TUNNEL_PORT;
+    use segue_keepalive::ewma;
+    use segue_wire::{Probe, TUNNEL_PORT};
 
     #[test]
     fn hosts_and_ports_are_told_apart() {
@@ -568,6 +579,49 @@ mod tests {
         assert_eq!(listen_address(":7", 5005).unwrap(), "[::]:7".parse().unwrap());
         assert_eq!(listen_address("192.0.2.1", 5005).unwrap(), "192.0.2.1:5005".parse().unwrap());
         assert!(listen_address("anchor.example:7", 5005).is_err());
+    }
+
+    /// An answer's sample is told with the averages as they were after it, also where several answers are taken at once.
+    #[test]
+    fn answers_that_are_taken_together_are_told_each_with_its_own_averages() {
+        const KEY: ProbeKey = ProbeKey([7; 16]);
+        let far = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let config = Config { t_ka: Span::from_millis(20), ..Config::default() };
+        let (address, marks) = (far.local_addr().unwrap(), Marks::default());
+        let mut target = Target::new("far", address, None, KEY, &config, marks).unwrap();
+        let mut bytes = [0; 100];
+        let mut answers = Vec::new();
+        for _ in 0..4 {
+            target.tick(target.deadline().unwrap());
+            let (n, from) = far.recv_from(&mut bytes).unwrap();
+            let header = Header::parse(&bytes[..n]).unwrap();
+            let probe = Probe::open(&bytes[..n], &KEY).unwrap();
+            let header = Header { packet_type: PacketType::Response, flags: 0, ..header };
+            answers.push((Probe { ss: probe.sc, r: probe.sc, ..probe }.seal(&header, &KEY), from));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        for (answer, from) in &answers {
+            far.send_to(answer, from).unwrap();
+        }
+        // On a busy machine they are not all there at once.
+        let (mut told, mut together, begun) = (Vec::new(), 0, std::time::Instant::now());
+        while told.len() < answers.len() && begun.elapsed().as_secs() < 10 {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let before = told.len();
+            for news in target.receive().unwrap() {
+                if let News::Sample { sample, rtt_ewma, .. } = news {
+                    told.push((sample.at, sample.rtt.unwrap().as_secs_f64(), rtt_ewma[0]));
+                }
+            }
+            together = together.max(told.len() - before);
+        }
+        assert_eq!(told.len(), answers.len());
+        assert!(together > 1, "none were taken together");
+        assert_eq!(told[0].1, told[0].2, "the first is taken as it is");
+        for pair in told.windows(2) {
+            let elapsed = pair[1].0.since(pair[0].0);
+            assert_eq!(pair[1].2, ewma::step(pair[0].2, pair[1].1, elapsed, config.taus[0]));
+        }
     }
 
     #[test]

@@ -177,7 +177,11 @@ impl Results {
         ));
         let overview: Vec<[String; 5]> = self.done.values().map(Done::counted).collect();
         if !overview.is_empty() {
-            page.push_table(OVERVIEW, &["experiment", "what", "agrees", "DIFFERS", "–"], &overview);
+            page.push_table(
+                OVERVIEW,
+                &["experiment", "what", "agrees", "DIFFERS", "no bar"],
+                &overview,
+            );
         }
         for done in self.done.values() {
             page.push_heading(&format!("{}: {}", done.id, done.title));
@@ -191,7 +195,7 @@ impl Results {
 }
 
 /// What the lines with a bar came to, in a sentence: with the bars of those that differ, and of all if they
-/// are few. Empty without such lines.
+/// are few. Empty before the first experiment.
 fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
     let outcomes = || done.clone().filter_map(|each| Some((each.id, each.result.as_ref().ok()?)));
     let lines = outcomes().flat_map(|(id, o)| o.lines.iter().map(move |line| (id, line)));
@@ -204,9 +208,6 @@ fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
             format!("{id}, {}: {} (bar: {bar}; {verdict})", line.what, line.here)
         })
         .collect();
-    if judged.is_empty() {
-        return String::new();
-    }
     let told = match told.is_empty() {
         true => "; the bar of each stands beside it".to_owned(),
         false => format!(": {}", told.join("; ")),
@@ -216,7 +217,16 @@ fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
         true => String::new(),
         false => format!("; no result from {}", failed.join(", ")),
     };
-    format!("{agree} of {} quantities with a bar agree{told}{failed}.", judged.len())
+    if judged.is_empty() {
+        return match (done.clone().next(), outcomes().next()) {
+            (None, _) => String::new(),
+            (_, None) => format!("Nothing was judged{failed}."),
+            _ => format!("Nothing was judged: no quantity here has a bar{failed}."),
+        };
+    }
+    let quantities = if judged.len() == 1 { "quantity" } else { "quantities" };
+    let agreeing = if agree == 1 || judged.len() == 1 { "agrees" } else { "agree" };
+    format!("{agree} of {} {quantities} with a bar {agreeing}{told}{failed}.", judged.len())
 }
 
 fn push_outcome(page: &mut Page, done: &Done, outcome: &Outcome) {
@@ -274,11 +284,12 @@ mod tests {
     fn the_verdict_counts_what_has_a_bar_and_shows_the_bars_of_what_differs() {
         let line = |here: &str| Line::new("K*", "7", here);
         let open = done("open", Ok(vec![line("9")]));
-        assert_eq!(verdict([&open].into_iter()), "", "nothing is judged");
+        assert_eq!(verdict([].into_iter()), "", "nothing is done");
+        assert_eq!(verdict([&open].into_iter()), "Nothing was judged: no quantity here has a bar.");
         let few = done("few", Ok(vec![line("7").judged("7", true)]));
         assert_eq!(
             verdict([&open, &few].into_iter()),
-            "1 of 1 quantities with a bar agree: few, K*: 7 (bar: 7; agrees)."
+            "1 of 1 quantity with a bar agrees: few, K*: 7 (bar: 7; agrees)."
         );
         let many = done("many", Ok(vec![line("7").judged("7", true); 4]));
         assert_eq!(
@@ -292,5 +303,37 @@ mod tests {
             "4 of 5 quantities with a bar agree: bad, K*: 8 (bar: 6 to 7; DIFFERS); no result from \
              failed."
         );
+        assert_eq!(
+            verdict([&few, &bad].into_iter()),
+            "1 of 2 quantities with a bar agrees: few, K*: 7 (bar: 7; agrees); bad, K*: 8 (bar: 6 to 7; DIFFERS)."
+        );
+        assert_eq!(
+            verdict([&bad].into_iter()),
+            "0 of 1 quantity with a bar agrees: bad, K*: 8 (bar: 6 to 7; DIFFERS)."
+        );
+    }
+
+    #[test]
+    fn the_verdict_says_what_gave_no_result_also_where_nothing_was_judged() {
+        let open = done("open", Ok(vec![Line::new("K*", "7", "9")]));
+        let failed = done("failed", Err("interrupted".into()));
+        assert_eq!(verdict([&failed].into_iter()), "Nothing was judged; no result from failed.");
+        assert_eq!(
+            verdict([&open, &failed].into_iter()),
+            "Nothing was judged: no quantity here has a bar; no result from failed."
+        );
+    }
+
+    #[test]
+    fn the_overview_names_each_of_its_columns() {
+        let results = Results {
+            directory: PathBuf::new(),
+            machine: machine(true),
+            done: BTreeMap::from([(0, done("open", Ok(vec![Line::new("K*", "7", "9")])))]),
+        };
+        let html = results.page().html();
+        let overview = html.split_once("<thead>").unwrap().1.split_once("</thead>").unwrap().0;
+        assert!(overview.contains(">DIFFERS</th>"), "{overview}");
+        assert!(overview.contains(">no bar</th>") && !overview.contains('–'), "{overview}");
     }
 }

@@ -79,8 +79,8 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
     let mut lines = times.lines(&taus, t_ka, late_s);
     lines.push(tracking::accuracy(&track, &pairs));
     Ok(Outcome {
-        figures: vec![figure(&track, step, &taus)],
-        tables: vec![times.table(&taus)],
+        figures: vec![figure(&track, variant.over, step, &taus)],
+        tables: vec![times.table(variant.over, &taus)],
         lines,
         conditions: format!(
             "RTT {FROM} ms, from {step:.2} s on {TO} ms, T_KA = {} ms. {} probe the same \
@@ -166,7 +166,7 @@ impl Times {
         taus.iter().enumerate().map(line).collect()
     }
 
-    fn table(&self, taus: &[f64]) -> Table {
+    fn table(&self, over: Over, taus: &[f64]) -> Table {
         let cells = |values: &[f64]| {
             spread(values.iter().copied()).map_or_else(
                 || "–".to_owned(),
@@ -174,10 +174,11 @@ impl Times {
             )
         };
         Table {
-            caption:
+            caption: format!(
                 "Time until the average is within a tenth of the step of the new value, in ms: \
-                      median (least to greatest) over the clients"
-                    .into(),
+                 median (least to greatest) over the {}s",
+                over.one()
+            ),
             header: header(&["τ", "2.3 τ", "measured", "average of what was imposed"]),
             rows: taus
                 .iter()
@@ -195,7 +196,7 @@ impl Times {
     }
 }
 
-fn figure(track: &Track, step: f64, taus: &[f64]) -> Figure {
+fn figure(track: &Track, over: Over, step: f64, taus: &[f64]) -> Figure {
     let first = &track.clients[0];
     let end = tracking::end(track);
     let mut series = tracking::imposed_series(track);
@@ -211,9 +212,12 @@ fn figure(track: &Track, step: f64, taus: &[f64]) -> Figure {
     }
     Figure {
         name: "",
-        caption: "The first client. Dots: the emulator's own stamps of each probe.".into(),
+        caption: format!(
+            "The first {}. Dots: the emulator's own stamps of each probe.",
+            over.one()
+        ),
         plot: Plot {
-            title: "Round-trip time, average with four time constants".into(),
+            title: format!("Round-trip time, average with {} time constants", taus.len()),
             x_label: "time (s)".into(),
             y_label: "RTT (ms)".into(),
             series,
@@ -221,5 +225,33 @@ fn figure(track: &Track, step: f64, taus: &[f64]) -> Figure {
             x_range: Some((0.0, end)),
             ..Plot::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_and_table_say_how_many_averages_of_what_they_show() {
+        let track = Track {
+            levels: vec![(0.0, Over::Tunnel.level(FROM))],
+            clients: vec![track::Client::default()],
+            late_max_ms: 0.0,
+            how: String::new(),
+        };
+        let told = |over: Over, taus: &[f64]| {
+            let table = Times::of(&track, 1.0, taus).table(over, taus);
+            let Figure { caption, plot, .. } = figure(&track, over, 1.0, taus);
+            (plot.title, caption, table.caption)
+        };
+        let (title, caption, table) = told(Over::Tunnel, &[0.1, 0.9]);
+        assert_eq!(title, "Round-trip time, average with 2 time constants");
+        assert!(caption.starts_with("The first path. "), "{caption}");
+        assert!(table.ends_with(" over the paths"), "{table}");
+        let (title, caption, table) = told(Over::Probe, &[0.1, 0.2, 0.4, 0.9]);
+        assert_eq!(title, "Round-trip time, average with 4 time constants");
+        assert!(caption.starts_with("The first client. "), "{caption}");
+        assert!(table.ends_with(" over the clients"), "{table}");
     }
 }

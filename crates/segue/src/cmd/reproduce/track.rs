@@ -12,11 +12,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_keepalive::Config;
 use segue_lab::topology::End;
 use segue_lab::{Direction, EmulatorSpec, Handle, Lab, Record};
 use segue_linux::clock::monotonic;
-use segue_linux::link::Prefix;
 use segue_netem::{LinkSpec, Loss};
 use segue_wire::ProbeKey;
 
@@ -223,7 +223,7 @@ impl Running {
             news.extend(target.tick(now));
         }
         let samples = news.into_iter().filter_map(|news| match news {
-            News::Sample(sample, _) => Some(sample),
+            News::Sample { sample, .. } => Some(sample),
             _ => None,
         });
         // The averages are those after the last sample; an earlier one of the same moment has none.

@@ -42,6 +42,14 @@ impl Over {
         Level { random_loss, ..Level::of(rtt_ms) }
     }
 
+    /// One of those that measure the same course.
+    pub fn one(self) -> &'static str {
+        match self {
+            Over::Probe => "client",
+            Over::Tunnel => "path",
+        }
+    }
+
     /// How many periods a lost probe may delay what is seen.
     pub fn periods_lost(self) -> f64 {
         if self == Over::Tunnel { 1.0 } else { 0.0 }

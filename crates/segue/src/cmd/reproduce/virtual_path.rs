@@ -43,25 +43,25 @@ impl VirtualPath {
     /// request sent at an instant has no answer.
     pub fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
         let due = self.client.deadline().map_or(Time(u64::MAX), |(at, _)| at);
-        let input = match self.answers.front().copied() {
+        match self.answers.front().copied() {
             Some((at, probe)) if at <= due => {
                 self.answers.pop_front();
                 self.now = at;
                 self.received += 1;
-                ClientInput::Response(Arrival {
+                let arrival = Arrival {
                     probe,
                     at,
                     received: self.received,
                     sent_at: None,
                     uncertainty: Span::ZERO,
-                })
+                };
+                self.client.handle(self.now, ClientInput::Response(arrival));
             }
             _ => {
                 self.now = self.now.max(due);
-                ClientInput::Tick
+                self.client.tick(self.now);
             }
-        };
-        self.client.handle(self.now, input);
+        }
         let mut lost = Some(lost);
         let mut state = None;
         self.sample = None;

@@ -145,7 +145,7 @@ impl Daemon {
             self.ask_to_renew(conn, now_s);
         }
         let registered: BTreeSet<&str> =
-            self.machine.hosts().map(|host| host.name.as_str()).collect();
+            self.end.machine.hosts().map(|host| host.name.as_str()).collect();
         let over: Vec<String> = self
             .enrolment
             .expired(now_s)

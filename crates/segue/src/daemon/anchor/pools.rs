@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use segue_datapath::{Datapath, InnerEntry, Kind};
-use segue_linux::link::Prefix;
+use segue_datapath::{Kind, LinuxDatapath};
+use segue_ip::Prefix;
 use segue_tunnel::Pool;
 
 use super::Settings;
@@ -22,14 +22,14 @@ pub struct Pools {
 
 impl Pools {
     /// Has the packet path and the system serve the pools.
-    pub fn serve(settings: &Settings, datapath: &mut dyn Datapath) -> anyhow::Result<Pools> {
+    pub fn serve(settings: &Settings, datapath: &mut dyn LinuxDatapath) -> anyhow::Result<Pools> {
         let pools: Vec<&Pool> =
             [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
         let own: Vec<IpAddr> = pools.iter().map(|pool| pool.anchor()).collect();
         let networks: Vec<Prefix> =
             pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
         datapath.set_reach(settings.reach, &networks)?;
-        own.iter().try_for_each(|own| datapath.set_inner(*own, InnerEntry { owner: 0 }))?;
+        own.iter().try_for_each(|own| datapath.set_inner(*own, 0))?;
         let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
         guard.iter().for_each(|guard| guard.set_anchor(&networks));
         // Nothing is forwarded that is not translated yet.

@@ -3,24 +3,26 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use segue_linux::{link, monitor, neighbour};
-use segue_tunnel::{HostInput, Interface};
+use segue_ip::{Interface, Route};
+use segue_linux::monitor::{Device, physical_candidates};
+use segue_linux::{link, neighbour};
+use segue_tunnel::HostInput;
 use tracing::{debug, info, warn};
 
 use super::{Daemon, Settings, names, tunnel_of};
 
 impl Daemon {
-    pub(super) fn on_interfaces(&mut self, all: &[monitor::Interface]) -> anyhow::Result<()> {
+    pub(super) fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         all.clone_into(&mut self.seen);
         self.look_up();
         let usable = self.usable(all);
-        let present: BTreeSet<u32> = usable.iter().map(|interface| interface.index).collect();
-        for interface in &usable {
+        let present: BTreeSet<u32> = usable.iter().map(|device| device.interface.index).collect();
+        for Device { interface, .. } in &usable {
             if self.attached.contains_key(&interface.index) {
                 continue;
             }
             loosen_reverse_path_filter(&interface.name);
-            match self.datapath.attach(interface.index) {
+            match self.end.datapath.attach(interface.index) {
                 Ok(()) => {
                     self.attached.insert(interface.index, Vec::new());
                 }
@@ -28,16 +30,16 @@ impl Daemon {
             }
         }
         let mut interfaces = Vec::new();
-        for interface in &usable {
-            let next_hops = self.next_hops(interface);
-            if let Some(known) = self.attached.get_mut(&interface.index) {
+        for device in &usable {
+            let next_hops = self.next_hops(device);
+            if let Some(known) = self.attached.get_mut(&device.interface.index) {
                 *known = next_hops;
-                interfaces.push(self.as_input(interface));
+                interfaces.push(self.as_input(device));
             }
         }
         self.feed(HostInput::Interfaces(interfaces))?;
         // What belongs to the paths that are gone is on others now.
-        let (datapath, present) = (&mut self.datapath, &present);
+        let (datapath, present) = (&mut self.end.datapath, &present);
         self.attached.retain(|index, next_hops| {
             let stays = present.contains(index);
             if !stays {
@@ -67,7 +69,7 @@ impl Daemon {
         }
         let listed: Vec<String> = new.iter().map(SocketAddr::to_string).collect();
         info!("the anchor's name leads to {}", listed.join(", "));
-        let reached = self.machine.anchor().map(|anchor| anchor.ip());
+        let reached = self.end.machine.anchor().map(|anchor| anchor.ip());
         let given = self.member.join().addresses();
         self.anchors.retain(|address| {
             given.contains(address) || found.contains(address) || Some(address.ip()) == reached
@@ -97,48 +99,42 @@ impl Daemon {
     }
 
     /// The interfaces that reach the anchor and that the operator wants, best first.
-    fn usable(&self, all: &[monitor::Interface]) -> Vec<monitor::Interface> {
-        let mut usable: Vec<monitor::Interface> = Vec::new();
+    fn usable(&self, all: &[Device]) -> Vec<Device> {
+        let mut usable: Vec<Device> = Vec::new();
         for anchor in &self.anchors {
-            for candidate in monitor::physical_candidates(all, anchor.ip()) {
+            for candidate in physical_candidates(all, anchor.ip()) {
+                let Interface { name, index, .. } = &candidate.interface;
                 let wanted = &self.settings.interfaces;
-                let listed = wanted.is_empty() || wanted.contains(&candidate.name);
-                let known = usable.iter().any(|other| other.index == candidate.index);
+                let listed = wanted.is_empty() || wanted.contains(name);
+                let known = usable.iter().any(|other| other.interface.index == *index);
                 if listed && !known {
                     usable.push(candidate);
                 }
             }
         }
-        usable.sort_by_key(|interface| interface.metric.unwrap_or(u32::MAX));
+        usable.sort_by_key(|device| device.metric.unwrap_or(u32::MAX));
         usable
     }
 
-    fn as_input(&self, interface: &monitor::Interface) -> Interface {
-        let routes = self.routes_to_anchor(interface);
-        Interface {
-            name: interface.name.clone(),
-            index: interface.index,
-            addresses: interface.addresses.clone(),
-            gateways: routes.filter_map(|(_, route)| route.gateway).collect(),
-            mtu: interface.mtu,
-        }
+    /// The interface with the gateways towards the anchor in place of those of the default routes.
+    fn as_input(&self, device: &Device) -> Interface {
+        let routes = self.routes_to_anchor(device);
+        let gateways = routes.filter_map(|(_, route)| route.gateway).collect();
+        Interface { gateways, ..device.interface.clone() }
     }
 
     /// The neighbours by way of whom packets to the anchor leave.
-    fn next_hops(&self, interface: &monitor::Interface) -> Vec<IpAddr> {
-        let routes = self.routes_to_anchor(interface);
+    fn next_hops(&self, device: &Device) -> Vec<IpAddr> {
+        let routes = self.routes_to_anchor(device);
         routes.map(|(anchor, route)| route.gateway.unwrap_or(anchor)).collect()
     }
 
-    /// The anchor's first address of each family, and the interface's route to it.
-    fn routes_to_anchor(
-        &self,
-        interface: &monitor::Interface,
-    ) -> impl Iterator<Item = (IpAddr, monitor::Route)> {
+    /// The anchor's first address of each family, and the device's route to it.
+    fn routes_to_anchor(&self, device: &Device) -> impl Iterator<Item = (IpAddr, Route)> {
         [false, true].into_iter().filter_map(|v6| {
             let mut anchors = self.anchors.iter().map(SocketAddr::ip);
             let anchor = anchors.find(|anchor| anchor.is_ipv6() == v6)?;
-            Some((anchor, *interface.route_to(anchor)?))
+            Some((anchor, *device.route_to(anchor)?))
         })
     }
 }

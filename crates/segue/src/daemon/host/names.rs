@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rustls::crypto::ring::default_provider;
-use segue_linux::monitor::{self, physical_candidates};
+use segue_linux::monitor::{Device, physical_candidates};
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE};
 use tokio::net::UdpSocket;
@@ -51,15 +51,15 @@ impl std::fmt::Display for Way {
 
 /// The ways to name servers, those of the system where the operator names none: each over every interface that has a
 /// route to it. Servers on this machine, as systemd-resolved, have ways of their own; the system asks them.
-pub fn ways(servers: &[IpAddr], all: &[monitor::Interface], wanted: &[String]) -> Vec<Way> {
+pub fn ways(servers: &[IpAddr], all: &[Device], wanted: &[String]) -> Vec<Way> {
     let of_system = if servers.is_empty() { system_servers() } else { Vec::new() };
     let servers = servers.iter().chain(&of_system).filter(|server| !server.is_loopback());
     let over = |server: &IpAddr| {
         let candidates = physical_candidates(all, *server);
-        let listed =
-            candidates.into_iter().filter(|i| wanted.is_empty() || wanted.contains(&i.name));
+        let names = candidates.into_iter().map(|device| device.interface.name);
+        let listed = names.filter(|name| wanted.is_empty() || wanted.contains(name));
         let server = *server;
-        listed.map(move |interface| Way { server, interface: interface.name }).collect::<Vec<_>>()
+        listed.map(move |interface| Way { server, interface }).collect::<Vec<_>>()
     };
     servers.flat_map(over).collect()
 }
@@ -126,7 +126,11 @@ async fn ask(names: &[Named], way: &Way) -> anyhow::Result<Vec<SocketAddr>> {
     let mut open = BTreeMap::new();
     for named in names {
         for v6 in [false, true] {
-            open.insert(number()?, Open { named, v6 });
+            let mut free = number()?;
+            while open.contains_key(&free) {
+                free = number()?;
+            }
+            open.insert(free, Open { named, v6 });
         }
     }
     let mut found = Vec::new();

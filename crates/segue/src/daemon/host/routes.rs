@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use segue_linux::link::Prefix;
+use segue_ip::Prefix;
 use segue_wire::signal::WaysOut;
 use tracing::info;
 
@@ -22,8 +22,7 @@ fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
             all.push(Prefix::default_of(v6));
         } else {
             let own = anchor.iter().filter(|address| address.is_ipv6() == v6);
-            let longest = if v6 { 128 } else { 32 };
-            all.extend(own.map(|own| Prefix::new(*own, length.min(longest)).network()));
+            all.extend(own.map(|own| Prefix::new(*own, length).network()));
         }
     }
     all
@@ -56,9 +55,9 @@ impl Daemon {
                 );
             }
         }
-        match self.inner.is_empty() {
+        match self.end.machine.inner().is_empty() {
             true => Ok(()),
-            false => self.routing.set_host(&self.inner, &self.routes()),
+            false => self.routing.set_host(self.end.machine.inner(), &self.routes()),
         }
     }
 }

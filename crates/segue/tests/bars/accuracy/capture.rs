@@ -17,9 +17,9 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
     SockaddrStorage, recvmsg, setsockopt, socket, sockopt,
 };
+use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;
-use segue_linux::link::Prefix;
 use segue_linux::netns::Netns;
 
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 1);

@@ -8,7 +8,7 @@ use segue_clock::Time;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::user::User;
 use segue_datapath::{
-    Datapath, Event, EventSink, PathConfig, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup,
+    Event, EventSink, LinuxDatapath, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Role, Setup,
 };
 use segue_lab::Lab;
 use segue_linux::link::index_of;
@@ -21,7 +21,7 @@ const SLOT: u32 = 2;
 const COOKIE: u64 = 0x5e9;
 
 /// Makes one end's datapath in the caller's namespace.
-type Make = fn(&Setup, EventSink) -> Box<dyn Datapath>;
+type Make = fn(&Setup, EventSink) -> Box<dyn LinuxDatapath>;
 
 /// What the programs report for each of `count` exchanges.
 ///
@@ -63,9 +63,10 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     std::thread::sleep(Duration::from_millis(500));
     let events = events.lock().unwrap();
     let responses = events.iter().filter(|event| event.kind == ProbeKind::Response);
-    let bound_us = |event: &ProbeEvent| Some(event.uncertainty.0 as f64 / 1e3);
-    let rtts: Reported =
-        responses.map(|event| (event.probe.seq, (rtt_us(event), bound_us(event)))).collect();
+    let bound_us = |event: &ProbeEvent| Some(event.arrival.uncertainty.0 as f64 / 1e3);
+    let rtts: Reported = responses
+        .map(|event| (event.arrival.probe.seq, (rtt_us(event), bound_us(event))))
+        .collect();
     // What the programs keep for the daemon is that of the last exchange.
     if let Some(reading) = host.reading(SLOT) {
         let (kept, bound) = (reading.estimates.rtt_last.unwrap(), reading.estimates.uncertainty);
@@ -78,9 +79,9 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
 
 /// Paper 1, 4.1: t_Rc − t_Sc − Δt.
 fn rtt_us(response: &ProbeEvent) -> f64 {
-    let received = response.at.micros32();
-    let probe = &response.probe;
-    let sent = response.sent_at.map_or(probe.t_sc, Time::micros32);
+    let received = response.arrival.at.micros32();
+    let probe = &response.arrival.probe;
+    let sent = response.arrival.sent_at.map_or(probe.t_sc, Time::micros32);
     f64::from(received.wrapping_sub(sent).wrapping_sub(probe.dt) as i32)
 }
 
@@ -89,7 +90,7 @@ fn end(
     role: Role,
     make: Make,
     events: &Arc<Mutex<Vec<ProbeEvent>>>,
-) -> Box<dyn Datapath> {
+) -> Box<dyn LinuxDatapath> {
     let is_host = role == Role::Host;
     let which = usize::from(!is_host);
     let node = lab.node(NODES[which]).unwrap();
@@ -118,10 +119,10 @@ fn end(
     .unwrap()
 }
 
-fn path(is_host: bool, ifindex: u32) -> PathConfig {
+fn path(is_host: bool, ifindex: u32) -> PathSetup {
     let at = |address| Some(SocketAddr::new(IpAddr::V4(address), TUNNEL_PORT));
     let (local, remote) = if is_host { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
-    PathConfig {
+    PathSetup {
         tx_index: SLOT,
         tx_cookie: COOKIE,
         rx_cookie: COOKIE,

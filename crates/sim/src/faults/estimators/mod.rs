@@ -24,9 +24,11 @@ use super::{Record, Violation, World};
 
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 8;
-/// What one input of a client and of a server may lead to, by their own documentation.
+/// What one input or tick of a client and of a server may lead to, by their own documentation.
 const MAX_CLIENT_OUTPUTS: usize = 8;
 const MAX_SERVER_OUTPUTS: usize = 4;
+/// Bytes of any packet: none is too large for a link.
+const BYTES: u32 = 100;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
@@ -122,6 +124,10 @@ impl Estimators {
 
     fn tell_client(&mut self, now: Time, input: ClientInput) -> Result<(), Violation> {
         self.client.handle(now, input);
+        self.drain_client(now)
+    }
+
+    fn drain_client(&mut self, now: Time) -> Result<(), Violation> {
         let outputs: Vec<_> = core::iter::from_fn(|| self.client.poll()).take(99).collect();
         Violation::unless(outputs.len() <= MAX_CLIENT_OUTPUTS, "storm", || {
             format!("the client says {} things at once", outputs.len())
@@ -148,8 +154,11 @@ impl Estimators {
     }
 
     fn tell_server(&mut self, now: Time, input: ServerInput) -> Result<(), Violation> {
-        let local = now + self.offset;
-        self.server.handle(local, input);
+        self.server.handle(now + self.offset, input);
+        self.drain_server(now)
+    }
+
+    fn drain_server(&mut self, now: Time) -> Result<(), Violation> {
         let outputs: Vec<_> = core::iter::from_fn(|| self.server.poll()).take(99).collect();
         Violation::unless(outputs.len() <= MAX_SERVER_OUTPUTS, "storm", || {
             format!("the server says {} things at once", outputs.len())
@@ -159,7 +168,7 @@ impl Estimators {
                 ServerOutput::SendUnsolicited(request) => {
                     self.watch.on_unsolicited(now, request.probe.seq)?;
                     self.ss = self.ss.wrapping_add(1);
-                    let us = local.micros32();
+                    let us = (now + self.offset).micros32();
                     let dt = us.wrapping_sub(request.held_since);
                     let probe = Probe { t_ss: us, ss: self.ss, r: self.rs, dt, ..request.probe };
                     self.send_down(now, Packet::Unsolicited(probe));
@@ -175,13 +184,13 @@ impl Estimators {
     }
 
     fn send_up(&mut self, now: Time, packet: Packet) {
-        for at in self.up.send(now).into_iter().flatten() {
+        for at in self.up.send(now, BYTES).into_iter().flatten() {
             self.schedule(at, Event::AtServer(self.keys, packet));
         }
     }
 
     fn send_down(&mut self, now: Time, packet: Packet) {
-        for at in self.down.send(now).into_iter().flatten() {
+        for at in self.down.send(now, BYTES).into_iter().flatten() {
             self.schedule(at, Event::AtClient(self.keys, packet));
         }
     }
@@ -289,9 +298,11 @@ impl World for Estimators {
             format!("tick of the {who}")
         });
         if is_client {
-            self.tell_client(now, ClientInput::Tick)
+            self.client.tick(now);
+            self.drain_client(now)
         } else {
-            self.tell_server(now, ServerInput::Tick)
+            self.server.tick(now + self.offset);
+            self.drain_server(now)
         }
     }
 

@@ -6,12 +6,13 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
+use segue_ip::Interface;
 use segue_keepalive::{Aims, Config as Keepalive, Source};
-use segue_tunnel::{ConnId, HostConfig, Interface, PathConfig};
+use segue_tunnel::{ConnId, HostConfig, PathConfig};
 use segue_wire::FlowKey;
 
 use super::super::link::Link;
-use super::super::schedule::{FLOWS, HostShape};
+use super::super::schedule::{FLOWS, HostShape, MTU};
 use super::{ANCHOR, PORT, Tag};
 use crate::tunnel::HostEnd;
 
@@ -31,6 +32,10 @@ pub(super) struct Access {
     pub keepalive: (bool, Time),
     /// When the interface came, went, or changed its address or the NAT's.
     pub changed: Time,
+    /// By direction, since when data have been lost for their size and none of their flow has passed, and when last.
+    pub too_large: [Option<(Time, Time)>; 2],
+    /// When one was lost last on its way up.
+    pub lost_up: Option<Time>,
 }
 
 impl Access {
@@ -64,16 +69,42 @@ impl Access {
         self.up.delays().1 + self.down.delays().1
     }
 
+    /// A packet of so many bytes leaves, of the flow with large ones if `is_large`. When it arrives, and its copy; and
+    /// whether it is lost for its size.
+    pub fn carry(&mut self, now: Time, up: bool, bytes: u32, is_large: bool) -> Carriage {
+        let link = if up { &mut self.up } else { &mut self.down };
+        let arrivals = link.send(now, bytes);
+        let too_large = bytes > u32::from(link.takes());
+        if is_large {
+            let lost = &mut self.too_large[usize::from(!up)];
+            let since = lost.filter(|(_, last)| now.since(*last) < PAUSE).map_or(now, |(at, _)| at);
+            *lost = too_large.then_some((since, now));
+            if too_large && up {
+                self.lost_up = Some(now);
+            }
+        }
+        Carriage { arrivals, too_large }
+    }
+
     pub fn interface(&self) -> Interface {
         Interface {
             name: self.name.clone(),
             index: self.ifindex,
             addresses: Vec::from([self.inside]),
             gateways: Vec::new(),
-            mtu: 1_500,
+            mtu_bytes: MTU.into(),
         }
     }
 }
+
+/// What becomes of a packet on a link.
+pub(super) struct Carriage {
+    pub arrivals: [Option<Time>; 2],
+    pub too_large: bool,
+}
+
+/// A flow that sends nothing large over a path for so long has left it.
+const PAUSE: Span = Span::from_millis(500);
 
 /// A host.
 pub(super) struct Node {
@@ -111,6 +142,8 @@ pub(super) struct Count {
     pub received: u32,
 }
 
+/// The flow whose packets are as large as the tunnel takes.
+pub(super) const LARGE: usize = 1;
 /// The flow that comes down only: the anchor learns nothing from it.
 pub(super) const SILENT: usize = 2;
 
@@ -175,6 +208,8 @@ impl Node {
                 down: Link::new(path.down_ms, link_seed(2), now),
                 keepalive: (true, now),
                 changed: now,
+                too_large: [None; 2],
+                lost_up: None,
             }
         };
         Node {

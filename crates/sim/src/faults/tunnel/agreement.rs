@@ -6,11 +6,16 @@ use core::fmt::Write;
 
 use segue_clock::{Span, Time};
 
-use super::access::{Access, SILENT, shape_of};
+use super::access::{Access, LARGE, SILENT, shape_of};
 use super::invariants::settle;
 use super::{Tunnels, all_flows};
 use crate::faults::Violation;
+use crate::faults::link::Link;
+use crate::faults::schedule::MTU;
 
+/// Data go on being lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
+/// takes less than its interface: while one is found out, they may meet the next.
+const BLACK_HOLE: Span = Span::from_secs(3);
 /// What happens at the same instant is not yet wrong.
 const EDGE: Span = Span::from_millis(1);
 
@@ -137,7 +142,9 @@ impl Tunnels {
             };
             let ways = node.accesses.iter().map(|access| access.up.delays().1);
             let way = shape_of(flow).0 + ways.max().unwrap_or_default() + EDGE;
-            if now <= moved.max(due) + way {
+            // What is lost for its size tells the anchor nothing.
+            let lost = access.lost_up.filter(|_| flow == LARGE).unwrap_or(due);
+            if now <= moved.max(due).max(lost) + way {
                 continue;
             }
             let down = self.anchor.datapath.route(&key.reversed());
@@ -147,6 +154,33 @@ impl Tunnels {
                 let down = down.map(|path| &path.name);
                 format!("flow {host}.{flow} goes up over {}, down over {down:?}", access.name)
             })?;
+        }
+        Ok(())
+    }
+
+    /// No path takes a flow's packets that are too large for it for longer than [`BLACK_HOLE`].
+    pub(super) fn expect_large_packets_pass(&self) -> Result<(), Violation> {
+        for (host, node) in self.hosts.iter().enumerate() {
+            let lost = |access: &Access| access.too_large.iter().flatten().next().is_some();
+            if !node.accesses.iter().any(lost) {
+                continue;
+            }
+            let Some(due) = self.agreement_due(host) else { continue };
+            let narrow = |access: &&Access| access.up.takes().min(access.down.takes()) < MTU;
+            let most = BLACK_HOLE * node.accesses.iter().filter(narrow).count() as u64;
+            for access in node.accesses.iter().filter(|access| access.keepalive.0) {
+                for (way, lost) in ["up", "down"].into_iter().zip(access.too_large) {
+                    let Some((since, last)) = lost else { continue };
+                    Violation::unless(last <= since.max(due) + most, "large packets pass", || {
+                        let links = [&access.up, &access.down].map(Link::takes);
+                        let lasted = last.since(since);
+                        format!(
+                            "{} of host {host} takes {links:?} bytes and loses what goes {way} for {lasted}",
+                            access.name
+                        )
+                    })?;
+                }
+            }
         }
         Ok(())
     }
@@ -165,7 +199,13 @@ impl Tunnels {
                 let counts = &node.flows[flow];
                 let up = counts.up.sent > 0 || flow == SILENT;
                 let sent = up && counts.down.sent > 0;
-                let arrived = (counts.up.received, counts.down.received)
+                let lost = [true, false].map(|up| {
+                    let of = |at: &&(u8, u8, u32, bool)| {
+                        (usize::from(at.0), usize::from(at.1), at.3) == (host, flow, up)
+                    };
+                    self.too_large.difference(&self.arrived).filter(of).count() as u32
+                });
+                let arrived = (counts.up.received + lost[0], counts.down.received + lost[1])
                     == (counts.up.sent, counts.down.sent);
                 Violation::unless(sent && arrived, "recovered", || {
                     format!("flow {host}.{flow} does not deliver everything: {counts:?}")

@@ -4,6 +4,7 @@ use alloc::string::ToString;
 
 use segue_clock::Time;
 use segue_tunnel::{AnchorInput, Ending, HostInput};
+use segue_wire::TooBig;
 use segue_wire::signal::{FromHost, SIGNAL_VERSION};
 
 use super::access::{Access, outside};
@@ -23,11 +24,13 @@ impl Tunnels {
             | Fault::Duplicate(at, way, _)
             | Fault::Reorder(at, way, ..)
             | Fault::Delay(at, way, _)
+            | Fault::Narrow(at, way, _)
             | Fault::Cut(at, way)
             | Fault::Mend(at, way) => {
                 self.on_links(now, at, way, fault);
                 Ok(())
             }
+            Fault::TooBig(at, way, mtu) => self.too_big(now, at, way, mtu),
             Fault::CutAll(host) => {
                 for path in 0..self.hosts[host].accesses.len() {
                     self.on_links(now, PathRef { host, path }, Way::Both, fault);
@@ -84,6 +87,24 @@ impl Tunnels {
         }
         if way.down() {
             access.down.inject(now, fault);
+        }
+    }
+
+    /// A router's message quotes the packet, and so where it went and its cookie.
+    fn too_big(&mut self, now: Time, at: PathRef, way: Way, mtu: u16) -> Result<(), Violation> {
+        let node = &self.hosts[at.host];
+        let name = &node.accesses[at.path].name;
+        let path = node.end.machine.paths().find(|(_, path)| path.name() == name);
+        let quoted = path.and_then(|(number, _)| node.end.datapath.tx_of(u32::from(number)));
+        let Some((index, cookie)) = quoted else { return Ok(()) };
+        let back = self.anchor.datapath.tx_of(index);
+        let said = |(index, cookie)| TooBig { index, cookie, mtu: Some(mtu) };
+        if way.up() {
+            self.tell_host(now, at.host, HostInput::TooBig(said((index, cookie))))?;
+        }
+        match back.filter(|_| way.down()) {
+            Some(quoted) => self.tell_anchor(now, AnchorInput::TooBig(said(quoted))),
+            None => Ok(()),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::tunnel::{AnchorEnd, Body, HostEffect, Message};
 
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 50;
-/// Messages, probes and reports that one input may lead to, for each path of the end: the offers of a
+/// Messages, probes and reports that one input or tick may lead to, for each path of the end: the offers of a
 /// registration, and as many reports.
 const MAX_OUTPUTS_PER_PATH: usize = 16;
 /// Signalling messages of a host in a second: a registration with its offers, twice, and moves.
@@ -123,7 +123,7 @@ impl Watch {
         })
     }
 
-    /// What one input led to: packets of flows that waited for a path do not count.
+    /// What one input or tick led to: packets of flows that waited for a path do not count.
     pub fn on_outputs(&self, who: Who, count: usize) -> Result<(), Violation> {
         let paths = match who {
             Who::Host(host) => self.hosts[host].paths as usize,

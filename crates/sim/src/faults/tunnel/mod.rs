@@ -24,10 +24,13 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::Source;
-use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, HostInput, Known, Pool};
+use segue_tunnel::host::LEAST_INNER;
+use segue_tunnel::{
+    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostInput, HostOutput, Known, Pool,
+};
 use segue_wire::signal::{FromAnchor, FromHost};
 
-use self::access::{Node, SILENT, host_config, shape_of};
+use self::access::{LARGE, Node, SILENT, host_config, shape_of};
 use self::invariants::Watch;
 use self::reference::Reference;
 use super::agenda::Agenda;
@@ -48,6 +51,8 @@ const REST: Span = Span::from_secs(2);
 /// In the last seconds of the quiet time packets of flows are counted, until so long before the end.
 const COUNTED: Span = Span::from_secs(5);
 const IN_FLIGHT: Span = Span::from_secs(1);
+/// Bytes of a packet of a flow, if they are not to be large.
+const SMALL: u16 = 200;
 
 /// What a packet of a flow says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +104,8 @@ pub struct Tunnels {
     counted: (Time, Time),
     /// Those that arrived: host, flow, number, and whether it went up.
     arrived: BTreeSet<(u8, u8, u32, bool)>,
+    /// Those that were too large for a link.
+    too_large: BTreeSet<(u8, u8, u32, bool)>,
     /// When a NAT chooses, its number; and new indices of interfaces.
     serial: u16,
     now: Time,
@@ -143,6 +150,7 @@ impl Tunnels {
             watch: Watch::new(&hosts, end - quiet, start),
             counted: (end - COUNTED, end - IN_FLIGHT),
             arrived: BTreeSet::new(),
+            too_large: BTreeSet::new(),
             hosts,
             serial: 0,
             now: start,
@@ -187,19 +195,20 @@ impl Tunnels {
                     self.transmit_up(now, host, outer, message);
                 }
                 HostEffect::Deliver(inner, _) => self.delivered(inner.payload, false),
-                HostEffect::Connect { interfaces } => {
+                HostEffect::Own(HostOutput::Connect { interfaces }) => {
                     self.watch.on_signal(now, host)?;
                     self.connect(now, host, &interfaces);
                 }
-                HostEffect::MoveSignal { interface } => {
+                HostEffect::Own(HostOutput::MoveSignal { interface }) => {
                     self.watch.on_signal(now, host)?;
                     self.move_signal(now, host, interface);
                 }
-                HostEffect::Signal(message) => {
+                HostEffect::Own(HostOutput::Signal(message)) => {
                     self.watch.on_signal(now, host)?;
                     self.message_from_host(now, host, message);
                 }
-                HostEffect::Addresses { .. } | HostEffect::Report(_) => {}
+                HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
+                | HostEffect::Own(HostOutput::Report(_)) => {}
             }
         }
         self.watch.check_host(now, host, &self.hosts[host])
@@ -218,7 +227,7 @@ impl Tunnels {
                     self.transmit_down(now, outer, message);
                 }
                 AnchorEffect::Deliver(inner, _) => self.delivered(inner.payload, true),
-                AnchorEffect::Signal(conn, message) => {
+                AnchorEffect::Own(AnchorOutput::Signal(conn, message)) => {
                     if let Some(host) = self.conns.host_of(conn) {
                         self.watch.on_signal(now, host)?;
                         let known = self.persisted.get(&self.hosts[host].name);
@@ -228,11 +237,11 @@ impl Tunnels {
                     }
                     self.message_from_anchor(now, conn, message);
                 }
-                AnchorEffect::Close(conn) => self.close(now, conn),
-                AnchorEffect::Persist(known) => {
+                AnchorEffect::Own(AnchorOutput::Close(conn)) => self.close(now, conn),
+                AnchorEffect::Own(AnchorOutput::Persist(known)) => {
                     self.persisted.insert(known.name.clone(), known);
                 }
-                AnchorEffect::Report(_) => {}
+                AnchorEffect::Own(AnchorOutput::Report(_) | AnchorOutput::SetMtu(..)) => {}
             }
         }
         self.watch.check_anchor(now, &self.anchor)
@@ -247,8 +256,13 @@ impl Tunnels {
         }) else {
             return;
         };
-        for at in access.up.send(now).into_iter().flatten() {
+        let (tag, bytes) = (tag_of(&message), message.bytes(outer.remote.ip()));
+        let carriage = access.carry(now, true, bytes, tag.is_some_and(is_large));
+        for at in carriage.arrivals.into_iter().flatten() {
             self.queue.schedule(at, Event::AtAnchor(access.outside, message));
+        }
+        if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
+            self.too_large.insert((tag.host, tag.flow, tag.number, true));
         }
     }
 
@@ -258,8 +272,13 @@ impl Tunnels {
                 |a: &&mut access::Access| a.absent_since.is_none() && a.outside == outer.remote;
             let Some(access) = node.accesses.iter_mut().find(there) else { continue };
             let to = SocketAddr::new(access.inside, PORT);
-            for at in access.down.send(now).into_iter().flatten() {
+            let (tag, bytes) = (tag_of(&message), message.bytes(to.ip()));
+            let carriage = access.carry(now, false, bytes, tag.is_some_and(is_large));
+            for at in carriage.arrivals.into_iter().flatten() {
                 self.queue.schedule(at, Event::AtHost(host, access.ifindex, to, message));
+            }
+            if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
+                self.too_large.insert((tag.host, tag.flow, tag.number, false));
             }
             return;
         }
@@ -291,7 +310,9 @@ impl Tunnels {
         let counts = (self.counted.0..self.counted.1).contains(&now);
         let number = node.flows[flow].down.sent;
         let tag = Tag { host: host as u8, flow: flow as u8, counts, number };
-        let inner = |key| Inner { key, dscp, bytes: 200, payload: tag };
+        let sizes = [node.end.datapath.mtu(), self.anchor.datapath.mtu_to(key.src)];
+        let sizes = sizes.map(|mtu| if is_large(tag) { mtu.unwrap_or(LEAST_INNER) } else { SMALL });
+        let inner = |key, bytes: u16| Inner { key, dscp, bytes: bytes.into(), payload: tag };
         let goes_up = flow != SILENT;
         if counts {
             node.flows[flow].up.sent += u32::from(goes_up);
@@ -299,11 +320,11 @@ impl Tunnels {
         }
         if goes_up {
             let mut effects = Vec::new();
-            node.end.send(now, inner(key), &mut effects);
+            node.end.send(now, inner(key, sizes[0]), &mut effects);
             self.host_effects(now, host, effects)?;
         }
         let mut effects = Vec::new();
-        self.anchor.send(now, inner(key.reversed()), &mut effects);
+        self.anchor.send(now, inner(key.reversed(), sizes[1]), &mut effects);
         self.anchor_effects(now, effects)
     }
 
@@ -434,6 +455,7 @@ impl World for Tunnels {
             self.reference.note_registered(now, host, registered);
         }
         self.expect_no_flow_on_a_dead_path(now)?;
+        self.expect_large_packets_pass()?;
         self.expect_agreement(now)
     }
 
@@ -452,6 +474,18 @@ fn seed(rng: &mut Rng) -> [u8; 32] {
         part.copy_from_slice(&rng.next_u64().to_le_bytes());
     }
     seed
+}
+
+/// What a packet of a flow says of itself.
+fn tag_of(message: &Message<Tag>) -> Option<Tag> {
+    match &message.body {
+        Body::Data { inner, .. } => Some(inner.payload),
+        _ => None,
+    }
+}
+
+fn is_large(tag: Tag) -> bool {
+    usize::from(tag.flow) == LARGE
 }
 
 fn words(event: &Event) -> [u64; 4] {

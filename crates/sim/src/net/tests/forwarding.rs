@@ -66,7 +66,7 @@ fn rules_decide_by_source_code_point_protocol_and_port_and_the_longest_prefix_de
     routes.add_rule(dscp);
     let port = Rule { protocol: Some(UDP), dport: Some(53), hop: Hop::Interface(3), ..everything };
     routes.add_rule(port);
-    routes.set(Prefix::default_of(ip("0.0.0.0")), Hop::Interface(4));
+    routes.set(Prefix::default_of(false), Hop::Interface(4));
     routes.set(Prefix::new(ip("192.0.2.0"), 24), Hop::Interface(5));
     let mut marked = udp("10.0.0.1", 1, "192.0.2.1", 53, 100);
     marked.dscp = 46;
@@ -119,7 +119,7 @@ fn an_interfaces_own_address_is_reached_over_its_own_link_even_if_that_is_longer
     let direct = link(&mut network, nodes[0], nodes[1], spec(10, 0)).0;
     let first = link(&mut network, nodes[0], nodes[2], spec(10, 0)).0;
     let second = link(&mut network, nodes[2], nodes[1], spec(10, 0)).0;
-    network.node_mut(nodes[1]).interfaces[1].addresses.push(ip("10.1.0.1"));
+    network.node_mut(nodes[1]).adapters[1].interface.addresses.push(ip("10.1.0.1"));
     network.node_mut(nodes[1]).addresses.push(ip("10.0.0.1"));
     network.route_all(|_| true);
     let plan = ["10.1.0.1", "10.0.0.1"].map(|to| (0, udp("10.0.0.9", 1, to, 2, 100)));

@@ -17,6 +17,7 @@ use core::cell::RefCell;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
+use segue_ip::Prefix;
 use segue_netem::LinkSpec;
 
 use super::*;
@@ -108,7 +109,7 @@ impl Agent for Desk {
     }
 
     fn interfaces_changed(&mut self, io: &mut Io<'_>) {
-        let cells = io.node.interfaces.iter().flat_map(|i| i.cells.iter().copied()).collect();
+        let cells = io.node.adapters.iter().flat_map(|a| a.cells.iter().copied()).collect();
         self.told.push((io.now, cells));
     }
 

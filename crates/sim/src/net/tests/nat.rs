@@ -32,8 +32,8 @@ fn home(change: impl Fn(&mut NatConfig), out: &[Out], back: &[In]) -> Home {
     for (node, address) in [(host, INSIDE), (server, SERVER), (other, OTHER)] {
         network.node_mut(node).addresses.push(ip(address));
     }
-    network.node_mut(nat).interfaces[0].addresses.push(ip("192.168.1.1"));
-    network.node_mut(nat).interfaces[1].addresses.push(ip(OUTSIDE));
+    network.node_mut(nat).adapters[0].interface.addresses.push(ip("192.168.1.1"));
+    network.node_mut(nat).adapters[1].interface.addresses.push(ip(OUTSIDE));
     let mut config = NatConfig::new([1].into(), ip(OUTSIDE));
     config.ports = (40_000, 40_009);
     change(&mut config);
@@ -208,8 +208,8 @@ fn two_homes_may_have_the_same_inside_addresses() {
         link(&mut network, host, nat, spec(100, 0));
         link(&mut network, nat, router, spec(100, 0));
         let outside = alloc::format!("198.51.100.{home}");
-        network.node_mut(host).interfaces[0].addresses.push(ip(INSIDE));
-        network.node_mut(nat).interfaces[1].addresses.push(ip(&outside));
+        network.node_mut(host).adapters[0].interface.addresses.push(ip(INSIDE));
+        network.node_mut(nat).adapters[1].interface.addresses.push(ip(&outside));
         network.add_nat(nat, NatConfig::new([1].into(), ip(&outside))).unwrap();
         let packet = numbered(udp(INSIDE, 5, SERVER, 1, 100), home.into());
         let desk = Desk::sending([(MS * u64::from(home), packet)]);
@@ -233,8 +233,8 @@ fn what_makes_no_translator_is_refused_with_its_reason() {
     let (nat, other) = (network.add_node("nat"), network.add_node("other"));
     link(&mut network, nat, other, spec(100, 0));
     link(&mut network, nat, other, spec(100, 0));
-    network.node_mut(nat).interfaces[0].addresses.push(ip("192.168.1.1"));
-    network.node_mut(nat).interfaces[1].addresses.push(ip(OUTSIDE));
+    network.node_mut(nat).adapters[0].interface.addresses.push(ip("192.168.1.1"));
+    network.node_mut(nat).adapters[1].interface.addresses.push(ip(OUTSIDE));
     let good = NatConfig::new([1].into(), ip(OUTSIDE));
     let mut refused = |change: &dyn Fn(&mut NatConfig)| {
         let mut config = good.clone();

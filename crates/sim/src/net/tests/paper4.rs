@@ -117,7 +117,7 @@ fn build(topology: &Topology) -> (Network, Vec<CellId>, RadioId) {
     let cells = cells.collect();
     let mobile = network.add_node("mobile");
     let interface = network.add_interface(mobile, "air");
-    network.node_mut(mobile).interfaces[0].addresses.push(ip(HOST));
+    network.node_mut(mobile).adapters[0].interface.addresses.push(ip(HOST));
     let radio = network.add_radio(RadioConfig { node: mobile, interface, at_once: 1 }).unwrap();
     network.route_all(|_| true);
     (network, cells, radio)
@@ -183,7 +183,7 @@ fn only_26_to_27_crosses_the_gateway_of_the_tree() {
             passed.push(at);
             let hop = network.node(NodeId(at as u32)).routes.towards(ip(&address(router + 1)));
             let Some(Hop::Interface(index)) = hop else { panic!("no way from {at}") };
-            let out = network.node(NodeId(at as u32)).interface(index).unwrap().out.unwrap();
+            let out = network.node(NodeId(at as u32)).adapter(index).unwrap().out.unwrap();
             at = network.channel(out).to.0.0 as usize;
         }
         assert_eq!(passed.contains(&7), router == 26, "{router}");

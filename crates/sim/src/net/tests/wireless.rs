@@ -35,7 +35,7 @@ fn ride(routers: u8, address: Option<&str>, at_once: u32, to: &[&str], every_ms:
     }
     let mobile = network.add_node("mobile");
     let interface = network.add_interface(mobile, "wlan0");
-    network.node_mut(mobile).interfaces[0].addresses.extend(address.map(ip));
+    network.node_mut(mobile).adapters[0].interface.addresses.extend(address.map(ip));
     let radio = network.add_radio(RadioConfig { node: mobile, interface, at_once }).unwrap();
     network.route_all(|_| true);
     network.route_cells(|_| true);
@@ -58,13 +58,11 @@ fn an_address_from_the_cell_is_reached_while_the_radio_is_there() {
     let mut r = ride(2, None, 1, &["10.1.0.2", "10.1.1.2"], 10);
     let walk = Walk::new(r.radio, r.cells.clone(), Span::from_millis(105), 2);
     r.network.walk(&walk).unwrap();
-    assert_eq!(r.network.node(r.mobile).interfaces[0].addresses, [ip("10.1.0.2")]);
+    assert_eq!(r.network.node(r.mobile).adapters[0].interface.addresses, [ip("10.1.0.2")]);
     r.network.run_until(Time(MS * 150));
-    let interface = &r.network.node(r.mobile).interfaces[0];
-    assert_eq!(
-        (interface.addresses.clone(), interface.gateway),
-        ([ip("10.1.1.2")].into(), Some(ip("10.1.1.1")))
-    );
+    let interface = &r.network.node(r.mobile).adapters[0].interface;
+    assert_eq!(interface.addresses, [ip("10.1.1.2")]);
+    assert_eq!(interface.gateways, [ip("10.1.1.1")]);
     r.network.run_until(Time(MS * 400));
     // In the first until 105 ms, in the second until 210 ms (the datagram of 210 ms is too late), and back.
     let expected: Vec<u64> = (0..40)
@@ -116,7 +114,7 @@ fn a_fixed_address_is_kept_and_the_router_of_the_cell_reaches_it() {
     r.network.walk(&walk).unwrap();
     r.network.run_until(Time(400 * MS));
     assert_eq!(numbers(&r.network, r.host), (11..40).collect::<Vec<_>>());
-    assert_eq!(r.network.node(r.mobile).interfaces[0].addresses, [ip(FIXED)]);
+    assert_eq!(r.network.node(r.mobile).adapters[0].interface.addresses, [ip(FIXED)]);
     assert_eq!(r.network.node(r.routers[0]).routes.towards(ip(FIXED)), None);
 }
 
@@ -202,7 +200,8 @@ fn the_chance_of_an_air_link_does_not_depend_on_who_else_walks() {
             .map(|i| {
                 let node = network.add_node(alloc::format!("m{i}"));
                 let interface = network.add_interface(node, "wlan0");
-                network.node_mut(node).interfaces[0]
+                network.node_mut(node).adapters[0]
+                    .interface
                     .addresses
                     .push(ip(&alloc::format!("10.9.0.{i}")));
                 network.add_radio(RadioConfig { node, interface, at_once: 1 }).unwrap()
@@ -231,7 +230,7 @@ fn radios_behind_a_translator_come_out_with_its_address() {
     let (server, nat) = (network.add_node("server"), network.add_node("nat"));
     network.node_mut(server).addresses.push(ip("203.0.113.1"));
     link(&mut network, nat, server, spec(100, 0));
-    network.node_mut(nat).interfaces[0].addresses.push(ip("198.51.100.1"));
+    network.node_mut(nat).adapters[0].interface.addresses.push(ip("198.51.100.1"));
     let gateway = Some(ip("192.168.1.1"));
     let prefix = Some(Prefix::new(ip("192.168.1.0"), 24));
     let config = CellConfig { router: nat, gateway, prefix, down: spec(8, 0), up: spec(8, 0) };

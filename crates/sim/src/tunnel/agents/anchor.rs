@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 
 use segue_clock::{Span, Time};
-use segue_tunnel::{AnchorConfig, AnchorInput, ConnId, Ending, Known, Report};
+use segue_tunnel::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Known, Report};
 
 use super::super::signal::{AnchorSignal, AnchorSignalOutput};
 use super::super::{AnchorEffect, AnchorEnd, Arrived};
@@ -143,12 +143,15 @@ impl AnchorAgent {
                 self.counts.data += 1;
                 io.arrive(inner.payload);
             }
-            AnchorEffect::Signal(conn, message) => self.signal.send(io.now, conn, &message),
-            AnchorEffect::Close(conn) => self.signal.finish(io.now, conn),
-            AnchorEffect::Persist(known) => {
+            AnchorEffect::Own(AnchorOutput::Signal(conn, message)) => {
+                self.signal.send(io.now, conn, &message)
+            }
+            AnchorEffect::Own(AnchorOutput::Close(conn)) => self.signal.finish(io.now, conn),
+            AnchorEffect::Own(AnchorOutput::Persist(known)) => {
                 self.known.insert(known.name.clone(), known);
             }
-            AnchorEffect::Report(report) => {
+            AnchorEffect::Own(AnchorOutput::SetMtu(..)) => {}
+            AnchorEffect::Own(AnchorOutput::Report(report)) => {
                 match &report {
                     Report::PathState { silent: Some(_), .. } => self.counts.path_downs += 1,
                     Report::Handover { .. } => self.counts.handovers += 1,

@@ -8,7 +8,8 @@ use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
-use segue_tunnel::{HostConfig, HostInput, Interface, Report};
+use segue_ip::Interface;
+use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
 
 use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
 use super::super::{HostEffect, HostEnd, SWEEP};
@@ -107,17 +108,10 @@ impl HostAgent {
 
     /// Tells the machine which interfaces can carry a path: those that are attached and have an address.
     fn look_at_interfaces(&mut self, io: &mut Io<'_>) {
-        let there = io.node.interfaces.iter().zip(1..);
-        let interfaces: Vec<Interface> = there
-            .filter(|(interface, _)| interface.out.is_some() && !interface.addresses.is_empty())
-            .map(|(interface, index)| Interface {
-                name: interface.name.clone(),
-                index,
-                addresses: interface.addresses.clone(),
-                gateways: interface.gateway.into_iter().collect(),
-                mtu: 1_500,
-            })
-            .collect();
+        let attached = io.node.adapters.iter().filter(|adapter| adapter.out.is_some());
+        let there = attached.map(|adapter| &adapter.interface);
+        let interfaces: Vec<Interface> =
+            there.filter(|interface| !interface.addresses.is_empty()).cloned().collect();
         if interfaces != self.interfaces {
             self.interfaces.clone_from(&interfaces);
             self.handle(io, HostInput::Interfaces(interfaces));
@@ -163,13 +157,15 @@ impl HostAgent {
                 io.send_on(outer.ifindex, packet);
             }
             HostEffect::Deliver(inner, _) => io.arrive(inner.payload),
-            HostEffect::Connect { interfaces } => {
+            HostEffect::Own(HostOutput::Connect { interfaces }) => {
                 self.counts.connections += 1;
                 self.signal.connect(io.now, &interfaces);
             }
-            HostEffect::MoveSignal { interface } => self.signal.move_to(io.now, &interface),
-            HostEffect::Signal(message) => self.signal.send(io.now, &message),
-            HostEffect::Addresses { inner, .. } => {
+            HostEffect::Own(HostOutput::MoveSignal { interface }) => {
+                self.signal.move_to(io.now, &interface)
+            }
+            HostEffect::Own(HostOutput::Signal(message)) => self.signal.send(io.now, &message),
+            HostEffect::Own(HostOutput::Addresses { inner, .. }) => {
                 let old = io.node.addresses.iter().filter(|old| !inner.contains(old));
                 let old: Vec<IpAddr> = old.filter(|old| self.is_inner(**old)).copied().collect();
                 for address in old {
@@ -179,7 +175,8 @@ impl HostAgent {
                     io.set_address(address, true);
                 }
             }
-            HostEffect::Report(report) => self.on_report(io, report),
+            HostEffect::Own(HostOutput::SetMtu(_)) => {}
+            HostEffect::Own(HostOutput::Report(report)) => self.on_report(io, report),
         }
     }
 
@@ -211,11 +208,11 @@ impl HostAgent {
     fn on_signal(&mut self, io: &mut Io<'_>, output: HostSignalOutput) {
         match output {
             HostSignalOutput::Transmit { interface, to, datagram } => {
-                let there = io.node.interfaces.iter().zip(1..);
-                let found = there.filter(|(i, _)| i.name == interface).find_map(|(i, index)| {
+                let mut named = io.node.interfaces().filter(|i| i.name == interface);
+                let found = named.find_map(|i| {
                     let own = i.addresses.iter().chain(&io.node.addresses);
                     let from = own.copied().find(|a| a.is_ipv4() == to.is_ipv4())?;
-                    Some((index, from))
+                    Some((i.index, from))
                 });
                 if let Some((index, from)) = found {
                     io.send_on(index, signalled(io.now, from, to.ip(), datagram));

@@ -19,11 +19,12 @@ use alloc::string::{String, ToString};
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::Time;
+use segue_ip::Prefix;
 use segue_tunnel::Report;
 use segue_wire::FlowKey;
 
 use super::{Datagram, Inner, Message, signal};
-use crate::net::{Hop, Prefix, Rule};
+use crate::net::{Hop, Rule};
 use crate::packet::{Body, TTL};
 use crate::{AgentId, Network, NodeId, Packet};
 

@@ -226,8 +226,8 @@ pub fn add_nat(builder: &mut Builder<'_>, nat: &Nat) -> Result<(), Mistake> {
     }
     let own = {
         let at = builder.network.node(node);
-        let outer = (1..).zip(&at.interfaces).filter(|(index, _)| !inside.contains(index));
-        let outer = outer.flat_map(|(_, interface)| &interface.addresses);
+        let outer = at.interfaces().filter(|interface| !inside.contains(&interface.index));
+        let outer = outer.flat_map(|interface| &interface.addresses);
         outer.chain(&at.addresses).next().copied()
     };
     let Some(outside) = nat.outside.as_ref().map(|a| a.get_ref().0).or(own) else {

@@ -175,14 +175,14 @@ impl Builder<'_> {
     /// tunnel, then the node's, then those of its interfaces.
     pub fn addresses(&self, end: &Spanned<End>, id: NodeId) -> Result<Vec<IpAddr>, Mistake> {
         let node = self.network.node(id);
-        let of_interfaces = node.interfaces.iter().flat_map(|i| i.addresses.iter().copied());
+        let of_interfaces = node.interfaces().flat_map(|i| i.addresses.iter().copied());
         let Some(name) = &end.get_ref().interface else {
             let inner = self.inner.get(&id).into_iter().flatten();
             let own = inner.chain(&node.addresses).copied();
             return Ok(own.chain(of_interfaces).collect());
         };
-        let Some(interface) = node.interfaces.iter().find(|i| i.name == *name) else {
-            let known: Vec<&str> = node.interfaces.iter().map(|i| i.name.as_str()).collect();
+        let Some(interface) = node.interfaces().find(|i| i.name == *name) else {
+            let known: Vec<&str> = node.interfaces().map(|i| i.name.as_str()).collect();
             let hint = super::hint(name, &known);
             let message = format!("{} has no interface {name}{hint}", node.name);
             return Err(Mistake::of(end, message));

@@ -128,7 +128,7 @@ fn add_handover(
     let host = host(builder, name)?;
     if let (Some(to), Some(node)) = (&event.to, builder.host_node(name.get_ref())) {
         let node = builder.network.node(node);
-        let known: Vec<&str> = node.interfaces.iter().map(|i| i.name.as_str()).collect();
+        let known: Vec<&str> = node.interfaces().map(|i| i.name.as_str()).collect();
         if !known.contains(&to.get_ref().as_str()) {
             let hint = hint(to.get_ref(), &known);
             let message = format!("{} has no interface {}{hint}", node.name, to.get_ref());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use segue_clock::{Span, Time};
 use segue_netem::LinkSpec;
-use segue_sim::net::{CellId, Hop, RadioId, Rule};
+use segue_sim::net::{Adapter, CellId, Hop, RadioId, Rule};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
 use toml::Spanned;
 
@@ -222,15 +222,15 @@ impl<'a> Builder<'a> {
         end: &Spanned<End>,
     ) -> Result<u32, Mistake> {
         let node = &end.get_ref().node;
-        if self.network.node(id).interfaces.iter().any(|known| known.name == interface) {
+        if self.network.node(id).interfaces().any(|known| known.name == interface) {
             let message = format!("{node} has another interface {interface}");
             return Err(Mistake::of(end, message));
         }
         let index = self.network.add_interface(id, interface);
         for address in addresses {
             self.own(id, address)?;
-            let interfaces = &mut self.network.node_mut(id).interfaces;
-            interfaces[index as usize - 1].addresses.push(address.get_ref().0);
+            let adapter = &mut self.network.node_mut(id).adapters[index as usize - 1];
+            adapter.interface.addresses.push(address.get_ref().0);
         }
         Ok(index)
     }
@@ -255,23 +255,24 @@ impl<'a> Builder<'a> {
         let mut given = 0u32;
         for host in &self.file.host {
             let id = self.node(&host.node)?;
-            for place in 0..self.network.node(id).interfaces.len() {
-                let interface = &self.network.node(id).interfaces[place];
-                if interface.air || !interface.addresses.is_empty() {
+            for place in 0..self.network.node(id).adapters.len() {
+                let adapter = &self.network.node(id).adapters[place];
+                if adapter.air || !adapter.interface.addresses.is_empty() {
                     continue;
                 }
                 given += 1;
                 let [_, _, high, low] = given.to_be_bytes();
                 let address = IpAddr::from([PATHS[0], PATHS[1], high, low]);
                 self.own(id, &Spanned::new(host.node.span(), Address(address)))?;
-                self.network.node_mut(id).interfaces[place].addresses.push(address);
+                let adapter = &mut self.network.node_mut(id).adapters[place];
+                adapter.interface.addresses.push(address);
             }
         }
         for (number, written) in self.file.node.iter().enumerate() {
             let id = self.nodes[written.name.get_ref().as_str()];
             let node = self.network.node(id);
-            let mut all = node.interfaces.iter().flat_map(|i| &i.addresses).chain(&node.addresses);
-            if all.next().is_some() {
+            let of_interfaces = node.interfaces().any(|i| !i.addresses.is_empty());
+            if of_interfaces || !node.addresses.is_empty() {
                 continue;
             }
             let [_, _, high, low] = (number as u32 + 1).to_be_bytes();
@@ -314,17 +315,19 @@ impl<'a> Builder<'a> {
 
     /// The interface of a node with this name, or the one to the neighbour with this name.
     pub fn way_out(&self, node: NodeId, via: &str) -> Result<u32, String> {
-        let interfaces = &self.network.node(node).interfaces;
-        let named = |(_, interface): &(u32, &segue_sim::net::Interface)| {
-            let neighbour = interface.out.map(|out| self.network.channel(out).to.0);
-            interface.name == via || neighbour.is_some_and(|n| self.network.node(n).name == via)
+        let at = self.network.node(node);
+        let named = |adapter: &&Adapter| {
+            let neighbour = adapter.out.map(|out| self.network.channel(out).to.0);
+            let leads_there = |n| self.network.node(n).name == via;
+            adapter.interface.name == via || neighbour.is_some_and(leads_there)
         };
-        let found: Vec<u32> = (1..).zip(interfaces).filter(named).map(|(index, _)| index).collect();
+        let found = at.adapters.iter().filter(named).map(|adapter| adapter.interface.index);
+        let found: Vec<u32> = found.collect();
         match found[..] {
             [index] => Ok(index),
             [] => {
-                let known: Vec<&str> = interfaces.iter().map(|i| i.name.as_str()).collect();
-                let name = &self.network.node(node).name;
+                let known: Vec<&str> = at.interfaces().map(|i| i.name.as_str()).collect();
+                let name = &at.name;
                 Err(format!("{name} has no interface or neighbour {via}{}", hint(via, &known)))
             }
             _ => Err(format!("{via} is reached over several interfaces: name one of them")),

@@ -43,7 +43,7 @@ pub fn follow_over(
     packet: &Packet,
 ) -> Result<bool, String> {
     let node = network.node(from);
-    match node.interface(index).and_then(|interface| interface.out) {
+    match node.adapter(index).and_then(|adapter| adapter.out) {
         Some(out) => follow_from(network, from, network.channel(out).to.0, packet),
         None => Err(format!("{} is not attached", node.name)),
     }
@@ -69,7 +69,7 @@ fn follow_from(
         }
         let out = match node.routes.look_up(packet) {
             Some(Hop::Agent(_)) => return Ok(translated),
-            Some(Hop::Interface(index)) => node.interface(index).and_then(|i| i.out),
+            Some(Hop::Interface(index)) => node.adapter(index).and_then(|a| a.out),
             Some(Hop::Reject) => {
                 return Err(format!("{from} does not reach {dst}: {} rejects it", node.name));
             }

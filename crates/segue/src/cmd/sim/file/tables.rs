@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use segue_sim::net::Prefix;
-use serde::{Deserialize, Deserializer, de};
+use segue_ip::Prefix;
+use serde::{Deserialize, de};
 use toml::Spanned;
 
 use super::air::{Cell, Nat, Walk};
@@ -12,6 +12,7 @@ use super::tunnels::{Anchor, Host};
 use super::udp::{Conference, Video, Voip};
 use crate::config::Duration;
 use crate::config::link::{Way, link_table};
+use crate::config::text::from_text;
 
 /// A name with its place.
 pub type Name = Spanned<String>;
@@ -186,18 +187,6 @@ pub enum Direction {
     Both,
 }
 
-/// Reads a value from a TOML string by `parse`, with its error in the file's terms.
-macro_rules! from_text {
-    ($type:ty, $parse:expr) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(from)?;
-                $parse(&text).map_err(de::Error::custom)
-            }
-        }
-    };
-}
-
 /// An address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub IpAddr);
@@ -223,25 +212,16 @@ from_text!(Address, |text: &str| {
     let parsed = text.parse().map(Address);
     parsed.map_err(|_| format!("{text:?} is no address"))
 });
-from_text!(PrefixText, prefix);
+from_text!(PrefixText, |text: &str| {
+    let parsed = Prefix::parse_network(text).map(PrefixText);
+    parsed.map_err(|_| format!("{text:?} is no prefix: write ADDRESS/LENGTH, or an address"))
+});
 from_text!(End, end);
 from_text!(Protocol, |text: &str| match text {
     "tcp" => Ok(Protocol(6)),
     "udp" => Ok(Protocol(17)),
     _ => Err(format!("{text:?} is no protocol: write \"tcp\" or \"udp\"")),
 });
-
-fn prefix(text: &str) -> Result<PrefixText, String> {
-    let bad = || format!("{text:?} is no prefix: write ADDRESS/LENGTH, or an address");
-    let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-    let address: IpAddr = address.parse().map_err(|_| bad())?;
-    let whole = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.map_or(Ok(whole), str::parse).map_err(|_| bad())?;
-    if length > whole {
-        return Err(bad());
-    }
-    Ok(PrefixText(Prefix::new(address, length)))
-}
 
 fn end(text: &str) -> Result<End, String> {
     let (node, interface) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::Span;
+use segue_ip::Prefix;
 use segue_keepalive::Source;
 use segue_sim::NodeId;
-use segue_sim::net::Prefix;
+use segue_sim::net::Adapter;
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_tunnel::{AnchorConfig, HostConfig, Known, Pool};
 use segue_wire::{Encapsulation, TUNNEL_PORT};
@@ -110,13 +111,13 @@ fn plan<'a>(builder: &mut Builder<'_>, table: &'a Anchor) -> Result<Planned<'a>,
         let place = Spanned::new(table.node.span(), port);
         builder.take_ports(node, UDP, &place, 1, table.name.get_ref())?;
     }
-    let default = [Spanned::new(table.name.span(), PrefixText(Prefix::new(POOL.0.into(), POOL.1)))];
+    let default = [Spanned::new(table.name.span(), PrefixText(Prefix::new(POOL.0, POOL.1)))];
     let written = if table.pool.is_empty() { &default[..] } else { &table.pool };
     let mut pools: Vec<(Prefix, Pool)> = Vec::new();
     for text in written {
         let PrefixText(prefix) = *text.get_ref();
         let network = prefix.nth(0);
-        let pool = network.and_then(|network| Pool::new(network, prefix.length()));
+        let pool = network.and_then(|network| Pool::new(network, prefix.len));
         let Some(pool) = pool else {
             return Err(Mistake::of(text, "a pool needs room for the anchor and a host"));
         };
@@ -159,9 +160,9 @@ fn add_one_host(
     let Paths { mut path, mut paths, steering } =
         Paths::validate(&host.keepalive, &host.path, &host.steering, true)
             .map_err(|error| Mistake::of(&host.name, format!("{error:#}")))?;
-    let interfaces = &builder.network.node(node).interfaces;
-    if let Some(unknown) = paths.keys().find(|name| !interfaces.iter().any(|i| i.name == **name)) {
-        let known: Vec<&str> = interfaces.iter().map(|i| i.name.as_str()).collect();
+    let interfaces = builder.network.node(node).interfaces();
+    let known: Vec<&str> = interfaces.map(|interface| interface.name.as_str()).collect();
+    if let Some(unknown) = paths.keys().find(|name| !known.contains(&name.as_str())) {
         let hint = hint(unknown, &known);
         let message = format!("{} has no interface {unknown}{hint}", host.node.get_ref());
         return Err(Mistake::beside(&host.name, "path", message));
@@ -238,10 +239,11 @@ fn expect_reach(
 ) -> Result<(), Mistake> {
     let network = &builder.network;
     let mut problem = "it has no interface with an address".to_owned();
-    for (index, interface) in (1..).zip(&network.node(node).interfaces) {
-        if interface.air {
+    for Adapter { interface, air, .. } in &network.node(node).adapters {
+        if *air {
             return Ok(());
         }
+        let index = interface.index;
         for (own, far) in interface.addresses.iter().flat_map(|own| {
             let same = |far: &&IpAddr| far.is_ipv4() == own.is_ipv4();
             anchor.addresses.iter().filter(same).map(move |far| (*own, *far))

@@ -125,8 +125,8 @@ impl Interfaces {
     fn chosen(network: &Network, only: &[String]) -> anyhow::Result<Interfaces> {
         let mut all = Vec::new();
         for (id, node) in network.nodes() {
-            for (index, interface) in (1..).zip(&node.interfaces) {
-                all.push((format!("{}:{}", node.name, interface.name), (id, index)));
+            for interface in node.interfaces() {
+                all.push((format!("{}:{}", node.name, interface.name), (id, interface.index)));
             }
         }
         let of = |name: &str, wanted: &str| {

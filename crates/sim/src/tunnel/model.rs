@@ -2,6 +2,7 @@
 //! to requests. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths; rides
 //! and the packets of Salsano 2018 are not in it.
 
+mod orders;
 mod sizes;
 
 use alloc::boxed::Box;
@@ -11,10 +12,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Arrival, Copies, Reading, Source};
-use segue_tunnel::{PathSetup, ProbeIn, ProbeKind, ProbeOut, Redirect, Reinjection, Ticket};
+use segue_keepalive::{Arrival, Copies, Source};
+use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::FlowKey;
 
+pub use self::orders::Unbound;
 use super::message::{Body, Inner, Message};
 use super::slot::Slot;
 
@@ -35,7 +37,7 @@ pub enum Sent<P> {
     /// It leaves.
     Out(Outer, Message<P>),
     /// Its flow has no binding: it is held, and the machine is to say what happens to it.
-    Miss(Ticket),
+    Miss(Unbound),
     /// It waits with an earlier packet of its flow, or was dropped.
     Nothing,
 }
@@ -46,7 +48,7 @@ pub enum Received<P> {
     /// An inner packet, which came over the path in this slot.
     Data(Inner<P>, u32),
     /// A probe for the machine, and the answer that goes back at once.
-    Probe(ProbeIn, Option<(Outer, Message<P>)>),
+    Probe(ProbeEvent, Option<(Outer, Message<P>)>),
     /// A probe that says nothing new, or a test of the packet size, and the answer that goes back at once.
     Quiet(Option<(Outer, Message<P>)>),
     /// The answer to a test of the packet size of the path in this slot: its token.
@@ -104,7 +106,9 @@ const MAX_HELD: usize = 64;
 const HOLD: Span = Span::from_millis(100);
 
 /// The packet path of one end. Inner packets carry a payload `P` that it does not look at.
-pub struct Datapath<P> {
+pub struct Model<P> {
+    /// The present instant, which whoever drives it sets.
+    pub(super) now: Time,
     is_anchor: bool,
     /// It measures by itself, and its machine learns from readings.
     measures: bool,
@@ -123,19 +127,22 @@ pub struct Datapath<P> {
     call: Option<u32>,
     /// What left last, of each path that follows its use and has carried something.
     copies: BTreeMap<u32, Copies<Inner<P>>>,
+    /// What leaves because of orders, until it is taken.
+    sent: Vec<(Outer, Message<P>)>,
 }
 
-impl<P: Clone> Datapath<P> {
+impl<P: Clone> Model<P> {
     /// An anchor's, which measures by itself if its machine learns from readings.
     #[must_use]
-    pub fn of_anchor(source: Source) -> Datapath<P> {
-        Datapath { is_anchor: true, ..Datapath::of_host(source) }
+    pub fn of_anchor(source: Source) -> Model<P> {
+        Model { is_anchor: true, ..Model::of_host(source) }
     }
 
     /// A host's.
     #[must_use]
-    pub fn of_host(source: Source) -> Datapath<P> {
-        Datapath {
+    pub fn of_host(source: Source) -> Model<P> {
+        Model {
+            now: Time::ZERO,
             is_anchor: false,
             measures: source == Source::Readings,
             slots: Vec::new(),
@@ -149,38 +156,7 @@ impl<P: Clone> Datapath<P> {
             wrong: None,
             call: None,
             copies: BTreeMap::new(),
-        }
-    }
-
-    /// Sets a path up or changes it; one with other cookies begins anew.
-    pub fn set_path(&mut self, slot: u32, setup: PathSetup) {
-        let place = slot as usize;
-        if self.slots.len() <= place {
-            self.slots.resize_with(place + 1, || None);
-        }
-        let cookies = |setup: &PathSetup| (setup.rx_cookie, setup.tx_cookie);
-        match &mut self.slots[place] {
-            Some(old) if cookies(&old.setup) == cookies(&setup) => old.setup = setup,
-            old => {
-                // A redirection outlives the path: the machine has to end it.
-                let via = old.as_ref().and_then(|old| old.via);
-                *old = Some(Box::new(Slot::new(setup, via)));
-            }
-        }
-    }
-
-    /// Takes a path down.
-    pub fn remove_path(&mut self, slot: u32) {
-        let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
-        self.copies.remove(&slot);
-        if removed.is_none() {
-            self.note(Wrong::NoPath(slot));
-        }
-        // An anchor would search all paths of all hosts; its harness does.
-        if !self.is_anchor
-            && let Some(user) = self.user_of(slot)
-        {
-            self.note(Wrong::StillUsed(slot, user));
+            sent: Vec::new(),
         }
     }
 
@@ -190,93 +166,14 @@ impl<P: Clone> Datapath<P> {
         self.paths().find(uses).map(|(number, _)| number)
     }
 
-    /// Sends what is bound to a path over another one.
-    pub fn set_via(&mut self, slot: u32, via: Option<Redirect>) {
-        if let Some(via) = via {
-            if self.path(via.slot).is_none() {
-                self.note(Wrong::NoPath(via.slot));
-            }
-            if via.slot == slot {
-                self.note(Wrong::ViaItself(slot));
-            }
-        }
-        if let Some(path) = self.path_mut(slot) {
-            path.via = via;
-        }
-    }
-
-    /// The `heard` word of these paths' answers.
-    pub fn set_heard(&mut self, slots: &[u32], word: u16) {
-        for slot in slots {
-            if let Some(path) = self.path_mut(*slot) {
-                path.heard = word;
-            }
-        }
-    }
-
-    /// Whether probes of a path that say nothing new are kept from the machine.
-    pub fn set_quiet(&mut self, slot: u32, quiet: bool) {
-        if !self.measures {
-            self.note(Wrong::Quiet(slot));
-        }
-        if let Some(path) = self.path_mut(slot) {
-            path.meter.quiet = quiet;
-        }
-    }
-
-    /// What was measured on a path, if this end measures, and what data it carries.
-    #[must_use]
-    pub fn reading(&self, now: Time, slot: u32) -> Option<Reading> {
-        let path = self.path(slot)?;
-        let traffic = path.traffic.as_deref().copied().unwrap_or_default();
-        if !self.measures {
-            let calls = path.setup.probing.follows_use;
-            return calls.then(|| Reading { at: now, traffic, ..Reading::default() });
-        }
-        Some(Reading { traffic, ..path.meter.reading(now) })
+    /// What leaves because of orders since the last call.
+    pub fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
+        core::mem::take(&mut self.sent)
     }
 
     /// The path of which the driver is to take a reading at once: data follow a silence.
     pub fn take_call(&mut self) -> Option<u32> {
         self.call.take()
-    }
-
-    /// An inner address belongs to this owner.
-    pub fn set_inner(&mut self, address: IpAddr, owner: u32) {
-        self.inner.insert(address, owner);
-    }
-
-    /// These are the host's inner addresses.
-    pub fn set_own(&mut self, addresses: &[IpAddr]) {
-        self.inner = addresses.iter().map(|address| (*address, 0)).collect();
-    }
-
-    /// An inner address belongs to nobody.
-    pub fn remove_inner(&mut self, address: IpAddr) {
-        self.mtus.remove(&address);
-        if self.inner.remove(&address).is_none() {
-            self.note(Wrong::NoAddress(address));
-        }
-    }
-
-    /// Binds a flow to a path.
-    pub fn bind(&mut self, now: Time, key: FlowKey, slot: u32) {
-        let Some(setup) = self.path(slot).map(|path| &path.setup) else {
-            self.note(Wrong::Bound(key, slot));
-            return;
-        };
-        let (cookie, owner) = (setup.rx_cookie, setup.owner);
-        if self.is_anchor && self.inner.get(&key.dst) != Some(&owner) {
-            self.note(Wrong::OthersPath(key, slot));
-            return;
-        }
-        let seen = self.flows.get(&key).map_or(now, |bound| bound.seen);
-        self.flows.insert(key, Bound { slot, cookie, seen });
-    }
-
-    /// Forgets a binding.
-    pub fn unbind(&mut self, key: &FlowKey) {
-        self.flows.remove(key);
     }
 
     /// Every binding and every redirection is to a path that exists. It looks at all of them.
@@ -402,7 +299,7 @@ impl<P: Clone> Datapath<P> {
     }
 
     /// Sends a packet that was held; `None` if its flow has no binding yet.
-    pub fn send_bound(&mut self, now: Time, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
+    fn send_bound(&mut self, now: Time, inner: Inner<P>) -> Option<(Outer, Message<P>)> {
         let hop = self.hop_of(now, &inner.key)?;
         self.send_over(now, hop, inner)
     }
@@ -438,22 +335,6 @@ impl<P: Clone> Datapath<P> {
         Some((outer, message))
     }
 
-    /// Sends a second time what left on a path and may not have arrived. Nothing is to be learned from it: what is
-    /// bound to the path stays there.
-    pub fn reinject(&mut self, now: Time, order: Reinjection) -> Vec<(Outer, Message<P>)> {
-        let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
-        if owner(order.over).is_none() || owner(order.slot) != owner(order.over) {
-            self.note(Wrong::NoPath(order.over));
-            return Vec::new();
-        }
-        let last_seen = |inner: &Inner<P>| self.flows.get(&inner.key).map(|bound| bound.seen);
-        let copies = self.copies.get_mut(&order.slot);
-        let packets = copies.map(|copies| copies.take_since(order.since, last_seen));
-        let hop = (order.over, true);
-        let packets = packets.into_iter().flatten();
-        packets.filter_map(|inner| self.send_over(now, hop, inner)).collect()
-    }
-
     fn hold(&mut self, now: Time, inner: Inner<P>) -> Sent<P> {
         let recent = |held: &&mut Held<P>| held.key == inner.key && now.since(held.since) < HOLD;
         if let Some(held) = self.held.iter_mut().find(recent) {
@@ -464,12 +345,13 @@ impl<P: Clone> Datapath<P> {
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.held.push(Held { ticket, key: inner.key, since: now, packets: vec![inner] });
-        Sent::Miss(ticket)
+        let (key, dscp) = (inner.key, inner.dscp);
+        self.held.push(Held { ticket, key, since: now, packets: vec![inner] });
+        Sent::Miss(Unbound { ticket, key, dscp })
     }
 
     /// The packets held under a ticket, in the order in which they came.
-    pub fn take_held(&mut self, ticket: Ticket) -> Vec<Inner<P>> {
+    fn take_held(&mut self, ticket: Ticket) -> Vec<Inner<P>> {
         let Some(place) = self.held.iter().position(|held| held.ticket == ticket) else {
             self.note(Wrong::NoTicket(ticket));
             return Vec::new();
@@ -480,31 +362,6 @@ impl<P: Clone> Datapath<P> {
             self.held = Vec::new();
         }
         packets
-    }
-
-    /// Makes a probe that the machine orders; `None` while nobody is known to send it to.
-    pub fn send_probe(&mut self, now: Time, order: &ProbeOut) -> Option<(Outer, Message<P>)> {
-        let (is_anchor, measures) = (self.is_anchor, self.measures);
-        let path = self.path_mut(order.slot)?;
-        let outer = path.outer(is_anchor)?;
-        path.tx = path.tx.wrapping_add(u32::from(!order.question));
-        let mut probe = order.probe;
-        let us = now.micros32();
-        probe.dt = us.wrapping_sub(order.held_since);
-        if measures {
-            probe.dt = us.wrapping_sub(path.meter.held_since());
-            path.meter.on_order(now, is_anchor, &mut probe);
-        }
-        let kind = if is_anchor {
-            (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);
-            ProbeKind::Unsolicited
-        } else {
-            (probe.t_sc, probe.sc) = (us, path.tx);
-            ProbeKind::Request
-        };
-        let ProbeOut { k, report, question, age, .. } = *order;
-        let key = path.setup.key;
-        Some((outer, path.message(Body::Probe { kind, k, report, question, age, probe, key })))
     }
 
     /// Takes a packet of the other end that came from `from` to the own address `to`.
@@ -564,7 +421,19 @@ impl<P: Clone> Datapath<P> {
                     return Received::Quiet(answer);
                 }
                 let slot = message.index;
-                Received::Probe(ProbeIn { slot, kind, k, report, age, arrival }, answer)
+                Received::Probe(
+                    ProbeEvent {
+                        slot,
+                        kind,
+                        k,
+                        report,
+                        age,
+                        arrival,
+                        remote: from,
+                        kernel_stamp: true,
+                    },
+                    answer,
+                )
             }
         }
     }

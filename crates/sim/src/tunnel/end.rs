@@ -1,0 +1,245 @@
+//! The end of either side on virtual time: what the daemons run, over the model of a packet path.
+
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::net::SocketAddr;
+use core::ops::{Deref, DerefMut};
+
+use segue_clock::{Span, Time};
+use segue_tunnel::datapath::{Event, Order, Role};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostInput, HostOutput,
+    Output, Side, Turn,
+};
+
+use super::Arrived;
+use super::message::{Body, Inner, Message};
+use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
+
+/// How often a daemon looks at the flow table of its packet path (`crates/segue`, host).
+pub const SWEEP: Span = Span::from_secs(5);
+
+/// What an end wants done by whoever has its links, its connections, its disk and the networks behind it.
+#[derive(Clone, Debug)]
+pub enum Effect<P, O> {
+    /// A packet leaves.
+    Transmit(Outer, Message<P>),
+    /// An inner packet that came over the path in this slot.
+    Deliver(Inner<P>, u32),
+    /// What the machine wants.
+    Own(O),
+}
+
+/// Of a host's end.
+pub type HostEffect<P> = Effect<P, HostOutput>;
+/// Of an anchor's.
+pub type AnchorEffect<P> = Effect<P, AnchorOutput>;
+/// A host's end.
+pub type HostEnd<P> = SimEnd<Host, P>;
+/// An anchor's.
+pub type AnchorEnd<P> = SimEnd<Anchor, P>;
+
+/// A side whose packet path is modelled.
+pub trait Modelled: Side {
+    /// Has the model know what the machine says to its driver, and returns what is left to do.
+    fn note<P: Clone>(own: Self::Own, model: &mut Model<P>) -> Option<Self::Own>;
+}
+
+impl Modelled for Host {
+    fn note<P: Clone>(own: HostOutput, model: &mut Model<P>) -> Option<HostOutput> {
+        let HostOutput::SetMtu(mtu) = own else { return Some(own) };
+        model.set_mtu(mtu);
+        None
+    }
+}
+
+impl Modelled for Anchor {
+    fn note<P: Clone>(own: AnchorOutput, model: &mut Model<P>) -> Option<AnchorOutput> {
+        let AnchorOutput::SetMtu(address, mtu) = own else { return Some(own) };
+        model.set_mtu_to(address, mtu);
+        None
+    }
+}
+
+/// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: whoever drives it calls [`SimEnd::tick`] at
+/// its [`SimEnd::deadline`] and does what the effects say.
+pub struct SimEnd<M: Modelled, P: Clone>(End<M, Model<P>>);
+
+impl<P: Clone> SimEnd<Host, P> {
+    /// A host that has seen nothing yet. `seed` is unlike that of any other end.
+    #[must_use]
+    pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
+        let source = config.source;
+        SimEnd(End::new(Host::new(config, seed), Model::of_host(source)))
+    }
+
+    /// Tells the machine which flows were in use when, so that it forgets those that ended. A daemon does it
+    /// every [`SWEEP`].
+    pub fn sweep(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
+        let seen: Vec<_> = self.datapath.seen().collect();
+        self.handle(now, HostInput::Flows { seen, last: true }, effects);
+    }
+}
+
+impl<P: Clone> SimEnd<Anchor, P> {
+    /// An anchor that knows what `config.known` says. `seed` is unlike that of any other end and start.
+    #[must_use]
+    pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
+        let source = config.source;
+        SimEnd(End::new(Anchor::new(config, seed), Model::of_anchor(source)))
+    }
+}
+
+impl<M: Modelled, P: Clone> Deref for SimEnd<M, P> {
+    type Target = End<M, Model<P>>;
+
+    fn deref(&self) -> &End<M, Model<P>> {
+        &self.0
+    }
+}
+
+impl<M: Modelled, P: Clone> DerefMut for SimEnd<M, P> {
+    fn deref_mut(&mut self) -> &mut End<M, Model<P>> {
+        &mut self.0
+    }
+}
+
+impl<M: Modelled, P: Clone> SimEnd<M, P> {
+    /// When to call [`SimEnd::tick`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.0.deadline().map(|(at, _)| at)
+    }
+
+    /// The first order of the machine that could not be obeyed.
+    #[must_use]
+    pub fn wrong(&self) -> Option<Wrong> {
+        self.datapath.wrong()
+    }
+
+    /// Gives the machine an input and carries out what it says.
+    pub fn handle(&mut self, now: Time, input: M::Input, effects: &mut Vec<Effect<P, M::Own>>) {
+        let turn = self.0.handle(now, input);
+        self.follow(now, turn, effects);
+    }
+
+    /// Carries out what the machine has said to somebody else.
+    pub fn carry_out(
+        &mut self,
+        now: Time,
+        output: Output<M::Own>,
+        effects: &mut Vec<Effect<P, M::Own>>,
+    ) {
+        self.0.datapath.now = now;
+        let mut turn = Turn::default();
+        match output {
+            Output::Order(order) => self.0.carry_out(&mut turn, order),
+            Output::Own(own) => {
+                effects.extend(M::note(own, &mut self.0.datapath).map(Effect::Own));
+            }
+        }
+        self.follow(now, turn, effects);
+    }
+
+    /// The deadline has come.
+    pub fn tick(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
+        self.follow(now, Turn::at_deadline(Vec::new()), effects);
+    }
+
+    /// Takes a packet that is to go through the tunnels.
+    pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Vec<Effect<P, M::Own>>) {
+        match self.0.datapath.send(now, inner) {
+            Sent::Out(outer, message) => {
+                effects.push(Effect::Transmit(outer, message));
+                self.look(now, effects);
+            }
+            Sent::Miss(packet) => self.on_event(now, Event::Miss(packet), effects),
+            Sent::Nothing => {}
+        }
+    }
+
+    /// Takes a packet of the other side that came from `from` to the own address `to`. The answer to a request leaves
+    /// first.
+    pub fn receive(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        to: SocketAddr,
+        message: Message<P>,
+        effects: &mut Vec<Effect<P, M::Own>>,
+    ) -> Arrived {
+        let is_size = matches!(message.body, Body::Size { .. });
+        match self.0.datapath.receive(now, from, to, message) {
+            Received::Data(inner, slot) => {
+                effects.push(Effect::Deliver(inner, slot));
+                self.look(now, effects);
+                Arrived::Data
+            }
+            Received::Probe(probe, answer) => {
+                effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
+                // The probe lets a host do what is due, so that no tick comes for it.
+                if M::ROLE == Role::Host && self.deadline().is_some_and(|at| at <= now) {
+                    let due = self.machine.due(now);
+                    self.follow(now, Turn::reading(due), effects);
+                }
+                self.on_event(now, Event::Probe(probe), effects);
+                Arrived::Probe
+            }
+            Received::Size(slot, token) => {
+                self.on_event(now, Event::Size(slot, token), effects);
+                Arrived::Size
+            }
+            Received::Quiet(answer) => {
+                effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
+                if is_size { Arrived::Size } else { Arrived::Quiet }
+            }
+            Received::Nothing => Arrived::Refused,
+        }
+    }
+
+    fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Vec<Effect<P, M::Own>>) {
+        let turn = self.0.on_event(now, event);
+        self.follow(now, turn, effects);
+    }
+
+    /// Has the machine look at a path if its packet path calls for it: data follow a silence.
+    fn look(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
+        if let Some(slot) = self.0.datapath.take_call() {
+            self.on_event(now, Event::Look(slot), effects);
+        }
+    }
+
+    /// Does what the machine says, until it says no more.
+    fn follow(
+        &mut self,
+        now: Time,
+        mut turn: Turn<Infallible>,
+        effects: &mut Vec<Effect<P, M::Own>>,
+    ) {
+        self.0.datapath.now = now;
+        let mut injects = false;
+        let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
+        while let Some(own) = self.0.poll_with(&mut turn, || now, &mut notice) {
+            leave(&mut self.0.datapath, effects);
+            effects.extend(M::note(own, &mut self.0.datapath).map(Effect::Own));
+        }
+        leave(&mut self.0.datapath, effects);
+        for failure in turn.failures {
+            match failure {
+                Failure::Order(never) | Failure::Probes(never) => match never {},
+                Failure::Ticket(ticket) => self.0.datapath.note(Wrong::NoTicket(ticket)),
+                Failure::Endless => self.0.datapath.note(Wrong::Endless),
+            }
+        }
+        if injects {
+            self.look(now, effects);
+        }
+    }
+}
+
+/// What was ordered to leave leaves.
+fn leave<P: Clone, O>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O>>) {
+    effects.extend(
+        model.take_sent().into_iter().map(|(outer, message)| Effect::Transmit(outer, message)),
+    );
+}

@@ -1,0 +1,248 @@
+//! What the model does of what every packet path does.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use core::net::IpAddr;
+
+use segue_clock::Time;
+use segue_keepalive::Reading;
+use segue_tunnel::datapath::{Datapath, Missed, PathCounters};
+use segue_tunnel::{PathSetup, ProbeOrder, Reinjection, Ticket, Via};
+use segue_wire::{FlowKey, Size};
+
+use super::super::message::{Body, Message};
+use super::super::slot::Slot;
+use super::{Bound, Inner, Model, Outer, Wrong};
+
+/// The first packet of a flow without a binding. It and those behind it wait in the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Unbound {
+    pub(super) ticket: Ticket,
+    pub(super) key: FlowKey,
+    pub(super) dscp: u8,
+}
+
+impl Missed for Unbound {
+    fn key(&self) -> FlowKey {
+        self.key
+    }
+
+    fn dscp(&self) -> u8 {
+        self.dscp
+    }
+}
+
+/// An order that cannot be obeyed is noted ([`Model::wrong`]).
+impl<P: Clone> Datapath for Model<P> {
+    type Error = Infallible;
+    type Packet = Unbound;
+
+    fn set_path(&mut self, slot: u32, setup: &PathSetup) -> Result<(), Infallible> {
+        let lacks = setup.local.is_none() || setup.remote.is_none() || setup.ifindex == 0;
+        if lacks && !self.is_anchor {
+            self.note(Wrong::NoEnds(slot));
+        }
+        let place = slot as usize;
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, || None);
+        }
+        let cookies = |setup: &PathSetup| (setup.rx_cookie, setup.tx_cookie);
+        match &mut self.slots[place] {
+            Some(old) if cookies(&old.setup) == cookies(setup) => old.setup = setup.clone(),
+            old => {
+                // A redirection outlives the path: the machine has to end it.
+                let via = old.as_ref().and_then(|old| old.via);
+                *old = Some(Box::new(Slot::new(setup.clone(), via)));
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_path(&mut self, slot: u32) {
+        let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
+        self.copies.remove(&slot);
+        if removed.is_none() {
+            self.note(Wrong::NoPath(slot));
+        }
+        // An anchor would search all paths of all hosts; its harness does.
+        if !self.is_anchor
+            && let Some(user) = self.user_of(slot)
+        {
+            self.note(Wrong::StillUsed(slot, user));
+        }
+    }
+
+    fn set_via(&mut self, slot: u32, via: Option<Via>) -> Result<(), Infallible> {
+        if let Some(via) = via {
+            if self.path(via.slot).is_none() {
+                self.note(Wrong::NoPath(via.slot));
+            }
+            if via.slot == slot {
+                self.note(Wrong::ViaItself(slot));
+            }
+        }
+        if let Some(path) = self.path_mut(slot) {
+            path.via = via;
+        }
+        Ok(())
+    }
+
+    fn reinject(&mut self, order: Reinjection) -> usize {
+        let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
+        if owner(order.over).is_none() || owner(order.slot) != owner(order.over) {
+            self.note(Wrong::NoPath(order.over));
+            return 0;
+        }
+        let last_seen = |inner: &Inner<P>| self.flows.get(&inner.key).map(|bound| bound.seen);
+        let copies = self.copies.get_mut(&order.slot);
+        let packets = copies.map(|copies| copies.take_since(order.since, last_seen));
+        let hop = (order.over, true);
+        let packets = packets.into_iter().flatten();
+        let sent: Vec<_> =
+            packets.filter_map(|inner| self.send_over(self.now, hop, inner)).collect();
+        let count = sent.len();
+        self.sent.extend(sent);
+        count
+    }
+
+    fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), Infallible> {
+        self.inner.insert(address, owner);
+        Ok(())
+    }
+
+    fn remove_inner(&mut self, address: IpAddr) {
+        self.mtus.remove(&address);
+        if self.inner.remove(&address).is_none() {
+            self.note(Wrong::NoAddress(address));
+        }
+    }
+
+    fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), Infallible> {
+        let Some(setup) = self.path(slot).map(|path| &path.setup) else {
+            self.note(Wrong::Bound(key, slot));
+            return Ok(());
+        };
+        let (cookie, owner) = (setup.rx_cookie, setup.owner);
+        if self.is_anchor && self.inner.get(&key.dst) != Some(&owner) {
+            self.note(Wrong::OthersPath(key, slot));
+            return Ok(());
+        }
+        let seen = self.flows.get(&key).map_or(self.now, |bound| bound.seen);
+        self.flows.insert(key, Bound { slot, cookie, seen });
+        Ok(())
+    }
+
+    fn unbind_flow(&mut self, key: &FlowKey) {
+        self.flows.remove(key);
+    }
+
+    fn send_probes(&mut self, orders: &[ProbeOrder]) -> Result<(), Infallible> {
+        for order in orders {
+            let sent = self.probe(order);
+            self.sent.extend(sent);
+        }
+        Ok(())
+    }
+
+    fn test_size(&mut self, slot: u32, size: Size) {
+        let is_anchor = self.is_anchor;
+        let Some(path) = self.path_mut(slot) else { return };
+        let Some(outer) = path.outer(is_anchor) else { return };
+        let message = path.message(Body::Size { size, key: path.setup.key });
+        self.sent.push((outer, message));
+    }
+
+    fn set_heard(&mut self, slots: &[u32], word: u16) {
+        for slot in slots {
+            if let Some(path) = self.path_mut(*slot) {
+                path.heard = word;
+            }
+        }
+    }
+
+    fn set_quiet(&mut self, slot: u32, quiet: bool) {
+        if !self.measures {
+            self.note(Wrong::Quiet(slot));
+        }
+        if let Some(path) = self.path_mut(slot) {
+            path.meter.quiet = quiet;
+        }
+    }
+
+    fn set_one_by_one(&mut self, slot: u32) {
+        if let Some(path) = self.path_mut(slot) {
+            path.one_by_one = true;
+        }
+    }
+
+    fn reading(&mut self, slot: u32) -> Option<Reading> {
+        self.reading_at(self.now, slot)
+    }
+
+    fn measures(&self) -> bool {
+        self.measures
+    }
+
+    fn inject(&mut self, packet: Unbound) {
+        for inner in self.take_held(packet.ticket) {
+            let sent = self.send_bound(self.now, inner);
+            self.sent.extend(sent);
+        }
+    }
+
+    fn refuse(&mut self, packet: Unbound) {
+        self.take_held(packet.ticket);
+    }
+
+    fn is_set(&self, slot: u32) -> bool {
+        self.path(slot).is_some()
+    }
+
+    fn counters(&mut self, slot: u32) -> PathCounters {
+        self.path(slot).map_or_else(PathCounters::default, |path| PathCounters {
+            tx_packets: path.tx,
+            rx_packets: path.rx,
+            tx_bytes: path.bytes[0],
+            rx_bytes: path.bytes[1],
+            remote: path.setup.remote,
+        })
+    }
+}
+
+impl<P: Clone> Model<P> {
+    /// What was measured on a path until `now`, if this end measures, and what data it carries.
+    #[must_use]
+    pub fn reading_at(&self, now: Time, slot: u32) -> Option<Reading> {
+        let path = self.path(slot)?;
+        let traffic = path.traffic.as_deref().copied().unwrap_or_default();
+        if !self.measures {
+            let calls = !self.is_anchor && path.setup.probing.follows_use;
+            return calls.then(|| Reading { at: now, traffic, ..Reading::default() });
+        }
+        Some(Reading { traffic, ..path.meter.reading(now) })
+    }
+
+    /// Makes a probe that the machine orders; `None` while nobody is known to send it to.
+    fn probe(&mut self, order: &ProbeOrder) -> Option<(Outer, Message<P>)> {
+        let (now, is_anchor, measures) = (self.now, self.is_anchor, self.measures);
+        let path = self.path_mut(order.slot)?;
+        let outer = path.outer(is_anchor)?;
+        path.tx = path.tx.wrapping_add(u32::from(!order.question));
+        let mut probe = order.probe;
+        let us = now.micros32();
+        probe.dt = us.wrapping_sub(order.held_since);
+        if measures {
+            probe.dt = us.wrapping_sub(path.meter.held_since());
+            path.meter.on_order(now, is_anchor, &mut probe);
+        }
+        if is_anchor {
+            (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);
+        } else {
+            (probe.t_sc, probe.sc) = (us, path.tx);
+        }
+        let ProbeOrder { kind, k, report, question, age, .. } = *order;
+        let key = path.setup.key;
+        Some((outer, path.message(Body::Probe { kind, k, report, question, age, probe, key })))
+    }
+}

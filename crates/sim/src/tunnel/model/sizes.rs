@@ -1,0 +1,37 @@
+//! How large packets are to be, and tests of that.
+
+use core::net::IpAddr;
+
+use super::{Model, Wrong};
+
+impl<P: Clone> Model<P> {
+    /// Whether a path leaves nothing to a device to cut.
+    pub fn is_one_by_one(&self, slot: u32) -> bool {
+        self.path(slot).is_some_and(|path| path.one_by_one)
+    }
+
+    /// The largest packet that is to enter the tunnel (host).
+    pub fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = Some(mtu);
+    }
+
+    /// What [`Model::set_mtu`] said last.
+    #[must_use]
+    pub fn mtu(&self) -> Option<u16> {
+        self.mtu
+    }
+
+    /// The largest packet that is to be sent to an inner address (anchor).
+    pub fn set_mtu_to(&mut self, address: IpAddr, mtu: u16) {
+        if !self.inner.contains_key(&address) {
+            self.note(Wrong::NoAddress(address));
+        }
+        self.mtus.insert(address, mtu);
+    }
+
+    /// What [`Model::set_mtu_to`] said last of an address that somebody has.
+    #[must_use]
+    pub fn mtu_to(&self, address: IpAddr) -> Option<u16> {
+        self.mtus.get(&address).copied()
+    }
+}

@@ -1,0 +1,417 @@
+//! An end of tunnels: a machine over its packet path. Daemons, simulator and harness of faults all drive this.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use segue_clock::{Deadline, Machine, Time, earlier};
+use segue_keepalive::Reading;
+use segue_wire::FlowKey;
+
+use crate::datapath::{
+    Carried, Datapath, Event, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
+};
+use crate::{Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Output};
+
+/// Packets without a binding that wait for the machine's word; the oldest gives way to one more.
+const HELD: usize = 1_024;
+/// Paths that are read in a row before the packet path is told again that its driver lives: with very many the readings
+/// take long on a busy machine.
+const PASS: usize = 1_024;
+/// More orders than this in a row are a loop: an anchor with a million paths has fewer.
+const ENDLESS: usize = 1 << 24;
+
+/// The machine of either side of tunnels.
+pub trait Side: Machine<Output = Output<Self::Own>> {
+    /// Which side it is.
+    const ROLE: Role;
+    /// What it wants of its driver.
+    type Own;
+
+    /// The paths on which something is due at `now`, of which a reading comes first.
+    fn due(&self, now: Time) -> Vec<u32>;
+    /// A probe arrived.
+    fn probe(probe: ProbeEvent) -> Self::Input;
+    /// What was measured on a path.
+    fn reading(slot: u32, reading: Reading) -> Self::Input;
+    /// What a path has carried, for a side that wants to know.
+    fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<Self::Input>;
+    /// A flow has no binding; its packet is held.
+    fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Input;
+    /// Several packets came in one piece on a path.
+    fn uncut(slot: u32) -> Self::Input;
+    /// A test of the packet size was answered, for a side that asks.
+    fn sized(slot: u32, token: u32) -> Option<Self::Input>;
+}
+
+impl Side for Host {
+    const ROLE: Role = Role::Host;
+    type Own = HostOutput;
+
+    fn due(&self, now: Time) -> Vec<u32> {
+        self.due(now)
+    }
+
+    fn probe(probe: ProbeEvent) -> HostInput {
+        HostInput::Probe(probe)
+    }
+
+    fn reading(slot: u32, reading: Reading) -> HostInput {
+        HostInput::Reading(slot, reading)
+    }
+
+    fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<HostInput> {
+        Some(HostInput::Carried(slot, carried()))
+    }
+
+    fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> HostInput {
+        HostInput::Miss { key, dscp, ticket }
+    }
+
+    fn uncut(slot: u32) -> HostInput {
+        HostInput::Uncut(slot)
+    }
+
+    fn sized(slot: u32, token: u32) -> Option<HostInput> {
+        Some(HostInput::Sized(slot, token))
+    }
+}
+
+impl Side for Anchor {
+    const ROLE: Role = Role::Anchor;
+    type Own = AnchorOutput;
+
+    fn due(&self, now: Time) -> Vec<u32> {
+        self.due(now)
+    }
+
+    fn probe(probe: ProbeEvent) -> AnchorInput {
+        AnchorInput::Probe(probe)
+    }
+
+    fn reading(slot: u32, reading: Reading) -> AnchorInput {
+        AnchorInput::Reading(slot, reading)
+    }
+
+    fn carried(_: u32, _: impl FnOnce() -> Carried) -> Option<AnchorInput> {
+        None
+    }
+
+    fn miss(key: FlowKey, _: u8, ticket: Ticket) -> AnchorInput {
+        AnchorInput::Miss { key, ticket }
+    }
+
+    fn uncut(slot: u32) -> AnchorInput {
+        AnchorInput::Uncut(slot)
+    }
+
+    fn sized(_: u32, _: u32) -> Option<AnchorInput> {
+        None
+    }
+}
+
+/// What could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// An order, and of it nothing.
+    Order(E),
+    /// Probes were not sent: they are lost like what is lost later.
+    Probes(E),
+    /// The packet that an order names is not held.
+    Ticket(Ticket),
+    /// The machine does not come to an end: it was left in the middle.
+    Endless,
+}
+
+/// What is to be done before a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// The paths that are due are to be read.
+    Due,
+    /// They have been.
+    Tick,
+}
+
+/// What is under way between an end and its driver, and between two of its calls nowhere: so a driver with very many
+/// ends has one of it. It comes from what happened, and [`End::poll`] brings it to its end.
+#[derive(Debug)]
+#[must_use]
+pub struct Turn<E> {
+    /// Probes that were ordered in a row, to be sent in one go: one alone, which takes no memory, or several.
+    order: Option<ProbeOrder>,
+    orders: Vec<ProbeOrder>,
+    /// Probes that go before what is due.
+    waiting: vec::IntoIter<ProbeEvent>,
+    /// Paths to read; and one of which the machine is still to know what it has carried.
+    to_read: vec::IntoIter<u32>,
+    carried: Option<u32>,
+    stage: Stage,
+    /// What could not be done.
+    pub failures: Vec<Failure<E>>,
+}
+
+impl<E> Default for Turn<E> {
+    fn default() -> Turn<E> {
+        Turn {
+            order: None,
+            orders: Vec::new(),
+            waiting: Vec::new().into_iter(),
+            to_read: Vec::new().into_iter(),
+            carried: None,
+            stage: Stage::Idle,
+            failures: Vec::new(),
+        }
+    }
+}
+
+impl<E> Turn<E> {
+    /// The deadline has come. Probes that wait go before time-outs, and what the packet path knows of the paths that are
+    /// due: a late driver must not take its own lateness for silence.
+    pub fn at_deadline(waiting: Vec<ProbeEvent>) -> Turn<E> {
+        Turn { waiting: waiting.into_iter(), stage: Stage::Due, ..Turn::default() }
+    }
+
+    /// The machine is to know what the packet path knows of these paths.
+    pub fn reading(slots: Vec<u32>) -> Turn<E> {
+        Turn { to_read: slots.into_iter(), ..Turn::default() }
+    }
+
+    fn order(&mut self, probe: ProbeOrder) {
+        if self.orders.is_empty() && self.order.is_none() {
+            self.order = Some(probe);
+        } else {
+            self.orders.extend(self.order.take());
+            self.orders.push(probe);
+        }
+    }
+}
+
+/// A machine and its packet path.
+///
+/// As with a machine itself: call [`handle`](End::handle) or [`on_event`](End::on_event), or begin a [`Turn`] with what
+/// is due; then [`poll`](End::poll) with the turn until `None`, then arm [`deadline`](End::deadline). What the machine
+/// wants of the packet path is done meanwhile, in its order; `poll` returns the rest.
+pub struct End<M: Side, D: Datapath> {
+    /// The machine.
+    pub machine: M,
+    /// The packet path.
+    pub datapath: D,
+    held: BTreeMap<Ticket, D::Packet>,
+    next_ticket: u64,
+    /// Paths on which probes ride, and when the packet path wants the sweep of what waits for a ride.
+    riding: BTreeSet<u32>,
+    sweep_at: Option<Time>,
+    reinjected: u64,
+}
+
+impl<M: Side, D: Datapath> End<M, D> {
+    /// An end at its beginning.
+    pub fn new(machine: M, datapath: D) -> End<M, D> {
+        End {
+            machine,
+            datapath,
+            held: BTreeMap::new(),
+            next_ticket: 0,
+            riding: BTreeSet::new(),
+            sweep_at: None,
+            reinjected: 0,
+        }
+    }
+
+    /// When to begin a turn [at the deadline](Turn::at_deadline), and why.
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
+        let sweep = self.sweep_at.map(|at| (at, "a response has waited for a ride"));
+        earlier(self.machine.deadline(), sweep)
+    }
+
+    /// Packets that were sent a second time.
+    #[must_use]
+    pub fn reinjected(&self) -> u64 {
+        self.reinjected
+    }
+
+    /// Gives the machine an input.
+    pub fn handle(&mut self, now: Time, input: M::Input) -> Turn<D::Error> {
+        self.machine.handle(now, input);
+        Turn::default()
+    }
+
+    /// The packet path tells something.
+    pub fn on_event(&mut self, now: Time, event: Event<D::Packet>) -> Turn<D::Error> {
+        let input = match event {
+            Event::Probe(probe) => Some(M::probe(probe)),
+            Event::Uncut(slot) => Some(M::uncut(slot)),
+            Event::Look(slot) => return Turn::reading(vec![slot]),
+            Event::Size(slot, token) => M::sized(slot, token),
+            Event::Miss(packet) => {
+                let (key, dscp) = (packet.key(), packet.dscp());
+                Some(M::miss(key, dscp, self.keep(packet)))
+            }
+        };
+        input.map_or_else(Turn::default, |input| self.handle(now, input))
+    }
+
+    /// What the machine wants of its driver; `None` when all is done. `clock` tells the present instant, which moves while
+    /// very many paths are read. `changing` sees each order before it is carried out.
+    pub fn poll_with(
+        &mut self,
+        turn: &mut Turn<D::Error>,
+        clock: impl Fn() -> Time,
+        mut changing: impl FnMut(&Order),
+    ) -> Option<M::Own> {
+        for _ in 0..ENDLESS {
+            match self.machine.poll() {
+                Some(Output::Order(order)) => {
+                    changing(&order);
+                    self.carry_out(turn, order);
+                }
+                // What was ordered before leaves before.
+                Some(Output::Own(own)) => {
+                    self.flush(turn);
+                    return Some(own);
+                }
+                None if self.go_on(turn, &clock) => {}
+                None => {
+                    self.flush(turn);
+                    self.sweep(clock());
+                    return None;
+                }
+            }
+        }
+        turn.failures.push(Failure::Endless);
+        None
+    }
+
+    /// As [`poll_with`](End::poll_with) for a driver that need not see orders.
+    pub fn poll(&mut self, turn: &mut Turn<D::Error>, clock: impl Fn() -> Time) -> Option<M::Own> {
+        self.poll_with(turn, clock, |_| {})
+    }
+
+    /// The next thing that the machine has to know; whether there was one.
+    fn go_on(&mut self, turn: &mut Turn<D::Error>, clock: &impl Fn() -> Time) -> bool {
+        // One that was taken down has carried nothing that could be compared with what it carried before.
+        if let Some(slot) = turn.carried.take().filter(|slot| self.datapath.is_set(*slot)) {
+            // Probes that were ordered count.
+            self.flush(turn);
+            let carried = || self.datapath.counters(slot).carried();
+            if let Some(input) = M::carried(slot, carried) {
+                self.machine.handle(clock(), input);
+            }
+            return true;
+        }
+        if let Some(probe) = turn.waiting.next() {
+            self.machine.handle(clock(), M::probe(probe));
+            return true;
+        }
+        if let Some(slot) = turn.to_read.next() {
+            if turn.to_read.len() % PASS == PASS - 1 {
+                self.datapath.heartbeat();
+            }
+            turn.carried = (M::ROLE == Role::Host).then_some(slot);
+            if let Some(reading) = self.datapath.reading(slot) {
+                self.machine.handle(clock(), M::reading(slot, reading));
+            }
+            return true;
+        }
+        match turn.stage {
+            Stage::Idle => return false,
+            Stage::Due => {
+                turn.to_read = self.machine.due(clock()).into_iter();
+                turn.stage = Stage::Tick;
+            }
+            Stage::Tick => {
+                self.machine.tick(clock());
+                turn.stage = Stage::Idle;
+            }
+        }
+        true
+    }
+
+    /// Does one thing that the machine wants of its packet path.
+    pub fn carry_out(&mut self, turn: &mut Turn<D::Error>, order: Order) {
+        if let Order::SendProbe(probe) = order {
+            return turn.order(probe);
+        }
+        self.flush(turn);
+        match &order {
+            Order::SetPath(slot, setup) if M::ROLE == Role::Anchor && setup.probing.rides => {
+                self.riding.insert(*slot);
+            }
+            Order::SetPath(slot, _) | Order::RemovePath(slot) => {
+                self.riding.remove(slot);
+            }
+            _ => {}
+        }
+        let datapath = &mut self.datapath;
+        let mut done = Ok(());
+        match order {
+            // Above.
+            Order::SendProbe(_) => {}
+            Order::SetPath(slot, setup) => done = datapath.set_path(slot, &setup),
+            Order::RemovePath(slot) => datapath.remove_path(slot),
+            Order::SetVia(slot, via) => done = datapath.set_via(slot, via),
+            Order::SetQuiet(slot, quiet) => datapath.set_quiet(slot, quiet),
+            Order::SetDown(slot, silence) => datapath.set_down(slot, silence),
+            Order::SetDeaf(slot, deaf) => datapath.set_deaf(slot, deaf),
+            Order::SetHeard(slots, word) => datapath.set_heard(&slots, word),
+            Order::SetInner(address, owner) => done = datapath.set_inner(address, owner),
+            Order::RemoveInner(address) => datapath.remove_inner(address),
+            Order::SetOneByOne(slot) => datapath.set_one_by_one(slot),
+            Order::Reinject(order) => self.reinjected += datapath.reinject(order) as u64,
+            Order::TestSize(slot, test) => datapath.test_size(slot, test),
+            Order::Bind(key, slot) => done = datapath.bind_flow(key, slot),
+            Order::Unbind(key) => datapath.unbind_flow(&key),
+            Order::Inject(ticket) => {
+                if let Some(packet) = self.take(turn, ticket) {
+                    self.datapath.inject(packet);
+                }
+            }
+            Order::Discard(ticket) => {
+                if let Some(packet) = self.take(turn, ticket) {
+                    self.datapath.refuse(packet);
+                }
+            }
+        }
+        turn.failures.extend(done.err().map(Failure::Order));
+    }
+
+    /// Sends the probes that were ordered.
+    fn flush(&mut self, turn: &mut Turn<D::Error>) {
+        let sent = if let Some(order) = turn.order.take() {
+            self.datapath.send_probes(core::slice::from_ref(&order))
+        } else if turn.orders.is_empty() {
+            return;
+        } else {
+            self.datapath.send_probes(&core::mem::take(&mut turn.orders))
+        };
+        turn.failures.extend(sent.err().map(Failure::Probes));
+    }
+
+    /// Has the probes sent that have waited long enough for a ride. Asked too after each request: it may be the first
+    /// whose response waits.
+    fn sweep(&mut self, now: Time) {
+        if !self.riding.is_empty() && self.sweep_at.is_none_or(|at| at <= now) {
+            self.sweep_at = self.datapath.sweep(now);
+        }
+    }
+
+    fn keep(&mut self, packet: D::Packet) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.held.insert(ticket, packet);
+        if self.held.len() > HELD {
+            self.held.pop_first();
+        }
+        ticket
+    }
+
+    fn take(&mut self, turn: &mut Turn<D::Error>, ticket: Ticket) -> Option<D::Packet> {
+        let packet = self.held.remove(&ticket);
+        if packet.is_none() {
+            turn.failures.push(Failure::Ticket(ticket));
+        }
+        packet
+    }
+}
