@@ -3,8 +3,8 @@
 
     python3 examples/cluster/ray_sweep.py examples/sweep.toml /data/results --shards 16
 
-Every machine has the binary segue, and the directory is on a file system that all of them see. The same
-command goes on with what is there.
+Every machine needs the segue binary, and the directory must be on a file system that all of them share. The
+same command continues an unfinished sweep.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def shard_command(scenario, results, shard, shards):
 
 
 def run(command):
-    """Exit status and messages of a command: 1 is a sweep of which some runs have failed."""
+    """Exit status and messages of a command; status 1 means that some runs of a sweep failed."""
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     return done.returncode, done.stderr
 

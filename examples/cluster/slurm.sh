@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A sweep over the machines of a Slurm cluster: an array job with a shard in each task, and a job that
-# merges when all of them have ended; it says which runs are missing if one was ended. On the login node:
+# merges when all tasks have ended. If a task was stopped, the merge lists the missing runs. On the login node:
 #
 #   examples/cluster/slurm.sh examples/sweep.toml /data/results 16
 #
-# The directory is on a file system that all machines see. The same command goes on with what is there.
+# The directory is on a file system that all machines share. The same command continues an unfinished sweep.
 set -euo pipefail
 
 [ $# -eq 3 ] || { echo "usage: $0 SCENARIO DIRECTORY TASKS" >&2; exit 2; }
@@ -21,6 +21,6 @@ merge=$(printf 'segue sim merge %q %q' "$results" "$results")
 
 array=$(sbatch --parsable --job-name=sweep --array="1-$tasks" --cpus-per-task=4 \
   --output="$results/shard-%a.log" --wrap="$shard")
-# With a federation of clusters sbatch says NUMBER;CLUSTER.
+# In a federation of clusters sbatch prints NUMBER;CLUSTER.
 sbatch --job-name=sweep-merge --dependency="afterany:${array%%;*}" \
   --output="$results/merge.log" --wrap="$merge"
