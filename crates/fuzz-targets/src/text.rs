@@ -88,7 +88,9 @@ pub fn host_config(data: &[u8]) {
     };
     match file.validate() {
         Ok(settings) => {
-            assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
+            assert!(
+                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+            );
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));
             assert!(settings.steering.margin >= 0.0 && settings.steering.margin.is_finite());
             for path in settings.paths.values().chain([&settings.path]) {
@@ -114,7 +116,9 @@ pub fn anchor_config(data: &[u8]) {
     };
     match file.validate() {
         Ok(settings) => {
-            assert!(settings.device.starts_with("segue") && settings.device.len() <= 15);
+            assert!(
+                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+            );
             assert!((576..=65_535).contains(&settings.mtu));
             assert!(settings.pool_v4.is_some() || settings.pool_v6.is_some());
             assert!(settings.expiry > Span::ZERO && settings.max_paths >= 2);

@@ -99,7 +99,7 @@ pub enum Response {
 }
 
 /// How a daemon stands.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// `host` or `anchor`.
     pub role: String,

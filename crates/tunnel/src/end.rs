@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Deadline, Machine, Time, earlier};
 use segue_keepalive::Reading;
-use segue_wire::FlowKey;
+use segue_wire::{FlowKey, TooBig};
 
 use crate::datapath::{
     Carried, Datapath, Event, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
@@ -42,6 +42,8 @@ pub trait Side: Machine<Output = Output<Self::Own>> {
     fn uncut(slot: u32) -> Self::Input;
     /// A test of the packet size was answered, for a side that asks.
     fn sized(slot: u32, token: u32) -> Option<Self::Input>;
+    /// A router says that a packet was too big.
+    fn too_big(said: TooBig) -> Self::Input;
 }
 
 impl Side for Host {
@@ -75,6 +77,10 @@ impl Side for Host {
     fn sized(slot: u32, token: u32) -> Option<HostInput> {
         Some(HostInput::Sized(slot, token))
     }
+
+    fn too_big(said: TooBig) -> HostInput {
+        HostInput::TooBig(said)
+    }
 }
 
 impl Side for Anchor {
@@ -107,6 +113,10 @@ impl Side for Anchor {
 
     fn sized(_: u32, _: u32) -> Option<AnchorInput> {
         None
+    }
+
+    fn too_big(said: TooBig) -> AnchorInput {
+        AnchorInput::TooBig(said)
     }
 }
 

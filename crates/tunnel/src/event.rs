@@ -197,8 +197,8 @@ pub enum AnchorOutput {
     Signal(ConnId, FromAnchor),
     /// End a connection after what was sent.
     Close(ConnId),
-    /// The largest inner packet that is to be sent to an inner address, in bytes.
-    SetMtu(IpAddr, u16),
+    /// The largest inner packet that is to be sent to an inner address, in bytes; `None` for what the tunnel device takes.
+    SetMtu(IpAddr, Option<u16>),
     /// Write this down before anything said after it is sent.
     Persist(Known),
     /// Something to tell.

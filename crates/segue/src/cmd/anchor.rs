@@ -38,5 +38,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         file.nat = Some(true);
     }
     file.control = args.control.or(file.control);
-    super::block_on(daemon::anchor::run(file.validate()?))
+    super::block_on(daemon::run::run::<daemon::anchor::Daemon>(file.validate()?))
 }

@@ -55,7 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A mistake in the file is told first, also to whom has no credentials yet.
     let mut settings = file.validate()?;
     settings.join = join?.map(|line| line.parse::<Join>()).transpose()?;
-    super::block_on(daemon::host::run(settings))
+    super::block_on(daemon::run::run::<daemon::host::Daemon>(settings))
 }
 
 /// Longest join line and file that are read, in bytes.

@@ -16,7 +16,7 @@ use crate::cmd::probe;
 use crate::control;
 use crate::daemon::anchor::Settings;
 use crate::daemon::packets::Choice;
-use crate::daemon::stamp;
+use crate::daemon::{run, stamp};
 use crate::locator::Locator;
 
 /// What may stand in an anchor's file.
@@ -127,12 +127,18 @@ impl AnchorFile {
             bail!("stamp: the port must differ from port and signal_port");
         }
         Ok(Settings {
-            device,
+            common: run::Settings {
+                device,
+                port,
+                datapath: self.datapath.unwrap_or(Choice::Auto),
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self.control.unwrap_or_else(|| control::default_path("anchor")),
+                control_group: super::group(self.control_group)?,
+                metrics: super::metrics(self.metrics)?,
+                realtime: self.realtime.unwrap_or(true),
+            },
             mtu,
-            port,
             signal_port,
-            datapath: self.datapath.unwrap_or(Choice::Auto),
-            interfaces: self.interfaces.unwrap_or_default(),
             addresses,
             pool_v4,
             pool_v6,
@@ -140,7 +146,6 @@ impl AnchorFile {
             stamp,
             expiry,
             certificate_lifetime,
-            realtime: self.realtime.unwrap_or(true),
             allow_upmt,
             nat: self.nat.unwrap_or(false),
             reach: Reach {
@@ -153,9 +158,6 @@ impl AnchorFile {
                 routed: self.reach_routed.unwrap_or(true),
             },
             state: self.state.unwrap_or_else(default_state),
-            control: self.control.unwrap_or_else(|| control::default_path("anchor")),
-            control_group: super::group(self.control_group)?,
-            metrics: super::metrics(self.metrics)?,
         })
     }
 }

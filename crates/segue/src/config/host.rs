@@ -14,6 +14,7 @@ use super::keepalive::KeepaliveKeys;
 use crate::control;
 use crate::daemon::host::Settings;
 use crate::daemon::packets::Choice;
+use crate::daemon::run;
 
 /// What may stand in a host's file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -110,23 +111,25 @@ impl HostFile {
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
         Ok(Settings {
+            common: run::Settings {
+                device,
+                port: self.port.unwrap_or(TUNNEL_PORT),
+                datapath: self.datapath.unwrap_or(Choice::Auto),
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self.control.unwrap_or_else(|| control::default_path("host")),
+                control_group: super::group(self.control_group)?,
+                metrics: super::metrics(self.metrics)?,
+                realtime: self.realtime.unwrap_or(true),
+            },
             join: None,
             state: self.state.unwrap_or_else(default_host_state),
-            device,
             mtu: self.mtu,
-            port: self.port.unwrap_or(TUNNEL_PORT),
-            datapath: self.datapath.unwrap_or(Choice::Auto),
             routes: routes.transpose()?,
             fail_closed: self.fail_closed.unwrap_or(false),
-            interfaces: self.interfaces.unwrap_or_default(),
             nameservers: self.nameservers.unwrap_or_default(),
             path,
             paths,
             steering,
-            realtime: self.realtime.unwrap_or(true),
-            control: self.control.unwrap_or_else(|| control::default_path("host")),
-            control_group: super::group(self.control_group)?,
-            metrics: super::metrics(self.metrics)?,
         })
     }
 }

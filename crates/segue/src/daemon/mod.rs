@@ -1,4 +1,4 @@
-//! The daemons: each drives one pure machine with sockets, netlink, a datapath and the clock.
+//! The daemons: one loop ([`run`]) drives each role's pure machine with sockets, netlink, a datapath and the clock.
 
 pub mod anchor;
 pub mod events;
@@ -10,6 +10,7 @@ pub mod packets;
 pub mod past;
 pub mod routers;
 pub mod routing;
+pub mod run;
 pub mod scrape;
 pub mod seldom;
 pub mod shares;
@@ -26,9 +27,6 @@ use segue_linux::monitor::Device;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How often the datapath is told that the daemon lives.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
 /// 32 bytes from the system's generator.
 fn random_seed() -> anyhow::Result<[u8; 32]> {
     use std::io::Read;
@@ -43,14 +41,6 @@ fn random_seed() -> anyhow::Result<[u8; 32]> {
 pub async fn until(deadline: Option<Time>) {
     match deadline {
         Some(at) => tokio::time::sleep(Duration::from_nanos(at.since(monotonic()).0)).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What there is to do, at once; never if there is nothing.
-pub async fn at_once<T>(work: Option<T>) -> T {
-    match work {
-        Some(work) => work,
         None => std::future::pending().await,
     }
 }

@@ -60,6 +60,10 @@ pub struct Opened {
     pub datapath: Box<dyn LinuxDatapath>,
     /// What it reports.
     pub events: Queue,
+    /// Whose path is in which slot, at an anchor.
+    pub shares: Shares,
+    /// How many of its events were dropped.
+    pub shed: Shed,
     /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
     pub reserved: Option<UdpSocket>,
 }
@@ -74,7 +78,8 @@ pub fn open(
     realtime: bool,
 ) -> anyhow::Result<Opened> {
     let reserved = reserve(setup.port)?;
-    let (sink, events) = queue(setup.max_paths);
+    let (sink, events, shares) = queue(setup.max_paths);
+    let shed = Arc::clone(&events.shed);
     if choice != Choice::User {
         // Threads inherit the scheduling of the one that starts them.
         prefer(realtime);
@@ -82,7 +87,7 @@ pub fn open(
             Ok(ebpf) => {
                 let datapath: Box<dyn LinuxDatapath> = Box::new(ebpf);
                 info!("datapath: {}", kind_name(datapath.kind()));
-                return Ok(Opened { datapath, events, reserved: Some(reserved) });
+                return Ok(Opened { datapath, events, shares, shed, reserved: Some(reserved) });
             }
             Err(error) if choice == Choice::Ebpf => {
                 return Err(error).context("the eBPF datapath cannot be had here");
@@ -96,7 +101,7 @@ pub fn open(
     let user = User::new(setup, sink).context("the tunnel device cannot be set up")?;
     info!("datapath: user space");
     prefer(realtime);
-    Ok(Opened { datapath: Box::new(user), events, reserved: None })
+    Ok(Opened { datapath: Box::new(user), events, shares, shed, reserved: None })
 }
 
 fn prefer(realtime: bool) {
@@ -110,10 +115,11 @@ pub struct Queue {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
     notes: mpsc::Receiver<Event>,
-    shed: Arc<AtomicU64>,
-    /// Whose path is in which slot, at an anchor.
-    pub shares: Shares,
+    shed: Shed,
 }
+
+/// Number of events dropped for want of room, and of those of a path or host beyond its share.
+pub type Shed = Arc<AtomicU64>;
 
 impl Queue {
     /// Takes a turn's batch of each kind; wakes the task when there is more.
@@ -128,16 +134,11 @@ impl Queue {
         let n = self.probes.len();
         std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
     }
-
-    /// Events dropped for want of room, and those of a path or host beyond its share.
-    pub fn shed(&self) -> u64 {
-        self.shed.load(Ordering::Relaxed)
-    }
 }
 
 /// The queue and what fills it. Each path and each host has a share of the events, so that one host's flood of
 /// valid probes costs the others none.
-fn queue(max_paths: u32) -> (EventSink, Queue) {
+fn queue(max_paths: u32) -> (EventSink, Queue, Shares) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
     let (note_in, notes) = mpsc::channel(NOTES);
@@ -156,7 +157,7 @@ fn queue(max_paths: u32) -> (EventSink, Queue) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (sink, Queue { probes, misses, notes, shed, shares })
+    (sink, Queue { probes, misses, notes, shed }, shares)
 }
 
 /// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
@@ -171,10 +172,11 @@ fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
 }
 
 /// Refused packets by the name of the reason: the datapath's, and what did not fit into the queue.
-pub fn drops(datapath: &mut dyn LinuxDatapath, queue: &Queue) -> BTreeMap<String, u64> {
+pub fn drops(datapath: &mut dyn LinuxDatapath, shed: &Shed) -> BTreeMap<String, u64> {
     let mut drops = datapath.drops();
-    if queue.shed() > 0 {
-        *drops.entry(DropReason::QueueFull).or_default() += queue.shed();
+    let shed = shed.load(Ordering::Relaxed);
+    if shed > 0 {
+        *drops.entry(DropReason::QueueFull).or_default() += shed;
     }
     drops.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
 }
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_paths_flood_of_probes_costs_the_others_none() {
-        let (sink, mut queue) = queue(4);
+        let (sink, mut queue, _shares) = queue(4);
         for _ in 0..200_000 {
             sink(probe(1, 50));
         }
@@ -246,16 +248,16 @@ mod tests {
         let flood = PATH as usize;
         assert_eq!(slots.len(), flood + 2);
         assert_eq!(slots[flood..], [2, 1], "the next window brings a new share");
-        assert_eq!(queue.shed(), 200_000 - flood as u64);
+        assert_eq!(queue.shed.load(Ordering::Relaxed), 200_000 - flood as u64);
         sink(probe(4, 50));
         assert!(queue.waiting().is_empty(), "there is no such path");
     }
 
     #[test]
     fn a_hosts_flood_of_probes_over_all_its_paths_costs_the_others_none() {
-        let (sink, mut queue) = queue(64);
-        (0..16).for_each(|slot| queue.shares.give(slot, 7));
-        queue.shares.give(16, 8);
+        let (sink, mut queue, mut shares) = queue(64);
+        (0..16).for_each(|slot| shares.give(slot, 7));
+        shares.give(16, 8);
         for n in 0..200_000 {
             sink(probe(n % 16, 50));
         }
@@ -263,6 +265,6 @@ mod tests {
         let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
         assert_eq!(slots.len(), HOST as usize + 1);
         assert_eq!(slots.last(), Some(&16));
-        assert_eq!(queue.shed(), 200_000 - u64::from(HOST));
+        assert_eq!(queue.shed.load(Ordering::Relaxed), 200_000 - u64::from(HOST));
     }
 }

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use segue_datapath::Event;
+use segue_datapath::{Event, ProbeEvent};
 use segue_linux::monitor::{Device, Monitor, MonitorError};
 use segue_wire::TooBig;
 use tokio::sync::mpsc;
@@ -34,8 +34,9 @@ pub enum Work<S> {
     Interfaces(Result<Vec<Device>, MonitorError>),
 }
 
-/// Where work comes from, beside the datapath's queue.
+/// Where work comes from.
 pub struct Sources<S> {
+    packets: Queue,
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked>,
     too_big: mpsc::Receiver<TooBig>,
@@ -45,18 +46,20 @@ pub struct Sources<S> {
 impl<S> Sources<S> {
     /// These sources; the interfaces are watched from here on, and routers are listened to.
     pub fn new(
+        packets: Queue,
         signalled: mpsc::Receiver<S>,
         asked: mpsc::Receiver<Asked>,
         monitor: Monitor,
     ) -> Sources<S> {
-        Sources { signalled, asked, too_big: routers::listen(), interfaces: watch(monitor) }
+        let (too_big, interfaces) = (routers::listen(), watch(monitor));
+        Sources { packets, signalled, asked, too_big, interfaces }
     }
 
     /// Waits until there is work, and takes a batch of each kind. What is not waited for is not lost.
-    pub async fn turn(&mut self, packets: &mut Queue) -> Vec<Work<S>> {
+    pub async fn turn(&mut self) -> Vec<Work<S>> {
         poll_fn(|context| {
             let mut works = Vec::new();
-            packets.take(context, |event| works.push(Work::Packet(event)));
+            self.packets.take(context, |event| works.push(Work::Packet(event)));
             take(&mut self.signalled, SIGNALS, context, |event| works.push(Work::Signal(event)));
             take(&mut self.asked, ASKED, context, |asked| works.push(Work::Asked(asked)));
             take(&mut self.too_big, TOO_BIG, context, |said| works.push(Work::TooBig(said)));
@@ -64,6 +67,11 @@ impl<S> Sources<S> {
             if works.is_empty() { Poll::Pending } else { Poll::Ready(works) }
         })
         .await
+    }
+
+    /// The probes that wait at this moment.
+    pub fn probes(&mut self) -> Vec<ProbeEvent> {
+        self.packets.waiting()
     }
 }
 

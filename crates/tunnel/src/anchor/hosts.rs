@@ -283,6 +283,9 @@ impl Anchor {
         for address in &host.inner {
             self.owner_of_address.remove(address);
             self.out.push_back(Output::Order(Order::RemoveInner(*address)));
+            if host.mtu.is_some() {
+                self.out.push_back(Output::Own(AnchorOutput::SetMtu(*address, None)));
+            }
         }
         self.owner_of.remove(&host.name);
         if let Some(conn) = host.conn {

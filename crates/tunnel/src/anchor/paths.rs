@@ -437,8 +437,8 @@ impl Anchor {
         let Some(mtu) = wide.or_else(|| all().min()) else { return };
         if host.mtu != Some(mtu) {
             host.mtu = Some(mtu);
-            let told =
-                host.inner.iter().map(|address| Output::Own(AnchorOutput::SetMtu(*address, mtu)));
+            let told = host.inner.iter();
+            let told = told.map(|own| Output::Own(AnchorOutput::SetMtu(*own, Some(mtu))));
             self.out.extend(told);
         }
     }

@@ -52,10 +52,10 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             file.join_file.is_none(),
         ),
         row("state", settings.state.display(), file.state.is_none()),
-        row("device", &settings.device, file.device.is_none()),
+        row("device", &settings.common.device, file.device.is_none()),
         row("mtu", mtu, file.mtu.is_none()),
-        row("port", settings.port, file.port.is_none()),
-        row("datapath", choice(settings.datapath), file.datapath.is_none()),
+        row("port", settings.common.port, file.port.is_none()),
+        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
         row(
             "routes",
             settings
@@ -69,7 +69,7 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
         row("fail_closed", settings.fail_closed, file.fail_closed.is_none()),
         row(
             "interfaces",
-            listed(&settings.interfaces, "all that reach the anchor"),
+            listed(&settings.common.interfaces, "all that reach the anchor"),
             file.interfaces.is_none(),
         ),
         row(
@@ -77,7 +77,7 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             listed(&settings.nameservers, "those of the system"),
             file.nameservers.is_none(),
         ),
-        row("control", settings.control.display(), file.control.is_none()),
+        row("control", settings.common.control.display(), file.control.is_none()),
         row(
             "control_group",
             file.control_group.as_deref().unwrap_or("root alone"),
@@ -85,10 +85,10 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
         ),
         row(
             "metrics",
-            settings.metrics.map_or("none".into(), |at| at.to_string()),
+            settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.realtime, file.realtime.is_none()),
+        row("realtime", settings.common.realtime, file.realtime.is_none()),
         row("keepalive", probing(&settings.path), false),
     ];
     for (name, path) in &settings.paths {
@@ -145,14 +145,14 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     };
     vec![
         row("addresses", listed(&settings.addresses, "the anchor's own"), file.addresses.is_none()),
-        row("device", &settings.device, file.device.is_none()),
+        row("device", &settings.common.device, file.device.is_none()),
         row("mtu", settings.mtu, file.mtu.is_none()),
-        row("port", settings.port, file.port.is_none()),
+        row("port", settings.common.port, file.port.is_none()),
         row("signal_port", settings.signal_port, file.signal_port.is_none()),
-        row("datapath", choice(settings.datapath), file.datapath.is_none()),
+        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
         row(
             "interfaces",
-            listed(&settings.interfaces, "all that are up"),
+            listed(&settings.common.interfaces, "all that are up"),
             file.interfaces.is_none(),
         ),
         row("pool_v4", listed(v4, "none"), file.pool_v4.is_none()),
@@ -175,7 +175,7 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
         ),
         row("allow_upmt", settings.allow_upmt, file.allow_upmt.is_none()),
         row("state", settings.state.display(), file.state.is_none()),
-        row("control", settings.control.display(), file.control.is_none()),
+        row("control", settings.common.control.display(), file.control.is_none()),
         row(
             "control_group",
             file.control_group.as_deref().unwrap_or("root alone"),
@@ -183,10 +183,10 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
         ),
         row(
             "metrics",
-            settings.metrics.map_or("none".into(), |at| at.to_string()),
+            settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.realtime, file.realtime.is_none()),
+        row("realtime", settings.common.realtime, file.realtime.is_none()),
     ]
 }
 

@@ -167,7 +167,7 @@ pub fn host_ways(
     anchor: &[SocketAddr],
     settings: &host::Settings,
 ) -> Vec<Finding> {
-    let listed = &settings.interfaces;
+    let listed = &settings.common.interfaces;
     let wanted = |d: &&Device| listed.is_empty() || listed.contains(&d.interface.name);
     let is_there = |name: &&String| interfaces.iter().any(|d| d.interface.name == **name);
     let mut all = Vec::new();
@@ -196,7 +196,7 @@ pub fn host_ways(
         });
     }
     let v6 = anchor.iter().any(SocketAddr::is_ipv6);
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.device)).filter(wanted);
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device)).filter(wanted);
     all.extend(access.map(|d| room(&d.interface, v6)));
     all
 }
@@ -315,8 +315,8 @@ pub fn anchor_ways(
             ),
         });
     }
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.device));
-    let listed = &settings.interfaces;
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device));
+    let listed = &settings.common.interfaces;
     let served = |i: &&Interface| listed.is_empty() || listed.contains(&i.name);
     let served = access.map(|d| &d.interface).filter(served);
     all.extend(served.map(|i| room(i, i.addresses.iter().any(IpAddr::is_ipv6))));

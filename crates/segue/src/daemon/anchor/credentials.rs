@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::Daemon;
 use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
+use crate::daemon::run::Role;
 use crate::errors::Told;
 use crate::identity::check_name;
 use crate::locator::Locator;
@@ -66,7 +67,7 @@ impl Daemon {
             "audit: join line for {name} made, good until {}",
             date(now_s.saturating_add(lifetime.as_secs()))
         );
-        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Replaced });
+        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Replaced })?;
         Ok(join.to_string())
     }
 
@@ -77,7 +78,7 @@ impl Daemon {
         self.ledger.forget(name);
         self.credentials.seen.remove(name);
         info!("audit: {name} removed");
-        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed });
+        self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed })?;
         Ok(format!("{name} is no longer enrolled"))
     }
 
@@ -103,7 +104,7 @@ impl Daemon {
         // Each costs a certificate and a line in the log, and some a write. The pace is its own: whoever has a used
         // line must not keep others from being told of the host.
         let paced = format!("{name} (its join line)");
-        if self.enrolment.has_line_of(asked) && !self.events.may_tell(monotonic(), &paced) {
+        if self.enrolment.has_line_of(asked) && !self.core.events.may_tell(monotonic(), &paced) {
             return Enrolled::Refused { reason: EnrolRefusal::Later };
         }
         match self.enrolment.enrol(self.store.as_ref(), asked, (now_s, lifetime)) {
@@ -122,7 +123,7 @@ impl Daemon {
     /// A host has shown a certificate that is enrolled.
     pub fn on_shown(&mut self, conn: ConnId, name: &str, certificate: Vec<u8>) {
         if let Err(error) = self.enrolment.shown(self.store.as_ref(), &certificate) {
-            self.trouble.tell(monotonic(), &error);
+            self.core.trouble.tell(monotonic(), &error);
         }
         self.credentials.shown.insert(conn, (name.to_owned(), certificate));
         self.ask_to_renew(conn, now_s());
@@ -138,14 +139,14 @@ impl Daemon {
     }
 
     /// Looks whose certificate is due to be renewed, and whose is over.
-    pub fn review_certificates(&mut self) {
+    pub fn review_certificates(&mut self) -> anyhow::Result<()> {
         let now_s = now_s();
         let conns: Vec<ConnId> = self.credentials.shown.keys().copied().collect();
         for conn in conns {
             self.ask_to_renew(conn, now_s);
         }
         let registered: BTreeSet<&str> =
-            self.end.machine.hosts().map(|host| host.name.as_str()).collect();
+            self.core.end.machine.hosts().map(|host| host.name.as_str()).collect();
         let over: Vec<String> = self
             .enrolment
             .expired(now_s)
@@ -154,8 +155,9 @@ impl Daemon {
             .collect();
         for host in over {
             info!("audit: the certificate of {host} has expired");
-            self.feed(AnchorInput::End { host, why: Ending::Expired });
+            self.feed(AnchorInput::End { host, why: Ending::Expired })?;
         }
+        Ok(())
     }
 
     fn ask_to_renew(&mut self, conn: ConnId, now_s: u64) {
@@ -184,11 +186,11 @@ impl Daemon {
             }
             Err(RenewError::Asked(error)) => {
                 let now = monotonic();
-                if self.events.may_tell(now, &name) {
+                if self.core.events.may_tell(now, &name) {
                     warn!("{name} gets no certificate: {}", Told(&error));
                 }
             }
-            Err(RenewError::Store(error)) => self.trouble.tell(monotonic(), &error),
+            Err(RenewError::Store(error)) => self.core.trouble.tell(monotonic(), &error),
         }
     }
 

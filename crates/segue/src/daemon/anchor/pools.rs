@@ -30,11 +30,11 @@ impl Pools {
             pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
         datapath.set_reach(settings.reach, &networks)?;
         own.iter().try_for_each(|own| datapath.set_inner(*own, 0))?;
-        let guard = Guard::at_start(&settings.device, datapath.kind() == Kind::User);
+        let guard = Guard::at_start(&settings.common.device, datapath.kind() == Kind::User);
         guard.iter().for_each(|guard| guard.set_anchor(&networks));
         // Nothing is forwarded that is not translated yet.
-        let nat = Nat::start(&settings.device, &networks, settings.nat)?;
-        let mut routing = Routing::at_anchor(&settings.device);
+        let nat = Nat::start(&settings.common.device, &networks, settings.nat)?;
+        let mut routing = Routing::at_anchor(&settings.common.device);
         routing.set_anchor(&own, &networks)?;
         Ok(Pools { routing, _nat: nat, _guard: guard })
     }

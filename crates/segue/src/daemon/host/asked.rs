@@ -4,32 +4,26 @@ use anyhow::{Context, bail};
 use segue_datapath::FlowCursor;
 use segue_linux::clock::monotonic;
 use segue_steering::Class;
-use segue_tunnel::{HostInput, Turn};
+use segue_tunnel::HostInput;
 use segue_wire::FlowKey;
-use tokio::sync::oneshot;
 
 use super::Daemon;
 use crate::control::{Request, Response};
+use crate::daemon::run::Role;
 use crate::daemon::status;
 
 impl Daemon {
-    pub(super) fn on_request(
-        &mut self,
-        request: &Request,
-        back: oneshot::Sender<Response>,
-    ) -> anyhow::Result<()> {
-        let response = match request {
+    pub(super) fn answer(&mut self, request: &Request) -> anyhow::Result<Response> {
+        Ok(match request {
             Request::Status { events_from } => {
-                let slots: Vec<u32> = self.end.machine.paths().map(|(n, _)| u32::from(n)).collect();
-                self.follow(Turn::reading(slots))?;
                 Response::Status(Box::new(self.status(*events_from)))
             }
             Request::Flows { host: Some(_), .. } => {
                 Response::Error("this is a host; all its flows are its own".into())
             }
             Request::Flows { from, host: None } => Response::Flows(status::host_flows(
-                &self.end.machine,
-                self.end.datapath.as_mut(),
+                &self.core.end.machine,
+                self.core.end.datapath.as_mut(),
                 monotonic(),
                 FlowCursor(*from),
             )),
@@ -49,16 +43,14 @@ impl Daemon {
             Request::Enroll { .. } | Request::Unenroll { .. } | Request::Enrolments => {
                 Response::Error("this is a host; hosts are enrolled at the anchor".into())
             }
-        };
-        let _ = back.send(response);
-        Ok(())
+        })
     }
 
     fn check_path(&self, name: &str) -> anyhow::Result<()> {
-        if self.end.machine.path_named(name).is_some() {
+        if self.core.end.machine.path_named(name).is_some() {
             return Ok(());
         }
-        let names: Vec<&str> = self.end.machine.paths().map(|(_, path)| path.name()).collect();
+        let names: Vec<&str> = self.core.end.machine.paths().map(|(_, path)| path.name()).collect();
         bail!("there is no path {name:?}; the paths are {}", names.join(", "));
     }
 
@@ -79,7 +71,7 @@ impl Daemon {
             .transpose()?;
         let flow = flow
             .map(|text| {
-                let mut known = self.end.machine.flows().map(|(key, _)| *key);
+                let mut known = self.core.end.machine.flows().map(|(key, _)| *key);
                 known
                     .find(|key| key.to_string() == text)
                     .with_context(|| format!("there is no flow {text:?}; see `segue flows`"))
@@ -93,19 +85,19 @@ impl Daemon {
         let HostInput::Handover { flow, class, to } = &order else { return Ok(String::new()) };
         let (key, to) = (*flow, to.clone());
         let stood = match key {
-            Some(key) => self.end.machine.flow(&key).is_some_and(|flow| flow.pinned.is_some()),
+            Some(key) => self.core.end.machine.flow(&key).is_some_and(|flow| flow.pinned.is_some()),
             None => {
                 let concerns = |each: Class| class.is_none_or(|class| class == each);
-                let flows = || self.end.machine.flows().map(|(_, flow)| flow);
-                self.end.machine.orders().any(|(class, _)| concerns(class))
+                let flows = || self.core.end.machine.flows().map(|(_, flow)| flow);
+                self.core.end.machine.orders().any(|(class, _)| concerns(class))
                     || flows().any(|flow| flow.pinned.is_some() && concerns(flow.class))
             }
         };
         let before: Vec<(FlowKey, u8)> =
-            self.end.machine.flows().map(|(key, flow)| (*key, flow.path)).collect();
+            self.core.end.machine.flows().map(|(key, flow)| (*key, flow.path)).collect();
         self.feed(order)?;
         let is_elsewhere = |(key, path): &&(FlowKey, u8)| {
-            self.end.machine.flow(key).is_some_and(|flow| flow.path != *path)
+            self.core.end.machine.flow(key).is_some_and(|flow| flow.path != *path)
         };
         let moved = match before.iter().filter(is_elsewhere).count() {
             0 => "no flow had to move".into(),
@@ -119,7 +111,8 @@ impl Daemon {
                 "no order stood".into()
             });
         };
-        let is_up = self.end.machine.paths().any(|(_, path)| path.name() == to && path.is_up());
+        let is_up =
+            self.core.end.machine.paths().any(|(_, path)| path.name() == to && path.is_up());
         Ok(if is_up {
             format!("bound to {to}; {moved}")
         } else {

@@ -10,9 +10,10 @@ use segue_tunnel::HostInput;
 use tracing::{debug, info, warn};
 
 use super::{Daemon, Settings, names, tunnel_of};
+use crate::daemon::run::Role;
 
 impl Daemon {
-    pub(super) fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+    pub(super) fn use_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
         all.clone_into(&mut self.seen);
         self.look_up();
         let usable = self.usable(all);
@@ -22,7 +23,7 @@ impl Daemon {
                 continue;
             }
             loosen_reverse_path_filter(&interface.name);
-            match self.end.datapath.attach(interface.index) {
+            match self.core.end.datapath.attach(interface.index) {
                 Ok(()) => {
                     self.attached.insert(interface.index, Vec::new());
                 }
@@ -39,7 +40,7 @@ impl Daemon {
         }
         self.feed(HostInput::Interfaces(interfaces))?;
         // What belongs to the paths that are gone is on others now.
-        let (datapath, present) = (&mut self.end.datapath, &present);
+        let (datapath, present) = (&mut self.core.end.datapath, &present);
         self.attached.retain(|index, next_hops| {
             let stays = present.contains(index);
             if !stays {
@@ -54,8 +55,8 @@ impl Daemon {
     /// Has the anchor's names looked up, over the interfaces that there are, unless a connection stands.
     pub(super) fn look_up(&mut self) {
         if self.signal.has_names() {
-            let Settings { nameservers, interfaces, .. } = &self.settings;
-            self.signal.look_up(names::ways(nameservers, &self.seen, interfaces));
+            let Settings { nameservers, common, .. } = &self.settings;
+            self.signal.look_up(names::ways(nameservers, &self.seen, &common.interfaces));
         }
     }
 
@@ -69,7 +70,7 @@ impl Daemon {
         }
         let listed: Vec<String> = new.iter().map(SocketAddr::to_string).collect();
         info!("the anchor's name leads to {}", listed.join(", "));
-        let reached = self.end.machine.anchor().map(|anchor| anchor.ip());
+        let reached = self.core.end.machine.anchor().map(|anchor| anchor.ip());
         let given = self.member.join().addresses();
         self.anchors.retain(|address| {
             given.contains(address) || found.contains(address) || Some(address.ip()) == reached
@@ -78,7 +79,7 @@ impl Daemon {
         self.keep_anchors();
         self.feed(HostInput::Anchor(self.anchors.iter().map(tunnel_of).collect()))?;
         let seen = std::mem::take(&mut self.seen);
-        self.on_interfaces(&seen)
+        self.use_interfaces(&seen)
     }
 
     /// A connection stands with the anchor at this address.
@@ -104,7 +105,7 @@ impl Daemon {
         for anchor in &self.anchors {
             for candidate in physical_candidates(all, anchor.ip()) {
                 let Interface { name, index, .. } = &candidate.interface;
-                let wanted = &self.settings.interfaces;
+                let wanted = &self.settings.common.interfaces;
                 let listed = wanted.is_empty() || wanted.contains(name);
                 let known = usable.iter().any(|other| other.interface.index == *index);
                 if listed && !known {

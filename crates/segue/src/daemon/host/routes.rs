@@ -55,9 +55,9 @@ impl Daemon {
                 );
             }
         }
-        match self.end.machine.inner().is_empty() {
+        match self.core.end.machine.inner().is_empty() {
             true => Ok(()),
-            false => self.routing.set_host(self.end.machine.inner(), &self.routes()),
+            false => self.routing.set_host(self.core.end.machine.inner(), &self.routes()),
         }
     }
 }

@@ -21,8 +21,12 @@ impl<P: Clone> Model<P> {
         self.mtu
     }
 
-    /// The largest packet that is to be sent to an inner address (anchor).
-    pub fn set_mtu_to(&mut self, address: IpAddr, mtu: u16) {
+    /// The largest packet that is to be sent to an inner address (anchor); `None` when it is nobody's any more.
+    pub fn set_mtu_to(&mut self, address: IpAddr, mtu: Option<u16>) {
+        let Some(mtu) = mtu else {
+            self.mtus.remove(&address);
+            return;
+        };
         if !self.inner.contains_key(&address) {
             self.note(Wrong::NoAddress(address));
         }
