@@ -55,7 +55,8 @@ use crate::{
 /// response may wait up to T_KA for a ride. So the answers to two requests K apart are up to (K + 2)·T_KA
 /// apart, and the time-out is (K + 2½)·T_KA: again K losses are necessary. No time-out makes them
 /// sufficient as well, since the distance of two answers varies by up to 3·T_KA: K + 3 are. Detection
-/// takes at most [`Config::t_r_max`].
+/// takes at most [`Config::t_r_max`]. On a path that is not up requests go alone, whether one rode or not: the answer to
+/// one that rode may go to where the server saw this end last, and not to where it is now.
 ///
 /// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride,
 /// the client needs no tick at the ends of periods if the datapath calls the driver as soon as that changes,
@@ -476,6 +477,7 @@ impl Client {
         }
         if now < self.schedule.next {
         } else if self.config.rides
+            && self.state == State::Up
             && self.schedule.rode(now, self.schedule.period(self.config.t_ka))
         {
             self.schedule.advance(now, self.config.t_ka);

@@ -10,6 +10,7 @@ mod reading;
 use crate::client::Run;
 use crate::config::{Source, stated_ms};
 use crate::estimates::{Measure, Scale};
+use crate::planted::fault;
 use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};
 use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
@@ -208,7 +209,7 @@ impl Server {
 
     /// How much later than without rides a request may come.
     fn ride_wait(&self) -> Span {
-        if self.config.rides { self.t_ka } else { Span::ZERO }
+        if self.config.rides && !fault(16) { self.t_ka } else { Span::ZERO }
     }
 
     /// Whether the down that this request ends was the client's silence.

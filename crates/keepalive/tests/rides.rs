@@ -307,3 +307,22 @@ fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what
         assert_eq!(silence, expected, "rides {rides}, answered after {after}");
     }
 }
+
+/// The answer to one that rides may go to where this end was, so that no ride ever brings the path back.
+#[test]
+fn on_a_path_that_is_down_requests_go_alone_beside_those_that_ride() {
+    for source in [Source::Probes, Source::Readings] {
+        let t_ka = ms(200);
+        let dies: Link = Box::new(|_, now| (now < at_ms(5_000)).then_some(ms(15)));
+        let mut plane = Plane::new(riding(3, t_ka, source), dies, flow(ms(20), ms(3)));
+        plane.run_until(at_ms(20_000));
+        let (down_at, state) = *plane.states.last().unwrap();
+        assert_eq!(state, State::Down);
+        let while_down = plane.requests.iter().copied().filter(|(at, _)| *at > down_at);
+        type Requests = Vec<(Time, bool)>;
+        let (rode, alone): (Requests, Requests) = while_down.partition(|(_, rode)| *rode);
+        let apart = alone.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+        assert!(apart.max().unwrap() <= t_ka && alone.len() > 60, "{source:?}: {}", alone.len());
+        assert!(rode.len() > 60, "{source:?}: {}", rode.len());
+    }
+}

@@ -169,6 +169,7 @@ fn order(slot: u32, t_ka: Span) -> ProbeOrder {
 struct Driver {
     end: End<Anchor, Box<dyn LinuxDatapath>>,
     events: Queue,
+    shed: packets::Shed,
     /// Paths that were due, each of which is read.
     readings: u64,
     grants: Sender<(u32, PathGrant)>,
@@ -187,6 +188,7 @@ async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
     let mut driver = Driver {
         end: End::new(Anchor::new(config(datapath.as_ref()), [3; 32]), datapath),
         events: opened.events,
+        shed: opened.shed,
         grants,
         readings: 0,
         wakes: 0,
@@ -343,7 +345,7 @@ impl Driver {
             self.told as f64 / seconds,
             events.as_secs_f64() / seconds
         );
-        println!("  refused: {:?}", packets::drops(self.end.datapath.as_mut(), &self.events));
+        println!("  refused: {:?}", packets::drops(self.end.datapath.as_mut(), &self.shed));
         assert!(came > 0 && self.readings > 0, "nothing is probed or looked at");
     }
 }

@@ -13,7 +13,7 @@ const MAX_SEEDS: u64 = 1_000;
 /// Seeds of each set of machines that find nothing in machines without mistakes.
 const SOUND_SEEDS: u64 = 60;
 
-const MISTAKES: [(u8, Machines, &str); 12] = [
+const MISTAKES: [(u8, Machines, &str); 16] = [
     (1, Machines::Tunnel, "host: a redirection is not renewed when the path it leads to dies too"),
     (2, Machines::Tunnel, "host: a redirection is not ended when its path comes back"),
     (3, Machines::Tunnel, "anchor: registers an epoch that is older than the last"),
@@ -34,6 +34,10 @@ const MISTAKES: [(u8, Machines, &str); 12] = [
         Machines::Keepalive,
         "client: unsolicited responses put off the time-out of the round trip",
     ),
+    (13, Machines::Tunnel, "end: responses that wait for a ride in vain are never sent"),
+    (14, Machines::Tunnel, "client: the time that a response waited for a ride is round trip"),
+    (15, Machines::Tunnel, "packet path: does not call when requests cease to ride"),
+    (16, Machines::Tunnel, "server: waits no longer for requests that ride than for others"),
 ];
 
 #[test]

@@ -11,6 +11,7 @@ use segue_wire::{FlowKey, TooBig};
 use crate::datapath::{
     Carried, Datapath, Event, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
 };
+use crate::planted::fault;
 use crate::{Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Output};
 
 /// Packets without a binding that wait for the machine's word; the oldest gives way to one more.
@@ -212,6 +213,8 @@ pub struct End<M: Side, D: Datapath> {
     /// Paths on which probes ride, and when the packet path wants the sweep of what waits for a ride.
     riding: BTreeSet<u32>,
     sweep_at: Option<Time>,
+    /// A probe came since the last sweep.
+    probed: bool,
     reinjected: u64,
 }
 
@@ -225,6 +228,7 @@ impl<M: Side, D: Datapath> End<M, D> {
             next_ticket: 0,
             riding: BTreeSet::new(),
             sweep_at: None,
+            probed: false,
             reinjected: 0,
         }
     }
@@ -251,7 +255,10 @@ impl<M: Side, D: Datapath> End<M, D> {
     /// The packet path tells something.
     pub fn on_event(&mut self, now: Time, event: Event<D::Packet>) -> Turn<D::Error> {
         let input = match event {
-            Event::Probe(probe) => Some(M::probe(probe)),
+            Event::Probe(probe) => {
+                self.probed = true;
+                Some(M::probe(probe))
+            }
             Event::Uncut(slot) => Some(M::uncut(slot)),
             Event::Look(slot) => return Turn::reading(vec![slot]),
             Event::Size(slot, token) => M::sized(slot, token),
@@ -312,6 +319,7 @@ impl<M: Side, D: Datapath> End<M, D> {
             return true;
         }
         if let Some(probe) = turn.waiting.next() {
+            self.probed = true;
             self.machine.handle(clock(), M::probe(probe));
             return true;
         }
@@ -399,10 +407,13 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn.failures.extend(sent.err().map(Failure::Probes));
     }
 
-    /// Has the probes sent that have waited long enough for a ride. Asked too after each request: it may be the first
-    /// whose response waits.
+    /// Has the probes sent that have waited long enough for a ride. Asked too after each request: its response may wait,
+    /// and not as long as those before.
     fn sweep(&mut self, now: Time) {
-        if !self.riding.is_empty() && self.sweep_at.is_none_or(|at| at <= now) {
+        let probed = core::mem::take(&mut self.probed);
+        if self.riding.is_empty() || fault(13) {
+            self.sweep_at = None;
+        } else if probed || self.sweep_at.is_none_or(|at| at <= now) {
             self.sweep_at = self.datapath.sweep(now);
         }
     }

@@ -1,12 +1,12 @@
 //! What goes wrong, and when.
 //!
 //! **Distribution** ([`Schedule::generate`]). One to three hosts with two or three paths each; K from 1
-//! to 5, T_KA from 20 to 200 ms; one-way delays from 1 to 80 ms, each direction its own. Eight to forty
-//! faults over six to twenty seconds, in clusters: after one fault the next follows within 300 ms with
-//! probability ½ (faults that meet each other find more), else within twice the mean distance; one cluster
-//! in ten is followed by "all mended" and six seconds of calm, in which the ends must agree. A fault is drawn by the
-//! weights in [`Fault::draw`], those of packet sizes by [`draw_sizes`]. Then the quiet time: all is mended, and
-//! [`QUIET_MS`] later the run ends.
+//! to 5, T_KA from 20 to 200 ms; probes that ride at two hosts of five, drawn apart; one-way delays from 1 to
+//! 80 ms, each direction its own. Eight to forty faults over six to twenty seconds, in clusters: after one fault
+//! the next follows within 300 ms with probability ½ (faults that meet each other find more), else within twice
+//! the mean distance; one cluster in ten is followed by "all mended" and six seconds of calm, in which the ends
+//! must agree. A fault is drawn by the weights in [`Fault::draw`], those of packet sizes by [`draw_sizes`]. Then
+//! the quiet time: all is mended, and [`QUIET_MS`] later the run ends.
 
 use alloc::vec::Vec;
 
@@ -172,6 +172,8 @@ pub struct HostShape {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: u16,
+    /// Its probes ride on data.
+    pub rides: bool,
     /// Its paths.
     pub paths: Vec<PathShape>,
 }
@@ -208,13 +210,17 @@ impl Schedule {
     pub fn generate(machines: Machines, seed: u64) -> Schedule {
         let mut rng = Rng::new(seed ^ 0x6661_756c_7473);
         let tunnel = machines == Machines::Tunnel;
-        let hosts: Vec<HostShape> = match tunnel {
+        let mut hosts: Vec<HostShape> = match tunnel {
             true => (0..1 + rng.below(3)).map(|_| HostShape::draw(&mut rng, 0)).collect(),
             false => Vec::from([HostShape::draw(&mut rng, 1)]),
         };
         let readings = tunnel && rng.chance(0.3);
         // Drawn apart, so that seeds stay what they were but for it.
         let follows_use = tunnel && Rng::new(seed ^ 0x7573_6564).chance(0.3);
+        if tunnel {
+            let mut rng = Rng::new(seed ^ 0x7269_6465);
+            hosts.iter_mut().for_each(|host| host.rides = rng.chance(0.4));
+        }
         let span_ms = 6_000 + rng.below(14_000);
         let faults = 8 + rng.below(33);
         let mean = span_ms / faults;
@@ -275,7 +281,7 @@ impl HostShape {
         let paths = if paths == 0 { 2 + rng.below(2) } else { paths };
         let delay = |rng: &mut Rng| 1 + rng.below(80) as u16;
         let path = |rng: &mut Rng| PathShape { up_ms: delay(rng), down_ms: delay(rng) };
-        HostShape { k, t_ka_ms, paths: (0..paths).map(|_| path(rng)).collect() }
+        HostShape { k, t_ka_ms, rides: false, paths: (0..paths).map(|_| path(rng)).collect() }
     }
 }
 

@@ -122,6 +122,11 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
             let candidate = Schedule { follows_use: false, ..self.best.clone() };
             self.accept(candidate);
         }
+        for host in 0..self.best.hosts.len() {
+            let mut candidate = self.best.clone();
+            candidate.hosts[host].rides = false;
+            self.accept(candidate);
+        }
         for index in 0..self.best.entries.len() {
             for fault in simpler(&self.best.entries[index].fault) {
                 let mut candidate = self.best.clone();

@@ -104,7 +104,8 @@ impl fmt::Display for Schedule {
         writeln!(f, "readings {}", on_off(self.readings))?;
         writeln!(f, "follows-use {}", on_off(self.follows_use))?;
         for host in &self.hosts {
-            write!(f, "host k {} t-ka {}ms paths", host.k, host.t_ka_ms)?;
+            let rides = if host.rides { " rides" } else { "" };
+            write!(f, "host k {} t-ka {}ms{rides} paths", host.k, host.t_ka_ms)?;
             for path in &host.paths {
                 write!(f, " {}ms/{}ms", path.up_ms, path.down_ms)?;
             }
@@ -258,7 +259,10 @@ impl Draft {
         if t_ka < 5 {
             return Err("T_KA is below 5ms, the least an anchor grants".to_string());
         }
-        words.expect("paths")?;
+        let rides = words.one_of("it", &[("rides", true), ("paths", false)])?;
+        if rides {
+            words.expect("paths")?;
+        }
         let mut paths = Vec::new();
         for word in words.0.by_ref() {
             let (up, down) = word
@@ -272,7 +276,7 @@ impl Draft {
                 "a host has 1 to {MAX_PATHS} paths, and a schedule 1 to {MAX_HOSTS} hosts"
             ));
         }
-        self.hosts.push(HostShape { k, t_ka_ms: t_ka as u16, paths });
+        self.hosts.push(HostShape { k, t_ka_ms: t_ka as u16, rides, paths });
         Ok(())
     }
 
@@ -378,6 +382,9 @@ impl Draft {
         {
             return Err("the estimators have one host with one path".to_string());
         }
+        if machines == Machines::Keepalive && self.hosts[0].rides {
+            return Err("the estimators have no data for probes to ride on".to_string());
+        }
         Ok(Schedule {
             machines,
             seed: self.seed.ok_or_else(|| missing("seed …"))?,
@@ -424,6 +431,7 @@ mod tests {
             (4, "at 5ms flow 0 3 start", "from 0 to 2"),
             (4, "host k 0 t-ka 60ms paths 1ms/1ms", "K \"0\""),
             (4, "host k 3 t-ka 60ms paths", "1 to 4 paths"),
+            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, paths"),
             (4, "weather bad", "\"weather\" is none of"),
             (5, "quiet 5ms\nseed 3", "last line"),
             (0, "", "quiet"),

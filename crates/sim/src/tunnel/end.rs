@@ -108,7 +108,13 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     /// When to call [`SimEnd::tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.0.deadline().map(|(at, _)| at)
+        let call = self.datapath.calls_at();
+        self.0.deadline().map(|(at, _)| at).into_iter().chain(call).min()
+    }
+
+    /// Something is due for the machine.
+    fn is_due(&self, now: Time) -> bool {
+        self.0.deadline().is_some_and(|(at, _)| at <= now)
     }
 
     /// The first order of the machine that could not be obeyed.
@@ -141,8 +147,17 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         self.follow(now, turn, effects);
     }
 
-    /// The deadline has come.
+    /// The deadline has come: the machine's, or that of a packet path that then calls its driver, which sleeps while
+    /// requests ride.
     pub fn tick(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
+        let mut called = false;
+        while let Some(slot) = self.0.datapath.take_due_call(now) {
+            called = true;
+            self.on_event(now, Event::Look(slot), effects);
+        }
+        if called && !self.is_due(now) {
+            return;
+        }
         self.follow(now, Turn::at_deadline(Vec::new()), effects);
     }
 
@@ -169,16 +184,34 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         effects: &mut Vec<Effect<P, M::Own>>,
     ) -> Arrived {
         let is_size = matches!(message.body, Body::Size { .. });
-        match self.0.datapath.receive(now, from, to, message) {
+        let received = self.0.datapath.receive(now, from, to, message);
+        self.take(now, received, is_size, effects)
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        received: Received<P>,
+        is_size: bool,
+        effects: &mut Vec<Effect<P, M::Own>>,
+    ) -> Arrived {
+        match received {
+            Received::Ride(both) => {
+                let [data, probe] = *both;
+                let arrived = self.take(now, data, false, effects);
+                self.take(now, probe, false, effects);
+                arrived
+            }
             Received::Data(inner, slot) => {
                 effects.push(Effect::Deliver(inner, slot));
                 self.look(now, effects);
                 Arrived::Data
             }
             Received::Probe(probe, answer) => {
+                leave(&mut self.0.datapath, effects);
                 effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
                 // The probe lets a host do what is due, so that no tick comes for it.
-                if M::ROLE == Role::Host && self.deadline().is_some_and(|at| at <= now) {
+                if M::ROLE == Role::Host && self.is_due(now) {
                     let due = self.machine.due(now);
                     self.follow(now, Turn::reading(due), effects);
                 }
@@ -190,6 +223,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                 Arrived::Size
             }
             Received::Quiet(answer) => {
+                leave(&mut self.0.datapath, effects);
                 effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
                 if is_size { Arrived::Size } else { Arrived::Quiet }
             }
@@ -202,7 +236,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         self.follow(now, turn, effects);
     }
 
-    /// Has the machine look at a path if its packet path calls for it: data follow a silence.
+    /// Has the machine look at a path if its packet path calls for it at once: data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
         if let Some(slot) = self.0.datapath.take_call() {
             self.on_event(now, Event::Look(slot), effects);

@@ -1,5 +1,6 @@
 //! Packets between the two ends of a tunnel, as the packet paths read them.
 
+use alloc::boxed::Box;
 use core::net::IpAddr;
 
 use segue_tunnel::ProbeKind;
@@ -24,7 +25,7 @@ pub struct Inner<P> {
 }
 
 /// A packet on the wire between the two ends (`docs/wire/tunnel-and-probe.md`), without its outer addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<P> {
     /// The receiver's index of the path.
     pub index: u32,
@@ -46,7 +47,7 @@ pub struct Datagram {
 }
 
 /// What follows the tunnel header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<P> {
     /// An inner packet.
     Data {
@@ -74,6 +75,8 @@ pub enum Body<P> {
         /// The key of its authenticator, which is right if this is the receiver's.
         key: ProbeKey,
     },
+    /// An inner packet and a probe. In a box, so that packets without rides are no larger.
+    Ride(Box<Ride<P>>),
     /// A test of the packet size, or its answer.
     Size {
         /// What it says.
@@ -83,6 +86,25 @@ pub enum Body<P> {
     },
 }
 
+/// An inner packet that takes a probe along.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ride<P> {
+    /// The packet, as in data.
+    pub inner: Inner<P>,
+    /// As in data.
+    pub one_way: bool,
+    /// As in data.
+    pub age: u8,
+    /// A request or a response.
+    pub kind: ProbeKind,
+    /// K from the header.
+    pub k: u8,
+    /// The measurement data.
+    pub probe: Probe,
+    /// As a probe's.
+    pub key: ProbeKey,
+}
+
 impl<P> Message<P> {
     /// Length of the whole outer IP packet between addresses of this family.
     #[must_use]
@@ -90,9 +112,20 @@ impl<P> Message<P> {
         let payload = match &self.body {
             Body::Data { inner, .. } => Header::LEN as u32 + inner.bytes,
             Body::Probe { .. } => Probe::PACKET_LEN as u32,
+            Body::Ride(ride) => Probe::PACKET_LEN as u32 + ride.inner.bytes,
             Body::Size { size, .. } => u32::from(size.size),
         };
         outer_bytes(outer.is_ipv6()) + payload
+    }
+
+    /// The inner packet, alone or with a probe.
+    #[must_use]
+    pub fn inner(&self) -> Option<&Inner<P>> {
+        match &self.body {
+            Body::Data { inner, .. } => Some(inner),
+            Body::Ride(ride) => Some(&ride.inner),
+            Body::Probe { .. } | Body::Size { .. } => None,
+        }
     }
 
     /// Whether it is a probe.
@@ -128,5 +161,10 @@ mod tests {
         let data =
             Message { index: 1, cookie: 2, body: Body::Data { inner, one_way: false, age: 0 } };
         assert_eq!((data.bytes(v4), data.bytes(v6)), (1_044, 1_064));
+        let (kind, probe, key) = (ProbeKind::Request, Probe::default(), ProbeKey([0; 16]));
+        let ride = Ride { inner, one_way: false, age: 0, kind, k: 3, probe, key };
+        let ride = Message { index: 1, cookie: 2, body: Body::Ride(Box::new(ride)) };
+        // 40 bytes more for the probe.
+        assert_eq!((ride.bytes(v4), ride.bytes(v6)), (1_084, 1_104));
     }
 }

@@ -36,6 +36,11 @@ impl Meter {
         self.last_received.map_or(0, Time::micros32)
     }
 
+    /// When there has been no probe that counted for so long; `None` before any.
+    pub fn silent_at(&self, silence: Span) -> Option<Time> {
+        self.last_received.map(|at| at + silence)
+    }
+
     /// See [`super::Model::warm`].
     pub fn warm(&self) -> u64 {
         u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
@@ -99,10 +104,9 @@ impl Meter {
             self.last_sent = Some(now);
         }
         let echo = if kind == ProbeKind::Request { probe.t_ss } else { probe.t_sc };
-        let held = if kind == ProbeKind::Request { probe.dt } else { 0 };
         // One ahead of the clock is a challenge.
         if echo != 0 && now.micros32().wrapping_sub(echo) < 1 << 31 {
-            let us = now.micros32().wrapping_sub(echo).wrapping_sub(held);
+            let us = now.micros32().wrapping_sub(echo).wrapping_sub(probe.dt);
             let rtt = Span::from_micros(u64::from(us));
             self.rtt = Some(rtt);
             self.rtt_max = self.rtt_max.max(Some(rtt));

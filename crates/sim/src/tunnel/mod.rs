@@ -14,18 +14,19 @@ mod end;
 mod message;
 mod meter;
 mod model;
+mod rides;
 pub mod signal;
 mod slot;
 
 pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
-pub use message::{Body, Datagram, Inner, Message};
+pub use message::{Body, Datagram, Inner, Message, Ride};
 pub use model::{Model, Outer, Wrong};
 
 /// What an arriving packet was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// It carried an inner packet.
+    /// It carried an inner packet, with a probe or without.
     Data,
     /// A probe that the machine got to see.
     Probe,

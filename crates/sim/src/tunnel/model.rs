@@ -1,12 +1,13 @@
 //! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and the answers
-//! to requests. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths; rides
-//! and the packets of Salsano 2018 are not in it.
+//! to requests, rides included. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths;
+//! the packets of Salsano 2018 are not in it.
 
 mod orders;
+mod rides;
 mod sizes;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -14,10 +15,11 @@ use core::net::{IpAddr, SocketAddr};
 use segue_clock::{Span, Time};
 use segue_keepalive::{Arrival, Copies, Source};
 use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
-use segue_wire::FlowKey;
+use segue_wire::{FlowKey, Probe, ProbeKey};
 
 pub use self::orders::Unbound;
-use super::message::{Body, Inner, Message};
+use self::rides::{Request, Rider};
+use super::message::{Body, Inner, Message, Ride};
 use super::slot::Slot;
 
 /// Where a packet leaves and where it goes.
@@ -51,6 +53,8 @@ pub enum Received<P> {
     Probe(ProbeEvent, Option<(Outer, Message<P>)>),
     /// A probe that says nothing new, or a test of the packet size, and the answer that goes back at once.
     Quiet(Option<(Outer, Message<P>)>),
+    /// What its inner packet led to, and what the probe that rode on it.
+    Ride(Box<[Received<P>; 2]>),
     /// The answer to a test of the packet size of the path in this slot: its token.
     Size(u32, u32),
     /// It was refused.
@@ -100,6 +104,17 @@ struct Bound {
     seen: Time,
 }
 
+/// What a probe says beside its measurement data.
+struct Head {
+    kind: ProbeKind,
+    k: u8,
+    report: bool,
+    question: bool,
+    age: u8,
+    /// It did not ride.
+    alone: bool,
+}
+
 /// Packets of one flow kept while it has no binding.
 const MAX_HELD: usize = 64;
 /// How long packets of a flow join the first that is held.
@@ -125,6 +140,8 @@ pub struct Model<P> {
     wrong: Option<Wrong>,
     /// A path whose driver is to be called.
     call: Option<u32>,
+    /// What the paths with rides wait for, and until when.
+    timers: BTreeSet<(Time, u32)>,
     /// What left last, of each path that follows its use and has carried something.
     copies: BTreeMap<u32, Copies<Inner<P>>>,
     /// What leaves because of orders, until it is taken.
@@ -155,6 +172,7 @@ impl<P: Clone> Model<P> {
             refused: 0,
             wrong: None,
             call: None,
+            timers: BTreeSet::new(),
             copies: BTreeMap::new(),
             sent: Vec::new(),
         }
@@ -245,6 +263,25 @@ impl<P: Clone> Model<P> {
         self.path(slot).map(|path| (path.setup.tx_index, path.setup.tx_cookie))
     }
 
+    /// The key of a path's probes.
+    #[must_use]
+    pub fn key_of(&self, slot: u32) -> Option<ProbeKey> {
+        self.path(slot).map(|path| path.setup.key)
+    }
+
+    /// Whether it is known where packets of a path go.
+    #[must_use]
+    pub fn is_shown(&self, slot: u32) -> bool {
+        self.path(slot).is_some_and(|path| path.outer(self.is_anchor).is_some())
+    }
+
+    /// Whether a path with this key receives under this index and cookie.
+    #[must_use]
+    pub fn is_path(&self, index: u32, cookie: u64, key: &ProbeKey) -> bool {
+        let setup = self.path(index).map(|path| &path.setup);
+        setup.is_some_and(|setup| (setup.rx_cookie, &setup.key) == (cookie, key))
+    }
+
     /// Reads what the next packet of a path will need. A driver of very many ends does this for several of
     /// them before their turn, so that their memory comes to the processor at once and not one by one; the
     /// number means nothing.
@@ -329,8 +366,15 @@ impl<P: Clone> Model<P> {
         if path.setup.probing.follows_use {
             self.copies.entry(slot).or_default().keep(now, || inner.clone());
         }
+        let rider = self.rider(now, slot, &outer, &inner);
         let path = self.path_mut(slot)?;
-        let message = path.message(Body::Data { inner, one_way, age });
+        let message = path.message(match rider {
+            None => Body::Data { inner, one_way, age },
+            Some(Rider { kind, k, probe }) => {
+                let key = path.setup.key;
+                Body::Ride(Box::new(Ride { inner, one_way, age, kind, k, probe, key }))
+            }
+        });
         self.call = calls.then_some(slot).or(self.call);
         Some((outer, message))
     }
@@ -379,14 +423,20 @@ impl<P: Clone> Model<P> {
         };
         match message.body {
             Body::Data { inner, one_way, age } => {
-                path.rx = path.rx.wrapping_add(1);
-                path.bytes[1] += u64::from(inner.bytes);
-                path.heard_at = Some(now);
-                let owner = path.setup.owner;
-                let calls = !self.is_anchor && path.carries(now, inner.bytes, Some(age));
-                self.call = calls.then_some(message.index).or(self.call);
-                let bound = Bound { slot: message.index, cookie: message.cookie, seen: now };
-                self.receive_data(bound, owner, inner, one_way)
+                self.receive_data(now, message.index, inner, (one_way, age))
+            }
+            Body::Ride(ride) => {
+                let Ride { inner, one_way, age, kind, k, probe, key } = *ride;
+                let wrong = (kind == ProbeKind::Request) != self.is_anchor;
+                if path.rides.is_none() || wrong || key != path.setup.key {
+                    self.refused += 1;
+                    return Received::Nothing;
+                }
+                let data = self.receive_data(now, message.index, inner, (one_way, age));
+                let (report, question, alone) = (false, false, false);
+                let head = Head { kind, k, report, question, age: 0, alone };
+                let probe = self.receive_probe(now, (from, to), message.index, head, probe);
+                Received::Ride(Box::new([data, probe]))
             }
             Body::Size { size, key } => {
                 if key != path.setup.key {
@@ -400,51 +450,75 @@ impl<P: Clone> Model<P> {
                 Received::Quiet(path.outer(true).map(|outer| (outer, answer)))
             }
             Body::Probe { kind, k, report, question, age, probe, key } => {
-                let counts = key == path.setup.key && path.takes(self.is_anchor, kind, &probe);
-                let again = self.measures && kind == ProbeKind::Response;
-                if !counts || again && !path.meter.counts(probe.seq) {
+                if key != path.setup.key {
                     self.refused += 1;
                     return Received::Nothing;
                 }
-                path.rx = path.rx.wrapping_add(u32::from(!question));
-                path.heard_at = Some(now);
-                let arrival = Arrival {
-                    probe,
-                    at: now,
-                    received: path.rx,
-                    sent_at: None,
-                    uncertainty: Span::ZERO,
-                };
-                let answer =
-                    self.is_anchor.then(|| path.answer(now, (from, to), probe, (k, question)));
-                if self.measures && !path.meter.tells(now, kind, k, &arrival, from) && age == 0 {
-                    return Received::Quiet(answer);
-                }
-                let slot = message.index;
-                Received::Probe(
-                    ProbeEvent {
-                        slot,
-                        kind,
-                        k,
-                        report,
-                        age,
-                        arrival,
-                        remote: from,
-                        kernel_stamp: true,
-                    },
-                    answer,
-                )
+                let head = Head { kind, k, report, question, age, alone: true };
+                self.receive_probe(now, (from, to), message.index, head, probe)
             }
         }
     }
 
+    /// A probe that came from one address to another, with the path's key.
+    fn receive_probe(
+        &mut self,
+        now: Time,
+        ends: (SocketAddr, SocketAddr),
+        slot: u32,
+        head: Head,
+        probe: Probe,
+    ) -> Received<P> {
+        let (is_anchor, measures) = (self.is_anchor, self.measures);
+        let Head { kind, k, report, question, age, alone } = head;
+        let Some(path) = self.path_mut(slot) else { return Received::Nothing };
+        let is_response = kind == ProbeKind::Response;
+        let counts = path.takes(is_anchor, kind, &probe)
+            && match &path.rides {
+                _ if !is_response => true,
+                _ if measures => path.meter.counts(probe.seq),
+                Some(rides) => !rides.never_sent(probe.seq),
+                None => true,
+            };
+        if !counts {
+            self.refused += 1;
+            return Received::Nothing;
+        }
+        path.rx = path.rx.wrapping_add(u32::from(alone && !question));
+        path.heard_at = Some(now);
+        let received = path.rx;
+        if let Some(rides) = path.rides.as_deref_mut().filter(|_| is_response && !measures) {
+            rides.answered(now, &probe, received);
+        }
+        let request = Request { probe, k, question, alone };
+        let answer = is_anchor.then(|| self.respond(now, ends, slot, request)).flatten();
+        let arrival = Arrival { probe, at: now, received, sent_at: None, uncertainty: Span::ZERO };
+        let Some(path) = self.path_mut(slot) else { return Received::Nothing };
+        if measures && !path.meter.tells(now, kind, k, &arrival, ends.0) && age == 0 {
+            return Received::Quiet(answer);
+        }
+        let (remote, kernel_stamp) = (ends.0, true);
+        let event = ProbeEvent { slot, kind, k, report, age, arrival, remote, kernel_stamp };
+        Received::Probe(event, answer)
+    }
+
+    /// An inner packet, and what its header says: whether only this direction of its flow moved, and an age.
     fn receive_data(
         &mut self,
-        path: Bound,
-        owner: u32,
+        now: Time,
+        slot: u32,
         inner: Inner<P>,
-        one_way: bool,
+        (one_way, age): (bool, u8),
     ) -> Received<P> {
+        let is_anchor = self.is_anchor;
+        let Some(path) = self.path_mut(slot) else { return Received::Nothing };
+        path.rx = path.rx.wrapping_add(1);
+        path.bytes[1] += u64::from(inner.bytes);
+        path.heard_at = Some(now);
+        let (owner, cookie) = (path.setup.owner, path.setup.rx_cookie);
+        let calls = !is_anchor && path.carries(now, inner.bytes, Some(age));
+        self.call = calls.then_some(slot).or(self.call);
+        let bound = Bound { slot, cookie, seen: now };
         let checked = if self.is_anchor { inner.key.src } else { inner.key.dst };
         if self.inner.get(&checked) != Some(&owner) {
             self.refused += 1;
@@ -452,10 +526,10 @@ impl<P: Clone> Model<P> {
         }
         let key = inner.key.reversed();
         if self.is_anchor && !one_way {
-            self.flows.insert(key, path);
+            self.flows.insert(key, bound);
         } else if let Some(bound) = self.flows.get_mut(&key) {
-            bound.seen = path.seen;
+            bound.seen = now;
         }
-        Received::Data(inner, path.slot)
+        Received::Data(inner, slot)
     }
 }

@@ -12,6 +12,7 @@ use segue_wire::Probe;
 use super::message::{Body, Message};
 use super::meter::Meter;
 use super::model::Outer;
+use super::rides::Rides;
 
 /// A path.
 pub(super) struct Slot {
@@ -33,6 +34,8 @@ pub(super) struct Slot {
     pub(super) heard_at: Option<Time>,
     /// The data of a host's path, once there are any.
     pub(super) traffic: Option<Box<Traffic>>,
+    /// Where probes ride.
+    pub(super) rides: Option<Box<Rides>>,
 }
 
 impl Slot {
@@ -51,6 +54,7 @@ impl Slot {
             meter: Meter::default(),
             heard_at: None,
             traffic: None,
+            rides: None,
         }
     }
 
@@ -93,15 +97,15 @@ impl Slot {
         true
     }
 
-    /// The answer to a request, which goes to where that came from.
+    /// The answer to a request, which goes to where that came from. `challenge`: what that has to echo first.
     pub(super) fn answer<P>(
         &mut self,
         now: Time,
         (from, to): (SocketAddr, SocketAddr),
         request: Probe,
         (k, question): (u8, bool),
+        challenge: Option<u32>,
     ) -> (Outer, Message<P>) {
-        let challenge = self.learn(now, from, to, request.t_ss);
         self.tx = self.tx.wrapping_add(u32::from(!question));
         let probe = Probe {
             t_ss: challenge.unwrap_or(now.micros32()),
@@ -119,7 +123,12 @@ impl Slot {
 
     /// Takes the source of a request as where packets go if it has echoed what an answer to it said;
     /// otherwise what it has to echo, which is ahead of the clock.
-    fn learn(&mut self, now: Time, from: SocketAddr, to: SocketAddr, echo: u32) -> Option<u32> {
+    pub(super) fn learn(
+        &mut self,
+        now: Time,
+        (from, to): (SocketAddr, SocketAddr),
+        echo: u32,
+    ) -> Option<u32> {
         if self.learned == Some((from, to)) {
             return None;
         }
@@ -135,6 +144,12 @@ impl Slot {
                 Some(challenge)
             }
         }
+    }
+
+    /// A probe that leaves alone, and is nothing but a probe.
+    pub(super) fn probe<P>(&self, kind: ProbeKind, k: u8, probe: Probe) -> Message<P> {
+        let (report, question, age, key) = (false, false, 0, self.setup.key);
+        self.message(Body::Probe { kind, k, report, question, age, probe, key })
     }
 
     pub(super) fn message<P>(&self, body: Body<P>) -> Message<P> {

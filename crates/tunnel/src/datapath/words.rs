@@ -172,7 +172,7 @@ pub enum Order {
     SetDown(u32, Option<Span>),
     /// Whether the host says that it does not hear a path: for a packet path that measures (anchor).
     SetDeaf(u32, bool),
-    /// The `heard` word of these paths' answers (anchor).
+    /// The `heard` word of these paths' answers (anchor), or of their requests that ride (host).
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host (anchor).
     SetInner(IpAddr, u32),

@@ -183,6 +183,7 @@ impl Host {
             self.redirect_dead_paths(now);
             self.unbind_from(if fault(10) { u8::MAX } else { number });
             self.out.push_back(Output::Order(Order::RemovePath(u32::from(number))));
+            self.tell_riders();
         }
         if self.registered() {
             self.out

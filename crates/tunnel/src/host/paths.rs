@@ -225,11 +225,7 @@ impl Host {
     }
 
     fn send_request(&mut self, now: Time, number: u8, request: segue_keepalive::Request) {
-        let heard = self
-            .paths
-            .iter()
-            .filter(|(_, path)| path.client.as_ref().is_some_and(Client::heard))
-            .fold(0u16, |word, (n, _)| word | 1 << n);
+        let heard = self.heard_word();
         let age = self.stated_age(now, number);
         let Some(path) = self.paths.get(&number) else { return };
         self.out.push_back(Output::Order(Order::SendProbe(ProbeOrder {
@@ -242,6 +238,23 @@ impl Host {
             question: request.question,
             age,
         })));
+    }
+
+    /// The paths that the host hears.
+    fn heard_word(&self) -> u16 {
+        let heard = |path: &Path| path.client.as_ref().is_some_and(Client::heard);
+        let paths = self.paths.iter().filter(|(_, path)| heard(path));
+        paths.fold(0, |word, (n, _)| word | 1 << n)
+    }
+
+    /// Other paths are heard than before. Requests that ride say what the last one said that was ordered, and there may
+    /// be no other for as long as data run.
+    pub(super) fn tell_riders(&mut self) {
+        let riding = self.paths.iter().filter(|(_, path)| path.is_set() && path.keepalive().rides);
+        let slots: Vec<u32> = riding.map(|(number, _)| u32::from(*number)).collect();
+        if !slots.is_empty() {
+            self.out.push_back(Output::Order(Order::SetHeard(slots, self.heard_word())));
+        }
     }
 
     /// Puts the path's requests to the instants of another path with the same period, so that one timer
@@ -318,6 +331,7 @@ impl Host {
     /// The downlink of a path whose uplink was already given up fell silent too, so its flows move
     /// for good; or it is heard again, which changes nothing until answers come.
     fn on_path_heard(&mut self, now: Time, number: u8, heard: bool) {
+        self.tell_riders();
         let Some(path) = self.paths.get(&number) else { return };
         if !heard && path.via.is_some_and(|via| via.one_way) {
             let name = path.name.to_string();

@@ -107,7 +107,11 @@ impl Net {
 
     /// A request hears no path that is gone and is newer than those before on its path.
     fn expect_sensible_request(&mut self, host: usize, packet: &Packet) {
-        let Body::Probe { probe, .. } = packet.body else { return };
+        let probe = match &packet.body {
+            Body::Probe { probe, .. } => probe,
+            Body::Ride(ride) => &ride.probe,
+            Body::Data { .. } | Body::Size { .. } => return,
+        };
         let at = &mut self.hosts[host];
         let known = at.end.machine.paths().fold(0u16, |word, (number, _)| word | 1 << number);
         assert_eq!(probe.heard & !known, 0, "heard a path that is gone");

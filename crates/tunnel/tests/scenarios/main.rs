@@ -17,6 +17,7 @@ mod refusals;
 mod registration;
 mod reinject;
 mod returns;
+mod rides;
 mod scale;
 mod silent_outage;
 mod sizes;

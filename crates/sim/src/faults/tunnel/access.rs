@@ -171,7 +171,7 @@ pub(super) fn host_config(
         epoch,
         port: PORT,
         path: PathConfig {
-            keepalive: Keepalive { k, t_ka, ..Keepalive::default() },
+            keepalive: Keepalive { k, t_ka, rides: shape.rides, ..Keepalive::default() },
             enabled: true,
             adaptive: follows_use.then(Aims::default),
             price: 0.0,

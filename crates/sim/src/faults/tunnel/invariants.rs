@@ -1,5 +1,7 @@
 //! What must hold after every event, of one end or of a flow's path.
 
+mod answers;
+
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,8 +9,9 @@ use alloc::vec::Vec;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config as Keepalive, Estimates};
 use segue_tunnel::ProbeKind;
-use segue_wire::ProbeKey;
+use segue_wire::{Probe, ProbeKey};
 
+use self::answers::Answers;
 use super::access::{Access, Node};
 use super::{Tag, Tunnels, Who, all_flows};
 use crate::faults::{Violation, counters_of};
@@ -26,9 +29,17 @@ const SIGNALS_PER_FAULT: u32 = 15;
 /// Requests in a second on each path more than 1/T_KA: the second's edge, a start, two to show a new address,
 /// and two on the way to the instants of another path.
 const SPARE_PROBES: u32 = 6;
+/// Requests in a second on each path: twice as many where they ride, since on a path that is not up they go alone too.
+fn per_second(keepalive: &Keepalive) -> u32 {
+    let periods = (1_000_000_000 / keepalive.t_ka.0) as u32;
+    if keepalive.rides { periods * 2 } else { periods }
+}
+
 /// Requests in a second where detection follows use: questions come eight milliseconds apart, and for those about one
 /// path the others have one each.
 const QUESTIONS: u32 = 250;
+/// Periods more until ends with rides agree: see [`settle`].
+const RIDES_SETTLE: u64 = 4;
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
 
@@ -48,6 +59,7 @@ pub(super) struct Watch {
     anchor_paths: BTreeMap<u32, Seen>,
     /// Number of the last probe to each index with its cookie and key.
     numbers: BTreeMap<(u32, u64, [u8; 16]), u32>,
+    answers: Answers,
     ticks: (Time, Who, u32),
     /// The quiet time begins.
     quiet: Time,
@@ -84,7 +96,7 @@ impl Watch {
         let load = |node: &Node| Load {
             paths: node.accesses.len() as u32,
             per_second: match &node.config.path.adaptive {
-                None => (1_000_000_000 / node.config.path.keepalive.t_ka.0) as u32,
+                None => per_second(&node.config.path.keepalive),
                 Some(_) => QUESTIONS,
             },
             ..Load::default()
@@ -94,6 +106,7 @@ impl Watch {
             host_paths: hosts.iter().map(|_| BTreeMap::new()).collect(),
             anchor_paths: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            answers: Answers::default(),
             ticks: (start, Who::Anchor, 0),
             quiet,
         }
@@ -105,6 +118,7 @@ impl Watch {
 
     pub fn anchor_began(&mut self) {
         self.anchor_paths.clear();
+        self.answers = Answers::default();
     }
 
     /// A fault about a host, or about all.
@@ -152,7 +166,7 @@ impl Watch {
         host: usize,
         message: &Message<Tag>,
     ) -> Result<(), Violation> {
-        let Body::Probe { probe, key, .. } = &message.body else { return Ok(()) };
+        let Some((_, probe, key)) = probe_of(message) else { return Ok(()) };
         let numbers = node.end.machine.paths().map(|(number, _)| 1u16 << number);
         let known = numbers.fold(0, |word, bit| word | bit);
         Violation::unless(probe.heard & !known == 0, "paths exist", || {
@@ -168,10 +182,20 @@ impl Watch {
         self.expect_newer(message, key, probe.seq)
     }
 
+    pub fn on_anchor_receives(&mut self, now: Time, end: &AnchorEnd<Tag>, message: &Message<Tag>) {
+        if let Some((ProbeKind::Request, probe, key)) = probe_of(message) {
+            self.answers.on_request(now, end, message, key, probe.seq);
+        }
+    }
+
     pub fn on_anchor_sends(&mut self, _: Time, message: &Message<Tag>) -> Result<(), Violation> {
-        match &message.body {
-            Body::Probe { kind: ProbeKind::Unsolicited, probe, key, .. } => {
+        match probe_of(message) {
+            Some((ProbeKind::Unsolicited, probe, key)) => {
                 self.expect_newer(message, key, probe.seq)
+            }
+            Some((ProbeKind::Response, probe, key)) => {
+                self.answers.on_response(key, probe.seq);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -268,7 +292,16 @@ impl Watch {
 
 /// What counts as one of the outputs of [`Watch::on_outputs`].
 pub(super) fn is_order(effect: &HostEffect<Tag>) -> bool {
-    !matches!(effect, HostEffect::Transmit(_, Message { body: Body::Data { .. }, .. }))
+    !matches!(effect, HostEffect::Transmit(_, message) if message.inner().is_some())
+}
+
+/// The probe that a packet is, or takes along.
+fn probe_of(message: &Message<Tag>) -> Option<(ProbeKind, &Probe, &ProbeKey)> {
+    match &message.body {
+        Body::Probe { kind, probe, key, .. } => Some((*kind, probe, key)),
+        Body::Ride(ride) => Some((ride.kind, &ride.probe, &ride.key)),
+        Body::Data { .. } | Body::Size { .. } => None,
+    }
 }
 
 fn expect_obeyed(
@@ -326,9 +359,12 @@ fn expect_sense(
 /// From when no path has a fault until both ends have it up and know of each other that they do: a period
 /// until the next request, `up_after` answers a period apart, a period and a way until the word of it; and
 /// round trips for the answer, for what was under way, and for an offer and its grant, whose messages may
-/// have to be sent again.
+/// have to be sent again. Where probes ride a request may come a period later, three times: the first, the last that
+/// brings it up, and the one with the word; and a response may wait a period for its ride.
 pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
-    keepalive.t_ka * (u64::from(keepalive.up_after) + 2) + rtt_max * 7 + super::signal::LOOK
+    let rides = if keepalive.rides { RIDES_SETTLE } else { 0 };
+    let periods = u64::from(keepalive.up_after) + 2 + rides;
+    keepalive.t_ka * periods + rtt_max * 7 + super::signal::LOOK
 }
 
 impl Tunnels {

@@ -26,8 +26,9 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::Source;
 use segue_tunnel::host::LEAST_INNER;
 use segue_tunnel::{
-    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostInput, HostOutput, Known, Pool,
+    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostInput, HostOutput, Known, Pool, ProbeKind,
 };
+use segue_wire::Probe;
 use segue_wire::signal::{FromAnchor, FromHost};
 
 use self::access::{LARGE, Node, SILENT, host_config, shape_of};
@@ -36,7 +37,9 @@ use self::reference::Reference;
 use super::agenda::Agenda;
 use super::schedule::{FLOWS, Fault, QUIET_MS, Schedule};
 use super::{Record, Violation, World};
-use crate::tunnel::{AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd, Inner, Message, Outer};
+use crate::tunnel::{
+    AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd, Inner, Message, Outer, Ride,
+};
 
 /// Port of the tunnels.
 const PORT: u16 = 5005;
@@ -259,7 +262,7 @@ impl Tunnels {
         let (tag, bytes) = (tag_of(&message), message.bytes(outer.remote.ip()));
         let carriage = access.carry(now, true, bytes, tag.is_some_and(is_large));
         for at in carriage.arrivals.into_iter().flatten() {
-            self.queue.schedule(at, Event::AtAnchor(access.outside, message));
+            self.queue.schedule(at, Event::AtAnchor(access.outside, message.clone()));
         }
         if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
             self.too_large.insert((tag.host, tag.flow, tag.number, true));
@@ -275,6 +278,7 @@ impl Tunnels {
             let (tag, bytes) = (tag_of(&message), message.bytes(to.ip()));
             let carriage = access.carry(now, false, bytes, tag.is_some_and(is_large));
             for at in carriage.arrivals.into_iter().flatten() {
+                let message = message.clone();
                 self.queue.schedule(at, Event::AtHost(host, access.ifindex, to, message));
             }
             if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
@@ -332,6 +336,7 @@ impl Tunnels {
         match event {
             Event::AtAnchor(from, message) => {
                 let mut effects = Vec::new();
+                self.watch.on_anchor_receives(now, &self.anchor, &message);
                 self.anchor.receive(now, from, ANCHOR, message, &mut effects);
                 self.anchor_effects(now, effects)
             }
@@ -456,6 +461,7 @@ impl World for Tunnels {
         }
         self.expect_no_flow_on_a_dead_path(now)?;
         self.expect_large_packets_pass()?;
+        self.expect_answers(now)?;
         self.expect_agreement(now)
     }
 
@@ -478,10 +484,7 @@ fn seed(rng: &mut Rng) -> [u8; 32] {
 
 /// What a packet of a flow says of itself.
 fn tag_of(message: &Message<Tag>) -> Option<Tag> {
-    match &message.body {
-        Body::Data { inner, .. } => Some(inner.payload),
-        _ => None,
-    }
+    message.inner().map(|inner| inner.payload)
 }
 
 fn is_large(tag: Tag) -> bool {
@@ -492,6 +495,9 @@ fn words(event: &Event) -> [u64; 4] {
     let packet = |message: &Message<Tag>| match &message.body {
         Body::Data { inner, .. } => u64::from(inner.payload.flow),
         Body::Probe { probe, .. } => 1 << 32 | u64::from(probe.seq),
+        Body::Ride(ride) => {
+            u64::from(3 + ride.inner.payload.flow) << 32 | u64::from(ride.probe.seq)
+        }
         Body::Size { size, .. } => 2 << 32 | u64::from(size.token),
     };
     match event {
@@ -507,13 +513,18 @@ fn words(event: &Event) -> [u64; 4] {
 }
 
 fn text(event: &Event) -> String {
+    let data = |inner: &Inner<Tag>, one_way: bool| {
+        let one_way = if one_way { ", one way" } else { "" };
+        format!("data of flow {}.{}{one_way}", inner.payload.host, inner.payload.flow)
+    };
+    let says =
+        |kind: ProbeKind, probe: &Probe| format!("{kind:?} {}, heard {:b}", probe.seq, probe.heard);
     let packet = |message: &Message<Tag>| match &message.body {
-        Body::Data { inner, one_way, .. } => {
-            let one_way = if *one_way { ", one way" } else { "" };
-            format!("data of flow {}.{}{one_way}", inner.payload.host, inner.payload.flow)
-        }
-        Body::Probe { kind, probe, .. } => {
-            format!("{kind:?} {}, heard {:b}", probe.seq, probe.heard)
+        Body::Data { inner, one_way, .. } => data(inner, *one_way),
+        Body::Probe { kind, probe, .. } => says(*kind, probe),
+        Body::Ride(ride) => {
+            let Ride { inner, one_way, kind, probe, .. } = &**ride;
+            format!("{} with {}", data(inner, *one_way), says(*kind, probe))
         }
         Body::Size { size, .. } => format!("{size:?}"),
     };

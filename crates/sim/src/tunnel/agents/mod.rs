@@ -86,10 +86,7 @@ fn inner(packet: Packet) -> Inner<Packet> {
 
 /// A message between these ends as a packet. Data has the code point of what is in it (RFC 2983: uniform).
 fn tunnelled(now: Time, from: SocketAddr, to: SocketAddr, message: Message<Packet>) -> Packet {
-    let dscp = match &message.body {
-        super::Body::Data { inner, .. } => inner.dscp,
-        super::Body::Probe { .. } | super::Body::Size { .. } => 0,
-    };
+    let dscp = message.inner().map_or(0, |inner| inner.dscp);
     let bytes = message.bytes(from.ip());
     let datagram = Datagram { sport: from.port(), dport: to.port(), message };
     outer(now, from.ip(), to.ip(), bytes, dscp, Body::Tunnel(Box::new(datagram)))

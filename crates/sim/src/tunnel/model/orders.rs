@@ -12,6 +12,7 @@ use segue_tunnel::{PathSetup, ProbeOrder, Reinjection, Ticket, Via};
 use segue_wire::{FlowKey, Size};
 
 use super::super::message::{Body, Message};
+use super::super::rides::Rides;
 use super::super::slot::Slot;
 use super::{Bound, Inner, Model, Outer, Wrong};
 
@@ -53,13 +54,16 @@ impl<P: Clone> Datapath for Model<P> {
             old => {
                 // A redirection outlives the path: the machine has to end it.
                 let via = old.as_ref().and_then(|old| old.via);
-                *old = Some(Box::new(Slot::new(setup.clone(), via)));
+                self.set_timer(slot, None);
+                self.slots[place] = Some(Box::new(Slot::new(setup.clone(), via)));
             }
         }
+        self.set_rides(slot);
         Ok(())
     }
 
     fn remove_path(&mut self, slot: u32) {
+        self.set_timer(slot, None);
         let removed = self.slots.get_mut(slot as usize).and_then(Option::take);
         self.copies.remove(&slot);
         if removed.is_none() {
@@ -184,6 +188,10 @@ impl<P: Clone> Datapath for Model<P> {
         self.measures
     }
 
+    fn sweep(&mut self, now: Time) -> Option<Time> {
+        self.sweep_held(now)
+    }
+
     fn inject(&mut self, packet: Unbound) {
         for inner in self.take_held(packet.ticket) {
             let sent = self.send_bound(self.now, inner);
@@ -216,11 +224,14 @@ impl<P: Clone> Model<P> {
     pub fn reading_at(&self, now: Time, slot: u32) -> Option<Reading> {
         let path = self.path(slot)?;
         let traffic = path.traffic.as_deref().copied().unwrap_or_default();
+        let rides = path.rides.as_deref();
         if !self.measures {
             let calls = !self.is_anchor && path.setup.probing.follows_use;
-            return calls.then(|| Reading { at: now, traffic, ..Reading::default() });
+            let reading = rides.map(Rides::reading).or(calls.then(Reading::default))?;
+            return Some(Reading { at: now, traffic, ..reading });
         }
-        Some(Reading { traffic, ..path.meter.reading(now) })
+        let (rode, watched) = rides.map_or((0, None), |rides| (rides.rode, rides.watched));
+        Some(Reading { traffic, rode, watched, ..path.meter.reading(now) })
     }
 
     /// Makes a probe that the machine orders; `None` while nobody is known to send it to.
@@ -240,7 +251,19 @@ impl<P: Clone> Model<P> {
             (probe.t_ss, probe.ss, probe.r) = (us, path.tx, path.rx);
         } else {
             (probe.t_sc, probe.sc) = (us, path.tx);
+            path.heard = probe.heard;
+            if let Some(rides) = path.rides.as_deref_mut() {
+                rides.goes_alone(now);
+                if !measures {
+                    rides.number(now, &mut probe);
+                }
+                if order.report {
+                    (probe.ss, probe.r) = (order.probe.ss, order.probe.r);
+                }
+                self.set_timer(order.slot, None);
+            }
         }
+        let path = self.path_mut(order.slot)?;
         let ProbeOrder { kind, k, report, question, age, .. } = *order;
         let key = path.setup.key;
         Some((outer, path.message(Body::Probe { kind, k, report, question, age, probe, key })))

@@ -64,6 +64,14 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
             let header = Header { packet_type, flags, k: *k, age: *age, index, cookie };
             probe.seal(&header, key).to_vec()
         }
+        tunnel::Body::Ride(ride) => {
+            let mark = |flag: u8, set: bool| if set { flag } else { 0 };
+            let flags = mark(flags::RIDE_ONE_WAY, ride.one_way)
+                | mark(flags::RIDE_RESPONSE, ride.kind == ProbeKind::Response);
+            let (packet_type, k, age) = (PacketType::Ride, ride.k, ride.age);
+            let header = Header { packet_type, flags, k, age, index, cookie };
+            [&ride.probe.seal(&header, &ride.key)[..], &of(&ride.inner.payload)].concat()
+        }
         tunnel::Body::Size { size, key } => {
             let packet_type = PacketType::Size;
             let header = Header { packet_type, flags: 0, k: 0, age: 0, index, cookie };

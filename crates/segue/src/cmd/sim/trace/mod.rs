@@ -270,6 +270,11 @@ fn describe(packet: &Packet) -> String {
                 let (kind, seq) = (format!("{kind:?}").to_lowercase(), probe.seq);
                 format!("probe {src}:{sport} to {dst}:{dport} {kind} {seq}")
             }
+            segue_sim::tunnel::Body::Ride(ride) => {
+                let (kind, seq) = (format!("{:?}", ride.kind).to_lowercase(), ride.probe.seq);
+                let inner = describe(&ride.inner.payload);
+                format!("tunnel {src}:{sport} to {dst}:{dport} with {kind} {seq} and {inner}")
+            }
             segue_sim::tunnel::Body::Size { size, .. } => {
                 let (token, bytes) = (size.token, size.size);
                 format!("test of {bytes} bytes {src}:{sport} to {dst}:{dport} {token}")

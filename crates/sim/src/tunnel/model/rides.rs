@@ -1,0 +1,189 @@
+//! Which packet takes a probe along, and what waits for one: docs/wire/tunnel-and-probe.md, "Rides".
+
+use core::net::SocketAddr;
+
+use segue_clock::Time;
+use segue_keepalive::planted::fault;
+use segue_tunnel::ProbeKind;
+use segue_wire::Probe;
+
+use super::super::message::{Message, outer_bytes};
+use super::super::rides::{Held, longest_wait};
+use super::super::slot::Slot;
+use super::{Inner, Model, Outer};
+
+/// What an interface of the simulator takes. A narrower link on the way is not known to whoever sends.
+const MTU: u32 = 1_500;
+
+/// A probe that rides.
+pub(super) struct Rider {
+    pub kind: ProbeKind,
+    pub k: u8,
+    pub probe: Probe,
+}
+
+/// A request that an anchor has taken.
+pub(super) struct Request {
+    pub probe: Probe,
+    pub k: u8,
+    pub question: bool,
+    /// It did not ride.
+    pub alone: bool,
+}
+
+impl<P: Clone> Model<P> {
+    /// The probe that a packet takes along which leaves now and has been counted.
+    pub(super) fn rider(
+        &mut self,
+        now: Time,
+        slot: u32,
+        outer: &Outer,
+        inner: &Inner<P>,
+    ) -> Option<Rider> {
+        let (is_anchor, measures) = (self.is_anchor, self.measures);
+        let Slot { rides, setup, meter, tx, heard, .. } = self.path_mut(slot)?;
+        let rides = rides.as_deref_mut()?;
+        let room = MTU - outer_bytes(outer.remote.is_ipv6()) - Probe::PACKET_LEN as u32;
+        if inner.bytes > room {
+            return None;
+        }
+        if is_anchor {
+            rides.last_fit = Some(now);
+            let held = rides.held.take()?;
+            rides.rode = rides.rode.wrapping_add(1);
+            let (k, probe) = (held.k, held.response(now, *tx, *heard));
+            self.set_timer(slot, None);
+            return Some(Rider { kind: ProbeKind::Response, k, probe });
+        }
+        let t_ka = setup.probing.t_ka;
+        let step = rides.request_due(now, t_ka)?;
+        rides.rides(now);
+        let stated = t_ka.0.div_ceil(1_000_000);
+        let mut probe = Probe {
+            t_sc: now.micros32(),
+            sc: *tx,
+            heard: *heard,
+            t_ka_ms: u16::try_from(stated).unwrap_or(0),
+            ..Probe::default()
+        };
+        let k = setup.probing.k;
+        if measures {
+            probe.dt = now.micros32().wrapping_sub(meter.held_since());
+            meter.on_order(now, false, &mut probe);
+            let silent = meter.silent_at(t_ka * (u64::from(k) + 2) + t_ka.half());
+            let until = step + t_ka * 2;
+            let until = silent.filter(|at| *at > now).map_or(until, |at| at.min(until));
+            rides.watched = Some(until);
+            self.set_timer(slot, Some(until).filter(|_| !fault(15)));
+        } else {
+            rides.number(now, &mut probe);
+        }
+        Some(Rider { kind: ProbeKind::Request, k, probe })
+    }
+
+    /// Answers a request that came from one address to another: at once with what this returns, or later.
+    pub(super) fn respond(
+        &mut self,
+        now: Time,
+        ends: (SocketAddr, SocketAddr),
+        slot: u32,
+        request: Request,
+    ) -> Option<(Outer, Message<P>)> {
+        // At most one response waits on a path.
+        self.release(now, slot);
+        let measures = self.measures;
+        let path = self.path_mut(slot)?;
+        let Request { probe, k, question, alone } = request;
+        let challenge = path.learn(now, ends, probe.t_ss);
+        let received = path.rx;
+        let Slot { rides, setup, .. } = path;
+        let probing = &setup.probing;
+        // Who asks alone may be in doubt.
+        let may_wait = challenge.is_none() && !question && !(alone && probing.follows_use);
+        if let Some(rides) = rides.as_deref_mut().filter(|_| may_wait) {
+            let wait = longest_wait(probing, probe.t_ka_ms);
+            if rides.last_fit.is_some_and(|at| now.since(at) <= wait) {
+                let request = Probe { r: received, ..probe };
+                rides.held = Some(Held { request, k, came: now });
+                self.set_timer(slot, Some(now + wait));
+                return None;
+            }
+        }
+        // The programs answer with the request's own packet, but not if it carried data.
+        if measures && !alone {
+            let Outer { remote, local, .. } = path.outer(true)?;
+            return Some(path.answer(now, (remote, local), probe, (k, question), None));
+        }
+        Some(path.answer(now, ends, probe, (k, question), challenge))
+    }
+
+    /// Sends the response that waits on a path, if there is one.
+    fn release(&mut self, now: Time, slot: u32) {
+        let Some(path) = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let Some(held) = path.rides.as_deref_mut().and_then(|rides| rides.held.take()) else {
+            return;
+        };
+        if let Some(outer) = path.outer(true) {
+            path.tx = path.tx.wrapping_add(1);
+            let probe = held.response(now, path.tx, path.heard);
+            self.sent.push((outer, path.probe(ProbeKind::Response, held.k, probe)));
+        }
+        self.set_timer(slot, None);
+    }
+
+    /// Sends the responses that have waited in vain; when to call again.
+    pub(super) fn sweep_held(&mut self, now: Time) -> Option<Time> {
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            let due = self.timers.pop_first();
+            due.into_iter().for_each(|(_, slot)| self.release(now, slot));
+        }
+        let next = self.timers.first().map(|(at, _)| *at);
+        if !self.measures {
+            return next;
+        }
+        // The driver sees not every request, so one may be held from now on, for the shortest wait at least.
+        let riding = self.paths().filter(|(_, path)| path.rides.is_some());
+        let shortest = riding.map(|(_, path)| now + longest_wait(&path.setup.probing, 0)).min();
+        next.into_iter().chain(shortest).min()
+    }
+
+    /// When the driver is to be called: a request is to ride until then, or a response to come.
+    #[must_use]
+    pub fn calls_at(&self) -> Option<Time> {
+        self.timers.first().filter(|_| !self.is_anchor).map(|(at, _)| *at)
+    }
+
+    /// A path whose driver is to be called now, since rides have ceased or a response is missing.
+    pub fn take_due_call(&mut self, now: Time) -> Option<u32> {
+        let due = self.timers.first().copied().filter(|(at, _)| *at <= now && !self.is_anchor);
+        let (_, slot) = due?;
+        self.set_timer(slot, None);
+        Some(slot)
+    }
+
+    /// Sets or ends the timer of a path with rides.
+    pub(super) fn set_timer(&mut self, slot: u32, at: Option<Time>) {
+        let path = self.slots.get_mut(slot as usize).and_then(Option::as_deref_mut);
+        let Some(rides) = path.and_then(|path| path.rides.as_deref_mut()) else { return };
+        if let Some(before) = core::mem::replace(&mut rides.timer, at) {
+            self.timers.remove(&(before, slot));
+        }
+        self.timers.extend(at.map(|at| (at, slot)));
+    }
+
+    /// Begins or ends rides on a path, as its settings say.
+    pub(super) fn set_rides(&mut self, slot: u32) {
+        let Some(path) = self.path_mut(slot) else { return };
+        if path.setup.probing.rides {
+            path.rides.get_or_insert_default();
+        } else if path.rides.is_some() {
+            self.release(self.now, slot);
+            self.set_timer(slot, None);
+            if let Some(path) = self.path_mut(slot) {
+                path.rides = None;
+            }
+        }
+    }
+}

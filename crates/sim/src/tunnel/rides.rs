@@ -1,0 +1,113 @@
+//! Probes that ride on the data packets of one path: docs/wire/tunnel-and-probe.md, "Rides".
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Probing, Reading};
+use segue_wire::{HELD_AT_MOST_MS, Probe};
+
+/// From the machine's order of a request until the packet path has sent it, and steps of T_KA begin. What leaves at the
+/// same instant of virtual time rides in none of them.
+const LATER: Span = Span::from_micros(1);
+
+/// What a packet path keeps of a path with rides.
+#[derive(Debug, Default)]
+pub(super) struct Rides {
+    /// When the packet path's timer for this path comes, if it is set: the end of a response's wait (anchor), or a call
+    /// of the driver (host). [`super::Model`] has them in order.
+    pub timer: Option<Time>,
+    /// Probes that rode: requests at a host, responses at an anchor.
+    pub rode: u32,
+    /// Requests that this host has sent, which is the number of the last, and when that left.
+    requests: u32,
+    last_sent: Option<Time>,
+    /// When the last request went alone: steps of T_KA begin here.
+    grid: Option<Time>,
+    last_ride: Option<Time>,
+    /// The newest response, how many packets had come with it, and when.
+    echo: Option<(Probe, u32, Time)>,
+    /// See [`Reading::watched`].
+    pub watched: Option<Time>,
+    /// When a packet left last that could take a response along (anchor).
+    pub last_fit: Option<Time>,
+    /// The response that waits (anchor).
+    pub held: Option<Held>,
+}
+
+/// A response that waits for a ride.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The request that it answers, with the number of packets that had come with that.
+    pub request: Probe,
+    pub k: u8,
+    pub came: Time,
+}
+
+impl Held {
+    /// The response that leaves at `now`, as the `ss`th packet.
+    pub fn response(&self, now: Time, ss: u32, heard: u16) -> Probe {
+        let t_ss = now.micros32();
+        Probe { t_ss, dt: t_ss.wrapping_sub(self.came.micros32()), ss, heard, ..self.request }
+    }
+}
+
+/// How long a response may wait, to a request that states its period in milliseconds.
+pub(super) fn longest_wait(probing: &Probing, t_ka_ms: u16) -> Span {
+    let stated = Span::from_millis(t_ka_ms.into());
+    let wait = if t_ka_ms == 0 { probing.t_ka } else { probing.t_ka.min(stated) };
+    if probing.follows_use { wait.min(Span::from_millis(HELD_AT_MOST_MS)) } else { wait }
+}
+
+impl Rides {
+    /// The beginning of the step in which a request is to ride on a packet that leaves at `now`; `None` if one has
+    /// ridden in it, or none went alone yet.
+    pub fn request_due(&self, now: Time, t_ka: Span) -> Option<Time> {
+        let grid = self.grid.filter(|grid| *grid <= now)?;
+        let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
+        self.last_ride.is_none_or(|at| at < step).then_some(step)
+    }
+
+    /// A request rides.
+    pub fn rides(&mut self, now: Time) {
+        self.rode = self.rode.wrapping_add(1);
+        self.last_ride = Some(now);
+    }
+
+    /// A request leaves alone.
+    pub fn goes_alone(&mut self, now: Time) {
+        self.grid = Some(now + LATER);
+        self.watched = None;
+    }
+
+    /// Numbers a request, and has it echo the newest response, where the packet path does not measure and so has
+    /// nobody else for it. A machine whose requests began to ride knows the number that was the last until then.
+    pub fn number(&mut self, now: Time, request: &mut Probe) {
+        let ordered = request.seq.wrapping_sub(1);
+        if ordered.wrapping_sub(self.requests).cast_signed() > 0 {
+            self.requests = ordered;
+        }
+        self.requests = self.requests.wrapping_add(1);
+        self.last_sent = Some(now);
+        let (last, received, at) = self.echo.unwrap_or_default();
+        let dt = if self.echo.is_some() { now.micros32().wrapping_sub(at.micros32()) } else { 0 };
+        (request.seq, request.dt) = (self.requests, dt);
+        (request.t_ss, request.ss, request.r) = (last.t_ss, last.ss, received);
+    }
+
+    /// Whether no request had this number.
+    pub fn never_sent(&self, seq: u32) -> bool {
+        self.requests.wrapping_sub(seq) >= self.requests
+    }
+
+    /// Takes a response as what the next request echoes, unless a newer one has been.
+    pub fn answered(&mut self, now: Time, response: &Probe, received: u32) {
+        let newer = |last: &Probe| response.seq.wrapping_sub(last.seq).cast_signed() > 0;
+        if self.echo.as_ref().is_none_or(|(last, ..)| newer(last)) {
+            self.echo = Some((*response, received, now));
+        }
+    }
+
+    /// What a packet path that does not measure says of it.
+    pub fn reading(&self) -> Reading {
+        let (sent, rode, last_sent) = (self.requests, self.rode, self.last_sent);
+        Reading { sent, rode, last_sent, ..Reading::default() }
+    }
+}
