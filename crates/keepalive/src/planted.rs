@@ -1,4 +1,4 @@
-//! Mistakes made on purpose, one line each, for the harness of faults to find (docs/simulator/faults.md).
+//! Mistakes made on purpose, one line each, for the fault harness to find (docs/simulator/faults.md).
 //!
 //! In an ordinary build [`fault`] is `false` for the compiler, and the mistakes are not in the program. With
 //! `--cfg segue_planted` the test chooses one of them.

@@ -38,6 +38,11 @@ pub enum Request {
         /// First event wanted; [`u64::MAX`] for none.
         events_from: u64,
     },
+    /// The events from this number on: an [`EventsPage`].
+    Events {
+        /// First event wanted.
+        from: u64,
+    },
     /// Some of the flows: a [`FlowsPage`].
     Flows {
         /// Where the page begins: 0, or as the last page says.
@@ -88,6 +93,8 @@ pub enum Request {
 pub enum Response {
     /// To [`Request::Status`].
     Status(Box<Status>),
+    /// To [`Request::Events`].
+    Events(EventsPage),
     /// To [`Request::Flows`].
     Flows(FlowsPage),
     /// To [`Request::Enrolments`].
@@ -373,8 +380,19 @@ pub struct FlowStatus {
     pub why: String,
 }
 
+/// Events that a daemon remembers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EventsPage {
+    /// The events, in order.
+    pub events: Vec<EventRecord>,
+    /// Number of the next event.
+    pub next: u64,
+    /// Monotonic clock in nanoseconds, for relating events.
+    pub now_ns: u64,
+}
+
 /// Something that happened.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EventRecord {
     /// Its number.
     pub number: u64,

@@ -1,4 +1,4 @@
-//! The harness of faults over many seeds, and over those that were kept.
+//! The fault harness over many seeds, and over those that were kept.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Each of the mistakes that can be planted in the machines is found by the harness of faults, and none is
+//! Each of the mistakes that can be planted in the machines is found by the fault harness, and none is
 //! found without them. Built and run by `scripts/planted-faults`, with `--cfg segue_planted`.
 #![cfg(segue_planted)]
 

@@ -1,4 +1,4 @@
-//! An end of tunnels: a machine over its packet path. Daemons, simulator and harness of faults all drive this.
+//! An end of tunnels: a machine over its packet path. Daemons, simulator and fault harness all drive this.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

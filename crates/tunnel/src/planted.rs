@@ -1,4 +1,4 @@
-//! Mistakes made on purpose, one line each, for the harness of faults to find: see
+//! Mistakes made on purpose, one line each, for the fault harness to find: see
 //! [`segue_keepalive::planted`], which has the switch.
 
 #[cfg(segue_planted)]

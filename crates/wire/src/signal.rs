@@ -131,7 +131,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encapsulation {
-    /// The tunnel header of `docs/wire/tunnel.md`.
+    /// The tunnel header of `docs/wire/tunnel-and-probe.md`.
     #[default]
     Segue,
     /// The packets of Salsano 2018, figure 13: the inner packet directly in UDP.

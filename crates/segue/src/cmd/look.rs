@@ -1,5 +1,6 @@
-//! `segue status`, `paths`, `flows`, `handover` and `keepalive`: look at and steer a running daemon.
+//! `segue status`, `events`, `paths`, `flows`, `handover` and `keepalive`: look at and steer a running daemon.
 
+mod events;
 mod flows;
 mod paths;
 mod status;
@@ -12,6 +13,7 @@ use anyhow::bail;
 use crate::control::{self, Request, Response, Status};
 use crate::terminal::{Colours, Live, Stream};
 
+pub use events::{EventsArgs, events};
 pub use flows::{FlowsArgs, flows};
 pub use paths::{PathsArgs, path_figures, paths};
 pub use status::{StatusArgs, status};

@@ -7,7 +7,7 @@ use segue_keepalive::State;
 use segue_tunnel::Report;
 use tracing::{debug, info, warn};
 
-use crate::control::EventRecord;
+use crate::control::{EventRecord, EventsPage};
 use crate::errors::Told;
 
 /// Events kept for those who ask; older ones are forgotten.
@@ -88,6 +88,11 @@ impl Events {
     pub fn since(&self, number: u64) -> Vec<EventRecord> {
         self.kept.iter().filter(|event| event.number >= number).cloned().collect()
     }
+
+    /// The same, for somebody who goes on from there later.
+    pub fn page(&self, now: Time, number: u64) -> EventsPage {
+        EventsPage { events: self.since(number), next: self.next, now_ns: now.0 }
+    }
 }
 
 /// Tells of what could not be done, at most once a second: what repeats with every packet must not
@@ -153,21 +158,7 @@ pub fn state_name(state: State) -> &'static str {
 }
 
 fn record_of(report: &Report) -> EventRecord {
-    let empty = EventRecord {
-        number: 0,
-        at_ns: 0,
-        kind: String::new(),
-        host: String::new(),
-        path: String::new(),
-        to: None,
-        detail: String::new(),
-        downlink: None,
-        silent_ms: None,
-        bound_ms: None,
-        flows: None,
-        class: None,
-    };
-    let ms = Span::as_millis_f64;
+    let (empty, ms) = (EventRecord::default(), Span::as_millis_f64);
     match report.clone() {
         Report::Registered { host, inner } => {
             let inner: Vec<String> = inner.iter().map(ToString::to_string).collect();

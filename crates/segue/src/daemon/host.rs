@@ -24,7 +24,7 @@ use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report, 
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
-use tokio::time::Interval;
+use tokio::time::{Interval, MissedTickBehavior};
 use tracing::info;
 
 use self::member::Member;
@@ -159,6 +159,9 @@ impl Role for Daemon {
         };
         let options = EbpfOptions::default();
         let (core, packets) = Core::open(&settings.common, &setup, options, machine)?;
+        let mut sweep = tokio::time::interval(SWEEP);
+        // A table that takes longer than that is not looked at without a pause.
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
         let daemon = Daemon {
             core,
@@ -171,7 +174,7 @@ impl Role for Daemon {
             ways_out: WaysOut { v4: 0, v6: 0 },
             attached: BTreeMap::new(),
             tun_mtu: setup.tun_mtu,
-            sweep: tokio::time::interval(SWEEP),
+            sweep,
             swept: None,
             member,
             settings,

@@ -91,7 +91,7 @@ pub trait Role: Sized {
     /// The interfaces have changed, or are known for the first time.
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()>;
 
-    /// Answers a request, but [`Request::Status`].
+    /// Answers a request of its own; those that every role answers alike do not come here.
     fn on_request(&mut self, request: &Request) -> anyhow::Result<Response>;
 
     /// The slots of all paths.
@@ -249,6 +249,10 @@ fn on_work<R: Role>(role: &mut R, work: Work<R::Signal>) -> anyhow::Result<()> {
             let slots = role.slots();
             role.follow(Turn::reading(slots))?;
             let _ = back.send(Response::Status(Box::new(role.status(events_from))));
+            Ok(())
+        }
+        Work::Asked((Request::Events { from }, back)) => {
+            let _ = back.send(Response::Events(role.core().events.page(monotonic(), from)));
             Ok(())
         }
         Work::Asked((request, back)) => {

@@ -1,4 +1,4 @@
-//! `segue status --watch`: again and again, in place on a terminal, else one after the other.
+//! `segue status --watch`: again and again, in place on a terminal, else one after the other; `segue events`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::pty::Pty;
-use crate::world::{Daemon, SEGUE, World, wait_for};
+use crate::world::{Daemon, SEGUE, World, text, wait_for};
 
 fn watch(daemon: &Daemon, more: &[&str]) -> Command {
     let mut command = Command::new(SEGUE);
@@ -103,4 +103,37 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
     drop(pty);
     let mut once = watch(&host, &[]);
     assert_eq!(once.output().unwrap().status.code(), Some(2), "one that never was there is not");
+}
+
+#[test]
+fn events_are_printed_and_followed() {
+    let _turn = crate::among_others();
+    let Some(world) = World::new("user") else { return };
+    let (mut anchor, host) = world.running();
+    let events = |daemon: &Daemon, more: &[&str]| {
+        let mut command = Command::new(SEGUE);
+        command.arg("events").args(more).arg("--control").arg(daemon.socket());
+        command
+    };
+
+    for (daemon, whose) in [(&host, ""), (&anchor, "laptop")] {
+        let told = events(daemon, &["--json"]).output().unwrap();
+        assert!(told.status.success());
+        let told: Vec<Value> =
+            text(&told.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let numbers: Vec<u64> = told.iter().map(|event| event["number"].as_u64().unwrap()).collect();
+        assert_eq!(numbers, (0..told.len() as u64).collect::<Vec<_>>());
+        let registered = |event: &Value| event["kind"] == "registered" && event["host"] == whose;
+        assert!(told.iter().any(registered), "{told:?}");
+        let last = text(&events(daemon, &["-n", "2"]).output().unwrap().stdout);
+        assert_eq!(last.lines().count(), 2, "{last}");
+    }
+
+    let (mut child, mut lines) = Piped::start(events(&host, &["--follow"]));
+    assert!(lines.next().unwrap().starts_with("20"), "a time of day");
+    anchor.end(Signal::SIGKILL);
+    let down = lines.find(|line| line.contains(" down")).unwrap();
+    assert!(down.contains("  path ") && down.contains(", silent for "), "{down}");
+    kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
+    assert!(child.0.wait().unwrap().success());
 }

@@ -6,7 +6,7 @@
 //!   packets ────────►         └ Datapath                          └ Datapath  ──► effects
 //! ```
 //!
-//! The ends are without queue and links, so that a network of nodes, the harness of faults and a population
+//! The ends are without queue and links, so that a network of nodes, the fault harness and a population
 //! of many hosts drive the same ones.
 
 mod agents;

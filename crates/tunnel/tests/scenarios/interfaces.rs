@@ -33,7 +33,7 @@ fn flows_leave_an_interface_that_goes_away_and_return_to_it() {
     assert_eq!(net.anchor.machine.paths().count(), 2);
 }
 
-/// Found by the harness of faults, seed 1271: the anchor kept the path for as long as the host lived.
+/// Found by the fault harness, seed 1271: the anchor kept the path for as long as the host lived.
 #[test]
 fn an_interface_that_goes_while_signalling_is_broken_goes_at_the_anchor_too() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));

@@ -28,9 +28,8 @@ use segue_clock::Span;
 pub use anchor::{AnchorSignal, AnchorSignalOutput};
 pub use conn::{Conn, Event};
 pub use host::{HostSignal, HostSignalOutput};
+pub use segue_wire::SIGNAL_PORT;
 
-/// UDP port of the signalling, at both ends here.
-pub const SIGNAL_PORT: u16 = 5006;
 /// A connection without any packet for this long is dead (`crates/segue`, `signalling`).
 pub const IDLE: Span = Span::from_secs(10);
 /// How often an idle connection shows life (`crates/segue`, `signalling`).

@@ -10,7 +10,7 @@ use segue_sim::NodeId;
 use segue_sim::net::Adapter;
 use segue_sim::tunnel::{AnchorAgent, HostAgent, add_anchor, add_host};
 use segue_tunnel::{AnchorConfig, HostConfig, Known, Pool};
-use segue_wire::{Encapsulation, TUNNEL_PORT};
+use segue_wire::{Encapsulation, SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -20,8 +20,6 @@ use super::tables::{Address, End, Name, PrefixText};
 use super::{Mistake, hint, reach};
 use crate::config::{Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 
-/// UDP port of the signalling.
-const SIGNAL_PORT: u16 = 5006;
 /// Addresses of hosts whose anchor names none.
 const POOL: ([u8; 4], u8) = ([10, 7, 0, 0], 16);
 /// Seeds of tunnel ends (`Network::seed_of`).
