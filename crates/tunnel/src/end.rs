@@ -395,14 +395,18 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn.failures.extend(done.err().map(Failure::Order));
     }
 
-    /// Sends the probes that were ordered.
+    /// Sends the probes that were ordered. Mostly there are none, which is to cost no call.
+    #[inline]
     fn flush(&mut self, turn: &mut Turn<D::Error>) {
-        let sent = if let Some(order) = turn.order.take() {
-            self.datapath.send_probes(core::slice::from_ref(&order))
-        } else if turn.orders.is_empty() {
-            return;
-        } else {
-            self.datapath.send_probes(&core::mem::take(&mut turn.orders))
+        if turn.order.is_some() || !turn.orders.is_empty() {
+            self.send_ordered(turn);
+        }
+    }
+
+    fn send_ordered(&mut self, turn: &mut Turn<D::Error>) {
+        let sent = match turn.order.take() {
+            Some(order) => self.datapath.send_probes(core::slice::from_ref(&order)),
+            None => self.datapath.send_probes(&core::mem::take(&mut turn.orders)),
         };
         turn.failures.extend(sent.err().map(Failure::Probes));
     }
@@ -410,6 +414,10 @@ impl<M: Side, D: Datapath> End<M, D> {
     /// Has the probes sent that have waited long enough for a ride. Asked too after each request: its response may wait,
     /// and not as long as those before.
     fn sweep(&mut self, now: Time) {
+        // At anchors alone: a host's set need not come to the processor.
+        if M::ROLE == Role::Host {
+            return;
+        }
         let probed = core::mem::take(&mut self.probed);
         if self.riding.is_empty() || fault(13) {
             self.sweep_at = None;

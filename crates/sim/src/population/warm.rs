@@ -56,7 +56,7 @@ impl Shard {
     fn warm_host(&self, host: u32) -> u64 {
         let place = &self.hosts[host as usize];
         let up = place.end.machine.registered();
-        u64::from(up) ^ place.end.machine.inner().len() as u64 ^ place.end.datapath.refused()
+        u64::from(up) ^ place.end.machine.inner().len() as u64 ^ place.end.datapath.warm_all()
     }
 
     fn warm_path(&self, event: Event) -> u64 {

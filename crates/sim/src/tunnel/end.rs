@@ -1,6 +1,7 @@
 //! The end of either side on virtual time: what the daemons run, over the model of a packet path.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
@@ -63,14 +64,19 @@ impl Modelled for Anchor {
 
 /// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: whoever drives it calls [`SimEnd::tick`] at
 /// its [`SimEnd::deadline`] and does what the effects say.
-pub struct SimEnd<M: Modelled, P: Clone>(End<M, Model<P>>);
+pub struct SimEnd<M: Modelled, P: Clone> {
+    end: End<M, Model<P>>,
+    /// Nothing is due before this instant, which the driver was told: to find it takes a look at every path. The
+    /// beginning of time once the machine may have changed since.
+    told: Cell<Option<Time>>,
+}
 
 impl<P: Clone> SimEnd<Host, P> {
     /// A host that has seen nothing yet. `seed` is unlike that of any other end.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
         let source = config.source;
-        SimEnd(End::new(Host::new(config, seed), Model::of_host(source)))
+        SimEnd::over(Host::new(config, seed), Model::of_host(source))
     }
 
     /// Tells the machine which flows were in use when, so that it forgets those that ended. A daemon does it
@@ -86,7 +92,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
         let source = config.source;
-        SimEnd(End::new(Anchor::new(config, seed), Model::of_anchor(source)))
+        SimEnd::over(Anchor::new(config, seed), Model::of_anchor(source))
     }
 }
 
@@ -94,27 +100,33 @@ impl<M: Modelled, P: Clone> Deref for SimEnd<M, P> {
     type Target = End<M, Model<P>>;
 
     fn deref(&self) -> &End<M, Model<P>> {
-        &self.0
+        &self.end
     }
 }
 
 impl<M: Modelled, P: Clone> DerefMut for SimEnd<M, P> {
     fn deref_mut(&mut self) -> &mut End<M, Model<P>> {
-        &mut self.0
+        self.told.set(Some(Time::ZERO));
+        &mut self.end
     }
 }
 
 impl<M: Modelled, P: Clone> SimEnd<M, P> {
+    fn over(machine: M, model: Model<P>) -> SimEnd<M, P> {
+        SimEnd { end: End::new(machine, model), told: Cell::new(Some(Time::ZERO)) }
+    }
+
     /// When to call [`SimEnd::tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let call = self.datapath.calls_at();
-        self.0.deadline().map(|(at, _)| at).into_iter().chain(call).min()
+        let deadline = self.end.deadline().map(|(at, _)| at);
+        self.told.set(deadline);
+        deadline.into_iter().chain(self.end.datapath.calls_at()).min()
     }
 
     /// Something is due for the machine.
     fn is_due(&self, now: Time) -> bool {
-        self.0.deadline().is_some_and(|(at, _)| at <= now)
+        self.told.get().is_some_and(|at| at <= now)
     }
 
     /// The first order of the machine that could not be obeyed.
@@ -125,7 +137,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
 
     /// Gives the machine an input and carries out what it says.
     pub fn handle(&mut self, now: Time, input: M::Input, effects: &mut Vec<Effect<P, M::Own>>) {
-        let turn = self.0.handle(now, input);
+        let turn = self.end.handle(now, input);
         self.follow(now, turn, effects);
     }
 
@@ -136,12 +148,12 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         output: Output<M::Own>,
         effects: &mut Vec<Effect<P, M::Own>>,
     ) {
-        self.0.datapath.now = now;
+        self.end.datapath.now = now;
         let mut turn = Turn::default();
         match output {
-            Output::Order(order) => self.0.carry_out(&mut turn, order),
+            Output::Order(order) => self.end.carry_out(&mut turn, order),
             Output::Own(own) => {
-                effects.extend(M::note(own, &mut self.0.datapath).map(Effect::Own));
+                effects.extend(M::note(own, &mut self.end.datapath).map(Effect::Own));
             }
         }
         self.follow(now, turn, effects);
@@ -151,7 +163,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     /// requests ride.
     pub fn tick(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
         let mut called = false;
-        while let Some(slot) = self.0.datapath.take_due_call(now) {
+        while let Some(slot) = self.end.datapath.take_due_call(now) {
             called = true;
             self.on_event(now, Event::Look(slot), effects);
         }
@@ -163,7 +175,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
 
     /// Takes a packet that is to go through the tunnels.
     pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Vec<Effect<P, M::Own>>) {
-        match self.0.datapath.send(now, inner) {
+        match self.end.datapath.send(now, inner) {
             Sent::Out(outer, message) => {
                 effects.push(Effect::Transmit(outer, message));
                 self.look(now, effects);
@@ -184,7 +196,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         effects: &mut Vec<Effect<P, M::Own>>,
     ) -> Arrived {
         let is_size = matches!(message.body, Body::Size { .. });
-        let received = self.0.datapath.receive(now, from, to, message);
+        let received = self.end.datapath.receive(now, from, to, message);
         self.take(now, received, is_size, effects)
     }
 
@@ -208,11 +220,11 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                 Arrived::Data
             }
             Received::Probe(probe, answer) => {
-                leave(&mut self.0.datapath, effects);
+                leave(&mut self.end.datapath, effects);
                 effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
                 // The probe lets a host do what is due, so that no tick comes for it.
                 if M::ROLE == Role::Host && self.is_due(now) {
-                    let due = self.machine.due(now);
+                    let due = self.end.machine.due(now);
                     self.follow(now, Turn::reading(due), effects);
                 }
                 self.on_event(now, Event::Probe(probe), effects);
@@ -223,7 +235,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
                 Arrived::Size
             }
             Received::Quiet(answer) => {
-                leave(&mut self.0.datapath, effects);
+                leave(&mut self.end.datapath, effects);
                 effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
                 if is_size { Arrived::Size } else { Arrived::Quiet }
             }
@@ -232,13 +244,13 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 
     fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Vec<Effect<P, M::Own>>) {
-        let turn = self.0.on_event(now, event);
+        let turn = self.end.on_event(now, event);
         self.follow(now, turn, effects);
     }
 
     /// Has the machine look at a path if its packet path calls for it at once: data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
-        if let Some(slot) = self.0.datapath.take_call() {
+        if let Some(slot) = self.end.datapath.take_call() {
             self.on_event(now, Event::Look(slot), effects);
         }
     }
@@ -250,19 +262,20 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         mut turn: Turn<Infallible>,
         effects: &mut Vec<Effect<P, M::Own>>,
     ) {
-        self.0.datapath.now = now;
+        self.told.set(Some(Time::ZERO));
+        self.end.datapath.now = now;
         let mut injects = false;
         let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
-        while let Some(own) = self.0.poll_with(&mut turn, || now, &mut notice) {
-            leave(&mut self.0.datapath, effects);
-            effects.extend(M::note(own, &mut self.0.datapath).map(Effect::Own));
+        while let Some(own) = self.end.poll_with(&mut turn, || now, &mut notice) {
+            leave(&mut self.end.datapath, effects);
+            effects.extend(M::note(own, &mut self.end.datapath).map(Effect::Own));
         }
-        leave(&mut self.0.datapath, effects);
+        leave(&mut self.end.datapath, effects);
         for failure in turn.failures {
             match failure {
                 Failure::Order(never) | Failure::Probes(never) => match never {},
-                Failure::Ticket(ticket) => self.0.datapath.note(Wrong::NoTicket(ticket)),
-                Failure::Endless => self.0.datapath.note(Wrong::Endless),
+                Failure::Ticket(ticket) => self.end.datapath.note(Wrong::NoTicket(ticket)),
+                Failure::Endless => self.end.datapath.note(Wrong::Endless),
             }
         }
         if injects {
@@ -273,7 +286,9 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
 
 /// What was ordered to leave leaves.
 fn leave<P: Clone, O>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O>>) {
-    effects.extend(
-        model.take_sent().into_iter().map(|(outer, message)| Effect::Transmit(outer, message)),
-    );
+    // Mostly nothing.
+    if model.has_sent() {
+        let sent = model.take_sent().into_iter();
+        effects.extend(sent.map(|(outer, message)| Effect::Transmit(outer, message)));
+    }
 }

@@ -184,6 +184,17 @@ impl<P: Clone> Model<P> {
         self.paths().find(uses).map(|(number, _)| number)
     }
 
+    /// As [`Model::warm`], what every call needs.
+    #[must_use]
+    pub fn warm_all(&self) -> u64 {
+        self.now.0 ^ self.refused ^ self.sent.len() as u64
+    }
+
+    /// Whether something leaves because of orders.
+    pub(super) fn has_sent(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     /// What leaves because of orders since the last call.
     pub fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
         core::mem::take(&mut self.sent)

@@ -496,12 +496,12 @@ impl Machine for Host {
     }
 
     fn poll(&mut self) -> Option<Output<HostOutput>> {
-        let output = self.out.pop_front();
+        let output = self.out.pop_front()?;
         if self.out.is_empty() {
             // Outputs are large, and whoever has very many hosts would keep room for the most of each.
             self.out = VecDeque::new();
         }
-        output
+        Some(output)
     }
 
     fn deadline(&self) -> Deadline {
