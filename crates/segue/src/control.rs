@@ -24,7 +24,7 @@ mod place;
 
 pub use place::Place;
 
-/// The error if a daemon closes the connection without an answer.
+/// A daemon's refusal of an unauthorised client.
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
