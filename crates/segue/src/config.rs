@@ -40,7 +40,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
     })
 }
 
-/// A message with the range of a number in place of the type that the library names.
+/// Replaces the type that the library names in a message by the range of a number.
 fn in_numbers(message: &str) -> String {
     let ranges = [
         ("expected u8", u64::from(u8::MAX)),
@@ -56,8 +56,7 @@ fn in_numbers(message: &str) -> String {
     }
 }
 
-/// A message of one line: what a file contains, such as a key with a line break in it, is part of the
-/// messages about it.
+/// Makes a message one line: it may quote the file, for example a key with a line break in it.
 pub(crate) fn printable(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -93,7 +92,7 @@ fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
     given.map(read).transpose()
 }
 
-/// Every host takes 576 bytes (RFC 791, section 3.1); the device takes 16 bits.
+/// Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.
 fn check_mtu(mtu: u32) -> anyhow::Result<()> {
     if !(576..=65_535).contains(&mtu) {
         bail!("mtu must lie between 576 and 65535");
@@ -131,10 +130,10 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// Whether a service is wanted, or the port to have it on, as in `true` or `8862`.
+/// Whether to run a service, or the port to run it on, as in `true` or `8862`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnPort {
-    /// Not wanted.
+    /// Off.
     Off,
     /// On its usual port.
     Usual,

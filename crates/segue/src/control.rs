@@ -1,6 +1,6 @@
-//! The control socket of a daemon: one line of JSON asks, one line answers. Everything that looks at
-//! or steers a daemon (command line, demo, later the terminal and web views) reads these types; none
-//! touches protocol state.
+//! A daemon's control socket: a request is one line of JSON, and so is its answer. Everything that
+//! views or steers a daemon (command line, demo, later the terminal and web views) uses these
+//! types; none touches protocol state.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -24,12 +24,12 @@ mod place;
 
 pub use place::Place;
 
-/// What a daemon means that closes a connection without an answer.
+/// A daemon's refusal of an unauthorised client.
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
 
-/// What can be asked of a daemon.
+/// A request to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -48,7 +48,7 @@ pub enum Request {
         /// Where the page begins: 0, or as the last page says.
         #[serde(default)]
         from: u64,
-        /// Those of one host alone, by name (anchor).
+        /// Only those of this host, by name (anchor).
         #[serde(default)]
         host: Option<String>,
     },
@@ -72,13 +72,13 @@ pub enum Request {
     Enroll {
         /// The host's name.
         name: String,
-        /// Where the host shall find the anchor; the anchor's own addresses if empty.
+        /// Addresses at which the host finds the anchor; the anchor's own if empty.
         addresses: Vec<Locator>,
-        /// How long the join line is good, in seconds; a day if not given.
+        /// How long the join line is valid, in seconds; a day if not given.
         #[serde(default)]
         valid_s: Option<u64>,
     },
-    /// Who is enrolled (anchor).
+    /// Lists the enrolled hosts (anchor).
     Enrolments,
     /// Ends a host's enrolment (anchor).
     Unenroll {
@@ -87,7 +87,7 @@ pub enum Request {
     },
 }
 
-/// What a daemon answers.
+/// A daemon's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
@@ -105,7 +105,7 @@ pub enum Response {
     Error(String),
 }
 
-/// How a daemon stands.
+/// The status of a daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// `host` or `anchor`.
@@ -118,7 +118,7 @@ pub struct Status {
     pub datapath: String,
     /// The tunnel device.
     pub device: String,
-    /// The host's registration stands (an anchor: it listens).
+    /// The host is registered (an anchor: it listens).
     pub registered: bool,
     /// The anchor in use (host).
     pub anchor: Option<String>,
@@ -144,7 +144,7 @@ pub struct Status {
     pub orders: BTreeMap<String, String>,
     /// Refused packets by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets sent a second time, over another path, while their own was in doubt.
+    /// Packets sent again over another path while their own was in doubt.
     pub reinjected: u64,
     /// Events from the number asked for on.
     pub events: Vec<EventRecord>,
@@ -157,7 +157,7 @@ pub struct Status {
 pub struct TroubleStatus {
     /// In words.
     pub why: String,
-    /// When that was seen last.
+    /// Seconds since that was last seen.
     pub ago_s: f64,
 }
 
@@ -172,24 +172,25 @@ pub struct HostStatus {
     pub connected: bool,
 }
 
-/// A host that is enrolled, or whose join line waits. Times are seconds since 1970 on the anchor's clock.
+/// An enrolled host, or one with a pending join line. Times are seconds since 1970 on the anchor's
+/// clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnrolmentStatus {
     /// Its name.
     pub name: String,
-    /// `enrolled`; `expired` when its certificate is; `invited` while its join line waits, `line expired` when
-    /// it waited too long.
+    /// `enrolled`; `expired` if its certificate is; `invited` while its join line is pending; `line
+    /// expired` if the line was not used in time.
     pub state: String,
-    /// Its inner addresses, which stay its own.
+    /// Its inner addresses, which it keeps.
     pub inner: Vec<String>,
-    /// When it was enrolled, or the line made.
+    /// When it was enrolled, or the line was made.
     pub since_s: u64,
     /// When its certificate, or the line, expires.
     pub expires_s: u64,
     /// Its signalling connection stands.
     pub connected: bool,
-    /// When it was last known to be connected: without a connection to this run of the anchor, when it registered
-    /// last.
+    /// When it was last connected. If it has not connected since the anchor started: when it last
+    /// registered.
     pub seen_s: Option<u64>,
 }
 
@@ -205,8 +206,8 @@ pub struct PathStatus {
     pub local: Option<String>,
     /// The other end, as last seen.
     pub remote: Option<String>,
-    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive (anchor);
-    /// `unwatched` where nobody looks: the keepalive is off, or (anchor) the host alone measures.
+    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive
+    /// (anchor); `unwatched` if the keepalive is off or, at an anchor, if only the host measures.
     pub state: String,
     /// Who measures: `both`, `client`, `reports` or `round-trip-loss`.
     #[serde(default)]
@@ -225,8 +226,8 @@ pub struct PathStatus {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// The longest until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the largest RTT seen, or what the
-    /// questions in doubt take.
+    /// The longest time until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the
+    /// largest RTT seen, or the time that the questions in doubt take.
     pub bound_ms: f64,
     /// Time constants of the averages in seconds.
     pub tau_s: Vec<f64>,
@@ -249,38 +250,38 @@ pub struct PathStatus {
     /// Round-trip loss, averages; only where it is evaluated or reported.
     #[serde(default)]
     pub rtl: Vec<f64>,
-    /// How far the last round-trip time may be off in milliseconds.
+    /// Largest error of the last round-trip time in milliseconds.
     #[serde(default)]
     pub uncertainty_ms: f64,
     /// Probes of its own kind that this end has sent, with and without data: requests (host), responses to
     /// requests (anchor).
     pub probes_sent: u64,
-    /// Those of them that rode on data.
+    /// Those that rode on data.
     #[serde(default)]
     pub probes_rode: u64,
     /// Those that went alone.
     #[serde(default)]
     pub probes_alone: u64,
-    /// The largest IP packet that the path takes up, in bytes, as far as is known (host).
+    /// The largest IP packet known to pass upwards, in bytes (host).
     #[serde(default)]
     pub mtu_up: Option<u16>,
-    /// The same down.
+    /// The same downwards.
     #[serde(default)]
     pub mtu_down: Option<u16>,
-    /// Something was due and did not come: questions are under way (host).
+    /// Something that was due did not come: questions are under way (host).
     #[serde(default)]
     pub in_doubt: bool,
-    /// How often that was so.
+    /// How often that has happened.
     #[serde(default)]
     pub doubts: u64,
-    /// Why K and T_KA are what they are (host, where they follow what is measured).
+    /// Why K and T_KA have their values (host, if they follow the measurements).
     #[serde(default)]
     pub why: Option<WhyStatus>,
     /// Probes received.
     pub probes_received: u64,
     /// Changes between up and down.
     pub transitions: u64,
-    /// Packets sent on the path, probes but questions and their answers included, modulo 2³².
+    /// Packets sent on the path, including probes except questions and their answers, modulo 2³².
     pub tx_packets: u32,
     /// Packets received on the path, likewise.
     pub rx_packets: u32,
@@ -291,7 +292,7 @@ pub struct PathStatus {
 }
 
 impl PathStatus {
-    /// Its state for people: one that is up and in doubt is `in doubt`.
+    /// Its state for display: a path that is up and in doubt is `in doubt`.
     #[must_use]
     pub fn shown_state(&self) -> &str {
         if self.in_doubt && self.state == "up" { "in doubt" } else { &self.state }
@@ -305,30 +306,30 @@ pub struct WhyStatus {
     pub k: u8,
     /// T_KA in milliseconds.
     pub t_ka_ms: f64,
-    /// Data run on the path.
+    /// The path carries data.
     pub active: bool,
-    /// Mean round-trip time that was known, in milliseconds.
+    /// Mean round-trip time then known, in milliseconds.
     pub rtt_ms: f64,
-    /// Largest round-trip time that was known, in milliseconds.
+    /// Largest round-trip time then known, in milliseconds.
     pub rtt_max_ms: f64,
-    /// Loss towards the anchor that is planned for.
+    /// Planned loss towards the anchor.
     pub loss_up: f64,
-    /// Loss towards the host that is planned for.
+    /// Planned loss towards the host.
     pub loss_down: f64,
-    /// Share of probes lost on either way that is planned for.
+    /// Planned share of probes lost in either direction.
     pub loss: f64,
-    /// Mean length of bursts of losses in milliseconds; none where none was seen.
+    /// Mean length of loss bursts in milliseconds; `None` if none was seen.
     pub burst_ms: Option<f64>,
     /// Questions in doubt.
     pub questions: u8,
-    /// From one to the next, in milliseconds.
+    /// Time from one question to the next, in milliseconds.
     pub spacing_ms: f64,
-    /// From the beginning of doubt to down (T_D), in milliseconds.
+    /// Time from the beginning of doubt to down (T_D), in milliseconds.
     pub t_d_ms: f64,
-    /// Planned mean time between false alarms (T_fp) in seconds; none where none is to be expected.
+    /// Planned mean time between false alarms (T_fp) in seconds; `None` if none is expected.
     pub t_fp_s: Option<f64>,
-    /// Planned mean time to notice an outage in milliseconds: while data run from the first packet lost, else
-    /// from the outage.
+    /// Planned mean time to notice an outage in milliseconds: from the first packet lost while data
+    /// flow, else from the outage.
     pub detection_ms: f64,
     /// What was given up: `nothing` or `false_positives`.
     pub given_up: String,
@@ -347,13 +348,13 @@ pub struct Count {
     pub lost: u64,
 }
 
-/// Some of the flows. There may be a million: whoever wants all asks for page after page, and the daemon sees to
-/// its paths in between.
+/// One page of the flows. There may be a million, so a client asks for page after page, and the
+/// daemon tends its paths in between.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FlowsPage {
     /// The flows.
     pub flows: Vec<FlowStatus>,
-    /// Where the next page begins; none after the last.
+    /// Where the next page begins; `None` after the last.
     pub next: Option<u64>,
 }
 
@@ -366,7 +367,7 @@ pub struct FlowStatus {
     pub class: Option<String>,
     /// The path it is bound to.
     pub path: String,
-    /// The path that carries it instead, while its own is dead.
+    /// The path that carries it while its own is dead.
     pub via: Option<String>,
     /// An operator bound it.
     pub pinned: bool,
@@ -376,7 +377,7 @@ pub struct FlowStatus {
     pub bytes: u64,
     /// Milliseconds since its last packet.
     pub idle_ms: f64,
-    /// Why it is there.
+    /// Why it uses that path.
     pub why: String,
 }
 
@@ -413,15 +414,15 @@ pub struct EventRecord {
     pub downlink: Option<bool>,
     /// `path_state` down: milliseconds since the last sign that both directions work.
     pub silent_ms: Option<f64>,
-    /// `path_state`: the longest that noticing an outage takes, in milliseconds.
+    /// `path_state`: the longest time until an outage is noticed, in milliseconds.
     pub bound_ms: Option<f64>,
     /// `handover`: bindings rewritten.
     pub flows: Option<usize>,
-    /// `handover`: the class, if one moved alone.
+    /// `handover`: the class, if only one moved.
     pub class: Option<String>,
 }
 
-/// Where a role's control socket is unless its configuration says otherwise.
+/// A role's default control socket.
 pub fn default_path(role: &str) -> PathBuf {
     PathBuf::from(format!("/run/segue/{role}.sock"))
 }
@@ -475,7 +476,8 @@ impl Client {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         match self.stream.get_mut().write_all(&line) {
-            // Whom it does not serve the daemon tells so without having read a word.
+            // The daemon refuses an unauthorised client without reading the request, so the refusal
+            // may still be there to read.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 return Err(error).context("the daemon does not listen");
             }
@@ -493,19 +495,20 @@ impl Client {
     }
 }
 
-/// A request with the way back for its answer.
+/// A request with the channel for its answer.
 pub type Asked = (Request, oneshot::Sender<Response>);
 
-/// The listening control socket; its file goes away with it.
+/// The listening control socket; dropping it removes its file.
 pub struct Server {
     path: PathBuf,
-    /// Device and number of the socket's file: another one at the same path is somebody else's.
+    /// Device and inode of the socket's file: any other file at the same path belongs to another
+    /// process.
     file: (u64, u64),
 }
 
 impl Server {
-    /// Listens at `path`, readable and writable for the owner and the `group`, and hands requests to `sink`.
-    /// A socket file that nobody listens on is replaced; nothing else is.
+    /// Listens at `path`, readable and writable for the owner and the `group`, and hands requests
+    /// to `sink`. It replaces only a socket file without a listener.
     pub fn start(
         path: &Path,
         group: Option<Gid>,
@@ -536,7 +539,7 @@ impl Server {
                         tokio::spawn(serve(stream, sink.clone()));
                     }
                     Ok((stream, _)) => refuse(stream),
-                    // Out of descriptors, say: that passes.
+                    // Out of descriptors, for example: that passes.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
             }
@@ -569,8 +572,8 @@ fn open_to(path: &Path, group: Gid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Root, the daemon's own user and members of the group. The file's mode says the same, but only from a moment
-/// after the file is there, and as long as nobody changes it.
+/// Root, the daemon's own user and members of the group. The file's mode says the same, but it is
+/// set a moment after the file appears, and others may change it.
 fn may_ask(stream: &tokio::net::UnixStream, group: Option<Gid>) -> bool {
     let own = nix::unistd::geteuid().as_raw();
     let Ok(peer) = stream.peer_cred() else { return false };
@@ -581,11 +584,12 @@ fn may_ask(stream: &tokio::net::UnixStream, group: Option<Gid>) -> bool {
     peer.uid() == 0 || peer.uid() == own || group.is_some_and(is_member)
 }
 
-/// Says so and hangs up: nobody who may not ask holds a connection of the daemon's.
+/// Sends a refusal and hangs up, so that unauthorised clients hold no connection.
 fn refuse(stream: tokio::net::UnixStream) {
     let Ok(mut bytes) = serde_json::to_vec(&Response::Error(NOT_YOU.into())) else { return };
     bytes.push(b'\n');
-    // The socket is new and empty: the line fits without waiting, and whoever has left already needs none.
+    // The socket is new and empty, so the line fits without waiting; a client that has left needs
+    // none.
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&bytes));
 }
 

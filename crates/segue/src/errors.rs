@@ -1,8 +1,9 @@
-//! Errors as people read them.
+//! Errors for people.
 
 use std::fmt;
 
-/// An error with its causes in one line, each said once: some of them name their cause in their own text.
+/// An error with its causes in one line, each once: some errors repeat their cause in their own
+/// text.
 pub struct Told<'a>(pub &'a anyhow::Error);
 
 impl fmt::Display for Told<'_> {
@@ -20,12 +21,12 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Of steps that do not need each other all are taken, and the first failure is kept.
+/// Runs independent steps to the end and keeps the first failure.
 #[derive(Default)]
 pub struct First(Option<anyhow::Error>);
 
 impl First {
-    /// Takes note of how a step went; what it has brought.
+    /// Records a step's result; returns its value.
     pub fn note<T>(&mut self, step: anyhow::Result<T>) -> Option<T> {
         step.map_err(|error| self.0.get_or_insert(error)).ok()
     }

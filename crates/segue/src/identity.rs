@@ -1,9 +1,9 @@
-//! Who is who: the anchor's certificate authority, the hosts' credentials and the line by which a host
-//! comes to its own, from `segue enroll` to `segue host --join`.
+//! Identities: the anchor's certificate authority, the hosts' credentials, and the join line by
+//! which a host gets them, from `segue enroll` to `segue host --join`.
 //!
-//! The anchor signs everything itself: its own certificate, which hosts check against the authority's in
-//! their join line, and the certificates of hosts, for keys that these have made and keep. TLS does the
-//! checking; nothing here verifies a signature but that of a request for a certificate, and rcgen does.
+//! The anchor signs everything itself: its own certificate, which hosts check against the authority
+//! in their join line, and the certificates of hosts, whose keys the hosts make and keep. TLS does
+//! the checking. The only signature verified here is that of a certificate request, by rcgen.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ use crate::locator::Locator;
 
 /// The name that the anchor's certificate carries and hosts ask for.
 pub const ANCHOR_NAME: &str = "anchor.segue.invalid";
-/// What a join line begins with.
+/// Prefix of a join line.
 const PREFIX: &str = "segue2:";
-/// What one began with when it held a private key.
+/// Prefix of the former join lines, which held a private key.
 const FORMER_PREFIX: &str = "segue1:";
 /// Longest join line accepted, in characters.
 const MAX_LINE: usize = 16 * 1024;
@@ -71,15 +71,16 @@ impl Authority {
         Ok(Authority { authority, anchor })
     }
 
-    /// A certificate for the host `name` and the key that it asks for, good until `until_s`, seconds since 1970.
+    /// A certificate for the host `name` and the key in its request, valid until `until_s`, seconds
+    /// since 1970.
     ///
     /// # Errors
-    /// If the request does not parse or its signature is wrong, or if its key is of another kind than
-    /// [`request`] makes.
+    /// If the request does not parse or its signature is wrong, or if its key is not of the kind
+    /// that [`request`] makes.
     pub fn certify(&self, name: &str, request: &[u8], until_s: u64) -> anyhow::Result<Issued> {
         let request = CertificateSigningRequestParams::from_der(&request.into())
             .context("the request for a certificate makes no sense")?;
-        // Of the request the key counts, and nothing else that it wishes for.
+        // Only the key of the request counts; its other fields are ignored.
         let key = request.public_key;
         if *key.algorithm() != PKCS_ECDSA_P256_SHA256 {
             bail!("the request for a certificate has a key of another kind than ECDSA P-256");
@@ -95,7 +96,7 @@ impl Authority {
     }
 }
 
-/// A certificate for somebody else's key.
+/// A certificate for a key that is held elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
     /// The certificate, DER.
@@ -104,7 +105,7 @@ pub struct Issued {
     pub key: Vec<u8>,
 }
 
-/// When a certificate expires, in seconds since 1970; none if it makes no sense.
+/// When a certificate expires, in seconds since 1970; `None` if the certificate is malformed.
 #[must_use]
 pub fn expiry_of(certificate: &[u8]) -> Option<u64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
@@ -185,7 +186,7 @@ impl Join {
         self.anchor.iter().filter_map(name).collect()
     }
 
-    /// Whether `line` is this very line: where it was copied does not matter, and its addresses neither.
+    /// Whether `line` is the same invitation; its addresses do not matter.
     #[must_use]
     pub fn is_of(&self, line: &Join) -> bool {
         self.name == line.name && self.authority == line.authority && self.token == line.token
@@ -234,7 +235,7 @@ impl FromStr for Join {
     }
 }
 
-/// CRC-32 as in Ethernet (IEEE 802.3): it finds slips of the copyist, not forgeries, which TLS finds.
+/// CRC-32 as in Ethernet (IEEE 802.3): it detects copying errors. TLS detects forgeries.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
     let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc));
@@ -332,7 +333,8 @@ mod tests {
         let own = KeyPair::try_from(key.as_slice()).unwrap();
         assert_eq!(issued.key, own.public_key_raw());
         assert_ne!(issued.key, KeyPair::try_from(other.as_slice()).unwrap().public_key_raw());
-        // A request that wants to be an authority, an anchor and another host gets what every host gets.
+        // A request to be an authority, an anchor and another host gets an ordinary host's
+        // certificate.
         let mut params = CertificateParams::new(vec![ANCHOR_NAME.to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];

@@ -1,4 +1,4 @@
-//! Where an anchor is: an address, or a name that leads to some.
+//! Where an anchor is: an address, or a name that resolves to some.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -20,7 +20,7 @@ pub enum Locator {
 }
 
 impl Locator {
-    /// Reads `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `NAME` or `NAME:PORT`; `port` is meant where none is given.
+    /// Reads `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `NAME` or `NAME:PORT`; `port` is the default.
     ///
     /// # Errors
     /// If the text is none of them.
@@ -43,7 +43,7 @@ impl Locator {
         Ok(Locator::Name(name.trim_end_matches('.').to_ascii_lowercase(), port))
     }
 
-    /// The addresses, of a name those that the system finds. This may take seconds.
+    /// The addresses; a name is resolved by the system, which may take seconds.
     ///
     /// # Errors
     /// If the system does not know the name.
@@ -58,7 +58,8 @@ impl Locator {
     }
 }
 
-/// Whether this can be a host's name (RFC 1123, 2.1, and underscores). What ends in digits is a mistyped address.
+/// Whether this can be a host's name (RFC 1123, 2.1, and underscores). Text that ends in digits is
+/// a mistyped address.
 fn is_name(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -90,8 +91,8 @@ impl fmt::Display for Locator {
     }
 }
 
-/// As in a join line and in the host's state: the first two as serde has a `SocketAddr`, which they were before there
-/// were names.
+/// The form in a join line and in the host's state. The first two match serde's `SocketAddr`, which
+/// earlier versions stored.
 #[derive(Serialize, Deserialize)]
 enum Stored {
     V4(SocketAddrV4),

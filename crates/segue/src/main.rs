@@ -1,4 +1,4 @@
-//! `segue`: one binary, verbs by what a person wants to do. Each verb is a module of [`segue::cmd`] with an
+//! `segue`: one binary with a verb for each task. Each verb is a module of [`segue::cmd`] with an
 //! `Args` (its options) and a `run`. Bad input of any kind ends in one line and exit status 2.
 
 use std::any::Any;
@@ -42,7 +42,8 @@ enum Verb {
 }
 
 impl Verb {
-    /// Leaves devices or namespaces behind if it is ended in the middle: nobody may close its output on it.
+    /// Whether ending it midway would leave devices or namespaces behind: a closed output must not
+    /// kill it.
     fn has_to_tidy_up(&self) -> bool {
         matches!(
             self,
@@ -57,15 +58,15 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     say_when_output_fails();
-    // What a verb has set up is taken down on the way.
+    // Unwinding removes what a verb has set up.
     std::panic::catch_unwind(|| run(cli)).unwrap_or_else(|payload| match output_error(&*payload) {
         Some(_) => ExitCode::from(2),
         None => std::panic::resume_unwind(payload),
     })
 }
 
-/// `println!` panics where nothing can be written, for example on a full disk. That takes one line, as bad input
-/// does.
+/// `println!` panics if it cannot write, for example on a full disk. Report that in one line, like
+/// bad input.
 fn say_when_output_fails() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| match output_error(info.payload()) {
@@ -74,7 +75,7 @@ fn say_when_output_fails() {
     }));
 }
 
-/// The error in what `println!` panics with.
+/// The error in the panic of `println!`.
 fn output_error(payload: &(dyn Any + Send)) -> Option<&str> {
     payload.downcast_ref::<String>()?.strip_prefix("failed printing to stdout: ")
 }
@@ -111,7 +112,7 @@ fn run(cli: Cli) -> ExitCode {
     })
 }
 
-/// Help and version as clap prints them; anything else in one line that says what is wrong.
+/// Prints help and version as clap does, and any other error in one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -130,7 +131,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             None => format!(" {line}"),
         })
         .collect();
-    // In the user's words, not in those of the standard library's parsers.
+    // In the user's terms, not those of the standard library's parsers.
     let said = said
         .trim_start()
         .replace("number too large to fit in target type", "too large")
@@ -140,7 +141,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The value that was taken for options, since it begins with a hyphen. clap names its first character alone.
+/// The value that was taken for options because it begins with a hyphen. clap names only its first
+/// character.
 fn negative(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return None;

@@ -1,5 +1,5 @@
-//! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]), the
-//! page that is made of them, and the server that hands it out.
+//! Metrics in the Prometheus text format, version 0.0.4: their names, all in one place ([`names`]),
+//! the page that contains them, and the server that serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,14 +20,14 @@ pub type Label = (&'static str, String);
 pub enum Kind {
     /// It grows, and starts at zero with the process.
     Counter,
-    /// It may do anything.
+    /// It may rise and fall.
     Gauge,
 }
 
 /// A metric's name and meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// With its unit at the end, as Prometheus asks.
+    /// Its name, with the unit at the end as Prometheus asks.
     pub name: &'static str,
     /// What it says.
     pub help: &'static str,
@@ -37,7 +37,7 @@ pub struct Metric {
 
 /// What is known of a path.
 pub struct View<'a> {
-    /// What names it.
+    /// The labels that name it.
     pub labels: Vec<Label>,
     /// What was measured.
     pub estimates: &'a Estimates,
@@ -49,12 +49,12 @@ pub struct View<'a> {
     pub sent: u64,
     /// Probes received on it by this end.
     pub received: u64,
-    /// How far the last round-trip time may be off.
+    /// Largest error of the last round-trip time.
     pub uncertainty: Option<Span>,
 }
 
-/// A page of metrics in the making. Values of one metric stand together, as the format asks, whatever
-/// the order in which they are added.
+/// Builds a page of metrics. It groups the values of a metric, as the format demands, whatever
+/// order they are added in.
 #[derive(Default)]
 pub struct Page {
     metrics: BTreeMap<&'static str, (&'static Metric, String)>,
@@ -63,8 +63,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// A value with labels. One of a metric and labels that have a value already is left out: it would make
-    /// the whole page invalid, and names may come from others.
+    /// Adds a value with labels. A second value for the same metric and labels is dropped: it would
+    /// invalidate the page, and hosts choose some of the names.
     pub fn add(&mut self, metric: &'static Metric, labels: &[Label], more: &[Label], value: f64) {
         let mut series = metric.name.to_owned();
         let mut open = '{';
@@ -80,7 +80,7 @@ impl Page {
         }
     }
 
-    /// A value without labels.
+    /// Adds a value without labels.
     pub fn one(&mut self, metric: &'static Metric, value: f64) {
         self.add(metric, &[], &[], value);
     }

@@ -27,13 +27,13 @@ use crate::identity::{Authority, Credentials};
 
 /// A connection without any packet for this long is dead.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often an idle connection shows life.
+/// How often an idle connection sends a sign of life.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Round-trip time that an attempt begins with: its first messages are sent again after three, nine and 21 of it. An
-/// anchor that starts again is found that much sooner.
+/// Initial round-trip time of an attempt: its first messages are repeated after 3, 9 and 21 times
+/// this. A small value finds a restarted anchor sooner.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
-/// Time between two stateless resets. Thousands of hosts may need one when an anchor starts again; none is larger than
-/// what it answers.
+/// Time between two stateless resets. Thousands of hosts may need one when an anchor restarts; none
+/// is larger than the packet that it answers.
 const RESET_PACE: Duration = Duration::from_micros(100);
 
 fn transport() -> Arc<TransportConfig> {
@@ -65,17 +65,17 @@ mod roster;
 use roster::Listed;
 pub use roster::Roster;
 
-/// A thread of its own for signalling. What TLS costs must hold up neither a daemon's timers nor, at their
-/// priority, the machine: it is to be started before the daemon asks for precision, so that it is ordinary.
+/// A separate thread for signalling. The cost of TLS must not delay a daemon's timers, nor run at
+/// their priority. So start it before the daemon raises its own scheduling.
 pub struct Worker {
     handle: tokio::runtime::Handle,
-    /// The thread ends when this is dropped.
+    /// Dropping this ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts the thread, with the scheduling and the network namespace of the calling one.
+    /// Starts the thread, with the caller's scheduling and network namespace.
     pub fn start() -> anyhow::Result<Worker> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -105,9 +105,8 @@ impl Drop for Worker {
     }
 }
 
-/// The anchor's side: its certificate, and clients whose certificate its authority signed and is
-/// on the list. Who has none may ask
-/// to be enrolled ([`is_enrolment`]), and nothing else.
+/// The anchor's side: its certificate, and clients whose certificate its authority signed and the
+/// roster lists. A client without one may only ask to be enrolled ([`is_enrolment`]).
 fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(roots(&authority.authority.certificate)?);
@@ -122,7 +121,7 @@ fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn:
         .with_single_cert(chain, key.into())?;
     tls.alpn_protocols = vec![ALPN.to_vec(), enrol::ALPN.to_vec()];
     tls.max_early_data_size = 0;
-    // A session that is resumed shows no certificate: a host that was removed would get in.
+    // A resumed session shows no certificate, so a removed host would get in.
     tls.send_tls13_tickets = 0;
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
@@ -130,7 +129,8 @@ fn server_config(authority: &Authority, roster: Roster) -> anyhow::Result<quinn:
     Ok(config)
 }
 
-/// The side of a host that is enrolled: its certificate, and only an anchor that the join line's authority signed.
+/// The side of an enrolled host: its certificate. It accepts only an anchor that the join line's
+/// authority signed.
 ///
 /// # Errors
 /// If the certificate is not for the key.
@@ -139,7 +139,8 @@ pub fn client_config(authority: &[u8], host: &Credentials) -> anyhow::Result<qui
     finish(client_builder(authority)?.with_client_auth_cert(chain, key.into())?, ALPN)
 }
 
-/// The side of a host that wants to be enrolled: only an anchor that the join line's authority signed.
+/// The side of a host that wants to be enrolled. It accepts only an anchor that the join line's
+/// authority signed.
 pub fn enrolment_config(authority: &[u8]) -> anyhow::Result<quinn::ClientConfig> {
     anonymous_config(authority, enrol::ALPN)
 }
@@ -158,8 +159,8 @@ fn client_builder(
         .with_root_certificates(roots(authority)?))
 }
 
-/// The time of day, but not before any certificate of an anchor: a host may have no clock that runs while it is
-/// switched off, and begins in 1970.
+/// The time of day, but never before the validity of an anchor's certificate: a host without a
+/// battery-backed clock starts in 1970.
 #[derive(Debug)]
 struct NotBeforeCertificates;
 
@@ -205,8 +206,8 @@ pub fn client_endpoint(socket: UdpSocket) -> anyhow::Result<Endpoint> {
         .context("no signalling endpoint")
 }
 
-/// An anchor's QUIC endpoint on a socket. A host that still talks to an earlier start of the anchor
-/// is told at once that its connection is gone (stateless reset, RFC 9000, section 10.3).
+/// An anchor's QUIC endpoint on a socket. A stateless reset (RFC 9000, section 10.3) tells a host
+/// at once that its connection to an earlier run of the anchor is gone.
 pub fn server_endpoint(
     socket: UdpSocket,
     authority: &Authority,
@@ -225,7 +226,8 @@ pub fn is_enrolment(connection: &Connection) -> bool {
     data.and_then(|data| data.protocol).is_some_and(|protocol| protocol == enrol::ALPN)
 }
 
-/// Asks the anchor to be enrolled, over a connection of [`enrolment_config`]; its answer.
+/// Asks the anchor to enrol the host, over a connection of [`enrolment_config`]; returns its
+/// answer.
 pub async fn enrol(
     connection: &Connection,
     asked: &enrol::ToEnrol,
@@ -309,12 +311,13 @@ mod tests {
                 }
             });
             let mut client = client_endpoint(local()).unwrap();
-            // Neither for one that is enrolled nor for one that wants to be, which would show its token.
+            // Refused by an enrolled host and by one that wants to be, which would reveal its
+            // token.
             for config in [client_config(root, &laptop).unwrap(), enrolment_config(root).unwrap()] {
                 client.set_default_client_config(config);
                 let met = client.connect(at, ANCHOR_NAME).unwrap().await;
                 assert_eq!(met.is_ok(), taken, "{:?}", met.err());
-                // Nor under the name that is in it.
+                // Nor under the name in the certificate.
                 let own = client.connect(at, "mallory.host.segue.invalid").unwrap().await;
                 assert!(own.is_err());
             }

@@ -1,8 +1,8 @@
-//! What a person sees: whether a stream ends at a terminal, how large that is, colours, and lines that are drawn
-//! again over themselves.
+//! Terminal output: whether a stream is a terminal, its size, colours, and lines that are redrawn
+//! in place.
 //!
-//! Escape sequences go to a terminal alone, and to none that says it understands text only (`TERM=dumb`, or no
-//! `TERM`). Nothing that is drawn over itself is wider or higher than the terminal.
+//! Escape sequences go only to a terminal, and not to a text-only one (`TERM=dumb`, or no `TERM`).
+//! Redrawn lines never exceed the terminal's width or height.
 
 mod drawing;
 pub mod layout;
@@ -32,11 +32,11 @@ pub struct Size {
     pub rows: usize,
 }
 
-/// What is taken where a terminal does not tell.
+/// Assumed if a terminal does not report its size.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
 impl Stream {
-    /// Whether lines can be drawn over themselves.
+    /// Whether lines can be redrawn in place.
     #[must_use]
     pub fn is_live(self) -> bool {
         self.is_terminal() && understands(std::env::var("TERM").ok().as_deref())
@@ -59,7 +59,8 @@ impl Stream {
         Some(told.map_or(USUAL, size))
     }
 
-    /// Colours where they can be seen, and are not declined (`NO_COLOR`, see no-color.org).
+    /// Colours if the terminal shows them and the user has not declined them (`NO_COLOR`, see
+    /// no-color.org).
     #[must_use]
     pub fn colours(self) -> Colours {
         let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -94,12 +95,12 @@ fn understands(kind: Option<&str>) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Colours(bool);
 
-/// What a colour says.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// It works.
     Good,
-    /// Somebody should look.
+    /// It needs a look.
     Doubtful,
     /// It does not work.
     Bad,
@@ -136,7 +137,7 @@ impl Colours {
     }
 }
 
-/// Lines that are drawn again and again over themselves.
+/// Lines that are redrawn in place.
 pub struct Live {
     stream: Stream,
     drawing: Drawing,
@@ -149,7 +150,7 @@ impl Live {
         Live { stream, drawing: Drawing::default() }
     }
 
-    /// The terminal's size at this moment.
+    /// The terminal's current size.
     #[must_use]
     pub fn size(&self) -> Size {
         self.stream.size().unwrap_or(USUAL)
@@ -158,13 +159,13 @@ impl Live {
     /// Draws the lines over the former ones.
     ///
     /// # Errors
-    /// If nobody reads any more.
+    /// If the output is closed.
     pub fn show(&mut self, lines: &[String]) -> io::Result<()> {
         let size = self.size();
         self.stream.write(&self.drawing.draw(lines, size))
     }
 
-    /// Takes them away.
+    /// Removes the lines.
     ///
     /// # Errors
     /// As [`Live::show`].
@@ -173,7 +174,8 @@ impl Live {
     }
 }
 
-/// How far something long is, on standard error: a line that changes on a terminal, elsewhere a line now and then.
+/// Progress of a long task, on standard error: a changing line on a terminal, elsewhere a line now
+/// and then.
 pub struct Progress {
     live: Option<Live>,
     every: Duration,
@@ -181,7 +183,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Told anew after these times: on a terminal, and elsewhere.
+    /// Reports at these intervals: on a terminal, and elsewhere.
     #[must_use]
     pub fn new(on_terminal: Duration, elsewhere: Duration) -> Progress {
         let live = Stream::Error.is_live().then(|| Live::new(Stream::Error));
@@ -195,7 +197,7 @@ impl Progress {
         Progress { told: None, ..self }
     }
 
-    /// Tells it if it is time. Whether anybody reads it makes no difference.
+    /// Shows the line if it is time. Write errors are ignored.
     pub fn tell(&mut self, line: impl FnOnce() -> String) {
         if self.told.is_some_and(|told| told.elapsed() < self.every) {
             return;
@@ -207,13 +209,13 @@ impl Progress {
         };
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays.
     pub fn say(&mut self, line: &str) {
         self.clear();
         let _ = Stream::Error.write(&format!("{line}\n"));
     }
 
-    /// Takes the changing line away.
+    /// Removes the changing line.
     pub fn clear(&mut self) {
         if let Some(live) = &mut self.live {
             let _ = live.clear();

@@ -22,8 +22,8 @@ const RATE: [(&str, f64); 5] =
 /// A duration such as `100ms`, `1.5s`, `1e5s`, `2m` or `1h`.
 ///
 /// # Errors
-/// What is wrong, for the user. A number without a unit is refused: it would be taken for seconds by
-/// one person and for milliseconds by another.
+/// What is wrong, for the user. A number without a unit is refused: some would read it as seconds,
+/// others as milliseconds.
 pub fn duration(s: &str) -> Result<Span, String> {
     let (number, unit) = split(s);
     if unit.is_empty() {
@@ -101,7 +101,7 @@ pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64 / 1e3;
     let mut units = ["kB", "MB", "GB", "TB", "PB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
-    // What rounds to 1000 has the next unit already.
+    // A value that rounds to 1000 already takes the next unit.
     while let Some(next) = units.next().filter(|_| value >= 999.5) {
         (value, unit) = (value / 1e3, next);
     }

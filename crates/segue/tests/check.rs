@@ -55,7 +55,7 @@ fn what_is_in_force_names_every_key_and_marks_defaults() {
     assert_eq!(in_force["port"], serde_json::json!({"value": "6000", "default": false}));
     assert_eq!(in_force["signal_port"], serde_json::json!({"value": "5006", "default": true}));
     assert!(in_force["nat"]["value"].as_str().unwrap().contains("NAT66"), "{told:#}");
-    // The program names the keys that it would have taken.
+    // The program names the valid keys.
     for role in ["anchor", "host"] {
         let file = written(directory.path(), "wrong.toml", "no_such_key = 1\n");
         let output = check(&[&file, "--as", role]);

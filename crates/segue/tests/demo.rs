@@ -4,10 +4,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs it with a short course; the result as JSON, and whether it said that all holds.
+/// Runs it with a short course; returns the result as JSON, and whether it reported success.
 fn demonstrate(datapath: &str) -> (Value, bool) {
     let out = tempfile::Builder::new().prefix("segue-demo").tempdir().expect("a directory");
-    // Five seconds of it are judged before the silence: that long an idle path may wait for its next probe.
+    // Five seconds are judged before the silence: an idle path may wait that long for its next
+    // probe.
     let course = ["--silent-at", "8s", "--back-at", "11s", "--until", "15s"];
     let run = Command::new(env!("CARGO_BIN_EXE_segue"))
         .args(["demo", "--json", "--datapath", datapath, "--out"])

@@ -1,4 +1,4 @@
-//! The examples are files that the program takes, and the documentation knows every key.
+//! The program accepts the example files, and the documentation names every key.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A directory in which a socket cannot be made: a daemon that has taken its configuration stops
-/// there, before it changes anything in the system.
+/// A socket cannot be created here: a daemon that has accepted its configuration stops at this
+/// point, before it changes anything in the system.
 const NO_SOCKET: &str = "/dev/null/segue.sock";
 
 #[test]
@@ -45,11 +45,11 @@ fn every_key_stands_in_the_documentation_and_in_an_example() {
         ("host", "[steering]"),
         ("anchor", ""),
     ] {
-        // The program names the keys that it would have taken.
+        // The program names the valid keys.
         let error = stopped_by(role, &format!("{table}\nno_such_key = 1\n"));
         let (_, expected) = error.split_once("expected one of").unwrap_or_default();
         let keys: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        // Of two keys it says "`a` or `b`", of one only that one.
+        // For two keys it says "`a` or `b`", for one only that one.
         let keys =
             if keys.is_empty() { error.split('`').skip(3).step_by(2).collect() } else { keys };
         assert!(keys.len() > 1, "{role} {table}: {error}");
@@ -103,7 +103,7 @@ fn uncommented(line: &str) -> String {
     key.unwrap_or(line).to_owned()
 }
 
-/// The program takes the file: what stops it is something else.
+/// The program accepts the file: something else stops it.
 fn assert_taken(role: &str, text: &str) {
     let error = stopped_by(role, text);
     let outside = ["/dev/null", "not permitted", "there is no interface"];
@@ -111,7 +111,7 @@ fn assert_taken(role: &str, text: &str) {
     assert!(!error.contains(&format!("{role}.toml")), "{role}: {error}");
 }
 
-/// Runs a daemon with this file until it stops by itself, and returns the one line that says why.
+/// Runs a daemon with this file until it stops by itself; returns the one line that says why.
 fn stopped_by(role: &str, text: &str) -> String {
     let directory = TempDir::with_prefix("segue-docs").unwrap();
     let file = directory.path().join(format!("{role}.toml"));

@@ -1,4 +1,4 @@
-//! `make install` and `make uninstall` into a directory of their own.
+//! `make install` and `make uninstall` into a separate directory.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 fn make(target: &str, into: &Path, prefix: &str) -> Output {
     let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../.."].iter().collect();
     let mut make = Command::new("make");
-    // Nothing of the make that may run this test.
+    // Keep out the settings of a `make` that may run this test.
     make.env_remove("MAKEFLAGS").env_remove("MFLAGS").current_dir(root);
     make.args([target, &format!("DESTDIR={}", into.display()), &format!("PREFIX={prefix}")]);
     make.arg(format!("BINARY={SEGUE}")).output().unwrap()
@@ -65,7 +65,7 @@ fn what_is_installed_is_whole_and_goes_again() {
     completions_are_read(into);
     units_are_right(into);
 
-    // Installing again, and taking it away, leaves what the operator wrote.
+    // Installing again, and uninstalling, keep the operator's files.
     std::fs::write(into.join("etc/segue/host.toml"), "mtu = 1400\n").unwrap();
     installed(into, "/usr");
     assert_eq!(std::fs::read_to_string(into.join("etc/segue/host.toml")).unwrap(), "mtu = 1400\n");
@@ -101,7 +101,7 @@ fn completions_are_read(into: &Path) {
         let Some(output) = run(shell, &["-n", file.to_str().unwrap()]) else { continue };
         assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // What a person gets who types "segue han" and the key.
+    // The completions of "segue han".
     let script = format!(
         ". {}; COMP_WORDS=(segue han); COMP_CWORD=1; _segue segue han segue; echo \"${{COMPREPLY[@]}}\"",
         bash.display()
@@ -110,7 +110,7 @@ fn completions_are_read(into: &Path) {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "handover");
 }
 
-/// Every unit starts what is installed, with a configuration that is installed and right.
+/// Every unit starts an installed program with an installed, valid configuration.
 fn units_are_right(into: &Path) {
     for role in ["anchor", "host"] {
         let unit = into.join(format!("usr/lib/systemd/system/segue-{role}.service"));
@@ -128,7 +128,7 @@ fn units_are_right(into: &Path) {
             _ => assert!(told("join_file").contains("/etc/segue/join"), "{said}"),
         }
         assert!(told("datapath").ends_with("(default)"), "{said}");
-        // With the program where it is for now: the unit names the place where it will be.
+        // With the program's present path: the unit names its final path.
         let here = into.join(format!("segue-{role}.service"));
         std::fs::write(&here, text.replace("/usr/bin/segue", SEGUE)).unwrap();
         if let Some(output) =

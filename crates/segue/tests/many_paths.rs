@@ -1,5 +1,5 @@
-//! An anchor's machine with the eBPF datapath under it and 100 000 paths that are probed: what it costs.
-//! `SEGUE_T_KA_MS` sets another period than those of the test, for a machine that is busy.
+//! The cost of an anchor's machine on the eBPF datapath with 100 000 probed paths. `SEGUE_T_KA_MS`
+//! overrides the test's periods, for a busy machine.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const ANCHOR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 /// Requests of one call: a virtual pair has room for 256 frames.
 const CHUNK: u32 = 192;
-/// Until each path has been up once.
+/// Time limit until each path has been up once.
 const PATIENCE: Span = Span::from_secs(600);
 /// From then until each has echoed and is quiet, in periods.
 const SETTLE: u64 = 3;
@@ -75,7 +75,7 @@ fn measure(t_ka: Span) {
         let anchor = scope.spawn(move || {
             anchor_ns.enter_thread().unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            // The hosts end with it, also if it fails: their channel does.
+            // The hosts end with it, even if it fails, because their channel closes.
             runtime.unwrap().block_on(watch(grants_in, t_ka));
         });
         let watched = anchor.join();
@@ -105,8 +105,8 @@ fn setup(role: Role) -> Setup {
 
 const OPTIONS: EbpfOptions = EbpfOptions { xdp: Xdp::On, tcx: true, stamp: None };
 
-/// All hosts in one datapath: a request on each path in each period, evenly spread. How many, and the
-/// processor time.
+/// All hosts in one datapath: a request on each path in each period, evenly spread. Returns their
+/// number and the processor time.
 fn ask(grants: &Receiver<(u32, PathGrant)>, t_ka: Span, stop: &AtomicBool) -> (u64, Span) {
     let mut datapath =
         Ebpf::with_options(&setup(Role::Host), std::sync::Arc::new(|_| {}), OPTIONS).unwrap();
@@ -170,7 +170,7 @@ struct Driver {
     end: End<Anchor, Box<dyn LinuxDatapath>>,
     events: Queue,
     shed: packets::Shed,
-    /// Paths that were due, each of which is read.
+    /// Number of due paths; each one is read.
     readings: u64,
     grants: Sender<(u32, PathGrant)>,
     wakes: u64,
@@ -350,7 +350,7 @@ impl Driver {
     }
 }
 
-/// What the daemon's loop would take in a turn.
+/// Takes what the daemon's loop would take in a turn.
 async fn turn(queue: &mut Queue) -> Vec<Event> {
     std::future::poll_fn(|context| {
         let mut events = Vec::new();
@@ -360,14 +360,14 @@ async fn turn(queue: &mut Queue) -> Vec<Event> {
     .await
 }
 
-/// Memory of this process that nothing else backs, in bytes.
+/// Anonymous memory of this process in bytes.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// What the threads that take the programs' events have run, at both ends.
+/// Processor time of the threads that take the programs' events, at both ends.
 fn event_threads() -> Span {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let ran = tasks.filter_map(|task| {

@@ -1,4 +1,4 @@
-//! `segue sim dumbbell` beside ns-2 (Debian's package `ns2`), where that can be installed.
+//! `segue sim dumbbell` beside ns-2 (Debian's package `ns2`), if that can be installed.
 
 use std::path::Path;
 use std::process::Command;

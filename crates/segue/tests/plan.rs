@@ -182,7 +182,8 @@ fn the_time_to_reach_a_measurement_gives_the_time_constant() {
     assert!(refused("--t-tml 0s").contains("--t-tml"));
 }
 
-/// Without a configuration, by hand: A = RTT + 10 ms, T_D = 2 · 8 ms + A; q is the least loss that is planned for.
+/// Without a configuration, by hand: A = RTT + 10 ms, T_D = 2 · 8 ms + A; q is the minimum planned
+/// loss.
 #[test]
 fn in_use_questions_follow_the_answer_time() {
     let plan = json("--use --rtt 20ms");

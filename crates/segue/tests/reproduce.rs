@@ -35,7 +35,7 @@ fn lines<'a>(result: &'a Value, id: &str) -> &'a Vec<Value> {
     found.unwrap_or_else(|| panic!("{id} is not in {result}"))["lines"].as_array().unwrap()
 }
 
-/// What was found here for a quantity whose name begins like this.
+/// The result here for the quantity whose name begins with `what`.
 fn here<'a>(result: &'a Value, id: &str, what: &str) -> &'a str {
     let mut all = lines(result, id).iter();
     let found = all.find(|line| line["what"].as_str().unwrap().starts_with(what));
@@ -138,7 +138,7 @@ fn the_planners_figures_have_the_values_that_the_paper_states() {
     }
 }
 
-/// Nothing is judged without saying by what, and no quantity is counted twice.
+/// Every verdict names its bar, and no quantity is counted twice.
 fn every_verdict_has_its_bar_and_no_fact_has_two(result: &Value) {
     let mut judged = std::collections::BTreeSet::new();
     for experiment in result["experiments"].as_array().unwrap() {
@@ -227,8 +227,9 @@ fn the_average_of_fig_16_is_that_of_what_the_emulator_imposed() {
     }
 }
 
-/// Half of what was measured is close to eq. 13 over what was imposed; the time constants are for samples above
-/// the average and below it. A busy machine delays packets after the emulator has stamped them.
+/// Half of the measured values are close to eq. 13 over the imposed ones, with one time constant
+/// for samples above the average and one for those below. Only half, because a busy machine delays
+/// packets after the emulator has stamped them.
 fn follows(imposed: &[(f64, f64)], measured: &[(f64, f64)], taus_ms: [f64; 2]) {
     let errors =
         measured.iter().filter_map(|(at, s)| Some((s - average(imposed, taus_ms, *at)?).abs()));
@@ -287,7 +288,7 @@ fn the_daemons_estimators_follow_a_step_over_the_tunnel_and_riding_probes_save_w
     }
     let saved = here(&result, "salsano-active-pb", "air time saved");
     let percent: f64 = saved.split(' ').next().unwrap().parse().unwrap();
-    // A call that the machine holds up for a period has a probe go alone.
+    // If the machine stalls the call for a period, a probe goes alone.
     assert!((85.0..=97.0).contains(&percent), "{saved}");
     let conditions = result["experiments"][0]["conditions"].as_str().unwrap();
     assert!(conditions.contains("datapath ebpf"), "{conditions}");
@@ -341,7 +342,8 @@ fn an_interrupted_run_leaves_what_was_done_and_no_namespace() {
     assert!(left.iter().all(|name| !name.contains(&format!("levelsslow{pid}-"))), "{left:?}");
 }
 
-/// Everything that runs in namespaces, and what the paper says of it where a busy machine cannot spoil it.
+/// Everything that runs in namespaces, checked against the paper where a busy machine cannot spoil
+/// it.
 #[test]
 #[ignore = "takes 80 s; make soak runs it"]
 fn all_figures_on_the_emulated_path_agree_with_the_paper() {

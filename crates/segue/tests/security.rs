@@ -1,14 +1,14 @@
-//! `docs/security.md` says nothing that no test shows: each row of its tables names tests of this tree in the
-//! last column, as `` `crate::file::function` ``, or says why there is none.
+//! Every claim in `docs/security.md` has a test: the last column of each table row names tests of
+//! this tree, as `` `crate::file::function` ``, or says why there is none.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How a row without a test begins its last cell; the reason follows.
+/// Start of the last cell of a row without a test; the reason follows.
 const NONE: &str = "none: ";
-/// What a row without a test must begin its second cell with: it promises no protection.
+/// Allowed starts of the second cell of a row without a test: it promises no protection.
 const OPEN: [&str; 3] = ["**succeeds**", "**not", "**seen**"];
 
 #[test]
@@ -106,7 +106,7 @@ impl Tree {
         named.into_iter().find_map(|name| self.missing(name))
     }
 
-    /// Why `name` is no test of this tree, if it is none.
+    /// Why `name` is not a test of this tree; `None` if it is one.
     fn missing(&mut self, name: &str) -> Option<String> {
         let parts: Vec<&str> = name.split("::").collect();
         let [of, path @ .., function] = parts.as_slice() else {
@@ -126,8 +126,8 @@ impl Tree {
     }
 }
 
-/// Whether `text` has a test of this name that runs by itself: with an attribute that says so, or in a list that
-/// makes one test for each datapath.
+/// Whether `text` has a test of this name that runs by default: with a test attribute, or in a list
+/// that makes one test per datapath.
 fn is_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let starts = [format!("fn {name}("), format!("async fn {name}(")];
@@ -165,7 +165,7 @@ fn collect(directory: &Path, parts: &[String], files: &mut Vec<(Vec<String>, Str
         if path.is_dir() {
             collect(&path, &parts, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            // A directory's own file has its name.
+            // A `mod.rs` stands for its directory.
             parts.pop_if(|last| last == "mod");
             files.push((parts, std::fs::read_to_string(&path).unwrap()));
         }

@@ -1,4 +1,4 @@
-//! `segue sim run` as a user runs it: every example, and traces in the eyes of tshark.
+//! `segue sim run` as a user runs it: every example, and traces as tshark reads them.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -142,7 +142,7 @@ fn a_run_in_which_time_stands_still_ends_with_a_line() {
     );
 }
 
-/// Two nodes and a perfect link, whose table is open.
+/// Two nodes and a perfect link; the link's table is left open for more keys.
 const TWO: &str = "duration = \"5s\"
 [[node]]
 name = \"a\"
@@ -155,7 +155,8 @@ ends = [\"a\", \"b\"]
 
 const CALL: &str = "[[voip]]\nname = \"call\"\nfrom = \"a\"\nto = \"b\"\n";
 
-/// A Segue host in two cells by turns, with a call from 3 s to 9 s; the walk's table is open.
+/// A Segue host that alternates between two cells, with a call from 3 s to 9 s; the walk's table is
+/// left open for more keys.
 const CELLS: &str = r#"duration = "10s"
 [[node]]
 name = "mobile"
@@ -253,7 +254,7 @@ start = "2s"
 stop = "8s"
 "#;
 
-/// What a scenario gives.
+/// The results of a scenario.
 fn results(scenario: &str) -> serde_json::Value {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("s.toml");
@@ -357,7 +358,7 @@ fn expect_clean(capture: &str) {
     assert!(right.len() > 50, "{}", right.len());
 }
 
-/// A field of every packet that a display filter takes.
+/// A field of every packet that matches a display filter.
 fn fields(capture: &str, filter: &str, field: &str) -> Vec<String> {
     let lua = format!("lua_script:{}", root().join("docs/wire/segue.lua").display());
     let mut command = Command::new("tshark");

@@ -1,5 +1,5 @@
-//! What people mistype, and what a machine has no room for: one line that says what, where and what to do, and exit
-//! status 2. Without root.
+//! Typing errors and full disks: one line that says what, where and what to do, and exit status 2.
+//! Without root.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::fs::File;
@@ -23,7 +23,7 @@ fn refused(args: &[&str]) -> String {
     line(&segue(args).output().unwrap())
 }
 
-/// A file of this text in a directory that goes away with it.
+/// A file with this text, in a temporary directory.
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file.toml");

@@ -1,4 +1,5 @@
-//! `segue probe --stamp`, the real binary at both ends, with tshark as judge of the packets between them.
+//! `segue probe --stamp`, the real binary at both ends, with the packets between them checked by
+//! tshark.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -108,10 +109,10 @@ fn a_stateless_reflector_tells_no_direction() {
     assert_eq!(summary["targets"][0]["owl_up"], Value::Null);
 }
 
-/// With which requests leave the relay; our own sender's is 255.
+/// TTL of requests that leave the relay; our own sender's is 255.
 const RELAY_TTL: u32 = 77;
 
-/// A sender that is not ours: bytes by hand.
+/// A foreign sender: bytes by hand.
 #[test]
 fn answers_are_as_long_as_requests_and_numbered_by_session() {
     let reflector = Reflector::start(&["--listen", "127.0.0.1:0"]);
@@ -119,7 +120,7 @@ fn answers_are_as_long_as_requests_and_numbered_by_session() {
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket.connect(("127.0.0.1", reflector.port())).unwrap();
     let mut numbers = Vec::new();
-    // TWAMP Light's length, the base packet, padding as of old, an unknown extension.
+    // TWAMP Light's length, the base packet, old-style padding, an unknown extension.
     for (n, len) in [(0u8, 41), (1, 44), (2, 100), (3, 60)] {
         let mut request = vec![0; len];
         request[3] = 10 + n;
@@ -272,7 +273,7 @@ impl Relay {
         back.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let port = front.local_addr().unwrap().port();
         let (sender, copies) = mpsc::channel();
-        // Ends with the test's process, or when nobody takes copies any more.
+        // Ends with the test's process, or when the receiver of the copies is gone.
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((n, from)) = front.recv_from(&mut buffer) {
@@ -299,7 +300,7 @@ fn segue(args: &[&str]) -> Command {
     command
 }
 
-/// Ten requests; exit status and summary.
+/// Sends ten requests; returns exit status and summary.
 fn measure(target: &str, options: &[&str]) -> (i32, Value) {
     let mut command = segue(&["probe", "--stamp", target, "-c", "10", "--json"]);
     let patience = if options.contains(&"-k") { &PATIENT[..2] } else { &PATIENT };
@@ -317,7 +318,7 @@ fn key_file(digits: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// A reflector, gone with the value.
+/// A reflector; dropping it ends it.
 struct Reflector {
     child: Child,
     address: SocketAddr,
@@ -327,7 +328,7 @@ impl Reflector {
     fn start(options: &[&str]) -> Reflector {
         let mut command = segue(&["probe", "--stamp", "--json"]);
         let mut child = command.args(options).stdout(Stdio::piped()).spawn().unwrap();
-        // Byte by byte, so that nothing of what follows is taken away.
+        // Byte by byte, so that no later output is consumed.
         let mut ready = String::new();
         let output = child.stdout.as_mut().unwrap();
         BufReader::with_capacity(1, output).read_line(&mut ready).unwrap();

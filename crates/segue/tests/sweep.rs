@@ -95,7 +95,7 @@ fn one_core_two_cores_an_interruption_and_shards_give_the_same_bytes() {
     ended(place.sweep("two", "--jobs 2"), 0);
     assert_eq!(place.tables("two"), whole);
 
-    // Killed in the middle; on a machine on which it was not in the middle, again.
+    // Killed in the middle; repeated if the sweep had already ended.
     let mut interrupted = 0;
     for attempt in 0..10 {
         let name = format!("killed{attempt}");
@@ -117,7 +117,7 @@ fn one_core_two_cores_an_interruption_and_shards_give_the_same_bytes() {
     }
     assert!(interrupted < 24, "ten times it was over before it was killed");
 
-    // Shards of directories of their own, and in one.
+    // Shards in separate directories, and in a shared one.
     for shard in 1..=3 {
         let share = format!("--jobs 1 --shard {shard}/3");
         ended(place.sweep(&format!("shard{shard}"), &share), 0);
@@ -186,7 +186,7 @@ fn a_run_that_cannot_be_is_reported_with_its_parameters_and_the_others_are_done(
     let (base, _) = SCENARIO.split_once("[sweep]").unwrap();
     let place = Place::new(&format!("{}{axes}", base.replace("20s", "1s")));
     for _ in 0..2 {
-        // The second time all runs are there already, and the same are told.
+        // The second time all runs exist already, and the same ones are reported.
         let output = ended(place.sweep("o", "--json"), 1);
         let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&summary["runs"], &summary["done"]), (&4.into(), &4.into()));

@@ -80,7 +80,7 @@ impl FromStr for Part {
 /// Runs the verb.
 ///
 /// # Errors
-/// Options that make no sense, no root, or a file that cannot be written.
+/// Invalid options, no root, or a file that cannot be written.
 pub fn run(args: Args) -> Result<ExitCode> {
     let What::Probes(args) = args.what;
     let report = probes::run(&options(&args), &mut |step: &str| eprintln!("{step}"))?;

@@ -45,10 +45,10 @@ pub enum FileKind {
     Scenario,
 }
 
-/// Most mistakes that are told of one file.
+/// Most mistakes reported for one file.
 const MISTAKES_MAX: usize = 50;
 
-/// Something wrong, at a line if that is known.
+/// A mistake, with its line if known.
 #[derive(Debug, PartialEq, Eq)]
 struct Mistake {
     line: Option<usize>,
@@ -116,7 +116,7 @@ impl FileKind {
     }
 }
 
-/// What a file is: by the tables and keys that only one kind has, else by its name, else a host's.
+/// The kind of a file: by tables and keys that only one kind has, else by its name, else a host's.
 pub fn kind_of(path: &Path, text: &str) -> FileKind {
     let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
     let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
@@ -170,8 +170,8 @@ fn key_of(line: &str) -> Option<&str> {
     line.split_once('=').map(|(key, _)| key.trim())
 }
 
-/// What would be in force, or every mistake. The readers stop at the first: it is taken out of the text, and they read
-/// the rest again.
+/// The settings that would be in force, or every mistake. The readers stop at the first mistake, so
+/// it is removed from the text and the rest is read again.
 fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistake>> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut mistakes: Vec<Mistake> = Vec::new();
@@ -183,7 +183,7 @@ fn check(kind: FileKind, path: &Path, text: &str) -> Result<Vec<Row>, Vec<Mistak
             Err(error) => Told(&error).to_string(),
         };
         let (line, what) = place(path, &lines, &error);
-        // What is missing because it was taken out is no mistake of its own.
+        // A key missing because it was removed is no separate mistake.
         let follows = what.contains("missing") && taken.iter().any(|key| is_word(&what, key));
         if !follows {
             mistakes.push(Mistake { line, what });
@@ -225,7 +225,8 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
     }
 }
 
-/// The line of an error and what it says of it. Where it names no line it names a key, or a table in quotes.
+/// The line of an error, and its message. An error without a line names a key, or a table in
+/// quotes.
 fn place(path: &Path, lines: &[String], error: &str) -> (Option<usize>, String) {
     let name = path.display().to_string();
     let rest = error.strip_prefix(&name).and_then(|rest| rest.strip_prefix(':'));
@@ -262,7 +263,7 @@ fn is_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|one| one == word)
 }
 
-/// Empties a line, with the rest of its value where that goes on, or the whole of a table.
+/// Empties a line and the continuation of its value, or a whole table.
 fn take_out(lines: &mut [String], number: usize) {
     let first = number - 1;
     let depth = |line: &str| {
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(of("x.toml", "#nat = true\nport = 1\n"), FileKind::Host);
         assert_eq!(of("x.toml", "[[node]]\nname = \"a\"\n"), FileKind::Lab);
         assert_eq!(of("x.toml", "seed = 1\nduration = \"1s\"\n[[node]]\n"), FileKind::Scenario);
-        // A node's table of a scenario may have keys that an anchor has.
+        // A scenario's node table may share keys with an anchor.
         assert_eq!(
             of("x.toml", "duration = \"1s\"\n[[node]]\naddresses = []\n"),
             FileKind::Scenario

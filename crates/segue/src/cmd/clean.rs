@@ -66,8 +66,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What [`run`] would remove of this network namespace, but for filters of old kernels, without a change and without a
-/// permission of any kind; the names of tables of nftables are told to root alone.
+/// What [`run`] would remove from this network namespace, except filters of old kernels. Changes
+/// nothing and needs no permission; only root sees the names of nftables tables.
 pub fn leftovers() -> anyhow::Result<Vec<String>> {
     let links = link::links()?;
     let (living, dead): (Vec<_>, Vec<_>) =
@@ -91,13 +91,13 @@ fn tables() -> impl Iterator<Item = String> {
     past::tables().into_iter().chain(nat::tables())
 }
 
-/// The sockets of daemons that are gone: in the usual places, and this one.
+/// Sockets of daemons that are gone: in the usual places, and `more`.
 fn stale_sockets(more: Option<PathBuf>) -> Vec<PathBuf> {
     let all = ["host", "anchor"].map(control::default_path).into_iter().chain(more);
     all.filter(|path| Place::of(path).is_ok_and(|place| place == Place::Stale)).collect()
 }
 
-/// A name that only a daemon of ours gives, on a device without a link layer.
+/// Whether the device has no link layer and a name that only our daemons use.
 fn is_tunnel(link: &Link) -> bool {
     link.name.starts_with("segue") && !link.loopback && link.mac == [0; 6]
 }

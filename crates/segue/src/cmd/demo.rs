@@ -1,5 +1,5 @@
-//! `segue demo`: the main job on this machine. Real daemons in network namespaces, live traffic, a
-//! Wi-Fi whose backhaul goes silent, and the figures of what happened.
+//! `segue demo`: shows the main job on this machine. Real daemons in network namespaces carry live
+//! traffic, a Wi-Fi's backhaul falls silent, and the results are measured.
 
 pub(super) mod interrupt;
 mod outcome;
@@ -71,7 +71,7 @@ pub struct Course {
 pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);
 /// The page.
 const REPORT: &str = "report.html";
-/// How often the daemons are asked.
+/// How often the daemons are polled.
 const POLL: Duration = Duration::from_millis(40);
 
 /// Runs the verb.

@@ -38,12 +38,12 @@ pub struct Args {
     json: bool,
 }
 
-/// How a thing stands.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
-    /// Something is to be done.
+    /// The operator has to do something.
     Todo,
     /// It cannot be known.
     Unknown,
@@ -70,14 +70,15 @@ fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
     Finding { check, verdict: Verdict::Unknown, text: text.into() }
 }
 
-/// What this machine is, or is to be.
+/// The role of this machine, present or planned.
 enum Role {
     Host(Box<HostFile>, Box<host::Settings>),
     Anchor(Box<anchor::Settings>),
 }
 
 impl Role {
-    /// Reads the configuration: the given one, else that of the running daemon's role, else of the one that has run.
+    /// Reads the configuration: the given one, else that of the running daemon's role, else that of
+    /// the role that ran before.
     fn of(given: Option<&Path>, running: Option<&Status>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
             true => config::default_host_state(),

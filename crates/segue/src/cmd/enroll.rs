@@ -79,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else if args.remove {
         println!("{}", anchor.remove(name)?);
     } else if let Some(path) = &args.out {
-        // First the file: what stands there, or a directory that is closed, must not cost an enrolment.
+        // Create the file first: an existing file or a closed directory must not cost an enrolment.
         let out = Out::create(path, args.force)?;
         out.write(&anchor.enroll(name, addresses, args.valid)?)?;
         println!("wrote the join line to {}", path.display());
@@ -89,11 +89,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A new file for its owner alone, which goes away again unless the line comes into it.
+/// A new private file, removed again unless the line is written to it.
 struct Out<'a> {
     path: &'a Path,
     file: File,
-    /// Where it stands until the line is in it, if it is to replace another.
+    /// Temporary name until the line is written, if it replaces another file.
     aside: Option<PathBuf>,
     written: Cell<bool>,
 }
@@ -140,7 +140,7 @@ impl Drop for Out<'_> {
     }
 }
 
-/// The anchor that runs here, or what one that does not run has stored.
+/// The anchor that runs here, or the stored state of one that does not run.
 enum Anchor {
     Running(PathBuf),
     Stored(Embedded),

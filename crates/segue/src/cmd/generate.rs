@@ -1,4 +1,4 @@
-//! `segue generate`: what is made of the command definitions for `make install`.
+//! `segue generate`: generates files from the command definitions for `make install`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub fn run(args: Args, program: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without the verbs that nobody is shown.
+/// The program without its hidden verbs.
 fn shown(program: Command) -> Command {
     let verbs: Vec<Command> =
         program.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned().collect();

@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !args.interfaces.is_empty() {
         file.interfaces = Some(args.interfaces);
     }
-    // A mistake in the file is told first, also to whom has no credentials yet.
+    // Report a mistake in the file first, even if there are no credentials yet.
     let mut settings = file.validate()?;
     settings.join = join?.map(|line| line.parse::<Join>()).transpose()?;
     super::block_on(daemon::run::run::<daemon::host::Daemon>(settings))
@@ -61,8 +61,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Longest join line and file that are read, in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The line, if one is given and there. A file that is missing is no mistake where the host was enrolled before: the
-/// daemon knows.
+/// The line, if one is given and exists. A missing file is no mistake if the host is already
+/// enrolled: the daemon knows.
 fn join_line(args: &Args, file: &HostFile) -> anyhow::Result<Option<String>> {
     if args.join.as_deref() == Some("-") {
         let mut line = String::new();

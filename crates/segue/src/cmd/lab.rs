@@ -95,7 +95,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Without root everything happens in a user namespace of this process: nobody else sees it.
+/// Without root everything happens in a user namespace of this process, which no other process
+/// sees.
 fn own_namespace_without_root() -> Result<bool> {
     if nix::unistd::geteuid().is_root() {
         return Ok(false);
@@ -156,7 +157,7 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         if fds.get(1).and_then(PollFd::any) == Some(true) {
-            // A closed input is no reason to end: it is /dev/null under a service manager.
+            // Closed input does not end the lab: under a service manager it is /dev/null.
             listening = input.take(&stdin)?;
             while let Some(line) = input.line() {
                 if line.trim() == "end" {
@@ -174,12 +175,12 @@ fn keep(lab: &Lab, signals: &SigSet, private: bool) -> Result<ExitCode> {
 struct Input(Vec<u8>);
 
 impl Input {
-    /// Takes what is there; false at the end of the input.
+    /// Takes the available bytes; false at the end of the input.
     fn take(&mut self, from: &impl AsFd) -> Result<bool> {
         let mut chunk = [0; 1_024];
         let len = nix::unistd::read(from, &mut chunk).context("read commands")?;
         self.0.extend_from_slice(&chunk[..len]);
-        // A line is short: what has grown beyond this is none.
+        // Lines are short: anything longer than this is not a line.
         self.0.truncate(chunk.len() * 4);
         Ok(len > 0)
     }
@@ -272,7 +273,7 @@ fn shell(node: &str, command: &[String]) -> Result<ExitCode> {
     };
     let default = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let (program, arguments) = command.split_first().unwrap_or((&default, &[]));
-    // In its place, not below it: signals then reach the command itself.
+    // Replace this process, so that signals reach the command itself.
     let error = Netns::open(&name)?.command(program).args(arguments).exec();
     Err(error).with_context(|| format!("run {program}"))
 }
@@ -312,7 +313,7 @@ fn down(network: Option<&str>, all: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A process number may have passed to somebody else.
+/// A PID may have been reused by another process.
 fn is_segue(pid: i32) -> bool {
     let own = std::fs::read_to_string("/proc/self/comm").ok();
     own.is_some() && std::fs::read_to_string(format!("/proc/{pid}/comm")).ok() == own

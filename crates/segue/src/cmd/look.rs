@@ -66,7 +66,7 @@ pub enum Switch {
     Off,
 }
 
-/// What is written on.
+/// Where output goes.
 #[derive(Clone, Copy, Debug)]
 struct Paper {
     /// Characters in a line.
@@ -75,13 +75,13 @@ struct Paper {
 }
 
 impl Paper {
-    /// Standard output, where a file or a pipe has room for any line.
+    /// Standard output; a file or pipe has room for any line.
     fn output() -> Paper {
         let room = Stream::Output.size().map_or(usize::MAX, |size| size.columns);
         Paper { room, colours: Stream::Output.colours() }
     }
 
-    /// What is drawn over itself leaves the last column free.
+    /// Redrawn lines leave the last column free.
     fn live(live: &Live) -> Paper {
         let room = live.size().columns.saturating_sub(1);
         Paper { room, colours: Stream::Output.colours() }

@@ -1,4 +1,4 @@
-//! Where a report comes from.
+//! The origin of a report.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use segue_report::Made;
 
 use crate::units;
 
-/// A report of this moment, this version and the command that runs.
+/// The origin of a report made now: time, version and command.
 pub fn made() -> Made {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let arguments = std::env::args_os().skip(1);
@@ -17,7 +17,7 @@ pub fn made() -> Made {
     }
 }
 
-/// The command as one types it into a shell.
+/// The command as typed into a shell.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     let quoted = |each: String| match !each.is_empty() && each.chars().all(plain) {

@@ -43,8 +43,8 @@ fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// What of the log is shown. A lone word that is no level is refused: the library takes it for the name of a
-/// module, shows that one's lines and no other.
+/// Which log lines are shown. A single word that is not a level is refused: the library would take
+/// it for a module's name and show only that module's lines.
 fn log_filter(text: Option<&str>) -> anyhow::Result<EnvFilter> {
     let text = text.filter(|text| !text.trim().is_empty()).unwrap_or("info");
     let is_right = |part: &str| {

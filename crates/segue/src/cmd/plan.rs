@@ -1,4 +1,4 @@
-//! `segue plan`: K and T_KA from what is asked of detection, or what given ones give.
+//! `segue plan`: computes K and T_KA from detection targets, or evaluates given ones.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -114,7 +114,7 @@ struct Shown {
     t_to_ms: f64,
     t_r_max_ms: f64,
     t_r_avg_ms: f64,
-    /// Absent (null) where there is no loss: false positives never happen.
+    /// Absent (null) without loss: false positives never happen.
     t_fp_s: Option<f64>,
     probes_per_s: f64,
     bits_per_s: f64,
@@ -126,7 +126,7 @@ struct Shown {
 /// Runs the verb.
 ///
 /// # Errors
-/// Targets that are missing, out of range or cannot be met.
+/// Targets that are missing, out of range or unattainable.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.in_use {
         doubt::run(&args)?;
@@ -202,7 +202,7 @@ fn table_of_k(args: &Args, t_ka: Span) -> anyhow::Result<()> {
     if t_ka == Span::ZERO {
         bail!("--t-ka: a period of zero is no period");
     }
-    // Responsiveness and interval are results here; any valid ones will do as targets.
+    // Responsiveness and interval are results here, so any valid targets will do.
     let any = (Some(Responsiveness::Avg(1.0)), Some(1.0));
     let mut given = Given::from(args);
     (given.responsiveness, given.fp_interval) = any;
@@ -224,7 +224,7 @@ fn table_of_k(args: &Args, t_ka: Span) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Targets as far as they are given.
+/// The targets given.
 struct Given {
     up: Option<f64>,
     down: Option<f64>,
@@ -253,7 +253,7 @@ impl Given {
         if args.responsiveness.is_some() && args.responsiveness_max.is_some() {
             bail!("--responsiveness and --responsiveness-max exclude each other: give one");
         }
-        // A sweep shows the curve, also where nobody would want to be.
+        // A sweep shows the whole curve, even its impractical part.
         let default_t_ka_min = if args.sweep.is_some() { 0.001 } else { planner::T_KA_MIN };
         let targets = Targets {
             rtt_avg: rtt.as_secs_f64(),

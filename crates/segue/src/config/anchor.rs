@@ -19,7 +19,7 @@ use crate::daemon::packets::Choice;
 use crate::daemon::{run, stamp};
 use crate::locator::Locator;
 
-/// What may stand in an anchor's file.
+/// The keys of an anchor's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnchorFile {
@@ -49,7 +49,7 @@ pub struct AnchorFile {
     pub stamp_key: Option<PathBuf>,
     /// How long a host without a sign of life keeps its registration, 60 s.
     pub expiry: Option<Duration>,
-    /// How long a host's certificate is good, 90 days.
+    /// How long a host's certificate is valid, 90 days.
     pub certificate_lifetime: Option<Duration>,
     /// File of the anchor's state, `/var/lib/segue/anchor.db`.
     pub state: Option<PathBuf>,
@@ -61,19 +61,19 @@ pub struct AnchorFile {
     pub metrics: Option<String>,
     /// Run before ordinary threads, true.
     pub realtime: Option<bool>,
-    /// Whether hosts may have paths with UPMT's packets, false.
+    /// Whether hosts may have paths that use UPMT's packets, false.
     pub allow_upmt: Option<bool>,
     /// Translate the pools to the anchor's own addresses on their way out, false.
     pub nat: Option<bool>,
     /// Whether hosts reach each other, false.
     pub reach_hosts: Option<bool>,
-    /// What of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
+    /// Which of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
     pub reach_anchor: Option<ServicesKey>,
     /// Whether hosts reach what the anchor routes, true.
     pub reach_routed: Option<bool>,
 }
 
-/// What hosts reach of the anchor's own services.
+/// Which of the anchor's own services hosts reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServicesKey {

@@ -16,7 +16,7 @@ use crate::daemon::host::Settings;
 use crate::daemon::packets::Choice;
 use crate::daemon::run;
 
-/// What may stand in a host's file.
+/// The keys of a host's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostFile {
@@ -32,13 +32,13 @@ pub struct HostFile {
     pub port: Option<u16>,
     /// `auto`, `ebpf` or `user`.
     pub datapath: Option<Choice>,
-    /// What goes through the tunnel; everything.
+    /// Destinations sent through the tunnel; everything.
     pub routes: Option<Vec<String>>,
-    /// Nothing of `routes` leaves but by the tunnel, false.
+    /// Traffic to `routes` leaves only through the tunnel, false.
     pub fail_closed: Option<bool>,
     /// Interfaces to use; all that reach the anchor.
     pub interfaces: Option<Vec<String>>,
-    /// Name servers to ask where the anchor's name leads; those of the system.
+    /// Name servers that resolve the anchor's name; the system's.
     pub nameservers: Option<Vec<IpAddr>>,
     /// Control socket.
     pub control: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub struct HostFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathKeys {
-    /// As in `[keepalive]`, for this path alone.
+    /// As in `[keepalive]`, for this path only.
     #[serde(default)]
     pub(crate) keepalive: KeepaliveKeys,
     /// Form of the packets, `segue` or `upmt`.
@@ -88,7 +88,7 @@ enum EncapsulationKey {
 pub struct SteeringKeys {
     /// Lead in score points that a better path needs, 5.
     margin: Option<f64>,
-    /// How long it needs it; four probe periods, at most 500 ms.
+    /// How long the lead must last; four probe periods, at most 500 ms.
     hold: Option<Duration>,
 }
 
@@ -101,7 +101,7 @@ impl HostFile {
     /// The settings of a daemon, without a join line.
     ///
     /// # Errors
-    /// The first key that makes no sense.
+    /// The first invalid key.
     pub fn validate(self) -> anyhow::Result<Settings> {
         let device = super::device(self.device)?;
         self.mtu.map_or(Ok(()), super::check_mtu)?;
@@ -146,10 +146,10 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Checks the keys; `user` says whether packets go by the user-space datapath.
+    /// Checks the keys; `user` says whether the user-space datapath is used.
     ///
     /// # Errors
-    /// The first that makes no sense.
+    /// The first invalid key.
     pub fn validate(
         keepalive: &KeepaliveKeys,
         path_keys: &BTreeMap<String, PathKeys>,
@@ -170,7 +170,7 @@ impl Paths {
             Ok(PathConfig {
                 keepalive: probed.keepalive,
                 enabled: probed.enabled,
-                // Their probes do not say K and T_KA, so that an anchor could not follow.
+                // UPMT probes do not carry K and T_KA, so an anchor could not follow changes.
                 adaptive: probed.adaptive.filter(|_| !upmt),
                 price,
                 preference,

@@ -9,19 +9,19 @@ use serde::Deserialize;
 
 use super::{Duration, Ratio};
 
-/// Whether probes ride on data where the file does not say: where K and T_KA decide, that makes detection slower on
-/// a path without data, and where data do, it makes nothing slower.
+/// Default for riding on data if the file does not say. With fixed K and T_KA, riding slows
+/// detection on a path without data; if data decide, it slows nothing.
 const RIDES_FIXED: bool = false;
 const RIDES_ADAPTIVE: bool = true;
-/// The shortest period that an anchor takes.
+/// The shortest period that an anchor accepts.
 const SHORTEST: Span = Span::from_millis(5);
-/// What an anchor takes.
+/// The longest that an anchor accepts.
 const LONGEST_TAU: Span = Span::from_secs(3_600);
 /// A probe states whole milliseconds in 16 bits.
 const LONGEST: Span = Span::from_millis(65_535);
 
-/// How a path is probed: by targets that K and period follow, by targets from which they are planned
-/// once, or by K and period themselves.
+/// How a path is probed. Either K and the period follow targets continuously, or they are planned
+/// once from targets, or they are given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeepaliveKeys {
@@ -71,22 +71,21 @@ enum ModeKey {
 
 /// How a path is probed, validated.
 pub struct Probed {
-    /// K and T_KA to begin with, and all else.
+    /// Initial K and T_KA, and everything else.
     pub keepalive: Keepalive,
-    /// Whether it is.
+    /// Whether the path is probed.
     pub enabled: bool,
     /// What K and T_KA follow.
     pub adaptive: Option<Aims>,
 }
 
 impl KeepaliveKeys {
-    /// Whether these keys ask for rides, in so many words.
+    /// Whether these keys explicitly ask for rides.
     pub fn asks_for_rides(&self) -> bool {
         self.rides == Some(true)
     }
 
-    /// These keys, and `base`'s where these are silent. A path's own K and period end what `base` says of
-    /// adaptation.
+    /// These keys, completed from `base`. A path's own K and period override adaptation in `base`.
     pub fn over(&self, base: &KeepaliveKeys) -> anyhow::Result<KeepaliveKeys> {
         if self.adaptive == Some(true) && (self.k.is_some() || self.period.is_some()) {
             bail!(

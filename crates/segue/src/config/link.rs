@@ -1,5 +1,5 @@
-//! The keys of a link's parameters, which a test network (`segue lab`) and a scenario (`segue sim`) read
-//! alike: `delay`, `jitter`, `reordering`, `rate`, `queue`, `loss`, `silent`, `profile`, `period`.
+//! The keys of a link's parameters, shared by test networks (`segue lab`) and scenarios (`segue
+//! sim`): `delay`, `jitter`, `reordering`, `rate`, `queue`, `loss`, `silent`, `profile`, `period`.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer};
 use super::{Duration, Ratio};
 use crate::units;
 
-/// Defines the table of a link: the keys given and behind them those of [`Way`], for both directions, with a
-/// method `both` that gathers these. One list of keys serves all, and the parser names each of them when
-/// it meets another; a flattened struct would lose the places of values.
+/// Defines the table of a link: the given keys, then those of [`Way`] for both directions, with a
+/// method `both` that gathers the latter. A single list lets the parser name every valid key in its
+/// errors; a flattened struct would lose the positions of values.
 macro_rules! link_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
         $crate::config::link::link_keys! {
@@ -22,7 +22,7 @@ macro_rules! link_table {
         }
 
         impl $name {
-            /// What it says of both directions.
+            /// The parameters for both directions.
             fn both(&self) -> $crate::config::link::Way {
                 $crate::config::link::Way {
                     delay: self.delay,
@@ -40,7 +40,7 @@ macro_rules! link_table {
     };
 }
 
-/// A struct with the fields given, and the parameters of a link behind them.
+/// Defines a struct with the given fields, followed by the parameters of a link.
 macro_rules! link_keys {
     ({ $(#[$meta:meta])* $vis:vis struct $name:ident } { $($keys:tt)* }) => {
         $(#[$meta])*
@@ -54,7 +54,7 @@ macro_rules! link_keys {
             pub reordering: Option<bool>,
             /// Serialisation rate.
             pub rate: Option<$crate::config::link::Rate>,
-            /// What may wait for its turn.
+            /// Bound of the queue.
             pub queue: Option<$crate::config::link::QueueText>,
             /// The loss process.
             pub loss: Option<$crate::config::link::LossText>,
@@ -62,7 +62,7 @@ macro_rules! link_keys {
             pub silent: Option<bool>,
             /// Changes with time.
             pub profile: Option<Vec<$crate::config::link::Step>>,
-            /// After which the profile begins again.
+            /// Time after which the profile repeats.
             pub period: Option<$crate::config::Duration>,
         }
     };
@@ -72,7 +72,7 @@ pub(crate) use {link_keys, link_table};
 
 link_keys! {
     {
-        /// What a link says of itself, or of one direction.
+        /// Parameters of a link or of one direction.
         #[derive(Clone, Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct Way
@@ -101,9 +101,9 @@ pub struct QueueText(Queue);
 /// A loss process, as written.
 #[derive(Clone, Debug)]
 pub enum LossText {
-    /// That is all of it.
+    /// Fully specified.
     Process(Loss),
-    /// Recorded in this file, which is yet to be read.
+    /// Recorded in this file, not loaded yet.
     File(String),
 }
 
@@ -112,7 +112,7 @@ pub enum LossText {
 pub struct Rate(pub Option<u64>);
 
 impl Way {
-    /// Whether it says nothing.
+    /// Whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Way { delay, jitter, reordering, rate, queue, loss, silent, profile, period } = self;
@@ -127,7 +127,7 @@ impl Way {
             && period.is_none()
     }
 
-    /// These values, and those of `other` where there are none.
+    /// These values, completed from `other`.
     #[must_use]
     pub fn over(self, other: &Way) -> Way {
         Way {
@@ -143,10 +143,10 @@ impl Way {
         }
     }
 
-    /// Puts recorded losses in the place of the files that have them.
+    /// Replaces files of losses by their content.
     ///
     /// # Errors
-    /// What `read` says of a file.
+    /// The error of `read`.
     pub fn load<E>(mut self, mut read: impl FnMut(&str) -> Result<LossTrace, E>) -> Result<Way, E> {
         let steps = self.profile.iter_mut().flatten().filter_map(|step| step.loss.as_mut());
         for loss in self.loss.iter_mut().chain(steps) {
@@ -157,8 +157,8 @@ impl Way {
         Ok(self)
     }
 
-    /// The direction of a link; 100 packets wait at most where nothing is said of a queue. A file of losses
-    /// that was not [loaded](Self::load) is a trace without an entry, which no link takes.
+    /// The direction of a link. Without a `queue`, at most 100 packets wait. A file of losses that
+    /// was not [loaded](Self::load) becomes an empty trace, which no link accepts.
     #[must_use]
     pub fn spec(self) -> LinkSpec {
         let steps = self.profile.unwrap_or_default().into_iter();
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-// By hand and not as untagged enums: those would hide what exactly is wrong in a value.
+// Written by hand: untagged enums would hide what exactly is wrong in a value.
 
 struct JitterVisitor;
 

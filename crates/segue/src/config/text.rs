@@ -1,4 +1,4 @@
-//! Values that files write as text.
+//! Values written as text in files.
 
 /// Reads a value from a TOML string by `parse`, with its error in the file's terms.
 macro_rules! from_text {

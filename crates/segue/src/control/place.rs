@@ -1,4 +1,5 @@
-//! What stands where a daemon wants its control socket: only a socket that nobody listens on is taken away.
+//! Checks what occupies the path of a control socket: a daemon removes only a socket without a
+//! listener.
 
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -8,16 +9,16 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 
-/// What stands at a path where a control socket is wanted.
+/// What is at the path of a control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nothing.
     Free,
-    /// A socket that nobody listens on: a daemon ended without removing it.
+    /// A socket without a listener: a daemon ended without removing it.
     Stale,
-    /// The socket of somebody who runs, or at least nobody can say that it is not.
+    /// The socket of a running process, or one that cannot be ruled out as such.
     InUse,
-    /// No socket: a file, a directory, a link, even one that leads to a socket.
+    /// Not a socket: a file, a directory, or a link, even one to a socket.
     Foreign,
 }
 
@@ -25,7 +26,7 @@ impl Place {
     /// Looks at `path`.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// If the system cannot tell.
     pub fn of(path: &Path) -> std::io::Result<Place> {
         let found = match std::fs::symlink_metadata(path) {
             Ok(found) => found,
@@ -35,7 +36,7 @@ impl Place {
         if !found.file_type().is_socket() {
             return Ok(Place::Foreign);
         }
-        // Without waiting: a daemon that has been stopped, and many wait for it, listens all the same.
+        // Without blocking: a stopped daemon with a full backlog still listens.
         let refused = connect_at_once(path)
             .is_err_and(|error| matches!(error, Errno::ECONNREFUSED | Errno::ENOENT));
         Ok(if refused { Place::Stale } else { Place::InUse })
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
         std::fs::remove_file(&path).unwrap();
 
-        // A link is no socket either, whatever it leads to.
+        // A link is not a socket, whatever its target.
         let elsewhere = directory.path().join("elsewhere");
         drop(std::os::unix::net::UnixListener::bind(&elsewhere).unwrap());
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
@@ -77,7 +78,7 @@ mod tests {
         assert!(elsewhere.exists());
         std::fs::remove_file(&path).unwrap();
 
-        // What a crash left.
+        // As left by a crash.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let first = start(&path).unwrap();
         let second = start(&path).err().unwrap().to_string();
@@ -92,7 +93,7 @@ mod tests {
         let path = directory.path().join("host.sock");
         let stopped = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let mut waiting = Vec::new();
-        // Until no more may wait there.
+        // Until the backlog is full.
         while connect_at_once(&path).is_ok() {
             assert_eq!(Place::of(&path).unwrap(), Place::InUse);
             waiting.push(());

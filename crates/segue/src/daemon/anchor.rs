@@ -43,7 +43,7 @@ use crate::locator::Locator;
 
 /// Everything that an anchor daemon needs to know, validated.
 pub struct Settings {
-    /// What every daemon needs to know; the interfaces are all that carry packets if none is named.
+    /// Settings of every daemon. If no interface is named, all that carry packets are used.
     pub common: run::Settings,
     /// MTU of the tunnel device in bytes.
     pub mtu: u32,
@@ -51,17 +51,17 @@ pub struct Settings {
     pub signal_port: u16,
     /// Addresses that join lines name; the anchor's own if empty.
     pub addresses: Vec<Locator>,
-    /// Inner IPv4 addresses to give away.
+    /// Inner IPv4 addresses to assign.
     pub pool_v4: Option<Pool>,
-    /// Inner IPv6 addresses to give away.
+    /// Inner IPv6 addresses to assign.
     pub pool_v6: Option<Pool>,
     /// Most paths of all hosts.
     pub max_paths: u32,
-    /// Whether hosts may have paths with UPMT's packets.
+    /// Whether hosts may have paths that use UPMT's packets.
     pub allow_upmt: bool,
     /// What hosts may reach.
     pub reach: Reach,
-    /// Translate the pools where networks outside have no way to them.
+    /// Translate the pools if outside networks have no route to them.
     pub nat: bool,
     /// How to answer STAMP; `None` for not at all.
     pub stamp: Option<stamp::Settings>,
@@ -82,7 +82,7 @@ pub struct Daemon {
     ledger: Ledger,
     enrolment: Enrolment,
     credentials: Credentials,
-    /// When certificates are looked at.
+    /// When to review certificates.
     review: Interval,
     signal: Signal,
     stamp: Option<Stamp>,
@@ -90,7 +90,7 @@ pub struct Daemon {
     interfaces: Vec<Device>,
 }
 
-/// What an anchor has to see to.
+/// What an anchor does on its own.
 pub enum Chore {
     /// Leases are on disk, or cannot be.
     Written,
@@ -98,7 +98,8 @@ pub enum Chore {
     Review,
 }
 
-/// Everything of a family for which an interface other than the tunnel has a default route, and its pool otherwise.
+/// For each family: everything if an interface other than the tunnel has a default route, otherwise
+/// only the pool.
 fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
     let tunnel = &settings.common.device;
     let others = all.iter().filter(|d| d.up && !d.loopback && d.interface.name != *tunnel);
@@ -176,7 +177,7 @@ impl Role for Daemon {
         let store = Arc::new(Embedded::open(&settings.state)?);
         let enrolment = Enrolment::load(store.as_ref())?;
         let signal = Signal::listen(settings.signal_port, &enrolment, signals)?;
-        // Before the packet path's threads, which may run before ordinary ones.
+        // Started before the packet path's threads, which may have a higher scheduling priority.
         let ledger = Ledger::start(store.clone())?;
         let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
         let options = EbpfOptions {
@@ -216,7 +217,8 @@ impl Role for Daemon {
         Ok(())
     }
 
-    /// What cannot be done is told and left undone: one host's trouble must not end the service of all others.
+    /// A failed output is logged and skipped: one host's trouble must not end the service for the
+    /// others.
     fn apply(&mut self, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
             AnchorOutput::Signal(conn, message) => self.say(conn, Say::Message(message)),
@@ -361,7 +363,7 @@ impl Role for Daemon {
 }
 
 impl Daemon {
-    /// Says something to a host, once what it follows from is on disk.
+    /// Sends something to a host, once the lease it depends on is on disk.
     fn say(&mut self, conn: ConnId, say: Say) {
         match self.signal.host_of(conn) {
             Some(host) if self.ledger.is_open(host) => {
@@ -387,7 +389,7 @@ impl Daemon {
         }
     }
 
-    /// Until this is over nothing of leases is on its way to the store.
+    /// Waits until no lease is on its way to the store.
     fn settle(&mut self) {
         self.ledger.settle();
         self.on_written();

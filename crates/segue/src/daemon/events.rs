@@ -1,4 +1,5 @@
-//! What a daemon remembers to tell: the machine's reports, numbered, bounded, and on standard error.
+//! A daemon's event history: the machine's reports, numbered and bounded, and logged to standard
+//! error.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +11,14 @@ use tracing::{debug, info, warn};
 use crate::control::{EventRecord, EventsPage};
 use crate::errors::Told;
 
-/// Events kept for those who ask; older ones are forgotten.
+/// Events kept for later requests; older ones are forgotten.
 const KEPT: usize = 10_000;
-/// Events of one host that an anchor tells and keeps in one go, so that no host can bury those of others.
+/// Burst of events per host that an anchor logs and keeps, so that no host can bury the others'
+/// events.
 const AT_ONCE: u64 = 200;
-/// Time between two events of a host that has more; those beyond are counted and forgotten.
+/// Time between two events of a host beyond its burst; the excess is counted and dropped.
 const PACE: Span = Span::from_millis(500);
-/// Hosts whose pace is remembered before those are forgotten whose events all count no more.
+/// Hosts whose pace is remembered before those with a full allowance are forgotten.
 const HOSTS: usize = 1_024;
 
 /// The events of a daemon.
@@ -28,12 +30,12 @@ pub struct Events {
     paces: BTreeMap<String, Pace>,
 }
 
-/// How much a host has had told.
+/// A host's allowance of events.
 #[derive(Clone, Copy, Default)]
 struct Pace {
     /// When all its events would have come at [`PACE`].
     settled: Time,
-    /// Events that were not told.
+    /// Events that were dropped.
     untold: u64,
 }
 
@@ -41,7 +43,7 @@ impl Events {
     /// Notes a report and logs it, unless its host has had too many.
     pub fn note(&mut self, now: Time, report: &Report) {
         let mut record = record_of(report);
-        // A host's own daemon tells everything.
+        // A host's own daemon logs everything.
         if !record.host.is_empty() && !self.may_tell(now, &record.host) {
             return;
         }
@@ -89,14 +91,14 @@ impl Events {
         self.kept.iter().filter(|event| event.number >= number).cloned().collect()
     }
 
-    /// The same, for somebody who goes on from there later.
+    /// The same as a page, for a client that continues from there later.
     pub fn page(&self, now: Time, number: u64) -> EventsPage {
         EventsPage { events: self.since(number), next: self.next, now_ns: now.0 }
     }
 }
 
-/// Tells of what could not be done, at most once a second: what repeats with every packet must not
-/// fill the log.
+/// Logs failures, at most once a second: an error that repeats with every packet must not fill the
+/// log.
 #[derive(Default)]
 pub struct Trouble {
     last: Option<Time>,

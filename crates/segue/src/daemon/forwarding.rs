@@ -1,13 +1,13 @@
-//! What an anchor's machine forwards: packets that come out of the tunnel or go into it.
+//! Limits what an anchor's machine forwards to packets that leave or enter the tunnel.
 //!
-//! Linux forwards for everybody or for nobody, so that switching it on for the hosts of a tunnel would make the machine
-//! a router for whoever sends it packets on an access link. Where it forwarded nothing before, rules stand in front of
-//! all others that let forwarded packets pass to a pool, or from the tunnel device, and prohibit the rest; what the
-//! machine itself sends passes them by. Whoever forwards on any interface when the anchor starts wants it so, and
-//! is left alone.
+//! Linux forwards for everyone or for no one, so switching it on for the hosts of a tunnel would
+//! make the machine a router for anyone on an access link. If it forwarded nothing before, rules
+//! ahead of all others pass forwarded packets to a pool or from the tunnel device, and prohibit the
+//! rest. Packets that the machine itself sends are unaffected. If any interface forwards when the
+//! anchor starts, the operator wants that, and nothing is changed.
 //!
-//! The rules are there before forwarding is switched on and go after it is switched off again. A crash leaves both,
-//! and the next start knows by the rules that the forwarding is ours.
+//! The rules are added before forwarding is switched on and removed after it is switched off. A
+//! crash leaves both; the next start sees from the rules that the forwarding is ours.
 
 use anyhow::Context;
 use segue_ip::{Prefix, Route, Rule, Then};
@@ -17,22 +17,22 @@ use tracing::{info, warn};
 
 use crate::errors::First;
 
-/// Routing table of what goes into the tunnel.
+/// Routing table for packets into the tunnel.
 const TABLE: u32 = 0x5e61;
 /// The kernel's table of the machine's own addresses.
 const LOCAL_TABLE: u32 = 255;
-/// Priority of the rule for what is for this machine, the first of five.
+/// Priority of the rule for packets to this machine, the first of five.
 const LOCAL: u32 = 5_200;
-/// Priority of the rule for what goes into the tunnel.
+/// Priority of the rule for packets into the tunnel.
 const INTO: u32 = 5_201;
-/// Priority of the rules for what comes out of it, one for each tunnel device.
+/// Priority of the rules for packets out of the tunnel, one for each tunnel device.
 const OUT_OF: u32 = 5_202;
 /// Priority of the rule for all that remains.
 const OTHERS: u32 = 5_203;
-/// Priority of the rule that does nothing, where the search goes on for what came out.
+/// Priority of a rule that does nothing: packets out of the tunnel continue their lookup here.
 const ON: u32 = 5_204;
 
-/// Forwarding that was switched on. It is switched off when this is dropped.
+/// Forwarding that the anchor switched on. Dropping this switches it off.
 pub struct Forwarding {
     device: String,
     pools: Vec<Prefix>,
@@ -41,7 +41,7 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Lets packets be forwarded to these pools and from the device.
+    /// Allows forwarding to these pools and from the device.
     pub fn start(device: &str, pools: &[Prefix]) -> anyhow::Result<Forwarding> {
         let (device, pools) = (device.to_owned(), pools.to_vec());
         let mut forwarding = Forwarding { device, pools, families: Vec::new() };
@@ -73,9 +73,9 @@ impl Forwarding {
         Ok(Route::on(pool, link::index_of(&self.device)?).table(TABLE))
     }
 
-    /// Adds the rules that are not there, each whatever becomes of the others; says whether there were such.
+    /// Adds each missing rule, even if another fails; returns whether any was missing.
     fn restrict(&self, v6: bool, present: &[Rule]) -> anyhow::Result<bool> {
-        // What lets packets pass comes before what prohibits them.
+        // The rules that pass packets come before the one that prohibits them.
         let wanted = [local(v6), into(v6), on(v6), out_of(&self.device, v6), others(v6)];
         let (mut first, mut added) = (First::default(), false);
         for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
@@ -85,8 +85,8 @@ impl Forwarding {
         first.result().map(|()| added)
     }
 
-    /// Puts back what others have taken away, among these rules; says what. What cannot be put back keeps nothing else
-    /// away.
+    /// Restores those of these rules that others have removed, and says which. One failure does not
+    /// keep the rest from being restored.
     pub fn mend(&self, present: &[Rule], back: &mut Vec<&'static str>) -> anyhow::Result<()> {
         let mut first = First::default();
         for v6 in &self.families {
@@ -128,14 +128,14 @@ impl Drop for Forwarding {
     }
 }
 
-/// Removes the rules of anchors that are gone and switches forwarding off that they had switched on; says how many rules
-/// there were.
+/// Removes the rules of anchors that are gone and switches off the forwarding that they had
+/// switched on; returns how many rules there were.
 pub fn clean() -> usize {
     let all = rules().unwrap_or_default();
     [false, true].into_iter().map(|v6| end(v6, &all)).sum()
 }
 
-/// Forwarding is over, if it is ours, and then the rules go.
+/// Switches forwarding off, if it is ours, and then removes the rules.
 fn end(v6: bool, all: &[Rule]) -> usize {
     if all.contains(&others(v6))
         && let Err(error) = switch(v6, false)
@@ -151,7 +151,7 @@ fn is_ours(rule: &Rule, v6: bool) -> bool {
     rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule))
 }
 
-/// How many rules there are that an anchor sets.
+/// The number of rules set by anchors.
 pub fn count_rules() -> usize {
     let all = rules().unwrap_or_default();
     all.iter().filter(|rule| is_ours(rule, rule.v6)).count()
@@ -171,7 +171,7 @@ fn is_on(v6: bool) -> bool {
     })
 }
 
-/// The one key for all interfaces of a family.
+/// The sysctl key for all interfaces of a family.
 fn key(v6: bool) -> &'static str {
     if v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" }
 }
@@ -180,13 +180,14 @@ fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
     link::sysctl(key(v6), if on { "1" } else { "0" })
 }
 
-/// Whether somebody has switched it off for all of them.
+/// Whether it has been switched off for all interfaces.
 fn is_off(v6: bool) -> bool {
     let path = format!("/proc/sys/{}", key(v6).replace('.', "/"));
     std::fs::read_to_string(path).is_ok_and(|state| state.trim() == "0")
 }
 
-/// What is for this machine comes first: its administrator may have put the kernel's own rule for that behind ours.
+/// Packets to this machine come first: its administrator may have moved the kernel's own rule for
+/// them behind ours.
 fn local(v6: bool) -> Rule {
     forwarded(v6, LOCAL, Then::Lookup, LOCAL_TABLE)
 }
@@ -196,7 +197,7 @@ fn into(v6: bool) -> Rule {
     forwarded(v6, INTO, Then::Lookup, TABLE)
 }
 
-/// For those that come out of the tunnel the search goes on.
+/// Packets out of the tunnel continue their lookup.
 fn out_of(device: &str, v6: bool) -> Rule {
     let (iif, then) = (Some(device.to_owned()), Then::Goto(ON));
     Rule { v6, priority: OUT_OF, iif, then, ..Rule::default() }
@@ -215,7 +216,7 @@ fn on(v6: bool) -> Rule {
     Rule { v6, priority: ON, then: Then::Nothing, ..Rule::default() }
 }
 
-/// A rule for what this machine has not sent itself.
+/// A rule for packets that this machine did not send itself.
 fn forwarded(v6: bool, priority: u32, then: Then, table: u32) -> Rule {
     let iif = Some("lo".to_owned());
     Rule { v6, priority, table, then, iif, invert: true, ..Rule::default() }

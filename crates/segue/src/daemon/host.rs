@@ -40,19 +40,21 @@ use crate::identity::Join;
 
 /// Everything that a host daemon needs to know, validated.
 pub struct Settings {
-    /// What every daemon needs to know; the interfaces are all that reach the anchor if none is named.
+    /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
     pub common: run::Settings,
-    /// The join line, if one is given: without, or with one that was used, the state says who the host is.
+    /// The join line, if one is given. Without one, or with a used one, the stored state identifies
+    /// the host.
     pub join: Option<Join>,
     /// File of the host's state.
     pub state: PathBuf,
-    /// MTU of the tunnel device; fitted to the outer families if not given.
+    /// MTU of the tunnel device; if `None`, it is fitted to the outer families.
     pub mtu: Option<u32>,
-    /// What goes through the tunnel; `None` for everything that the anchor has a way out for.
+    /// Destinations sent through the tunnel; `None` for everything that the anchor can route
+    /// onwards.
     pub routes: Option<Vec<Prefix>>,
-    /// Nothing of `routes` leaves but by the tunnel.
+    /// Traffic to `routes` leaves only through the tunnel.
     pub fail_closed: bool,
-    /// Name servers to ask where the anchor's name leads; those of the system if empty.
+    /// Name servers that resolve the anchor's name; the system's if empty.
     pub nameservers: Vec<IpAddr>,
     /// Settings of paths.
     pub path: PathConfig,
@@ -62,7 +64,7 @@ pub struct Settings {
     pub steering: segue_steering::Config,
 }
 
-/// How often the datapath's flow table is looked at.
+/// How often the daemon scans the datapath's flow table.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
@@ -75,19 +77,19 @@ pub struct Daemon {
     routing: Routing,
     guard: Option<Guard>,
     signal: Signal,
-    /// Where the anchor is, as far as is known, and the interfaces that there are.
+    /// The anchor's known addresses, and the present interfaces.
     anchors: Vec<SocketAddr>,
     seen: Vec<Device>,
     /// The anchor's inner addresses.
     anchor_inner: Vec<IpAddr>,
-    /// As the anchor has told.
+    /// As reported by the anchor.
     ways_out: WaysOut,
-    /// Interfaces that the datapath listens on, and the neighbours by way of whom it sends there.
+    /// Interfaces that the datapath listens on, with the next hops it sends to there.
     attached: BTreeMap<u32, Vec<IpAddr>>,
-    /// What the tunnel device takes at most.
+    /// Largest packet that the tunnel device takes.
     tun_mtu: u32,
     sweep: Interval,
-    /// Where the flow table is looked at next; `None` until the next [`SWEEP`].
+    /// Where the scan of the flow table continues; `None` until the next [`SWEEP`].
     swept: Option<FlowCursor>,
 }
 
@@ -104,7 +106,7 @@ fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup 
     }
 }
 
-/// Where the tunnels of an anchor go that signals here, until it says another port.
+/// Tunnel address of the anchor that signals from here, until it names another port.
 fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
     (anchor.ip(), TUNNEL_PORT).into()
 }
@@ -133,7 +135,7 @@ impl Role for Daemon {
     type Settings = Settings;
     type Machine = Host;
     type Signal = SignalEvent;
-    /// The flow table is looked at, from here on.
+    /// A scan of the flow table, from this position on.
     type Chore = FlowCursor;
 
     fn common(settings: &Settings) -> &run::Settings {
@@ -160,7 +162,7 @@ impl Role for Daemon {
         let options = EbpfOptions::default();
         let (core, packets) = Core::open(&settings.common, &setup, options, machine)?;
         let mut sweep = tokio::time::interval(SWEEP);
-        // A table that takes longer than that is not looked at without a pause.
+        // Even if a scan takes longer than the period, there is a pause before the next.
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
         let daemon = Daemon {
@@ -186,7 +188,7 @@ impl Role for Daemon {
         &mut self.core
     }
 
-    /// The one time in a second at which the daemon wakes though all requests ride.
+    /// Once a second; the only regular wakeup while all requests ride on data.
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
         self.routing.look_after(monotonic());
         let carried = self.core.end.machine.carried();
@@ -211,7 +213,7 @@ impl Role for Daemon {
             }
             HostOutput::Report(report) => {
                 self.core.events.note(monotonic(), &report);
-                // Who holds the registration may go away.
+                // The present holder of the registration may leave.
                 if let Report::Refused { reason, .. } = report
                     && reason != Refusal::Held
                     && self.core.end.machine.inner().is_empty()
@@ -273,7 +275,7 @@ impl Role for Daemon {
         self.swept.unwrap_or_default()
     }
 
-    /// Looks at a page of the flow table. The rest of it has its turns.
+    /// Scans one page of the flow table; later turns scan the rest.
     fn on_chore(&mut self, from: FlowCursor) -> anyhow::Result<()> {
         let page = self.core.end.datapath.flow_page(from, None);
         self.swept = page.next;
@@ -297,7 +299,8 @@ impl Role for Daemon {
             let path = host.paths().find(|(number, _)| *number == current.0)?.1;
             Some((class.name().to_owned(), path.name().to_owned()))
         });
-        // Whether an answer was seen before, who measures knows: a datapath that does has counted it.
+        // Only the measuring side recognises duplicate answers: a datapath that measures has
+        // counted them.
         let clients = host.paths().filter_map(|(_, path)| path.client());
         let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
         if repeated > 0 && !datapath.measures() {
@@ -323,7 +326,8 @@ impl Role for Daemon {
 }
 
 impl Daemon {
-    /// A host that has registered before goes on with what it has, and says what is wrong; one that has not, ends.
+    /// If the host has registered before, it logs the problem and carries on with what it has;
+    /// otherwise the daemon ends.
     fn on_rejected(&mut self, why: Rejected) -> anyhow::Result<()> {
         let advice = self.member.advice(why);
         if self.core.end.machine.inner().is_empty() {
@@ -333,7 +337,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The certificate is due. What fails is tried again: the anchor asks again.
+    /// The certificate is due for renewal. After a failure the anchor asks again.
     fn renew(&mut self) {
         match self.member.renewal() {
             Ok(request) => self.signal.send(FromHost::Renew { request }),

@@ -37,7 +37,7 @@ fn random_seed() -> anyhow::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// Sleeps until an instant of the monotonic clock; for ever if there is none.
+/// Sleeps until an instant of the monotonic clock; forever if there is none.
 pub async fn until(deadline: Option<Time>) {
     match deadline {
         Some(at) => tokio::time::sleep(Duration::from_nanos(at.since(monotonic()).0)).await,
@@ -60,7 +60,7 @@ pub fn termination() -> anyhow::Result<mpsc::Receiver<()>> {
     Ok(receiver)
 }
 
-/// Fails with advice where this process may not set up devices and routes (`CAP_NET_ADMIN`).
+/// Fails with advice if this process may not set up devices and routes (`CAP_NET_ADMIN`).
 pub fn check_permission(what: &str) -> anyhow::Result<()> {
     const NET_ADMIN: u32 = 12;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

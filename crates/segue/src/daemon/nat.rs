@@ -1,8 +1,9 @@
-//! Translation of an anchor's pools to its machine's own addresses, where networks outside have no way back to them.
+//! Translation of an anchor's pools to its machine's own addresses, if outside networks have no
+//! route back to them.
 //!
-//! Inner packets of either datapath come out of the tunnel device and pass netfilter like any others that are
-//! forwarded, so that one table of nftables serves both. It outlives a crash; the next start replaces or removes it,
-//! and `segue clean` removes it.
+//! Inner packets of either datapath come out of the tunnel device and pass netfilter like any
+//! forwarded packets, so one nftables table serves both. The table survives a crash; the next start
+//! replaces or removes it, and `segue clean` removes it.
 
 use std::net::IpAddr;
 
@@ -12,17 +13,17 @@ use tracing::info;
 
 use super::nft;
 
-/// What the names of these tables begin with; the device's follows.
+/// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_nat_";
 
-/// The table of one daemon. It goes when this is dropped.
+/// The table of one daemon. Dropping this removes it.
 pub struct Nat {
     table: String,
 }
 
 impl Nat {
-    /// Translates what comes from these pools and leaves by another device than the tunnel's, if that is `wanted`; if
-    /// not, takes away the table that a crash has left. Says in the log what holds.
+    /// If `wanted`, translates packets from these pools that leave by a device other than the
+    /// tunnel's. If not, removes a table that a crash left. Logs which applies.
     pub fn start(device: &str, pools: &[Prefix], wanted: bool) -> anyhow::Result<Option<Nat>> {
         let nat = Nat { table: nft::table_name(PREFIX, device) };
         info!("{}", in_force(pools, wanted));
@@ -35,7 +36,7 @@ impl Nat {
             })
             .collect();
         if rules.is_empty() {
-            // Dropping it removes what is left over.
+            // Dropping it removes a leftover table.
             return Ok(None);
         }
         let chain = "chain leaving { type nat hook postrouting priority srcnat;\n";
@@ -51,18 +52,18 @@ impl Drop for Nat {
     }
 }
 
-/// The tables of daemons, running or gone; none where nobody can tell.
+/// The tables of daemons, running or gone; none if `nft` cannot tell.
 pub fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
-/// Whether the daemon with this tunnel device translates; `None` where nobody can tell.
+/// Whether the daemon with this tunnel device translates; `None` if `nft` cannot tell.
 pub fn is_there(device: &str) -> Option<bool> {
     nft::is_there(PREFIX, device)
 }
 
-/// Whether networks outside cannot have a way to this address, so that translation is the only one: private and
-/// shared addresses (RFC 1918, RFC 6598), unique local ones (RFC 4193).
+/// Whether outside networks cannot have a route to this address, so that only translation helps:
+/// private and shared addresses (RFC 1918, RFC 6598), unique local ones (RFC 4193).
 pub fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || matches!(v4.octets(), [100, 64..=127, ..]),
@@ -70,7 +71,7 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// What becomes of packets from the pools on their way out, in one line.
+/// What happens to packets from the pools on their way out, in one line.
 pub fn in_force(pools: &[Prefix], wanted: bool) -> String {
     let told = pools.iter().map(|pool| match (wanted, is_private(pool.addr), pool.addr) {
         (true, true, IpAddr::V4(_)) => format!("{pool} is translated to this machine's addresses"),

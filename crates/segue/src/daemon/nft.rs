@@ -1,18 +1,19 @@
-//! Speaks to nftables by way of its program `nft`, which the few tables of a daemon's start need and no packet.
+//! Configures nftables through its program `nft`. It runs for the few tables of a daemon's start,
+//! never per packet.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// What a table's name begins with, with the tunnel device's behind it: names of tables have fewer characters than
-/// those of devices.
+/// A table's name: the prefix and the tunnel device's name. Table names allow fewer characters than
+/// device names.
 pub fn table_name(prefix: &str, device: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     format!("{prefix}{}", device.chars().map(plain).collect::<String>())
 }
 
-/// Puts a table with this content in the place of one of the same name, all at once.
+/// Atomically replaces the table of this name by one with this content.
 pub fn replace_table(name: &str, content: &str) -> anyhow::Result<()> {
     let script =
         format!("table inet {name}\ndelete table inet {name}\ntable inet {name} {{\n{content}}}\n");
@@ -24,24 +25,24 @@ pub fn remove_table(name: &str) -> bool {
     run(&["delete", "table", "inet", name], "").is_ok()
 }
 
-/// The tables whose names begin so.
+/// The tables whose names begin with `prefix`.
 pub fn tables(prefix: &str) -> anyhow::Result<Vec<String>> {
     let all = run(&["list", "tables"], "")?;
     let ours = all.lines().filter_map(|line| line.strip_prefix("table inet "));
     Ok(ours.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect())
 }
 
-/// Whether a daemon's table is there; `None` where nobody can tell.
+/// Whether a daemon's table exists; `None` if `nft` cannot tell.
 pub fn is_there(prefix: &str, device: &str) -> Option<bool> {
     Some(tables(prefix).ok()?.contains(&table_name(prefix, device)))
 }
 
-/// What `nft` says of its version.
+/// The version that `nft` reports.
 pub fn version() -> anyhow::Result<String> {
     run(&["--version"], "").map(|said| said.trim().to_owned())
 }
 
-/// Runs `nft`; what it prints.
+/// Runs `nft`; returns its output.
 fn run(args: &[&str], input: &str) -> anyhow::Result<String> {
     let started = Command::new("nft")
         .args(args)

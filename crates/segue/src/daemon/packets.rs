@@ -1,4 +1,4 @@
-//! Which datapath a daemon uses, and the packets it holds for its machine.
+//! Opens a daemon's datapath, and queues packets for its machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -40,18 +40,19 @@ pub enum Choice {
 pub const MARK: u32 = 0x5e60;
 /// Probes that wait for the daemon; more are dropped.
 const PROBES: usize = 65_536;
-/// Packets without a binding that wait for the daemon; more are dropped. They have a queue of their
-/// own, so that a flood of new flows displaces no probe. Whole shares of 64 hosts fit in (`datapath/src/misses.rs`).
+/// Packets without a binding that wait for the daemon; more are dropped. Their own queue keeps a
+/// flood of new flows from displacing probes. It holds the full shares of 64 hosts
+/// (`datapath/src/misses.rs`).
 const MISSES: usize = 16_384;
-/// Paths that wait for the daemon's look ([`Event::Look`] and the like); more are dropped. A path is told of when
-/// its rides are over, at most once in two periods, and when data follow a silence of [`segue_keepalive::SILENCE`],
-/// once for each.
+/// Paths that wait for the daemon's look ([`Event::Look`] and the like); more are dropped. A path
+/// is reported when its rides end, at most once in two periods, and once for each time that data
+/// follow a silence of [`segue_keepalive::SILENCE`].
 const NOTES: usize = 1_024;
 /// Probes that the daemon takes in a turn.
 const PROBES_A_TURN: usize = 256;
-/// Paths to be looked at that it takes in a turn.
+/// Paths to look at that the daemon takes in a turn.
 const NOTES_A_TURN: usize = 64;
-/// Packets without a binding that it takes in a turn.
+/// Packets without a binding that the daemon takes in a turn.
 const MISSES_A_TURN: usize = 64;
 
 /// An open datapath.
@@ -60,11 +61,11 @@ pub struct Opened {
     pub datapath: Box<dyn LinuxDatapath>,
     /// What it reports.
     pub events: Queue,
-    /// Whose path is in which slot, at an anchor.
+    /// At an anchor: which host's path is in which slot.
     pub shares: Shares,
     /// How many of its events were dropped.
     pub shed: Shed,
-    /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
+    /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
     pub reserved: Option<UdpSocket>,
 }
 
@@ -110,7 +111,7 @@ fn prefer(realtime: bool) {
     }
 }
 
-/// What the datapath's threads have told and the daemon has not yet taken.
+/// Events of the datapath's threads that the daemon has not taken yet.
 pub struct Queue {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
@@ -118,7 +119,7 @@ pub struct Queue {
     shed: Shed,
 }
 
-/// Number of events dropped for want of room, and of those of a path or host beyond its share.
+/// Number of events dropped because the queue was full, or a path or host exceeded its share.
 pub type Shed = Arc<AtomicU64>;
 
 impl Queue {
@@ -129,7 +130,7 @@ impl Queue {
         turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| into(Event::Miss(miss)));
     }
 
-    /// The probes that wait at this moment.
+    /// The probes that wait right now.
     pub fn waiting(&mut self) -> Vec<ProbeEvent> {
         let n = self.probes.len();
         std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
@@ -160,7 +161,7 @@ fn queue(max_paths: u32) -> (EventSink, Queue, Shares) {
     (sink, Queue { probes, misses, notes, shed }, shares)
 }
 
-/// Binds the tunnels' port in both families, so that two programs never share it unknowingly.
+/// Binds the tunnels' port in both families, so that two programs never share it by accident.
 fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
     match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
@@ -195,7 +196,7 @@ pub fn source(datapath: &dyn LinuxDatapath) -> Source {
     if datapath.measures() { Source::Readings } else { Source::Probes }
 }
 
-/// Tells what an end could not do.
+/// Logs what an end could not do.
 pub fn tell(failures: Vec<Failure<DatapathError>>, trouble: &mut Trouble) {
     for failure in failures {
         match failure {

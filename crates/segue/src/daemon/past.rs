@@ -1,6 +1,6 @@
-//! A guard against packets that go past the tunnel, for the user-space datapath: what the eBPF programs refuse on
-//! the access interfaces, a table of nftables refuses here. The table outlives a crash; the next
-//! start replaces or removes it, and `segue clean` removes it.
+//! Guards against packets that bypass the tunnel, for the user-space datapath: an nftables table
+//! refuses what the eBPF programs refuse on the access interfaces. The table survives a crash; the
+//! next start replaces or removes it, and `segue clean` removes it.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use tracing::warn;
 use super::nft;
 use crate::errors::Told;
 
-/// What the names of these tables begin with; the device's follows.
+/// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_past_";
 
 /// The table of one daemon.
@@ -26,20 +26,20 @@ impl Guard {
         Guard { table, device: device.to_owned() }
     }
 
-    /// The guard of a daemon, if its packet path has one `needed`. If not, this takes away the table that a crash
-    /// with the other packet path has left.
+    /// The guard of a daemon, if its packet path needs one (`needed`). If not, this removes a table
+    /// that a crash with the other packet path left.
     pub fn at_start(device: &str, needed: bool) -> Option<Guard> {
         let guard = Guard::new(device);
-        // One that is dropped removes its table.
+        // A dropped guard removes its table.
         needed.then_some(guard)
     }
 
-    /// Refuses what comes to a host's inner addresses, but through the tunnel.
+    /// Refuses packets to a host's inner addresses that do not come through the tunnel.
     pub fn set_host(&self, inner: &[IpAddr]) {
         self.install("daddr", inner.iter().map(|address| Prefix::host(*address)));
     }
 
-    /// Refuses what comes from an anchor's pools, but through the tunnel.
+    /// Refuses packets from an anchor's pools that do not come through the tunnel.
     pub fn set_anchor(&self, pools: &[Prefix]) {
         self.install("saddr", pools.iter().copied());
     }
@@ -68,17 +68,17 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Where there was no nft there is no table.
+        // Without `nft` there is no table.
         nft::remove_table(&self.table);
     }
 }
 
-/// The tables of daemons, running or gone; none where nobody can tell.
+/// The tables of daemons, running or gone; none if `nft` cannot tell.
 pub fn tables() -> Vec<String> {
     nft::tables(PREFIX).unwrap_or_default()
 }
 
-/// Whether the daemon with this tunnel device is guarded; `None` where nobody can tell.
+/// Whether the daemon with this tunnel device is guarded; `None` if `nft` cannot tell.
 pub fn is_there(device: &str) -> Option<bool> {
     nft::is_there(PREFIX, device)
 }

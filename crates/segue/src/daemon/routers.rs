@@ -1,5 +1,5 @@
-//! What routers say of tunnel packets that were too big for them. The kernel tells it to no one here: over either
-//! datapath packets leave with sizes of our own choice.
+//! Routers' "too big" messages about tunnel packets. The kernel hands them to no socket here: both
+//! datapaths choose their packet sizes themselves.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use segue_wire::TooBig;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
-/// Messages of a family that are looked at between two pauses, so that a flood of them costs little.
+/// Messages of a family handled between two pauses, so that a flood costs little.
 const AT_ONCE: usize = 64;
 const PAUSE: Duration = Duration::from_millis(10);
-/// What is needed of a message: the headers of the router's packet and those of ours.
+/// Bytes needed of a message: the headers of the router's packet and of ours.
 const BYTES: usize = 256;
-/// Messages that wait for the daemon; more are forgotten, since a path is tested once for all of them.
+/// Messages that wait for the daemon; more are dropped, since one test of a path serves all of
+/// them.
 const WAITING: usize = 32;
 
-/// Listens, in both families as far as the system has them.
+/// Listens in each family that the system has.
 pub fn listen() -> mpsc::Receiver<TooBig> {
     let (heard, hears) = mpsc::channel(WAITING);
     for v6 in [false, true] {

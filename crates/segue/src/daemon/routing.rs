@@ -1,15 +1,16 @@
 //! What a daemon sets up around its tunnel device: addresses, routes and, at a host, the rules that
-//! send its traffic into the tunnel but its own outer packets past it.
+//! send traffic into the tunnel and the daemon's own outer packets around it.
 //!
-//! The rules are those that WireGuard's users know: traffic without the daemon's mark looks up the
-//! tunnel's table, after the main table has been asked for anything better than a default route. So
-//! neighbours on the link stay neighbours. Addresses and routes go with the device; the rules are
-//! taken back when [`Routing`] is dropped, and a host's start takes back what a crash left.
+//! The rules are those familiar from WireGuard: traffic without the daemon's mark uses the tunnel's
+//! table, unless the main table has something better than a default route. So neighbours on the
+//! link stay reachable directly. Addresses and routes vanish with the device. Dropping [`Routing`]
+//! removes the rules, and a host's start removes what a crash left.
 //!
-//! A host that is to fail closed does not ask the main table first, where whoever answers its DHCP requests could
-//! put better routes, and what belongs into the tunnel is unreachable wherever the tunnel's table has no device for
-//! it. Over IPv6 the kernel passes over what is unreachable where a socket insists on an interface, so that rules make the
-//! same destinations unreachable once more. All of it outlives the process, and go when it is told to end, or with `segue clean`.
+//! A host that fails closed does not consult the main table first: an attacker who answers its DHCP
+//! requests could put better routes there. Tunnel destinations are unreachable whenever the
+//! tunnel's table has no device for them. For IPv6 sockets bound to an interface the kernel skips
+//! unreachable routes, so rules make the same destinations unreachable again. All of this survives
+//! the process; it is removed when the daemon is told to end, or by `segue clean`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -37,16 +38,16 @@ use crate::errors::{First, Told};
 pub const TABLE: u32 = 0x5e60;
 /// Priority of the first of the two rules.
 const PRIORITY: u32 = 5_210;
-/// Priorities of the rules that close IPv6 for sockets that insist on an interface: what passes them, what does not,
-/// and where the search goes on.
+/// Priorities of the rules that close IPv6 for sockets bound to an interface: what passes, what
+/// does not, and where the lookup continues.
 const PASSES: u32 = PRIORITY + 2;
 const CLOSED: u32 = PRIORITY + 3;
 const ON: u32 = PRIORITY + 4;
-/// What the kernel takes for the MTU of a route, over IPv4 and IPv6.
+/// Smallest MTU of a route that the kernel accepts, over IPv4 and IPv6.
 const LEAST_MTU: [u32; 2] = [576, 1_280];
-/// Routes to single hosts that are looked at in one go: an anchor may have many, and none of them is urgent.
+/// Routes to single hosts checked in one go: an anchor may have many, and none is urgent.
 const LOOKED_AT: usize = 64;
-/// Metric of what is unreachable without the tunnel: any other route is better.
+/// Metric of the unreachable routes: any other route is better.
 const LAST_METRIC: u32 = u32::MAX - 1;
 
 /// The addresses, routes and rules of a daemon.
@@ -56,32 +57,33 @@ pub struct Routing {
     addresses: Vec<IpAddr>,
     /// The rules that were added.
     rules: Vec<Rule>,
-    /// What stays away while there is no tunnel; `None` at a host that does not fail closed.
+    /// Destinations closed while there is no tunnel; `None` at a host that does not fail closed.
     closed: Option<Vec<Prefix>>,
     /// What an anchor's machine forwards.
     forwarding: Option<Forwarding>,
     /// What a host sends through the tunnel, or an anchor's pools.
     routes: Vec<Prefix>,
-    /// The largest packet over IPv4, where that is smaller than IPv6 allows a device to say.
+    /// The largest packet over IPv4, if that is below the minimum MTU that IPv6 demands of a
+    /// device.
     mtu_v4: Option<u32>,
-    /// The largest packets to hosts (anchor), where they are smaller than the device's.
+    /// The largest packets to hosts (anchor), if smaller than the device's.
     fitted: BTreeMap<IpAddr, u32>,
-    /// The last of them that was looked at.
+    /// The last of them that was checked.
     looked_at: Option<IpAddr>,
-    /// What others have taken away.
+    /// Paces the log lines about what others have removed.
     told: Seldom,
 }
 
 impl Routing {
-    /// Nothing set up yet at a host; what an earlier run left behind is taken away.
+    /// Nothing set up yet at a host; removes what an earlier run left behind.
     pub fn at_host(device: &str) -> Routing {
         remove_rules();
         remove_unreachable();
         Routing::new(device, false)
     }
 
-    /// The same at a host that is to fail closed: from here on nothing of `routes` leaves but by the tunnel. What
-    /// an earlier run of this kind left is never taken away in between.
+    /// The same at a host that fails closed: from here on, traffic to `routes` leaves only through
+    /// the tunnel. What an earlier such run left stays in force throughout.
     pub fn at_closed_host(device: &str, routes: &[Prefix]) -> anyhow::Result<Routing> {
         let mut closed = Vec::new();
         for destination in routes {
@@ -101,7 +103,7 @@ impl Routing {
         let mut refused = Vec::new();
         for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
             match add_rule(rule) {
-                // Where only rules of IPv6 are missing, the routes alone do not close it.
+                // If only IPv6 rules are unsupported, the routes by themselves do not close it.
                 Err(error) if rule.v6 && is_no_family(&error) && is_without_ipv6() => {
                     warn!("{error}");
                     refused.push(rule.clone());
@@ -117,7 +119,8 @@ impl Routing {
         Ok(routing)
     }
 
-    /// Nothing set up yet at an anchor. A host's rules belong to a host beside it, and stay.
+    /// Nothing set up yet at an anchor. A host's rules belong to a host on the same machine, and
+    /// stay.
     pub fn at_anchor(device: &str) -> Routing {
         Routing::new(device, true)
     }
@@ -138,7 +141,7 @@ impl Routing {
         }
     }
 
-    /// The daemon ends because it was told to: a closed host is open again.
+    /// Opens a closed host again, because the daemon was told to end.
     pub fn open(&mut self) {
         if self.closed.is_some() {
             remove_rules();
@@ -146,11 +149,11 @@ impl Routing {
         }
     }
 
-    /// Gives the host its inner addresses and sends `routes` through the tunnel, and nothing else.
+    /// Sets the host's inner addresses and sends `routes`, and nothing else, through the tunnel.
     pub fn set_host(&mut self, inner: &[IpAddr], routes: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(inner)?;
         for old in self.routes.iter().filter(|old| !routes.contains(old)) {
-            // One whose address went has gone with it.
+            // A route whose source address was removed has gone with it.
             if let Err(error) = delete_route(&self.onto(*old)?.table(TABLE)) {
                 debug!("{error}");
             }
@@ -177,8 +180,8 @@ impl Routing {
         self.each_route(|route| Ok(replace_route(route)?))
     }
 
-    /// The routes into the tunnel, each whatever becomes of the others: of a host those of families of which it has an
-    /// address.
+    /// Handles each route into the tunnel, even if another fails. A host has only those of families
+    /// in which it has an address.
     fn each_route(&self, mut put: impl FnMut(&Route) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let mut first = First::default();
         for destination in &self.routes {
@@ -198,8 +201,9 @@ impl Routing {
         first.result()
     }
 
-    /// Puts back what others have taken away, and says so in the log: network managers remove rules and routes that
-    /// are not theirs, somebody flushes a table, a device that was down for a moment has lost its IPv6 addresses.
+    /// Restores what others have removed, and logs it: network managers remove foreign rules and
+    /// routes, an operator flushes a table, a device that was briefly down has lost its IPv6
+    /// addresses.
     pub fn look_after(&mut self, now: Time) {
         let mut back = Vec::new();
         let mended = self.mend(&mut back);
@@ -227,7 +231,7 @@ impl Routing {
         }
     }
 
-    /// Puts back what is missing; what cannot be put back keeps nothing else away.
+    /// Restores what is missing; one failure does not keep the rest from being restored.
     fn mend(&mut self, back: &mut Vec<&'static str>) -> anyhow::Result<()> {
         let mut first = First::default();
         let present = rules().context("the routing rules cannot be read");
@@ -252,8 +256,8 @@ impl Routing {
         let addresses = self.mend_addresses(&mut first);
         if addresses {
             back.push("inner addresses");
-            // The kernel has taken them out of the routes that name one as their source, and with the last of a family
-            // all its routes.
+            // With an address, the kernel dropped it as the source of routes; with the last of a
+            // family, all of the family's routes.
             first.note(self.set_routes());
         }
         let mut lost = false;
@@ -268,7 +272,7 @@ impl Routing {
         first.result()
     }
 
-    /// Puts the inner addresses back; says whether some were missing.
+    /// Restores the inner addresses; returns whether any was missing.
     fn mend_addresses(&self, first: &mut First) -> bool {
         let there = || Ok((link::index_of(&self.device)?, link::addresses()?));
         let Some((index, there)) = first.note(there()) else { return false };
@@ -283,8 +287,8 @@ impl Routing {
         lost
     }
 
-    /// Puts routes to single hosts back, of which it looks at some, or at `all` where others have gone; says whether some
-    /// were missing.
+    /// Restores routes to single hosts; returns whether any was missing. It checks only some, or
+    /// `all` if other things were removed.
     fn mend_fitted(&mut self, all: bool, first: &mut First) -> bool {
         let after = self.looked_at.filter(|_| !all).map_or(Bound::Unbounded, Bound::Excluded);
         let most = if all { usize::MAX } else { LOOKED_AT };
@@ -297,13 +301,14 @@ impl Routing {
             lost |= first.note(new) == Some(true);
             (seen, last) = (seen + 1, Some(*address));
         }
-        // From the first again after the last.
+        // After the last, start again at the first.
         self.looked_at = last.filter(|_| seen == most);
         lost
     }
 
-    /// Lets packets of `mtu` bytes at most into a host's tunnel. The kernel says so to whoever sends: to sockets, to
-    /// what it forwards for by ICMP, and to the far end of a connection by the segments that it asks for.
+    /// Lets packets of `mtu` bytes at most into a host's tunnel. The kernel tells the senders:
+    /// local sockets directly, forwarded sources by ICMP, and a connection's far end through the
+    /// announced segment size.
     pub fn set_mtu(&mut self, mtu: u32) -> anyhow::Result<()> {
         let device = mtu.max(LEAST_MTU[1]);
         link::set_mtu(&self.device, device)
@@ -317,7 +322,7 @@ impl Routing {
     }
 
     /// Lets packets of `mtu` bytes at most to a host's inner address, at an anchor whose device takes `device` bytes;
-    /// `None` where nothing smaller is wanted any more.
+    /// `None` lifts the limit.
     pub fn fit(&mut self, address: IpAddr, mtu: Option<u32>, device: u32) -> anyhow::Result<()> {
         let least = LEAST_MTU[usize::from(address.is_ipv6())];
         let mtu = mtu.map(|mtu| mtu.max(least)).filter(|mtu| *mtu < device);
@@ -327,7 +332,7 @@ impl Routing {
         let route = Route { mtu_bytes: mtu, ..self.onto(Prefix::host(address))? };
         match mtu {
             Some(mtu) => {
-                // What fails is tried again with what others take away.
+                // `look_after` retries a failure.
                 self.fitted.insert(address, mtu);
                 replace_route(&route)
                     .with_context(|| format!("cannot route {address} by itself"))?;
@@ -344,8 +349,8 @@ impl Routing {
         Ok(())
     }
 
-    /// Gives the anchor its inner addresses, routes the pools into the tunnel and lets packets be
-    /// forwarded to it and from it.
+    /// Sets the anchor's inner addresses, routes the pools into the tunnel and allows forwarding
+    /// into and out of it.
     pub fn set_anchor(&mut self, own: &[IpAddr], pools: &[Prefix]) -> anyhow::Result<()> {
         self.set_addresses(own)?;
         self.routes = pools.to_vec();
@@ -354,7 +359,7 @@ impl Routing {
         Ok(())
     }
 
-    /// A system that has one family switched off goes without it.
+    /// Skips a family that the system has switched off.
     fn set_addresses(&mut self, wanted: &[IpAddr]) -> anyhow::Result<()> {
         for old in self.addresses.iter().filter(|old| !wanted.contains(old)) {
             if let Err(error) = link::delete_address(&self.device, Prefix::host(*old)) {
@@ -394,7 +399,7 @@ impl Drop for Routing {
     }
 }
 
-/// What is not marked asks the main table for anything better than a default route.
+/// Unmarked packets use the main table, except for its default routes.
 fn main_rules() -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(|v6| Rule {
         v6,
@@ -405,7 +410,7 @@ fn main_rules() -> impl Iterator<Item = Rule> {
     })
 }
 
-/// Then the tunnel's.
+/// Then they use the tunnel's table.
 fn tunnel_rules() -> impl Iterator<Item = Rule> {
     [false, true].into_iter().map(|v6| Rule {
         v6,
@@ -417,11 +422,11 @@ fn tunnel_rules() -> impl Iterator<Item = Rule> {
     })
 }
 
-/// Then those that close IPv6 for these destinations. What is marked passes, and what goes to a neighbour by its
-/// address on the link: no route leads that elsewhere.
+/// Then the rules that close IPv6 for these destinations. Marked packets pass, and so do packets to
+/// a neighbour's link-local address, which no route can divert.
 fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
     let closed = routes.iter().filter(|route| route.addr.is_ipv6());
-    // Compared with what the kernel has.
+    // Compare with what the kernel has.
     let closed: Vec<Prefix> = closed.map(Prefix::network).flat_map(halves).collect();
     if closed.is_empty() {
         return Vec::new();
@@ -442,7 +447,8 @@ fn closing_rules(routes: &[Prefix]) -> Vec<Rule> {
     all
 }
 
-/// The kernel takes a rule for every destination for the same as one for some that is there already, and refuses it.
+/// Splits a prefix of every destination: the kernel takes such a rule for a duplicate of one that
+/// exists for some, and refuses it.
 fn halves(route: Prefix) -> Vec<Prefix> {
     if route.len > 0 {
         return vec![route];
@@ -456,12 +462,12 @@ fn is_ours(rule: &Rule) -> bool {
     closing || main_rules().chain(tunnel_rules()).any(|one| one == *rule)
 }
 
-/// How many rules there are that a host daemon sets.
+/// The number of rules set by host daemons.
 pub fn count_rules() -> usize {
     rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)).count()
 }
 
-/// Removes every rule that a host daemon sets; says how many there were.
+/// Removes every rule set by host daemons; returns how many there were.
 pub fn remove_rules() -> usize {
     remove(rules().unwrap_or_default().iter().filter(|rule| is_ours(rule)))
 }
@@ -476,12 +482,12 @@ fn is_without_ipv6() -> bool {
     !Path::new("/proc/thread-self/net/if_inet6").exists()
 }
 
-/// Whether the kernel knows no such family: it says the one of rules and the other of routes.
+/// Whether the kernel lacks the family: rules and routes fail with different errors.
 fn is_no_family(error: &LinuxError) -> bool {
     matches!(error.errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
 }
 
-/// Removes what a host that failed closed made unreachable; says how many there were.
+/// Removes the unreachable routes of a host that failed closed; returns how many there were.
 pub fn remove_unreachable() -> usize {
     remove_unreachable_but(&[])
 }
@@ -502,7 +508,7 @@ mod tests {
 
     use segue_linux::netns::Netns;
 
-    /// Runs `test` in a namespace of its own.
+    /// Runs `test` in its own namespace.
     fn alone(name: &str, test: impl FnOnce() + Send) {
         if !nix::unistd::geteuid().is_root() {
             println!("skipped: needs root");
@@ -525,11 +531,11 @@ mod tests {
     #[test]
     fn what_an_earlier_run_closed_and_this_one_does_not_want_is_opened() {
         alone("closed", || {
-            // As a crash leaves it: a closed host's routing takes nothing back when it is dropped.
+            // As after a crash: dropping a closed host's routing removes nothing.
             let everything = prefixes(&["0.0.0.0/0", "10.0.0.0/9", "::/0", "fd07::/16"]);
             Routing::at_closed_host("segue0", &everything).unwrap();
             assert_eq!(closed(), everything);
-            // Host bits are as the operator wrote them.
+            // The operator may leave host bits set.
             let fewer = prefixes(&["10.1.2.3/8", "fd07::1/16"]);
             Routing::at_closed_host("segue0", &fewer).unwrap();
             assert_eq!(closed(), prefixes(&["10.0.0.0/8", "fd07::/16"]));

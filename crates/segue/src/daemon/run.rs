@@ -1,5 +1,6 @@
-//! The one loop that runs every role: it ends on SIGINT or SIGTERM, tells the packet path once a second that the daemon
-//! lives, keeps the machine's deadlines, and takes what its sources bring in turns. A [`Role`] says what is its own.
+//! The loop that runs every role. It ends on SIGINT or SIGTERM, tells the packet path once a second
+//! that the daemon is alive, keeps the machine's deadlines, and takes work from its sources in
+//! turns. A [`Role`] adds what is specific to it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -22,12 +23,12 @@ use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Request, Response, Status};
 
-/// How often the datapath is told that the daemon lives.
+/// How often the daemon tells the datapath that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
 
-/// What every daemon needs to know, validated.
+/// Settings of every daemon, validated.
 #[derive(Clone)]
 pub struct Settings {
     /// Name of the tunnel device.
@@ -42,19 +43,20 @@ pub struct Settings {
     pub control: PathBuf,
     /// The group that may use it, beside root.
     pub control_group: Option<Gid>,
-    /// Where metrics are served; `None` for nowhere.
+    /// Where to serve metrics; `None` for nowhere.
     pub metrics: Option<SocketAddr>,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
 }
 
-/// What a role has beside the loop: its settings, its signalling, what it does for its machine, and how it stands.
+/// What a role adds to the loop: its settings, its signalling, what it does for its machine, and
+/// its status.
 ///
-/// An error ends the daemon; trouble that leaves it of use is told ([`Core::trouble`]) and is none.
+/// An error ends the daemon. Trouble that leaves it useful is only logged ([`Core::trouble`]).
 pub trait Role: Sized {
     /// Its name, as in configuration, control and output.
     const NAME: &'static str;
-    /// What somebody without the permission may not do.
+    /// The task that needs the permission, for the error message.
     const TASK: &'static str;
     /// Events of signalling that wait; the connections wait when there are more.
     const SIGNALS: usize;
@@ -62,15 +64,15 @@ pub trait Role: Sized {
     type Settings;
     /// Its machine.
     type Machine: Side;
-    /// What its signalling tells.
+    /// Its signalling's events.
     type Signal;
-    /// What it has to see to beside what others bring.
+    /// Work of its own, beside what the sources bring.
     type Chore;
 
     /// What every daemon needs to know.
     fn common(settings: &Self::Settings) -> &Settings;
 
-    /// Opens what it needs. Its signalling tells by `signals`.
+    /// Opens what the role needs. Its signalling reports through `signals`.
     fn start(
         settings: Self::Settings,
         signals: mpsc::Sender<Self::Signal>,
@@ -91,31 +93,31 @@ pub trait Role: Sized {
     /// The interfaces have changed, or are known for the first time.
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()>;
 
-    /// Answers a request of its own; those that every role answers alike do not come here.
+    /// Answers a request specific to this role; the loop answers the common ones.
     fn on_request(&mut self, request: &Request) -> anyhow::Result<Response>;
 
     /// The slots of all paths.
     fn slots(&self) -> Vec<u32>;
 
-    /// How it stands, with the events from this number on.
+    /// Its status, with the events from this number on.
     fn status(&mut self, events_from: u64) -> Status;
 
-    /// Waits for a chore. May be given up at any time, and is asked for again.
+    /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
     fn chore(&mut self) -> impl Future<Output = Self::Chore>;
 
-    /// Sees to it.
+    /// Does the chore.
     fn on_chore(&mut self, chore: Self::Chore) -> anyhow::Result<()>;
 
     /// The daemon was told to end.
     fn stop(self) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// Gives the machine an input and does what it says.
+    /// Gives the machine an input and carries out its outputs.
     fn feed(&mut self, input: <Self::Machine as Machine>::Input) -> anyhow::Result<()> {
         let turn = self.core().end.handle(monotonic(), input);
         self.follow(turn)
     }
 
-    /// Does what the machine says. What the datapath cannot do is told and left undone.
+    /// Carries out the machine's outputs. Failures of the datapath are logged and skipped.
     fn follow(&mut self, mut turn: Turn<DatapathError>) -> anyhow::Result<()> {
         while let Some(output) = self.core().poll(&mut turn) {
             self.apply(output)?;
@@ -129,19 +131,20 @@ pub trait Role: Sized {
 pub struct Core<M: Side> {
     /// The machine and its packet path.
     pub end: End<M, Box<dyn LinuxDatapath>>,
-    /// What there is to tell.
+    /// The event history.
     pub events: Events,
-    /// What could not be done.
+    /// Logs what could not be done.
     pub trouble: Trouble,
     started: Time,
     shares: Shares,
     shed: packets::Shed,
-    /// Keeps the tunnels' port from other programs where the datapath has no socket on it.
+    /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
     _reserved: Option<UdpSocket>,
 }
 
 impl<M: Side> Core<M> {
-    /// Opens the packet path; `machine` is made when it is known where its estimates come from.
+    /// Opens the packet path, then makes the `machine`, which must know where its estimates come
+    /// from.
     pub fn open(
         settings: &Settings,
         setup: &Setup,
@@ -175,7 +178,7 @@ impl<M: Side> Core<M> {
         })
     }
 
-    /// What is the same in the status of every role.
+    /// The part of the status that all roles share.
     pub fn status(&mut self, role: &str, device: &str, events_from: u64) -> Status {
         let now = monotonic();
         Status {
@@ -216,7 +219,7 @@ async fn serve<R: Role>(role: &mut R, mut sources: Sources<R::Signal>) -> anyhow
     loop {
         let deadline = role.core().end.deadline().map(|(at, _)| at);
         tokio::select! {
-            // Of those that are ready one at random: none can keep another from its turn.
+            // Picks one ready source at random, so that none can starve another.
             _ = interrupt.recv() => return Ok(()),
             _ = heartbeat.tick() => {
                 let datapath = &mut role.core().end.datapath;
@@ -231,7 +234,7 @@ async fn serve<R: Role>(role: &mut R, mut sources: Sources<R::Signal>) -> anyhow
             }
             works = sources.turn() => {
                 works.into_iter().try_for_each(|work| on_work(role, work))?;
-                // The runtime's other tasks have theirs.
+                // Let the runtime's other tasks run.
                 tokio::task::yield_now().await;
             }
         }

@@ -1,5 +1,6 @@
-//! A daemon's metrics for Prometheus: the page of [`crate::metrics`] made of what `segue status` shows, so that both
-//! say the same. Whoever scrapes asks the daemon like anybody at the control socket.
+//! A daemon's metrics for Prometheus: the page of [`crate::metrics`] made from what `segue status`
+//! shows, so that both agree. A scraper's request goes to the daemon like one over the control
+//! socket.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -12,7 +13,8 @@ use tracing::info;
 use crate::control::{Asked, Count, PathStatus, Request, Response, Status};
 use crate::metrics::{Label, Page, Server, names};
 
-/// Most paths whose measurements are on the page, as of a listener's clients; `segue_paths` counts all.
+/// Most paths with measurements on the page, the same limit as for a listener's clients;
+/// `segue_paths` counts all.
 const PATHS_MAX: usize = 1_000;
 /// The states of a path.
 const STATES: [&str; 5] = ["setup", "starting", "up", "down", "unwatched"];
@@ -20,7 +22,7 @@ const STATES: [&str; 5] = ["setup", "starting", "up", "down", "unwatched"];
 /// Serves metrics at `address`, if there is one, for as long as the process runs.
 ///
 /// # Errors
-/// If the address cannot be had.
+/// If the address is unavailable.
 pub fn start(address: Option<SocketAddr>, daemon: mpsc::Sender<Asked>) -> anyhow::Result<()> {
     let Some(address) = address else { return Ok(()) };
     let server = Server::start(address)?;
@@ -28,7 +30,8 @@ pub fn start(address: Option<SocketAddr>, daemon: mpsc::Sender<Asked>) -> anyhow
     info!("metrics on http://{}/metrics", server.address());
     tokio::spawn(async move {
         while wanted.readable().await.is_ok() {
-            // What is there now is answered below; from here on the next request counts.
+            // Pending requests are answered below; clear readiness so that only the next request
+            // wakes this.
             let _ =
                 wanted.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
             let (back, answer) = oneshot::channel();

@@ -1,18 +1,18 @@
-//! Lines of the log that repeat: each at once, and then ever more seldom while it lasts.
+//! Paces log lines that repeat: the first is logged at once, repeats at growing intervals.
 
 use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
 
-/// Until a line is told a second time; then twice as long each time.
+/// Wait before the first repeat; it doubles each time.
 const FIRST_PAUSE: Span = Span::from_secs(60);
-/// Longest time between two of the same.
+/// Longest wait between repeats.
 const LONGEST_PAUSE: Span = Span::from_secs(3_600);
-/// Lines that are remembered. Where there are as many, a new one is told only once one of them is so old that it would be
-/// told again too.
+/// Lines remembered. When full, a new line is logged only once an old one has outlived the longest
+/// wait.
 const MOST: usize = 16;
 
-/// What has been told, and when.
+/// The lines logged, and when.
 #[derive(Default)]
 pub struct Seldom {
     said: BTreeMap<String, Said>,
@@ -24,7 +24,7 @@ struct Said {
 }
 
 impl Seldom {
-    /// Whether a line is to be told now.
+    /// Whether to log a line now.
     pub fn is_due(&mut self, now: Time, line: &str) -> bool {
         if let Some(said) = self.said.get_mut(line) {
             let due = now.since(said.at) >= said.pause;
@@ -43,7 +43,7 @@ impl Seldom {
         due
     }
 
-    /// Everything is new again.
+    /// Forgets all lines.
     pub fn clear(&mut self) {
         self.said.clear();
     }
@@ -64,7 +64,7 @@ mod tests {
             }
         }
         assert_eq!(told[..4], [0, 1, 60, 61]);
-        // 0, 60, 180, 420, 900, 1 860 and 3 780 s, and the other one beside it.
+        // 0, 60, 180, 420, 900, 1 860 and 3 780 s, and the other line too.
         assert_eq!(told.len(), 14, "{told:?}");
         seldom.clear();
         assert!(seldom.is_due(at(7_200), "no answer"));

@@ -1,5 +1,5 @@
-//! How many probes of each path the daemon takes, and at an anchor of all paths of a host together: paths cost a host
-//! nothing, and with sixteen of them it must not get sixteen times the daemon's time.
+//! Bounds the probes that the daemon takes per path and, at an anchor, per host. Paths cost a host
+//! nothing, so sixteen of them must not get it sixteen times the daemon's time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use segue_clock::Time;
 
-/// Most probes of one path that are taken in a [`WINDOW`]: twice what the shortest period of
-/// requests, 5 ms, makes.
+/// Most probes of one path in a [`WINDOW`]: twice as many as the shortest request period, 5 ms,
+/// produces.
 pub const PATH: u32 = 40;
-/// Most probes of one host that are taken in a [`WINDOW`]: what sixteen paths make at 10 ms, or eight at 5 ms.
+/// Most probes of one host in a [`WINDOW`]: what sixteen paths produce at 10 ms, or eight at 5 ms.
 pub const HOST: u32 = 160;
 /// Length of a window in nanoseconds.
 const WINDOW: u64 = 100_000_000;
-/// In place of a host's number: the path is nobody's in particular.
+/// Stands for a host's number: the path has no owner.
 const NOBODY: u32 = u32::MAX;
 
-/// What was taken. Threads that carry packets ask.
+/// Counts of what was taken, shared with the threads that carry packets.
 struct Taken {
     paths: Vec<AtomicU64>,
-    /// By slot, the number of its host here.
+    /// By slot: its host's number in `hosts`.
     host_of: Vec<AtomicU32>,
     /// By that number.
     hosts: Vec<AtomicU64>,
@@ -38,8 +38,9 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// For so many slots; each path has its own share alone until it is [given to an owner](Shares::give). With what says
-    /// whether a probe of a slot is within its shares, and counts it.
+    /// Shares for this many slots, and a function that counts a slot's probe and says whether it is
+    /// within its shares. Until a path is [given to an owner](Shares::give), only its own share
+    /// applies.
     pub fn new(max_paths: u32) -> (Shares, impl Fn(u32, Time) -> bool + Send + Sync + use<>) {
         let counts = || (0..max_paths).map(|_| AtomicU64::new(0)).collect();
         let host_of = (0..max_paths).map(|_| AtomicU32::new(NOBODY)).collect();
@@ -59,7 +60,7 @@ impl Shares {
         let Some(host_of) = self.taken.host_of.get(slot as usize) else { return };
         let fresh = self.owners.len() as u32;
         let free = &mut self.free;
-        // Each has a path, so that there are no more of them than slots.
+        // Each owner has a path, so there are no more owners than slots.
         let (number, paths) =
             self.owners.entry(owner).or_insert_with(|| (free.pop().unwrap_or(fresh), 0));
         *paths += 1;
@@ -67,7 +68,7 @@ impl Shares {
         self.owner_of.insert(slot, owner);
     }
 
-    /// There is no path in a slot any more.
+    /// The slot's path was removed.
     pub fn take_back(&mut self, slot: u32) {
         let Some(owner) = self.owner_of.remove(&slot) else { return };
         if let Some(host_of) = self.taken.host_of.get(slot as usize) {
@@ -83,7 +84,8 @@ impl Shares {
 }
 
 impl Taken {
-    /// Whether one more probe is within the shares of its path and its host; none where there is no such slot.
+    /// Whether one more probe is within the shares of its path and its host; `None` if there is no
+    /// such slot.
     fn take(&self, slot: u32, at: Time) -> Option<bool> {
         let path = self.paths.get(slot as usize)?;
         let host = self.host_of.get(slot as usize)?.load(Ordering::Relaxed);
@@ -92,7 +94,7 @@ impl Taken {
     }
 }
 
-/// Counts an event: its window is in the upper half of the word, the events in that in the lower.
+/// Counts an event: the upper half of the word is the window, the lower half the events in it.
 fn within(count: &AtomicU64, at: Time, share: u32) -> bool {
     let window = (at.0 / WINDOW) << 32;
     let next = |word: u64| if word >> 32 << 32 == window { word + 1 } else { window | 1 };
@@ -130,7 +132,7 @@ mod tests {
         for owner in 0..1_000 {
             let slots = owner % 2 * 16..owner % 2 * 16 + 16;
             slots.clone().for_each(|slot| shares.give(slot, owner));
-            // As a path that is changed is set again.
+            // A changed path is set again.
             slots.for_each(|slot| shares.give(slot, owner));
         }
         assert_eq!((shares.owners.len(), shares.owner_of.len()), (2, 32));

@@ -1,6 +1,6 @@
-//! The anchor's STAMP reflector in user space: it answers what the programs of the packet path pass on,
-//! or everything where there are none. It has one thread of its own, since what it does for strangers
-//! must not hold up the daemon.
+//! The anchor's STAMP reflector in user space: it answers what the eBPF programs pass on, or
+//! everything if there are none. It has its own thread, because work for strangers must not hold up
+//! the daemon.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use segue_wire::stamp::StampKey;
 
 use crate::cmd::probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
 
-/// Longest wait in milliseconds: sessions end and the clock's quality is asked for in between.
+/// Longest wait in milliseconds: between waits, it ends old sessions and reads the clock's quality.
 const WAIT_MS: u16 = 1_000;
 
 /// How an anchor answers STAMP.
@@ -30,7 +30,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the kernel answers. It knows no keys.
+    /// What the kernel answers. It cannot use keys.
     pub fn in_kernel(&self) -> Option<StampOptions> {
         let plain = StampOptions {
             port: self.port,
@@ -46,7 +46,7 @@ impl Settings {
 /// Refused requests by reason.
 type Drops = BTreeMap<&'static str, u64>;
 
-/// The reflector, at work until it is dropped.
+/// The running reflector; dropping it stops it.
 pub struct Stamp {
     drops: Arc<Mutex<Drops>>,
     stop: Option<UnixStream>,

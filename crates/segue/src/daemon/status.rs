@@ -1,4 +1,4 @@
-//! From the machines' and the datapath's state to what is shown.
+//! Turns the machines' and the datapath's state into the status types.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use segue_wire::{Encapsulation, Mode};
 use super::events::state_name;
 use crate::control::{Count, FlowStatus, FlowsPage, HostStatus, PathStatus, WhyStatus};
 
-/// The state of a path that nobody looks after.
+/// The state of a path that is not watched.
 const UNWATCHED: &str = "unwatched";
 
 fn ms(span: Span) -> f64 {
@@ -83,8 +83,8 @@ fn why_status(now: Time, why: &Why, changed: Time) -> WhyStatus {
     }
 }
 
-/// Fills what comes from the datapath. Where it does not count probes, an anchor (`answers`) sends one for each that
-/// counts.
+/// Fills what comes from the datapath. If it does not count probes, an anchor (`answers`) has sent
+/// one for each that counts.
 fn counted(status: &mut PathStatus, slot: u32, datapath: &mut dyn LinuxDatapath, answers: bool) {
     let counters = datapath.counters(slot);
     status.tx_packets = counters.tx_packets;
@@ -230,7 +230,7 @@ pub fn host_flows(
     })
 }
 
-/// A page of the anchor's flows, learned from the hosts' packets; `owner`: those of one host alone.
+/// A page of the anchor's flows, learned from the hosts' packets; `owner` limits it to one host.
 pub fn anchor_flows(
     anchor: &Anchor,
     datapath: &mut dyn LinuxDatapath,

@@ -1,5 +1,6 @@
-//! What waits for a daemon, taken in turns: of each source a bounded batch, so that a flood from one holds the
-//! others up by its batch alone, and timers by all batches of a turn. A turn lasts milliseconds.
+//! Takes a daemon's waiting work in turns: a bounded batch from each source. A flood from one
+//! source delays the others by one batch, and timers by all batches of a turn. A turn lasts
+//! milliseconds.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -17,18 +18,18 @@ use crate::control::Asked;
 const SIGNALS: usize = 16;
 /// Requests over the control socket in a turn.
 const ASKED: usize = 4;
-/// Words of routers in a turn.
+/// Routers' messages in a turn.
 const TOO_BIG: usize = 4;
 
-/// What a daemon has to see to.
+/// One piece of work for a daemon.
 pub enum Work<S> {
-    /// The datapath tells.
+    /// An event of the datapath.
     Packet(Event),
-    /// Signalling tells.
+    /// An event of signalling.
     Signal(S),
-    /// Somebody asks over the control socket.
+    /// A request over the control socket.
     Asked(Asked),
-    /// A router says that a packet was too big.
+    /// A router's message that a packet was too big.
     TooBig(TooBig),
     /// The interfaces have changed.
     Interfaces(Result<Vec<Device>, MonitorError>),
@@ -44,7 +45,7 @@ pub struct Sources<S> {
 }
 
 impl<S> Sources<S> {
-    /// These sources; the interfaces are watched from here on, and routers are listened to.
+    /// Bundles these sources, and starts watching interfaces and listening to routers.
     pub fn new(
         packets: Queue,
         signalled: mpsc::Receiver<S>,
@@ -55,7 +56,7 @@ impl<S> Sources<S> {
         Sources { packets, signalled, asked, too_big, interfaces }
     }
 
-    /// Waits until there is work, and takes a batch of each kind. What is not waited for is not lost.
+    /// Waits until there is work, and takes a batch of each kind. Cancel-safe.
     pub async fn turn(&mut self) -> Vec<Work<S>> {
         poll_fn(|context| {
             let mut works = Vec::new();
@@ -69,13 +70,13 @@ impl<S> Sources<S> {
         .await
     }
 
-    /// The probes that wait at this moment.
+    /// The probes that wait right now.
     pub fn probes(&mut self) -> Vec<ProbeEvent> {
         self.packets.waiting()
     }
 }
 
-/// Takes at most so many; wakes the task when there are some where there were none.
+/// Takes at most this many; wakes the task when an empty queue gets something.
 pub fn take<T>(
     source: &mut mpsc::Receiver<T>,
     most: usize,
@@ -87,8 +88,8 @@ pub fn take<T>(
     taken.into_iter().for_each(into);
 }
 
-/// A task that tells of changes of the interfaces, up to the first error: to look at them costs more than to
-/// wait, so that it is not begun anew in each turn.
+/// Starts a task that reports interface changes, up to the first error. Reading the interfaces
+/// costs more than waiting, so it is not restarted in each turn.
 fn watch(mut monitor: Monitor) -> mpsc::Receiver<Result<Vec<Device>, MonitorError>> {
     let (changes, changed) = mpsc::channel(1);
     tokio::spawn(async move {

@@ -10,7 +10,7 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Counter }
 }
 
-/// Seconds. The help of each metric, which its readers see, says what it is.
+/// Seconds. Each metric's help text says what it is.
 pub static RTT: Metric = gauge("segue_rtt_seconds", "Last round-trip time.");
 /// Seconds.
 pub static RTT_UNCERTAINTY: Metric = gauge(
@@ -85,7 +85,7 @@ pub static REINJECTED: Metric = counter(
 );
 /// Seconds.
 pub static UPTIME: Metric = gauge("segue_uptime_seconds", "Time since the daemon started.");
-/// 1, with what there is to know in labels.
+/// Always 1; the labels carry the information.
 pub static INFO: Metric = gauge("segue_info", "Role, version and datapath of this daemon.");
 /// Clients that a listener knows.
 pub static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");

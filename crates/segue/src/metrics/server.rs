@@ -1,5 +1,5 @@
-//! The server of the metrics' page: a thread that takes one HTTP request at a time and asks the thread
-//! that measures for the page. That one renders it between two probes, only when it is asked for.
+//! Serves the page of metrics: a thread takes one HTTP request at a time and asks the measuring
+//! thread for the page. That thread renders it between two probes, only on request.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,11 +12,12 @@ use anyhow::Context;
 
 /// The port, if none is given.
 pub const PORT: u16 = 9_105;
-/// How long a client may take for its request and for the answer, and the measuring thread for the page.
+/// How long a client may take to send its request and to read the answer, and the measuring thread
+/// to render the page.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long nothing is accepted after the system has refused it.
+/// Pause after the system has failed to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest request that is read.
+/// The longest request accepted.
 const REQUEST_MAX: usize = 8_192;
 
 /// The measuring thread's end.
@@ -27,11 +28,11 @@ pub struct Server {
     pages: SyncSender<String>,
 }
 
-/// The address that `ADDR`, `ADDR:PORT` or `:PORT` means; without an address the loopback one, so that
-/// nobody is served from outside who was not meant to be.
+/// The address that `ADDR`, `ADDR:PORT` or `:PORT` means; without an address it is the loopback
+/// one, so that outsiders are served only on purpose.
 ///
 /// # Errors
-/// One line with what an address looks like.
+/// One line that shows what an address looks like.
 pub fn address(text: &str) -> anyhow::Result<SocketAddr> {
     listening(text).with_context(|| {
         format!(
@@ -40,7 +41,7 @@ pub fn address(text: &str) -> anyhow::Result<SocketAddr> {
     })
 }
 
-/// The same, of a text from anywhere; none if it means no address.
+/// The same for text from any source; `None` if it is not an address.
 #[must_use]
 pub fn listening(text: &str) -> Option<SocketAddr> {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -53,11 +54,11 @@ pub fn listening(text: &str) -> Option<SocketAddr> {
 }
 
 impl Server {
-    /// Listens. The thread ends with the process; it takes the scheduling of the calling thread, so
+    /// Starts listening. The thread ends with the process. It inherits the caller's scheduling, so
     /// start it before that is raised.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address is unavailable.
     pub fn start(address: SocketAddr) -> anyhow::Result<Server> {
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot serve metrics on {address}"))?;
@@ -68,10 +69,10 @@ impl Server {
         let serve = move || {
             loop {
                 match listener.accept() {
-                    // A client that goes away gets nothing more.
+                    // An error only means that the client has left.
                     Ok((stream, _)) => drop(serve(&stream, &mut ask, &receiver)),
-                    // Without a descriptor for it the connection stays in the queue, and would be found
-                    // there again at once.
+                    // Without a free descriptor the connection stays in the queue, and accepting
+                    // would fail again at once.
                     Err(_) => std::thread::sleep(PAUSE),
                 }
             }
@@ -86,7 +87,8 @@ impl Server {
         self.address
     }
 
-    /// Readable when a page is wanted, for who waits by other means than the descriptor; not to be read.
+    /// Readable when a page is wanted, for callers that cannot wait on the borrowed descriptor; do
+    /// not read from it.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -94,11 +96,11 @@ impl Server {
         self.wanted.try_clone()
     }
 
-    /// Gives the page to whoever waits for one.
+    /// Gives the page to the waiting client.
     pub fn answer(&self, page: impl FnOnce() -> String) {
         let mut asked = [0; 16];
         if matches!((&self.wanted).read(&mut asked), Ok(1..)) {
-            // One waits at a time. A page that nobody waits for any more is dropped.
+            // One client waits at a time. A page that comes too late is dropped.
             let _ = self.pages.try_send(page());
         }
     }
@@ -113,7 +115,7 @@ impl AsFd for Server {
 fn serve(stream: &TcpStream, ask: &mut UnixStream, pages: &Receiver<String>) -> io::Result<()> {
     let (status, body) = match request(stream)?.as_str() {
         "GET /metrics" => {
-            // A page that came too late for the one before.
+            // A page that came too late for the previous client.
             while pages.try_recv().is_ok() {}
             ask.write_all(&[1])?;
             match pages.recv_timeout(PATIENCE) {
@@ -134,7 +136,7 @@ fn serve(stream: &TcpStream, ask: &mut UnixStream, pages: &Receiver<String>) -> 
     write(stream, body.as_bytes(), until)
 }
 
-/// Writes all of it, if the client takes it in time: others wait meanwhile.
+/// Writes everything, as long as the client reads in time: others wait meanwhile.
 fn write(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -150,7 +152,7 @@ fn write(mut stream: &TcpStream, mut bytes: &[u8], until: Instant) -> io::Result
     Ok(())
 }
 
-/// Method and path of the request, whose head is read to its end and within the bounds.
+/// Method and path of the request. Reads the head to its end, within the bounds.
 fn request(mut stream: &TcpStream) -> io::Result<String> {
     let until = Instant::now() + PATIENCE;
     let mut head = Vec::new();
@@ -196,12 +198,12 @@ mod tests {
         let server = Server::start((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let ask = |text: &'static str, page: bool| {
             let mut stream = TcpStream::connect(server.address()).unwrap();
-            // The server may have cut it off already.
+            // The server may have closed the connection already.
             let _ = stream.write_all(text.as_bytes());
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let reader = std::thread::spawn(move || {
                 let mut answer = String::new();
-                // A connection that is cut off may be reset.
+                // A closed connection may be reset.
                 let _ = stream.read_to_string(&mut answer);
                 answer
             });
@@ -230,7 +232,7 @@ mod tests {
         let (gone, done) = sync_channel::<()>(1);
         let reader = std::thread::spawn(move || {
             let mut part = vec![0; 64 << 10];
-            // Slowly enough to take minutes, and never silent for as long as one write may wait.
+            // Slow enough to take minutes, but never silent as long as one write may wait.
             while done.recv_timeout(Duration::from_millis(100)).is_err() {
                 let _ = client.read(&mut part);
             }

@@ -1,7 +1,7 @@
 //! Stateless resets that hosts accept from a restarted anchor (RFC 9000, section 10.3).
 //!
-//! The tokens come from the anchor's secret, which is the same after a restart; and connection
-//! numbers are not recognised by any key, so that those of an earlier start are answered.
+//! The tokens derive from the anchor's secret, which survives a restart. Connection IDs are random
+//! and not tied to a key, so the anchor also answers those of an earlier run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustls::crypto::tls13::{Hkdf, OkmBlock};
 
 use crate::identity::Authority;
 
-/// Bytes of a connection number.
+/// Bytes of a connection ID.
 const ID_BYTES: usize = 8;
 /// Bytes of an HMAC-SHA-256.
 const TAG_BYTES: usize = 32;
@@ -29,7 +29,7 @@ pub struct Key {
 impl Key {
     /// Derived from the anchor's private key.
     pub fn of(authority: &Authority) -> anyhow::Result<Key> {
-        // With TLS 1.2 compiled in there would be another kind.
+        // Only with TLS 1.2 compiled in there is another kind.
         #[allow(unreachable_patterns)]
         let suite = match TLS13_AES_128_GCM_SHA256 {
             SupportedCipherSuite::Tls13(suite) => Some(suite),
@@ -59,7 +59,7 @@ impl HmacKey for Key {
     }
 }
 
-/// Random connection numbers.
+/// Random connection IDs.
 pub struct AnyId;
 
 impl ConnectionIdGenerator for AnyId {

@@ -1,4 +1,5 @@
-//! Whom an anchor lets in, as TLS asks: a host that was removed is refused within the handshake.
+//! The hosts that an anchor lets in, checked by TLS: a removed host is refused within the
+//! handshake.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -23,7 +24,7 @@ impl Roster {
         self.write().insert(certificate, name);
     }
 
-    /// Lets a certificate in no longer.
+    /// Stops letting a certificate in.
     pub fn remove(&self, certificate: &[u8]) {
         self.write().remove(certificate);
     }
@@ -42,7 +43,7 @@ impl Roster {
     }
 }
 
-/// Takes what `signed` takes and is on the list.
+/// Accepts certificates that `signed` accepts and the roster lists.
 #[derive(Debug)]
 pub struct Listed {
     /// Checks who signed a certificate, its times and its use.

@@ -1,4 +1,4 @@
-//! Lines over former lines.
+//! Redraws lines in place.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// What makes a terminal of this size show `lines` in place of the former ones; the cursor ends below them.
-    /// A line that is too long ends with a mark, and so do lines that are too many.
+    /// The bytes that make a terminal of this size replace the former lines by `lines`; the cursor
+    /// ends below them. A mark ends a line that is too long, and lines that are too many.
     pub fn draw(&mut self, lines: &[String], size: Size) -> String {
         let mut out = String::new();
         if lines.is_empty() && self.lines == 0 {
             return out;
         }
         if self.lines > 0 {
-            // On a terminal whose width has changed nobody knows where the former lines are: some break them anew,
+            // After a resize the place of the former lines is unknown: some terminals rewrap them,
             // some cut them.
             if self.size.is_some_and(|before| before != size) {
                 out.push_str("\x1b[H\x1b[2J");
@@ -29,8 +29,8 @@ impl Drawing {
                 let _ = write!(out, "\r\x1b[{}A", self.lines);
             }
         }
-        // The last column stays free: some terminals go on to the next line as soon as it is written to. So does
-        // the last row, where the cursor is.
+        // Keep the last column free: some terminals wrap as soon as it is written. Keep the last
+        // row free for the cursor.
         let columns = size.columns.saturating_sub(1).max(1);
         let rows = size.rows.saturating_sub(1).max(1);
         let shown = if lines.len() > rows { rows - 1 } else { lines.len() };

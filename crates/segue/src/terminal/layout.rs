@@ -1,6 +1,6 @@
-//! Text in the room that there is. Colours take none.
+//! Fits text into the available width. Colours take no room.
 
-/// Which side of its column a value stands on.
+/// Alignment of a value in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// For words.
@@ -12,24 +12,24 @@ pub enum Side {
 /// A column of a [`Table`].
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What stands above it.
+    /// Its heading.
     pub name: &'static str,
-    /// Where its values stand.
+    /// Alignment of its values.
     pub side: Side,
-    /// It is no narrower than this.
+    /// Minimum width.
     pub least: usize,
     /// Spaces before it.
     pub gap: usize,
 }
 
 impl Column {
-    /// Words.
+    /// A column of words.
     #[must_use]
     pub const fn left(name: &'static str, least: usize) -> Column {
         Column { name, side: Side::Left, least, gap: 1 }
     }
 
-    /// Numbers.
+    /// A column of numbers.
     #[must_use]
     pub const fn right(name: &'static str, least: usize) -> Column {
         Column { name, side: Side::Right, least, gap: 1 }
@@ -42,13 +42,13 @@ impl Column {
     }
 }
 
-/// Rows in columns; where there is no room for all columns, each row as a list of names and values.
+/// Rows in columns. If the columns do not fit, each row becomes a list of names and values.
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
-/// A table as text: the line above it, which a list has not, and the lines of each row.
+/// A table as text: its heading, which a list lacks, and the lines of each row.
 pub struct Laid {
     /// The names of the columns.
     pub head: Option<String>,
@@ -63,7 +63,7 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// One more, a value for each column.
+    /// Adds a row, one value for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
@@ -84,7 +84,7 @@ impl Table {
         Laid { head: Some(self.line(&head, &widths)), rows }
     }
 
-    /// The width of the column `i`. Words that end a line need no least.
+    /// The width of column `i`. Words at the end of a line need no minimum.
     fn width(&self, i: usize, column: &Column) -> usize {
         let ends = i + 1 == self.columns.len() && column.side == Side::Left;
         let least = if ends { 0 } else { column.least };
@@ -118,13 +118,13 @@ impl Table {
     }
 }
 
-/// Characters that are seen.
+/// Number of visible characters.
 #[must_use]
 pub fn width(text: &str) -> usize {
     seen(text).filter(|(_, seen)| *seen).count()
 }
 
-/// `text` in at most `columns` characters; what is too long ends with a mark.
+/// `text` in at most `columns` characters; a mark shows that it was cut.
 #[must_use]
 pub fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
@@ -170,7 +170,7 @@ pub fn flow(items: &[String], gap: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A sentence in lines of at most `columns` characters. Spaces before it stay.
+/// A sentence in lines of at most `columns` characters. Leading spaces stay.
 #[must_use]
 pub fn sentence(text: &str, columns: usize) -> Vec<String> {
     if width(text) <= columns {
@@ -185,7 +185,7 @@ pub fn sentence(text: &str, columns: usize) -> Vec<String> {
     flow(&words, " ", columns)
 }
 
-/// Each character, and whether it is seen: not those of the sequences that set colours.
+/// Each character, and whether it is visible: those of colour sequences are not.
 fn seen(text: &str) -> impl Iterator<Item = (char, bool)> + '_ {
     let mut inside = false;
     text.chars().map(move |c| {

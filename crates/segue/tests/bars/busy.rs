@@ -1,4 +1,4 @@
-//! A host and an anchor on a machine that has no processor to spare: no path may look bad for that.
+//! A host and an anchor on a fully loaded machine: the load must not make a path look bad.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{DATAPATHS, alone};
 const PLANNED: (u8, u64) = (5, 86);
 const INTERVAL: Span = Span::from_millis(20);
 
-/// Two busy loops for each core; they end with the value.
+/// Two busy loops per core; dropping this ends them.
 pub struct Loops(Vec<Child>);
 
 impl Loops {
@@ -51,7 +51,7 @@ fn a_machine_that_is_busy_for_ten_minutes_takes_no_path_down_and_moves_no_flow()
     DATAPATHS.iter().for_each(|datapath| stays(datapath, Duration::from_secs(600)));
 }
 
-/// A network whose emulator itself did not run for so long is no network that a path should be up on.
+/// If the emulator itself was stalled for this long, the path could not have stayed up.
 const OUT: Span = Span::from_millis(200);
 
 fn stays(datapath: &'static str, length: Duration) {
@@ -60,7 +60,7 @@ fn stays(datapath: &'static str, length: Duration) {
     }
 }
 
-/// False if the emulated network was out meanwhile, and so nothing is known.
+/// False if the emulator was stalled meanwhile, so the run shows nothing.
 fn stays_or_was_out(datapath: &'static str, length: Duration) -> bool {
     let stage = Stage::running(Plan::new("busy", datapath, PLANNED));
     let _voice = Voice::start(&stage, 7_500, INTERVAL);
@@ -82,7 +82,7 @@ fn stays_or_was_out(datapath: &'static str, length: Duration) -> bool {
     true
 }
 
-/// Changes of a path's state and moves of flows that a daemon reports from an instant on.
+/// Path state changes and flow moves that a daemon reports from an instant on.
 fn changes(stage: &Stage, role: &str, start: Time) -> usize {
     let status = stage.status(role).unwrap();
     let events = status["events"].as_array().unwrap().iter();

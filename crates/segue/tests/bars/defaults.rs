@@ -1,7 +1,7 @@
-//! What an outage of the path in use costs with the settings that a host has without a configuration.
+//! The cost of an outage of the path in use, with default settings.
 //!
-//! A gap is what a flow is silent for beyond its own interval. The bar is 150 ms in the median and 250 ms for 95 of
-//! 100, and what the other path's delay is longer.
+//! A gap is a flow's silence beyond its own interval. The bar is 150 ms in the median and 250 ms
+//! for 95 of 100, plus the extra delay of the other path.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -17,23 +17,24 @@ use super::{DATAPATHS, late, shared, together};
 
 const MEDIAN: f64 = 150.0;
 const MOST: f64 = 250.0;
-/// What the other path is longer one way, or there and back where the application waits for answers.
+/// Extra delay of the other path: one way, and the round trip for an application that waits for
+/// answers.
 const LONGER: [f64; 2] = [20.0, 40.0];
 const BOTH: [bool; 2] = [true, true];
 const UP: [bool; 2] = [true, false];
 const DOWN: [bool; 2] = [false, true];
-/// Of a daemon's own delay not all is seen.
+/// A daemon's own scheduling delay is only partly visible.
 const STILL: Span = Span::from_millis(20);
 
-/// Gaps of so many outages in milliseconds, sorted.
+/// Gaps of the outages in milliseconds, sorted.
 fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Vec<f64> {
     let mut running = Running::start(stage, flow, port);
     let mut rng = Rng::new(u64::from(port));
     let mut gaps = Vec::new();
     for run in 0..runs {
         stage.both_up();
-        // The anchor learns from the host's packets where a flow goes, and of one that only comes down none say so:
-        // it begins anew, or it would stay where the last outage has put it.
+        // The anchor learns a flow's path from the host's packets. A downlink-only flow has none,
+        // so it starts anew; otherwise it would stay where the last outage put it.
         if run > 0 && flow.comes_down_only() {
             stage.use_path("wifi");
             drop(running);
@@ -56,7 +57,7 @@ fn outages(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -
     gaps
 }
 
-/// All that is asked of a flow and the directions that fall silent.
+/// Checks all bars for a flow and the directions that fall silent.
 fn judge(stage: &Stage, flow: Flow, ways: [bool; 2], port: u16, runs: usize) -> Result<(), String> {
     let gaps = outages(stage, flow, ways, port, runs);
     let longer = LONGER[usize::from(matches!(flow, Flow::Tcp { .. } | Flow::Udp(_, Mode::Echo)))];
@@ -113,7 +114,7 @@ fn all(runs: usize, cases: &'static [Case]) {
     let Some(_share) = shared() else { return };
     together(DATAPATHS, |datapath| {
         let stage = Stage::running(Plan::of_defaults("none", datapath));
-        // Another port each time: a datagram of an earlier flow may still be under way.
+        // A new port each time: datagrams of an earlier flow may still be under way.
         let ports = AtomicU16::new(7_400);
         for (flow, ways) in cases {
             late::fairly(&format!("{datapath} {flow:?} {ways:?}"), STILL, || {

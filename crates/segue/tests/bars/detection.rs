@@ -15,11 +15,12 @@ const RUNS: usize = 10;
 const K: u8 = 4;
 const T_KA: Span = Span::from_millis(30);
 const INTERVAL: Span = Span::from_millis(20);
-/// Of a daemon's own delay not all is seen: a bar that was missed counts on a machine that is not later.
+/// A daemon's own scheduling delay is only partly visible: a missed bar counts only if the machine
+/// was not later than this.
 const STILL: Span = Span::from_millis(20);
 
-/// One outage, in milliseconds. A gap is what the flow was silent for beyond its own interval, as the
-/// demonstration counts it; it contains what the other path's delay is longer.
+/// One outage, in milliseconds. A gap is the flow's silence beyond its own interval, as the
+/// demonstration counts it; it includes the extra delay of the other path.
 #[derive(Debug)]
 struct Outage {
     detection: f64,
@@ -83,7 +84,8 @@ fn ten(datapath: &'static str) -> Result<(), String> {
     Ok(())
 }
 
-/// The path in use falls silent at a random instant. `None` if the other one seemed to do so as well.
+/// The path in use falls silent at a random instant. `None` if the other one seemed to fail as
+/// well.
 fn outage(stage: &Stage, voice: &Voice, rng: &mut Rng) -> Option<Outage> {
     stage.both_up();
     let settled = monotonic();
@@ -116,7 +118,7 @@ fn outage(stage: &Stage, voice: &Voice, rng: &mut Rng) -> Option<Outage> {
     (!disturbed).then_some(outage)
 }
 
-/// How much longer than T_KA the host let the path wait for a request, at worst.
+/// The host's worst delay of a request beyond T_KA.
 fn requests_late(stage: &Stage, name: &str) -> Span {
     let log = stage.access(name).take_log();
     let up = truth::packets(&log, Direction::Up, segue_wire::TUNNEL_PORT);

@@ -12,10 +12,10 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
-/// Tries on a machine that stands still at times.
+/// Attempts, for a machine that stalls at times.
 const ATTEMPTS: usize = 5;
-/// The daemons are seldom later than the thread that watches; a bar that was missed counts on a machine
-/// that is not later than this.
+/// The daemons are seldom later than the watching thread; a missed bar counts only if the machine
+/// was not later than this.
 const STILL: Span = Span::from_millis(20);
 /// Delay of the other path in one direction.
 const OTHER: f64 = 30.0;
@@ -51,7 +51,7 @@ fn data(log: &[Record], way: Direction) -> Vec<Time> {
     packets.iter().filter(|p| !truth::is_probe(p)).map(|p| p.arrival).collect()
 }
 
-/// One direction of wifi dies for three seconds. `None` if that measured nothing.
+/// One direction of wifi dies for three seconds. `None` if the run was not valid.
 fn dies(
     stage: &Stage,
     voice: &Voice,

@@ -1,4 +1,4 @@
-//! What runs over the tunnel while something happens to its paths, and how long it was silent.
+//! Traffic through the tunnel while its paths change, and how long it was silent.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,17 +14,17 @@ use serde_json::Value;
 use super::stage::{Stage, patiently};
 use super::voice::{Mode, Voice, longest_silence};
 
-/// What runs over the tunnel.
+/// A kind of traffic through the tunnel.
 #[derive(Clone, Copy, Debug)]
 pub enum Flow {
-    /// Datagrams every so many milliseconds.
+    /// Datagrams at this interval in milliseconds.
     Udp(u64, Mode),
     /// A stream of 4 Mbit/s, to the host or from it.
     Tcp { down: bool },
 }
 
 impl Flow {
-    /// What it leaves between two packets, in milliseconds.
+    /// Its interval between two packets, in milliseconds.
     pub fn interval_ms(self) -> f64 {
         match self {
             Flow::Udp(every, _) => every as f64,
@@ -37,13 +37,13 @@ impl Flow {
     }
 }
 
-/// A flow; it ends with the value.
+/// A running flow; dropping it ends it.
 pub enum Running {
     Udp(Voice, Mode),
     Tcp(Stream),
 }
 
-/// A TCP connection and when what it carries arrived.
+/// A TCP connection and the arrival times of its data.
 pub struct Stream {
     port: u16,
     arrivals: Arc<Mutex<Vec<Time>>>,
@@ -113,7 +113,7 @@ impl Running {
         }
     }
 
-    /// The longest silence in each direction that the flow has.
+    /// The longest silence in any direction of the flow.
     pub fn longest(&self, from: Time, to: Time) -> Span {
         match self {
             Running::Udp(voice, mode) => {
@@ -130,7 +130,7 @@ impl Running {
         }
     }
 
-    /// Waits until the flow is on wifi and stays there, for a time that differs.
+    /// Waits until the flow is on wifi and stays there, for a random time.
     pub fn settle(&self, stage: &Stage, rng: &mut Rng) {
         let uses_wifi = |flow: &Value| flow["path"] == "wifi" && flow["via"].is_null();
         patiently("the flow uses the short path and stays there", || {

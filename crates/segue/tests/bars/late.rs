@@ -1,16 +1,16 @@
-//! How late this machine lets a thread run that waits for an instant.
+//! Measures how late this machine wakes a thread that waits for an instant.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use segue_clock::{Span, Time};
 use segue_linux::clock::monotonic;
 
-/// Distance of the instants that are waited for.
+/// Time between the awaited instants.
 const STEP: Span = Span::from_millis(2);
 
 static SEEN: OnceLock<Mutex<Vec<(Time, Span)>>> = OnceLock::new();
 
-/// Starts to watch, if that has not happened.
+/// Starts watching, unless already started.
 pub fn watch() {
     SEEN.get_or_init(|| {
         std::thread::spawn(|| {
@@ -29,11 +29,11 @@ pub fn watch() {
     });
 }
 
-/// How often a bar is measured that was missed while the machine stood still.
+/// Attempts at a bar that was missed while the machine stalled.
 const ATTEMPTS: usize = 3;
 
-/// Measures until a bar holds. That it was missed counts where this machine let no thread wait for longer
-/// than `still` meanwhile; else it is measured again, and in the end said not to be judged.
+/// Measures until a bar holds. A miss counts only if no thread was delayed by more than `still`
+/// meanwhile; otherwise the bar is measured again, and finally reported as not judged.
 pub fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), String>) {
     watch();
     for _ in 0..ATTEMPTS {

@@ -27,7 +27,7 @@ fn loss_counters_equal_the_emulators_drops_at_every_rate() {
 }
 
 fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
-    // A K that no loss reaches: what is tested is counting, without paths that come and go.
+    // A K that no loss reaches: this tests counting, so paths must stay up.
     let plan = Plan { loss, ..Plan::new(&format!("loss{name}"), datapath, (32, 100)) };
     let stage = Stage::running(plan);
     let names = ["wifi", "lte"];
@@ -37,7 +37,7 @@ fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
     }
     std::thread::sleep(DURATION);
     voices.iter().for_each(Voice::pause);
-    // The last data is through, and then at least one probe of each direction.
+    // Lets the last data through, and then at least one probe in each direction.
     std::thread::sleep(Duration::from_secs(3));
     for name in names {
         stage.access(name).set_silent(Direction::Up, true);
@@ -58,7 +58,7 @@ pub fn data_up(log: &[Record]) -> usize {
     up.iter().filter(|packet| !truth::is_probe(packet)).count()
 }
 
-/// Packets of a direction after one place and up to another: sent and lost.
+/// Packets of a direction after one position and up to another: sent and lost.
 fn between(packets: &[Record], (from, to): (usize, usize)) -> (u64, u64) {
     let part = &packets[from + 1..=to];
     let lost = part.iter().filter(|packet| packet.delay().is_none()).count();
@@ -66,7 +66,7 @@ fn between(packets: &[Record], (from, to): (usize, usize)) -> (u64, u64) {
 }
 
 /// Compares what both ends count with what the emulator dropped, once no more requests pass; returns its
-/// record. What is under way then may come late, and changes nothing after it.
+/// record. Packets still under way may arrive later, but change nothing.
 pub fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
     let mut log = Vec::new();
     let start = Instant::now();
@@ -83,7 +83,7 @@ pub fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
     }
 }
 
-/// Whether host and anchor count what the emulator did, and what each says.
+/// Whether the counts of host and anchor match the emulator, and the counts of each.
 fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) {
     let [up, down] = Direction::ALL.map(|way| truth::packets(log, way, TUNNEL_PORT));
     let exchanges = truth::exchanges(&up, &down);
@@ -94,8 +94,8 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
     };
     let host = [between(&up, (first.0, last.0)), between(&down, (first.1, last.1))];
     // The anchor counts the uplink from the first request that reached it to the last one, and the
-    // downlink between the responses that these repeat: a response may come while a request is made, and
-    // only the request tells which it knew.
+    // downlink between the responses that these repeat. A response may arrive while a request is
+    // built, so only the request tells which response it knew.
     let requests = (exchanges[0].0, exchanges[exchanges.len() - 1].0);
     let mut repeated = exchanges.iter().filter_map(|(request, _)| {
         let t_ss = Some(truth::t_ss(&up[*request])?);
@@ -125,10 +125,10 @@ fn compare(statuses: &[Value; 2], name: &str, log: &[Record]) -> (bool, String) 
     (equal, text)
 }
 
-/// Averages over a second, looked at for so long, and how far apart.
+/// How long averages over a second are sampled, and how often.
 const LOOKED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(200);
-/// K and T_KA in milliseconds: so short-tempered that both paths are called down again and again.
+/// K and T_KA in milliseconds, so strict that both paths are declared down again and again.
 const HASTY: (u8, u64) = (2, 40);
 
 #[test]
@@ -157,7 +157,8 @@ fn averages_of_idle_lossy_paths_are_true_though_they_are_called_down() {
         for (sums, role) in sums.iter().zip(["host", "anchor"]) {
             for (way, loss) in sums.iter().zip(loss) {
                 let means = way.map(|sum| sum / looks);
-                // Of the probes at least half come while the path is up, and fewer responses than requests.
+                // At least half of the probes arrive while the path is up, and there are fewer
+                // responses than requests.
                 let probes = LOOKED.as_millis() as f64 / HASTY.1 as f64 / 2.0 * (1.0 - loss);
                 let most = 4.0 * (loss * (1.0 - loss) / probes).sqrt();
                 println!(

@@ -1,10 +1,11 @@
-//! The bars that are held in namespaces: the real daemons on the demonstration's network, judged by
-//! the emulator's own record of each packet. Each test prints what it measured beside its bar
-//! (`cargo test --test bars -- --nocapture`). Needs root; without it each says so and does nothing.
+//! The performance bars: the real daemons on the demonstration's network in namespaces, judged by
+//! the emulator's own record of each packet. Each test prints its measurement beside its bar
+//! (`cargo test --test bars -- --nocapture`). Needs root; without it each test says so and does
+//! nothing.
 //!
-//! A busy machine delays daemons. So every bar on a duration allows for the scheduling delay that was
-//! measured in the same moments: that of a thread of ours ([`late`]) and that of the daemon's own
-//! requests, the larger of the two.
+//! A busy machine delays daemons. So every bar on a duration allows for the scheduling delay
+//! measured at the same time: the larger of that of a test thread ([`late`]) and that of the
+//! daemon's own requests.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod accuracy;
@@ -30,15 +31,15 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Both ways of moving packets.
 const DATAPATHS: [&str; 2] = ["ebpf", "user"];
 
-/// Many networks at once are a load of their own: whoever starts them is alone.
+/// Many networks at once are a load in themselves, so a test that starts them runs alone.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// A share of the machine; `None`, and a word about it, without root.
+/// A share of the machine; without root, prints a note and returns `None`.
 fn shared() -> Option<RwLockReadGuard<'static, ()>> {
     root().then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The machine alone; `None`, and a word about it, without root.
+/// Exclusive use of the machine; without root, prints a note and returns `None`.
 fn alone() -> Option<RwLockWriteGuard<'static, ()>> {
     root().then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner))
 }
@@ -51,7 +52,7 @@ fn root() -> bool {
     root
 }
 
-/// Runs `each` with each of `items` at the same time, and fails if one of them fails.
+/// Runs `each` on all `items` in parallel, and fails if any of them fails.
 fn together<T: Send>(items: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         let each = &each;

@@ -1,4 +1,5 @@
-//! An anchor that is killed and starts again: how soon its hosts are back, with their addresses and connections.
+//! An anchor is killed and restarted: how soon its hosts are back, with their addresses and
+//! connections.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,10 +18,11 @@ use serde_json::Value;
 use super::stage::patiently;
 use super::{DATAPATHS, alone, late};
 
-/// From the anchor's start to the first answer through the tunnel: of half of the hosts, and of all.
+/// From the anchor's start to the first answer through the tunnel: for half of the hosts, and for
+/// all.
 const MEDIAN: Span = Span::from_millis(2_000);
 const LONGEST: Span = Span::from_millis(4_000);
-/// To load the programs takes an anchor most of it, of a processor that others want too.
+/// Most of that time the anchor loads the eBPF programs, on a processor that it shares.
 const STILL: Span = Span::from_millis(20);
 /// The address at which hosts find the anchor.
 const ANCHOR: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 1);
@@ -29,7 +31,7 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 50, 0, 2);
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PORT: u16 = 7_900;
 
-/// A daemon that is killed with the value.
+/// A daemon; dropping it kills it.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -86,7 +88,7 @@ impl Crowd {
         self.anchor = Some(spawn(&self.lab, "anchor", self.files.path(), &args));
     }
 
-    /// Sends back what comes, datagrams and the one connection of each host, until the process ends.
+    /// Echoes datagrams and each host's one connection until the process ends.
     fn serve(&self) {
         let bind = || {
             let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
@@ -144,7 +146,7 @@ impl Crowd {
         host
     }
 
-    /// Kills the anchor, starts it again after a second, and says when each host was back, sorted.
+    /// Kills the anchor, restarts it after a second, and returns when each host was back, sorted.
     fn restart(&mut self) -> Vec<Span> {
         self.anchor = None;
         std::thread::sleep(Duration::from_secs(1));

@@ -13,12 +13,12 @@ use super::voice::Voice;
 use super::{DATAPATHS, late, shared, together, truth};
 
 const INTERVAL: Span = Span::from_millis(5);
-/// What two starts may differ by: two round trips of the slower access.
+/// Allowed difference between two starts: two round trips of the slower access.
 const SPREAD: f64 = 120.0;
-/// A daemon may be later than the thread that watches; a bar that was missed counts on a machine that is not
+/// A daemon may be later than the watching thread; a missed bar counts only if the machine was not
 /// later than this.
 const STILL: Span = Span::from_millis(20);
-/// Tries on a machine that stands still at times.
+/// Attempts, for a machine that stalls at times.
 const ATTEMPTS: usize = 5;
 
 #[test]
@@ -38,7 +38,7 @@ fn a_path_that_comes_back_or_was_dead_at_the_start_is_in_use_within_ten_periods(
     });
 }
 
-/// `None` if it measured nothing, since a path that fails twice must wait longer.
+/// `None` if the run was not valid, since a path that fails twice must wait longer.
 fn comes_back(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), String>> {
     stage.silence("wifi", false);
     stage.start_host("");
@@ -84,8 +84,8 @@ fn was_dead(stage: &mut Stage, t_ka: u64, datapath: &str) -> Option<Result<(), S
     Some(if taken && in_time { Ok(()) } else { Err(story) })
 }
 
-/// Starts the host: from its first packet of signalling to its first path, and the scheduling delay
-/// meanwhile, both in milliseconds.
+/// Starts the host. Returns the time from its first signalling packet to its first path, and the
+/// scheduling delay meanwhile, both in milliseconds.
 fn start(stage: &mut Stage, lines: &str) -> (f64, f64) {
     let begun = stage.start_host(lines);
     stage.forget();
@@ -105,7 +105,7 @@ fn wait_for_wifi(stage: &Stage, voice: &Voice) {
     });
 }
 
-/// Ends the silence of wifi; whether flows are there soon, and what happened.
+/// Ends the silence of wifi; returns whether flows move back soon, and what happened.
 fn back(stage: &Stage, voice: &Voice, t_ka: u64, datapath: &str, what: &str) -> (bool, String) {
     stage.forget();
     let alive = stage.silence("wifi", false);

@@ -1,5 +1,5 @@
 //! Probes that ride on data (paper 1, 5.3: active-pb): how many find a ride, and whether both ends
-//! measure what the emulator did to them.
+//! measure what the emulator did to these packets.
 
 use std::time::Duration;
 
@@ -51,13 +51,13 @@ fn run(datapath: &'static str, v6: bool) -> Result<(), String> {
     }
     let (after, to) = (probes(&stage.status("host").unwrap()), monotonic());
     let (sent, rode) = (after[0] - before[0], after[1] - before[1]);
-    // The last data is through, and then at least one probe of each direction.
+    // Lets the last data through, and then at least one probe in each direction.
     voice.pause();
     std::thread::sleep(Duration::from_secs(3));
     stage.access(NAME).set_silent(Direction::Up, true);
     let log = loss::judge(&stage, NAME, &what);
 
-    // While the flow itself stood still, nothing left to ride on.
+    // While the flow itself stalled, there was nothing to ride on.
     let up = truth::packets(&log, Direction::Up, TUNNEL_PORT);
     let looked: Vec<Time> =
         up.iter().map(|p| p.arrival).filter(|at| from <= *at && *at <= to).collect();

@@ -1,4 +1,4 @@
-//! Round-trip times: what the tunnels and the probe say against what the emulator stamped.
+//! Round-trip times of the tunnels and the probe, compared with the emulator's timestamps.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
@@ -19,11 +19,11 @@ pub const PROBE_PORT: u16 = 5_007;
 pub const TAU: Span = Span::from_secs(1);
 /// A machine that delays a thread by more than this may delay a packet between two stamps by more than the bar.
 pub const STILL: Span = Span::from_millis(5);
-/// Looks at the averages, and the time between two.
+/// Number of samples of the averages, and the time between two.
 const LOOKS: usize = 25;
 const LOOK: Duration = Duration::from_millis(150);
 
-/// A `segue probe` that runs.
+/// A running `segue probe`.
 pub struct Probe(Child);
 
 impl Probe {
@@ -34,7 +34,7 @@ impl Probe {
         Probe(command.spawn().unwrap())
     }
 
-    /// All its lines, when it has ended, which it must do by itself.
+    /// Waits until it ends by itself; returns all its lines.
     pub fn finish(mut self) -> Vec<Value> {
         let mut output = self.0.stdout.take().unwrap();
         let (sink, text) = mpsc::channel();
@@ -130,8 +130,8 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) -> Result<(), Str
     Ok(())
 }
 
-/// Judges averages by the true ones: the median, and nine looks of ten. Not all: while the machine does
-/// something else a packet may be stamped at one place and wait before the next.
+/// Compares averages with the true ones: the median, and nine samples of ten. Not all, because on a
+/// busy machine a packet may wait between two stamps.
 pub fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) -> Result<(), String> {
     let mut errors: Vec<f64> = pairs.iter().map(|(said, imposed)| (said - imposed).abs()).collect();
     errors.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A host and an anchor on the demonstration's network, and what they say on their control sockets.
+//! A host and an anchor on the demonstration's network, queried over their control sockets.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,12 +19,12 @@ use segue_linux::netns::Netns;
 use segue_netem::{LinkSpec, Loss};
 use serde_json::{Value, json};
 
-/// How long anything may take that is not measured.
+/// Time limit for everything that is not measured.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What differs between stages.
 pub struct Plan {
-    /// Begins the names of namespaces; another one for each stage of this program.
+    /// Prefix of namespace names, unique for each stage of this program.
     pub tag: String,
     /// `ebpf` or `user`.
     pub datapath: &'static str,
@@ -32,7 +32,7 @@ pub struct Plan {
     pub rtt_ms: [u64; 2],
     /// Loss of each in both directions.
     pub loss: [f64; 2],
-    /// K and T_KA in milliseconds; `None` leaves the keepalive as it is without a configuration.
+    /// K and T_KA in milliseconds; `None` leaves the keepalive at its defaults.
     pub keepalive: Option<(u8, u64)>,
     /// Further lines of the host's `[steering]`.
     pub steering: &'static str,
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-/// A process that ends with the value.
+/// A process; dropping it ends it.
 struct Running(Child);
 
 impl Drop for Running {
@@ -126,7 +126,7 @@ impl Stage {
         Stage { host: None, _anchor: anchor, join, plan, net, files }
     }
 
-    /// Starts the host with further lines in its file, and returns when.
+    /// Starts the host with further lines in its file; returns the time of the start.
     pub fn start_host(&mut self, lines: &str) -> Time {
         self.host = None;
         let mut text = format!(
@@ -169,7 +169,7 @@ impl Stage {
         self.plan.datapath
     }
 
-    /// What a daemon says of itself; `None` if it does not answer.
+    /// A daemon's status; `None` if it does not answer.
     pub fn status(&self, role: &str) -> Option<Value> {
         let request = json!({"status": {"events_from": 0}});
         Some(ask(&self.files.path().join(role), &request)?["status"].take())
@@ -194,7 +194,7 @@ impl Stage {
         assert!(answer["done"].is_string(), "{answer}");
     }
 
-    /// Orders all flows to a path, and leaves them there to the steering.
+    /// Moves all flows to a path, then hands them back to the steering.
     pub fn use_path(&self, name: &str) {
         for to in [json!(name), Value::Null] {
             let request = json!({"handover": {"flow": null, "class": null, "to": to}});
@@ -203,7 +203,7 @@ impl Stage {
         }
     }
 
-    /// The first event of a daemon from an instant on that is as wanted, waiting for it.
+    /// Waits for a daemon's first matching event from an instant on.
     pub fn event(&self, role: &str, from: Time, wanted: impl Fn(&Value) -> bool) -> (Time, Value) {
         patiently("an event", || {
             let status = self.status(role)?;
@@ -213,8 +213,8 @@ impl Stage {
         })
     }
 
-    /// Whether a daemon changed its mind about a path since an instant: a machine that stands still
-    /// looks like a network that does. What is measured after such a moment is measured again.
+    /// Whether a daemon changed a path's state since an instant: a stalled machine looks like a
+    /// stalled network. Such a measurement is repeated.
     pub fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
         let changed = |role: &str| {
             let status = self.status(role).unwrap();
@@ -232,7 +232,7 @@ impl Stage {
         changed
     }
 
-    /// What both daemons reported from an instant on, for a message of failure.
+    /// Both daemons' reports from an instant on, for failure messages.
     pub fn story(&self, from: Time) -> String {
         let mut lines = Vec::new();
         for role in ["host", "anchor"] {
@@ -259,12 +259,13 @@ impl Stage {
         if name == "wifi" { self.net.wifi() } else { self.net.lte() }
     }
 
-    /// Silences an access in both directions or ends that; the instant from which it holds.
+    /// Starts or ends the silence of an access in both directions; returns the instant from which
+    /// it holds.
     pub fn silence(&self, name: &str, silent: bool) -> Time {
         Direction::ALL.map(|way| self.access(name).set_silent(way, silent))[1]
     }
 
-    /// Ends the silence of an access, and the records so far.
+    /// Clears the accesses' records so far.
     pub fn forget(&self) {
         for name in ["wifi", "lte"] {
             drop(self.access(name).take_log());

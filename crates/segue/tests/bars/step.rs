@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::round_trip::{PROBE_PORT, Probe, listen};
 use super::{shared, truth};
 
-/// Those of the paper's Fig. 16.
+/// The time constants of the paper's Fig. 16.
 const TAUS_MS: [f64; 4] = [124.0, 218.0, 392.0, 896.0];
 const T_KA_MS: f64 = 200.0;
-/// Samples that are nearer than this leave each average on its side of the mark: the eleventh sample takes the
-/// slowest 1.4 ms beyond it.
+/// Errors of samples below this leave each average on its side of the mark: the eleventh sample
+/// takes the slowest average 1.4 ms past it.
 const OFF_MS: f64 = 1.0;
 
 fn way(rtt_ms: u64) -> LinkSpec {
@@ -24,7 +24,7 @@ fn way(rtt_ms: u64) -> LinkSpec {
 #[test]
 fn the_average_follows_a_step_of_the_round_trip_time_as_its_time_constant_says() {
     let Some(_share) = shared() else { return };
-    // Where the machine stood still the step was another: that run says nothing about T_tml.
+    // If the machine stalled, the step was distorted: that run says nothing about T_tml.
     for seed in 5..8 {
         let run = run(seed);
         let undisturbed = run.judge();
@@ -35,12 +35,12 @@ fn the_average_follows_a_step_of_the_round_trip_time_as_its_time_constant_says()
     println!("T_tml: the machine was too busy to impose a step, three times");
 }
 
-/// What `segue probe` reported while the round-trip time went through some steps.
+/// Reports of `segue probe` during steps of the round-trip time.
 struct Run {
     samples: Vec<Value>,
-    /// What the emulator imposed, and when the answer left it.
+    /// The imposed delays, with the instant at which each answer left the emulator.
     imposed: Vec<(Time, Span)>,
-    /// When each step was made, and to how many milliseconds.
+    /// When each step happened, and its target in milliseconds.
     steps: Vec<(Time, f64)>,
 }
 
@@ -78,9 +78,10 @@ fn run(seed: u64) -> Run {
 }
 
 impl Run {
-    /// Checks the averages, and where the steps were steps, that they were followed in time.
+    /// Checks the averages and, if the steps were clean, that the averages followed in time.
     fn judge(&self) -> bool {
-        // The probe's clock begins with the probe: a sample is not earlier than its answer was sent on.
+        // The probe's clock begins with the probe: a sample cannot precede the forwarding of its
+        // answer.
         let began = self
             .samples
             .iter()
@@ -120,7 +121,7 @@ impl Run {
         undisturbed
     }
 
-    /// Every average is eq. 13 of the samples that are reported beside it, busy or not.
+    /// Every average must equal eq. 13 over the reported samples, busy or not.
     fn averages(&self, i: usize, tau: f64) {
         let mut expected = number(&self.samples[0], "rtt_ms");
         for pair in self.samples.windows(2) {
@@ -135,9 +136,9 @@ impl Run {
         }
     }
 
-    /// How far the run was from a step, at most, in milliseconds: averages before it from where it began, samples
-    /// after it from where it leads (that of a probe which was sent before the step is between the two), and each
-    /// sample's distance from the one before it from T_KA and the change.
+    /// The run's largest deviation from a clean step, in milliseconds: of averages before it from
+    /// the start value, of samples after it from the target (a probe sent before the step lies
+    /// between the two), and of each sample's distance to the one before from T_KA plus the change.
     fn off(&self, step: f64, to: f64) -> f64 {
         let from = 300.0 - to;
         let before = self.samples.iter().take_while(|sample| number(sample, "at_s") < step).count();
@@ -162,7 +163,8 @@ impl Run {
         samples.filter(|(at, _)| (-1.0..4.0).contains(at)).collect()
     }
 
-    /// When the average has come to 1 - exp(-2.3) of the step, in milliseconds after it; infinite if it has not.
+    /// When the average reached 1 - exp(-2.3) of the step, in milliseconds after it; infinite if it
+    /// never did.
     fn arrival(&self, i: usize, step: f64, to: f64) -> f64 {
         let from = 300.0 - to;
         let reached = from + (1.0 - (-2.3f64).exp()) * (to - from);

@@ -1,4 +1,4 @@
-//! What the emulator wrote down, read as probes, answers and data.
+//! Reads the emulator's record as probes, answers and data.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use segue_lab::{Direction, Record};
 use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType};
 
-/// The packets of one direction that belong to a UDP port, in the order in which they came, without the tests of
-/// packet sizes, which count in nothing.
+/// The packets of one direction on a UDP port, in order of arrival. Packet size tests are left out:
+/// no counter includes them.
 pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     let is_size = |record: &Record| {
         Header::parse(&record.payload).is_ok_and(|header| header.packet_type == PacketType::Size)
@@ -21,12 +21,12 @@ pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     packets
 }
 
-/// Whether it is a probe that travels alone, or one that rides on data.
+/// Whether it is a probe, alone or riding on data.
 pub fn is_probe(record: &Record) -> bool {
     Header::parse(&record.payload).is_ok_and(|header| header.packet_type != PacketType::Data)
 }
 
-/// Whether it is a response that no request called for.
+/// Whether it is an unsolicited response.
 fn is_unsolicited(record: &Record) -> bool {
     Header::parse(&record.payload).is_ok_and(|header| {
         header.packet_type == PacketType::Response && header.flags & RESPONSE_UNSOLICITED != 0
@@ -44,21 +44,21 @@ fn seq(record: &Record) -> u32 {
     word(record, 0)
 }
 
-/// A probe's t_Ss: a response's own, or that of the response which a request repeats; `None` where it is no
-/// time: zero for none, and a challenge lies ahead of the clock.
+/// A probe's t_Ss: a response's own, or the one that a request repeats. `None` if it is not a time:
+/// zero means none, and a challenge lies ahead of the clock.
 pub fn t_ss(record: &Record) -> Option<u32> {
     let t_ss = word(record, 2);
     let age = record.arrival.micros32().wrapping_sub(t_ss);
     (t_ss != 0 && age < 1 << 31).then_some(t_ss)
 }
 
-/// When it was sent on, if it was.
+/// When it was forwarded, if it was.
 pub fn departure(record: &Record) -> Option<Time> {
     record.delay().map(|delay| record.arrival + delay)
 }
 
-/// The delivered requests with their answers, which repeat the sequence number, as places in `up` and
-/// `down`.
+/// The delivered requests with their answers, which repeat the sequence number, as positions in
+/// `up` and `down`.
 pub fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
     let answers: BTreeMap<u32, usize> = (0..down.len())
         .filter(|place| is_probe(&down[*place]) && !is_unsolicited(&down[*place]))
@@ -68,7 +68,7 @@ pub fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
     delivered.filter_map(|(request, record)| Some((request, *answers.get(&seq(record))?))).collect()
 }
 
-/// The round-trip time that was imposed on each answered probe, by the instant at which it was complete.
+/// The round-trip time imposed on each answered probe, with the instant of its completion.
 pub fn round_trips(log: &[Record], port: u16) -> Vec<(Time, Span)> {
     let [up, down] = Direction::ALL.map(|way| packets(log, way, port));
     let pairs = exchanges(&up, &down).into_iter();

@@ -1,5 +1,5 @@
-//! What it costs that the interface in use is unplugged or switched off: less than a silent outage, since the kernel
-//! says so.
+//! The cost of unplugging or switching off the interface in use: less than a silent outage, since
+//! the kernel reports it.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{DATAPATHS, late, shared, together};
 
 /// The longest silence of a flow beyond its own interval, of every run.
 const BAR: f64 = 200.0;
-/// Of a daemon's own delay not all is seen.
+/// A daemon's own scheduling delay is only partly visible.
 const STILL: Span = Span::from_millis(20);
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ enum Cause {
 }
 
 impl Cause {
-    /// Does it, and says when.
+    /// Does it; returns when.
     fn unplug(self, stage: &Stage) -> Time {
         match self {
             Cause::Carrier => stage.net.set_carrier(DemoNet::WIFI, false).unwrap(),
@@ -40,7 +40,7 @@ impl Cause {
         monotonic()
     }
 
-    /// What was pulled or switched off is as before.
+    /// Undoes it.
     fn plug_in(self, stage: &Stage) {
         match self {
             Cause::Carrier => stage.net.set_carrier(DemoNet::WIFI, true).unwrap(),
@@ -60,7 +60,7 @@ impl Cause {
 const FLOWS: [Flow; 3] =
     [Flow::Udp(10, Mode::Ways([true; 2])), Flow::Tcp { down: false }, Flow::Tcp { down: true }];
 
-/// Silences of so many runs, in milliseconds.
+/// Silences of the runs, in milliseconds.
 fn silences(stage: &Stage, flow: Flow, cause: Cause, port: u16, runs: usize) -> Vec<f64> {
     let running = Running::start(stage, flow, port);
     let mut rng = Rng::new(u64::from(port));

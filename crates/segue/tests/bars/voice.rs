@@ -23,16 +23,16 @@ pub struct Way {
     received: Vec<(u32, Time)>,
 }
 
-/// Who speaks.
+/// Which ends send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each end by itself, host and correspondent node, as long as it is said to; both at first.
+    /// Host and correspondent node send independently, each while enabled; both at first.
     Ways([bool; 2]),
     /// The correspondent node sends back what it gets.
     Echo,
 }
 
-/// The flow; it ends with the value.
+/// The flow; dropping it ends it.
 pub struct Voice {
     /// The port at the host.
     pub port: u16,
@@ -73,7 +73,7 @@ impl Voice {
         };
         voice.talk(host.try_clone().unwrap(), 0);
         voice.listen(host, 1);
-        // The correspondent node speaks when it has been spoken to.
+        // The correspondent node sends once it has received something.
         let spoken = || cn.recv_from(&mut [0; BYTES]).ok();
         let (_, peer) = patiently("the first packet arrives", spoken);
         cn.connect(peer).unwrap();
@@ -92,7 +92,7 @@ impl Voice {
         voice
     }
 
-    /// Sends back what comes, at once.
+    /// Echoes at once.
     fn echo(&mut self, socket: UdpSocket) {
         let (ways, stop) = (self.ways.clone(), Arc::clone(&self.stop));
         self.threads.push(std::thread::spawn(move || {
@@ -150,7 +150,7 @@ impl Voice {
         self.paused.iter().for_each(|paused| paused.store(true, Ordering::Relaxed));
     }
 
-    /// The longest silence in a window, up and down. What arrives a second time ends none.
+    /// The longest silence in a window, up and down. Duplicates end none.
     pub fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
@@ -160,7 +160,7 @@ impl Voice {
         })
     }
 
-    /// The longest distance between two sendings in a window, up and down: how late we were ourselves.
+    /// The longest interval between two sends in a window, up and down: the test's own delay.
     pub fn pace(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
@@ -180,7 +180,8 @@ impl Voice {
     }
 }
 
-/// The longest distance of two arrivals that reaches into a window. One that has not ended lasts until its end.
+/// The longest time between two arrivals that overlaps a window. An unfinished one lasts until the
+/// window's end.
 pub fn longest_silence(arrivals: impl Iterator<Item = Time>, from: Time, to: Time) -> Span {
     let arrivals: Vec<Time> = arrivals.chain([to]).collect();
     let pairs = arrivals.windows(2).filter(|p| from <= p[1] && p[0] <= to);

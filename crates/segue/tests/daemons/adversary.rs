@@ -1,4 +1,4 @@
-//! What neither an outsider's nor the system's tricks may do to the daemons.
+//! What outsiders and the system must not be able to do to the daemons.
 
 use nix::sys::signal::Signal;
 

@@ -9,7 +9,8 @@ const UNDER: [&str; 4] = [
     "--ambient-caps=-all",
     "--bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon",
 ];
-/// The same as the kernel shows them: CAP_NET_ADMIN is 12, CAP_NET_RAW 13, CAP_PERFMON 38, CAP_BPF 39.
+/// The same as the kernel numbers them: CAP_NET_ADMIN is 12, CAP_NET_RAW 13, CAP_PERFMON 38,
+/// CAP_BPF 39.
 const CAPABILITIES: u64 = 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
 
 #[test]
@@ -21,7 +22,7 @@ fn ebpf_needs_the_documented_capabilities_and_no_others() {
     for daemon in [&anchor, &host] {
         assert_eq!(daemon.status()["datapath"], "ebpf");
         assert_eq!(capabilities(daemon), CAPABILITIES);
-        // Nothing that a null pointer reads or writes.
+        // Nothing is mapped where a null pointer points.
         assert!(lowest_address(daemon) >= 0x1_0000, "{:x}", lowest_address(daemon));
     }
     for address in correspondents() {

@@ -59,7 +59,7 @@ fn an_interface_that_is_deleted_and_made_again_becomes_a_path_again(datapath: &'
     let (_anchor, host) = world.running();
     let node = world.net.host();
     let voice = Voice::start(node, world.net.cn(), correspondents()[0]);
-    // A perfect link straight to the router takes the place of the emulated one.
+    // A perfect direct link to the router replaces the emulated one.
     node.run(|| link::delete("wifi").unwrap()).unwrap();
     host.wait("one path", |status| path(status, "wifi").is_null() && registered(status));
     voice.flows_on(20);
@@ -89,8 +89,8 @@ fn a_new_address_on_an_interface_breaks_nothing(datapath: &'static str) {
     node.run(|| {
         link::add_address("wifi", Prefix::new(new, 24)).unwrap();
         link::delete_address("wifi", Prefix::new(old, 24)).unwrap();
-        // Deleting the first address of a network takes the others and their routes along, unless
-        // the system promotes them.
+        // Deleting a network's first address also deletes the others and their routes, unless the
+        // system promotes them.
         let _ = link::add_address("wifi", Prefix::new(new, 24));
         let route = Route::via(Prefix::default_of(false), WIFI_GATEWAY).metric(100);
         let _ = link::add_route(&route);

@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use crate::several::Two;
 use crate::world::{Daemon, paths_up, registered};
 
-/// What a host with a wrong clock, or without a copy beside it, may take.
+/// Time limit for a host with a wrong clock, or with a copy of its state gone.
 const BAR: Duration = Duration::from_secs(10);
 
-/// A host's daemon in a node, with the state of `name` and the time of day so many seconds off.
+/// A host's daemon in a node, with the state of `name` and its clock off by `off_s` seconds.
 fn start(two: &Two, node: &str, name: &str, off_s: i64, more: &[&str]) -> Daemon {
     let shim = two.directory().join("shim.so");
     if !shim.exists() {
@@ -58,7 +58,7 @@ fn a_host_comes_in_whatever_its_clock_says_and_said_before() {
     ] {
         let mut host = start(&two, "a", "a", off_s, &more);
         println!("{what}: in after {:?} (bar {BAR:?})", comes_in(&host, BAR));
-        // Or the clock was not wrong.
+        // Otherwise the clock was not wrong.
         assert!(!what.starts_with("19") || host.log().starts_with("1970-01-01"), "{}", host.log());
         host.end(Signal::SIGKILL);
         more.clear();

@@ -1,5 +1,5 @@
-//! A host that fails closed: nothing leaves past the tunnel, whatever becomes of the daemon and of the routes; and
-//! packet threads that end take their daemon with them.
+//! A host that fails closed: nothing leaves outside the tunnel, whatever happens to the daemon and
+//! the routes. And a packet thread that ends takes its daemon with it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command};
@@ -37,7 +37,7 @@ fn gateway(node: &Netns, v6: bool) -> String {
     words[via + 1].to_owned()
 }
 
-/// Whether a datagram from here, by whatever way, arrives at `far`.
+/// Whether a datagram from here arrives at `far` by any way.
 fn leaves(node: &Netns, far: &UdpSocket, from: SocketAddr, device: bool) -> bool {
     let near = udp(node, from);
     if device {
@@ -63,7 +63,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     let own = [IpAddr::from(inner(&status).0), inner(&status).1.into()];
     let echoes = correspondents().map(|ip| UdpEcho::start(world.net.cn(), ip));
     for (echo, own) in echoes.iter().zip(own) {
-        // As a hostile answer to DHCP, or a router advertisement, would have it.
+        // As a hostile DHCP answer or router advertisement would set it.
         let to = echo.address.ip();
         let via = gateway(node, to.is_ipv6());
         ip(node, &format!("route add {to} via {via} dev wifi"));
@@ -82,14 +82,14 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
         }
     };
     ways(false);
-    // A neighbour is still one.
+    // Neighbours stay reachable.
     let neighbour = gateway(node, true);
     let ping = |to: &str| node.command("ping").args(["-6", "-c", "1", "-W", "2", to]).output();
     if neighbour.starts_with("fe80") {
         let pinged = ping(&format!("{neighbour}%wifi")).unwrap();
         assert!(pinged.status.success(), "{}", text(&pinged.stdout));
     }
-    // A daemon that cannot go on leaves it as it was.
+    // A daemon that fails leaves the host closed.
     let taken = udp(node, "0.0.0.0:5005".parse().unwrap());
     let config = world.file("closed.toml", CLOSED);
     let files = ["host.join", "host.db"].map(|name| world.path(name));
@@ -111,7 +111,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     let said = text(&clean.unwrap().stdout);
     assert!(said.contains("routing rules") && said.contains("unreachable routes"), "{said}");
     ways(true);
-    // One that is told to end opens it too.
+    // A daemon that is told to end opens it.
     let mut host = world.host_in(node, "host", &join, CLOSED);
     host.wait("two paths up", up);
     assert!(host.end(Signal::SIGTERM).success());
@@ -122,7 +122,7 @@ fn nothing_leaves_a_closed_host_after_a_crash_or_over_a_hostile_route(datapath: 
     assert_eq!(inventory(node), before);
 }
 
-/// An anchor says which addresses a host has, and nothing of what the host sends through it.
+/// An anchor decides a host's addresses, but not what the host sends through the tunnel.
 #[test]
 fn what_enters_the_tunnel_is_what_the_hosts_own_file_says() {
     let _turn = crate::among_others();
@@ -170,11 +170,11 @@ fn a_closed_host_reaches_its_anchor_over_ipv6(datapath: &'static str) {
     }
 }
 
-/// A tracer that has one thread's read return what no kernel returns. It ends with the thread.
+/// A tracer that makes one thread's read return an impossible value. It ends with the thread.
 struct Tracer(Child);
 
 impl Tracer {
-    /// The first one after this. None where there is no `strace`.
+    /// Alters the thread's next read. `None` without `strace`.
     fn attach(thread: u32) -> Option<Tracer> {
         let tracer = Command::new("strace")
             .args(["-qq", "-o", "/dev/null", "-e", "trace=read"])
@@ -198,7 +198,8 @@ impl Drop for Tracer {
     }
 }
 
-/// A read of more bytes than there is room for is a defect that a thread does not survive, as any of its own.
+/// A read that returns more bytes than the buffer holds makes the thread panic, like any defect of
+/// its own.
 fn packet_threads_that_panic_end_their_daemon(datapath: &'static str) {
     let thread = if datapath == "ebpf" { "segue-ebpf" } else { "segue-egress" };
     let Some(world) = World::new(datapath) else { return };

@@ -1,5 +1,5 @@
-//! As many flows as an anchor's table is made for: to list them holds nobody up, and no host has more than its
-//! share of them.
+//! As many flows as fit an anchor's table: listing them delays nothing else, and no host gets more
+//! than its share.
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -24,15 +24,16 @@ over_both! { alone:
 
 /// Flows in the table.
 const FLOWS: u32 = 520_000;
-/// Every so many is of a path that is gone.
+/// One flow in this many is of a removed path.
 const DEAD: u32 = 100;
 /// The generation in a flow's value: its second word.
 const GENERATION: std::ops::Range<usize> = 4..8;
-/// The source in a flow's key, where it is of IPv4.
+/// The source in an IPv4 flow's key.
 const SOURCE: std::ops::Range<usize> = 12..16;
-/// The first byte of the sources that make the flows differ.
+/// The first byte of the sources, which tell the flows apart.
 const NET: u8 = 100;
-/// What one answer of a daemon may take on a machine that does other work. All flows in one go take a second.
+/// Time limit for one answer of a daemon on a busy machine. All flows in one go would take a
+/// second.
 const HELD_UP: Duration = Duration::from_millis(400);
 
 /// The table of flows of a running daemon's programs.
@@ -46,7 +47,7 @@ fn table(daemon: &Daemon) -> MapHandle {
     maps.find(|map| map.name() == "segue_flows").expect("the daemon has its table")
 }
 
-/// Fills the table with flows like the one that is in it, told apart by their sources.
+/// Fills the table with copies of its one flow that differ in their sources.
 fn fill(flows: &MapHandle) {
     let of_v4 = |key: &Vec<u8>| key[..SOURCE.start] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     let key = flows.keys().find(of_v4).expect("a flow to copy");
@@ -64,7 +65,7 @@ fn fill(flows: &MapHandle) {
     flows.update_batch(&keys, &values, FLOWS, MapFlags::ANY, MapFlags::ANY).unwrap();
 }
 
-/// How long the slowest page took, and the flows.
+/// The time of the slowest page, and the flows.
 fn list(anchor: &Daemon) -> (Duration, Vec<String>) {
     let (mut slowest, mut all) = (Duration::ZERO, Vec::new());
     let mut begun = Instant::now();
@@ -78,7 +79,7 @@ fn list(anchor: &Daemon) -> (Duration, Vec<String>) {
     (slowest, all)
 }
 
-/// How long the slowest status took, and how many there were, until told to end.
+/// The time of the slowest status, and the number of them, until told to end.
 fn asked_meanwhile(daemon: &Daemon, ended: &AtomicBool) -> (Duration, u32) {
     let (mut slowest, mut asked) = (Duration::ZERO, 0);
     while !ended.load(Ordering::Relaxed) {
@@ -139,7 +140,7 @@ fn half_a_million_flows_are_listed_once_each_while_the_anchor_sees_to_its_paths(
     }
 }
 
-/// Ends a flood, also where the test fails.
+/// Ends a flood, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -173,7 +174,7 @@ fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
         let _ends = Ends(&ended);
         scope.spawn(|| {
             for n in (0u32..).take_while(|_| !ended.load(Ordering::Relaxed)) {
-                // To nobody: what is refused is the flow.
+                // The destination does not exist: the flow itself is refused.
                 let place = SocketAddrV4::new([10, 61, 200, (n >> 16) as u8].into(), n as u16);
                 let packet = data(grant.index, grant.cookie, from, place);
                 let _ = socket.send_to(&packet, peer.tunnel());

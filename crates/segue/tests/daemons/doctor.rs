@@ -1,4 +1,4 @@
-//! `segue doctor` at machines that lack something.
+//! `segue doctor` on machines that lack something.
 
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn doctor(node: &Netns, args: &[&str]) -> (i32, Vec<(String, String, String)>) {
     doctor_with(node, None, args)
 }
 
-/// The same where programs are looked for in another directory.
+/// The same, with programs searched for in another directory.
 fn doctor_with(
     node: &Netns,
     programs: Option<&Path>,
@@ -89,7 +89,7 @@ fn at_a_host_each_thing_that_is_wrong_is_said() {
     expect(&at(&v4.to_string()).1, "mtu", "todo", "IPv6 needs 1280");
     ip(host, &["link", "set", "wifi", "mtu", "1500"]);
 
-    // With a host that runs, its own words; with one that was killed, what it has left.
+    // With a running host, it reports the host's status; with a killed one, its leftovers.
     let mut daemon = world.host(&world.enroll(&anchor, "laptop"));
     daemon.wait("two paths up", |status| paths_up(status) == 2);
     let socket = daemon.socket();
@@ -105,7 +105,7 @@ fn at_a_host_each_thing_that_is_wrong_is_said() {
     let (code, lines) = doctor(host, &["-c", &config]);
     expect(&lines, "leftovers", "todo", "routing rules");
     expect(&lines, "leftovers", "todo", "nftables table segue_past_segue0");
-    // Of 90, the first moments of which are over or not.
+    // Of 90 days; the first may have begun already.
     expect(&lines, "enrolment", "ok", "the certificate is good for ");
     expect(&lines, "anchor", "ok", "10.61.9.2:5006 answers after");
     assert_eq!(code, 1);
@@ -147,7 +147,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     let Some(world) = World::new("user") else { return };
     let node = world.net.anchor();
     let anchor = world.anchor_with(&["--nat"]);
-    // No file names the role, and `--nat` stands in none.
+    // No file names the role, and none contains `--nat`.
     let socket = anchor.socket();
     let args = ["--control", socket.to_str().unwrap()];
     let (code, lines) = doctor(node, &args);
@@ -159,7 +159,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
         "{lines:?}"
     );
     assert_eq!(code, 0, "{lines:#?}");
-    // A firewall that is loaded afresh often takes away all tables first.
+    // Reloading a firewall often flushes all tables first.
     assert!(node.command("nft").args(["flush", "ruleset"]).status().unwrap().success());
     let nat = world.file("with-nat.toml", "nat = true\n");
     let (code, lines) = doctor(node, &["-c", &nat, args[0], args[1]]);
@@ -167,7 +167,7 @@ fn beside_a_running_anchor_its_role_and_what_it_does_count() {
     expect(&lines, "way back", "todo", "or the anchor started without nat = true");
     expect(&lines, "past tunnel", "todo", "nothing drops plain packets");
     assert_eq!(code, 1);
-    // Where nftables is not installed, or does not say.
+    // If nftables is not installed, or fails.
     let programs = world.path("programs");
     std::fs::create_dir(&programs).unwrap();
     let (code, lines) = doctor_with(node, Some(&programs), &args);

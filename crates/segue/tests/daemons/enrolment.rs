@@ -1,4 +1,4 @@
-//! Who may join, and what outlives the anchor.
+//! Which hosts may join, and what survives a restart of the anchor.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn a_host_returns_to_a_restarted_anchor_and_keeps_its_addresses(datapath: &'stat
         let echo = UdpEcho::start(world.net.cn(), correspondents()[1]);
         one_datagram(world.net.host(), echo.address).expect("a new flow passes");
     }
-    // A second anchor with the same state, control socket or ports has no chance and no effect.
+    // A second anchor with the same state, control socket or ports is refused and changes nothing.
     second_anchor_is_refused(&world);
     assert!(anchor.runs());
     voice.flows_on(20);

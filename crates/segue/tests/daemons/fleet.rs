@@ -1,5 +1,5 @@
-//! Hosts without a daemon: they register, set paths up and probe them as the wire formats say, many from one
-//! process, and can misbehave as no daemon would.
+//! Hosts without a daemon: they register, set up paths and probe them as the wire formats say. Many
+//! run in one process, and they can misbehave as no daemon would.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Member {
     }
 }
 
-/// Shows a join line with this key; the anchor's answer.
+/// Shows a join line with this key; returns the anchor's answer.
 pub fn ask_to_be_enrolled(worker: &Arc<Worker>, node: &Netns, join: &Join, key: &[u8]) -> Enrolled {
     let asked = ToEnrol::Enrol {
         version: ENROL_VERSION,
@@ -79,7 +79,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects from a node; fails as the handshake does.
+    /// Connects from a node; fails if the handshake does.
     pub fn connect(worker: &Arc<Worker>, node: &Netns, member: &Member) -> anyhow::Result<Peer> {
         let (anchor, socket) = (member.anchor, socket(node));
         let config = signalling::client_config(&member.authority, &member.host)?;
@@ -98,12 +98,13 @@ impl Peer {
         self.worker.handle().block_on(signalling::send(&mut self.write, message))
     }
 
-    /// The anchor's next message; none where it ends the connection or says nothing for long.
+    /// The anchor's next message; `None` if it ends the connection or stays silent too long.
     pub fn receive(&mut self) -> Option<FromAnchor> {
         self.receive_within(PATIENCE)
     }
 
-    /// The same within this time. Where the anchor leads concerns nobody here.
+    /// The same within this time. Skips the anchor's reports of its ways out, which do not matter
+    /// here.
     pub fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
         let next = async {
@@ -128,7 +129,7 @@ impl Peer {
         })
     }
 
-    /// What a path is offered with.
+    /// The offer for a path.
     pub fn offer(number: u8) -> PathOffer {
         PathOffer {
             path: number,
@@ -156,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// Where its tunnel packets go.
+    /// The address for its tunnel packets.
     pub fn tunnel(&self) -> SocketAddr {
         SocketAddr::new(self.anchor.ip(), TUNNEL_PORT)
     }
@@ -194,7 +195,7 @@ pub fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Ve
     packet
 }
 
-/// Paths that are probed by a thread until this is dropped.
+/// Paths that a thread probes until this is dropped.
 pub struct Fleet {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -204,7 +205,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Registers these hosts from a node, and sets `paths` up, at most sixteen of each.
+    /// Registers these hosts from a node, and sets up `paths` in all, at most sixteen per host.
     pub fn start(worker: &Arc<Worker>, node: &Netns, members: &[Member], paths: usize) -> Fleet {
         let mut peers = Vec::new();
         let mut probed = Vec::new();

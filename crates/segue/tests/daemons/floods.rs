@@ -1,4 +1,4 @@
-//! Floods: whoever sends them, nobody else is worse off.
+//! Floods: they harm only their sender.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ over_both! { among_others:
     a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows
 }
 
-/// New flows of the host that is not attacked.
+/// New flows of the host that does not flood.
 const FLOWS: usize = 40;
 
 fn a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows(
@@ -67,7 +67,8 @@ fn a_flood_to_a_host_without_a_path_and_to_nobody_stops_no_other_hosts_flows(
     assert!(crate::world::drops(&anchor.status(), "no_host") > 0, "the flood is counted");
 }
 
-/// How many of [`FLOWS`] datagrams that open a flow each, from the correspondent to host `a`, arrive.
+/// Sends [`FLOWS`] datagrams, each opening a flow, from the correspondent to host `a`; returns how
+/// many arrive.
 fn new_flows(two: &Two, to: IpAddr) -> usize {
     let listening = udp(two.node("a"), SocketAddr::new(to, 0));
     let to = listening.local_addr().unwrap();
@@ -98,7 +99,7 @@ fn tls_is_not_done_before_all_other_work(datapath: &'static str) {
 
 /// Paths that are probed meanwhile: a host's, and those of a fleet.
 const PATHS: usize = 100;
-/// What `status` may take, as long as it takes a third of that without a flood.
+/// Time limit for `status`, provided that it takes a third of that without a flood.
 const ANSWER: Duration = Duration::from_millis(100);
 
 /// How hard a flood is.
@@ -113,7 +114,7 @@ fn floods_of_every_kind_take_no_path_down_and_hold_no_answer_up(datapath: &'stat
     endure(datapath, storm);
 }
 
-/// The same for longer, for a machine that does nothing else: `make soak`.
+/// The same for longer, on an otherwise idle machine: `make soak`.
 #[test]
 #[ignore = "minutes, and a quiet machine"]
 fn soak_floods_of_every_kind_at_full_strength() {
@@ -194,7 +195,8 @@ fn endure(datapath: &'static str, storm: Storm) {
     });
 }
 
-/// Registers anew as often as the anchor lets it, over as many connections; how often that was.
+/// Registers anew as often as the anchor allows, reconnecting whenever it ends the connection;
+/// returns how often.
 fn register_for_ever(worker: &Arc<Worker>, two: &Two, member: &Member, ended: &AtomicBool) -> u32 {
     let mut epoch = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -219,7 +221,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Calls `send` with growing numbers as often as the storm says.
+    /// Calls `send` with growing numbers at the storm's rate.
     fn flood(&self, kind: &str, send: impl Fn(u32) + Sync) {
         let per_ms = u64::from(self.storm.packets_per_second / 1_000);
         let struck = self.while_it_lasts(kind, |ended| {
@@ -235,8 +237,8 @@ impl Stage<'_> {
         assert!(struck > 10_000.0, "{kind}: {struck:.0} a second is no flood");
     }
 
-    /// Asks for the status while `attack` runs, which says how often it struck; then looks at the paths. How often it
-    /// struck in a second.
+    /// Asks for the status while `attack` runs and counts its strikes; then checks the paths.
+    /// Returns strikes per second.
     fn while_it_lasts(&self, kind: &str, attack: impl FnOnce(&AtomicBool) -> u32 + Send) -> f64 {
         let mark = self.anchor.status()["next_event"].as_u64().unwrap();
         let mark_host = self.host.status()["next_event"].as_u64().unwrap();
@@ -282,7 +284,7 @@ impl Stage<'_> {
         per_second
     }
 
-    /// How long the slower of both daemons takes to say how it stands.
+    /// How long the slower of the two daemons takes to report its status.
     fn asked(&self) -> Duration {
         let ask = |daemon: &Daemon| {
             let start = Instant::now();

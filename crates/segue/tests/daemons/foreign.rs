@@ -1,4 +1,4 @@
-//! What other programs take away from a daemon comes back: network managers remove rules and routes that are not theirs.
+//! A daemon restores what other programs remove: network managers remove foreign rules and routes.
 
 use std::time::Instant;
 
@@ -17,15 +17,15 @@ over_both! { among_others:
     what_cannot_come_back_keeps_nothing_else_away
 }
 
-/// Runs `ip` or `sysctl` with these words.
+/// Runs `ip` or `sysctl` with these arguments.
 fn run(node: &Netns, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let status = node.command(words[0]).args(&words[1..]).status().unwrap();
     assert!(status.success(), "{line}");
 }
 
-/// Does each thing, and waits until a line of the daemon's log says once what it has put back (a second time it would not
-/// do so for a minute), and all is as it was.
+/// Does each deed, then waits until the daemon has logged once what it restored (it repeats a line
+/// only after a minute) and everything is as before.
 fn mended(node: &Netns, daemon: &Daemon, deeds: &[(&str, Option<&str>)]) {
     let before = settled(node);
     for (lines, told) in deeds {
@@ -151,7 +151,7 @@ fn what_cannot_come_back_keeps_nothing_else_away(datapath: &'static str) {
         run(node, &format!("sysctl -qw {key}=0"));
     }
     let (anchor, _host) = world.running();
-    // All that is the daemon's: the other interfaces lose what this takes from them.
+    // Only the daemon's own state: other interfaces stay without what these deeds remove.
     let ours = || {
         let line = |line: &String| line.contains(" rule: ") || line.contains("inet6 fd07:");
         let route = |line: &String| line.contains(" route ") && line.contains(" dev segue0 ");

@@ -64,7 +64,7 @@ fn no_packet_is_lost_when_the_operator_moves_a_flow_a_class_or_everything(datapa
     }
 }
 
-/// What the daemon answers to an order.
+/// The daemon's answer to an order.
 fn answer(host: &Daemon, args: &[&str]) -> String {
     let done = host.cli(&[&["handover"], args].concat());
     assert!(done.status.success(), "{}", text(&done.stderr));

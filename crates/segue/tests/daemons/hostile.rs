@@ -1,5 +1,5 @@
-//! Packets that are damaged, cut, invented or repeated, sent from the access router with the right
-//! addresses: refused, counted by reason, and nothing else changes.
+//! Damaged, truncated, forged or replayed packets from the access router, with the right addresses:
+//! they are refused and counted by reason, and nothing else changes.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const HEADER: usize = 16;
 const TUNNEL_PORT: u16 = 5005;
 const SIGNAL_PORT: u16 = 5006;
 
-/// One side of the router: what comes in there, and a way to send.
+/// One side of the router, to receive and send.
 struct Tap {
     socket: PacketSocket,
 }
@@ -35,8 +35,7 @@ impl Tap {
         Tap { socket }
     }
 
-    /// The next UDP packet over IPv4, of the host's first path, from or to a port, whose payload is
-    /// as wanted.
+    /// The next matching UDP packet over IPv4 of the host's first path, from or to a port.
     fn catch(&mut self, port: u16, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = vec![0; 9_216];
         let start = Instant::now();
@@ -64,7 +63,7 @@ impl Tap {
     }
 }
 
-/// A way to put packets in front of a daemon as if they came from its peer.
+/// Sends packets to a daemon as if they came from its peer.
 struct Forger<'a> {
     out: &'a PacketSocket,
     /// Ethernet addresses towards the daemon.
@@ -93,7 +92,7 @@ impl Forger<'_> {
         ip[IP + 6..IP + 8].fill(0);
         assert!(self.out.send(&packet).unwrap());
         self.sent += 1;
-        // Neither the emulator's queue nor a socket's buffer is what is tested here.
+        // Pause: this must not test the emulator's queue or a socket's buffer.
         if self.sent.is_multiple_of(32) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -113,7 +112,7 @@ fn is_voice(payload: &[u8]) -> bool {
     payload.len() == HEADER + IP + UDP + 172 && payload[0] & 15 == 0
 }
 
-/// Sends everything bad to `daemon` and waits until it has counted every one.
+/// Sends all bad packets to `daemon` and waits until it has counted each.
 fn attack(daemon: &Daemon, forger: &mut Forger, probe: &[u8], data: &[u8]) {
     let probe_payload = &probe[ETHERNET + IP + UDP..];
     let data_payload = &data[ETHERNET + IP + UDP..];
@@ -147,7 +146,7 @@ fn attack(daemon: &Daemon, forger: &mut Forger, probe: &[u8], data: &[u8]) {
     let probes = flipped(probe_payload, &mut (0..PROBE * 8));
     let may = [&every[..], &["inner_packet", "replay", "truncated"]].concat();
     step("probes with one wrong bit", probe, probes, &may);
-    // A data packet's flag for one direction may be set, as may any age; K means nothing in it.
+    // A data packet may set the flag for one direction and any age; its K has no meaning.
     let bits = &mut (0..HEADER * 8).filter(|bit| !(15..32).contains(bit));
     let may = [&every[..], &["truncated"]].concat();
     step("data with one wrong bit in the header", data, flipped(data_payload, bits), &may);
@@ -210,7 +209,7 @@ fn damaged_and_repeated_packets_are_refused_counted_and_change_nothing(datapath:
     attack(&host, &mut to_host, &down[0], &down[1]);
     println!("{datapath}: {} bad packets to the host: {}", to_host.sent, host.status()["drops"]);
 
-    // The same to the signalling, which authenticates every packet by itself.
+    // The same to signalling, where QUIC authenticates every packet.
     let mut tap = Tap::open(&world, "wifi");
     let signal = tap.catch(SIGNAL_PORT, |_| true);
     let mut to_anchor = Forger { out: &far.socket, ethernet: turned(&down[0]), sent: 0 };

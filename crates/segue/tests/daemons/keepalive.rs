@@ -1,4 +1,4 @@
-//! Probing a path or not, and as often as its use needs.
+//! Switching a path's probing on and off, and adapting its rate to the path's use.
 
 use crate::over_both;
 use crate::traffic::{Voice, correspondents};
@@ -89,7 +89,7 @@ fn what_a_host_reports_is_what_its_anchor_shows(datapath: &'static str) {
             assert!(wifi["rtl"][0].as_f64() < Some(0.5), "{wifi}");
             assert!(wifi["rtt_ms"][0].as_f64() > Some(1.0), "{wifi}");
         }
-        // Who adopts averages has no sample of its own.
+        // An end that adopts averages has no sample of its own.
         let own = !path(&anchor.status(), "wifi")["rtt_last_ms"].is_null();
         assert_eq!(own, mode == "round-trip-loss");
     }

@@ -1,5 +1,5 @@
-//! What an anchor has promised to a host is on disk before the host hears of it, and a disk that is slow or full
-//! holds nobody else up.
+//! A host's lease is on disk before the host hears of it, and a slow or full disk delays no other
+//! host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,12 +14,13 @@ use crate::fleet::{Member, Peer};
 use crate::several::Two;
 use crate::world::{registered, text, wait_for};
 
-/// A small file system of its own.
+/// A small separate file system.
 struct Disk {
     directory: PathBuf,
 }
 
-/// A file system that is frozen until this goes away: what writes to it cannot even be killed before.
+/// A file system frozen until this is dropped: until then, a process that writes to it cannot even
+/// be killed.
 struct Frozen<'a>(&'a Path);
 
 impl Drop for Frozen<'_> {
@@ -35,7 +36,7 @@ fn done(command: &str, arguments: &[&str]) -> Result<(), String> {
 }
 
 impl Disk {
-    /// One in memory, in which there is just room for an anchor's state.
+    /// An in-memory one with just enough room for an anchor's state.
     fn small(within: &Path) -> Disk {
         let directory = within.join("disk");
         std::fs::create_dir(&directory).unwrap();
@@ -44,7 +45,7 @@ impl Disk {
         Disk { directory }
     }
 
-    /// One that can be frozen: a write then waits until it is thawed. None where there are no loop devices.
+    /// One that can be frozen: a write then waits until it is thawed. `None` without loop devices.
     fn freezable(within: &Path) -> Option<Disk> {
         let [image, directory] = ["disk.img", "disk"].map(|name| within.join(name));
         std::fs::File::create(&image).unwrap().set_len(24 << 20).unwrap();
@@ -95,7 +96,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     let before = written();
 
     let frozen = disk.freeze();
-    // As often as the anchor lets it at once: each is a new lease.
+    // As often as the anchor allows at once: each is a new lease.
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     for epoch in 1..=8 {
         peer.send(&register(epoch)).unwrap();
@@ -110,7 +111,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     }
     println!("status in {:?} while the disk is frozen", start.elapsed() / 10);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    // Another host, which has nothing to be written, is served.
+    // Another host, which needs no write, is served.
     standing.add_path(0);
     drop(frozen);
     for epoch in 1..=8 {
@@ -121,7 +122,7 @@ fn a_registration_is_answered_when_it_is_on_disk_and_a_slow_disk_holds_nothing_e
     println!("8 registrations in {transactions} transactions");
     assert!((1..=2).contains(&transactions), "{transactions}");
 
-    // Killed with the answer just on its way, it knows the lease when it comes back.
+    // An anchor killed while the answer leaves knows the lease after its restart.
     let mut peer = Peer::connect(&worker, alice.1, &alice.0).unwrap();
     let own = peer.register(100).expect("registered");
     anchor.end(Signal::SIGKILL);
@@ -154,7 +155,7 @@ fn what_does_not_fit_on_the_disk_is_not_answered_and_no_restart_is_needed_afterw
         let connected = Peer::connect(&worker, two.node("a"), &alice);
         connected.ok().and_then(|mut peer| peer.register(epoch))
     };
-    // A few fit into what the file has.
+    // A few still fit into the file's free space.
     let epoch = (1..50).find(|epoch| register(*epoch).is_none()).expect("one is not answered");
     assert!(anchor.log().contains("registration of alice cannot be written down"));
     println!("registration {epoch} is the first that is not answered");
@@ -162,7 +163,7 @@ fn what_does_not_fit_on_the_disk_is_not_answered_and_no_restart_is_needed_afterw
     anchor.cli(&["enroll", "bob"]);
     std::fs::remove_file(&fill).unwrap();
     two.enroll(&anchor, 1, "bob");
-    // To the machine it stands, and all the same it is written before it is answered.
+    // The machine already holds the lease, but it is still written before the answer.
     wait_for("answered when there is room again", || register(epoch).is_some());
     anchor.end(Signal::SIGKILL);
     let _anchor = two.anchor_at(&state);

@@ -1,4 +1,4 @@
-//! From enrolment to traffic, and what is left when a daemon ends in one way or another.
+//! From enrolment to traffic, and what each way of ending a daemon leaves behind.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ fn an_anchor_that_comes_and_goes_beside_a_host_leaves_its_routing_rules_alone(
 
 /// How long.
 const STOP: Duration = Duration::from_secs(20);
-/// What two paths, and the classes of flows on them, may have to say about an outage and its end.
+/// Most log lines for an outage and its end, with two paths and their classes of flows.
 const LINES: usize = 25;
 
 fn a_daemon_that_stood_still_says_what_changed_and_little_else(datapath: &'static str) {

@@ -1,5 +1,5 @@
-//! The daemons end to end: the real binary in network namespaces, over either datapath, looked at
-//! and steered through the command line alone. They need root, and say so where they have not.
+//! The daemons end to end: the real binary in network namespaces, over either datapath, observed
+//! and steered only through the command line. The tests need root, and say so without it.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod adversary;
@@ -45,9 +45,9 @@ mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Tests that look at timing run alone; all others share the machine.
+/// Timing tests run alone; all others share the machine.
 static TURN: RwLock<()> = RwLock::new(());
-/// How many of the others run at a time is up to the test runner, but two labs are built one by one.
+/// The test runner decides how many run at a time, but labs are built one by one.
 static BUILDING: Mutex<()> = Mutex::new(());
 
 fn alone() -> RwLockWriteGuard<'static, ()> {

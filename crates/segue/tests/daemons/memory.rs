@@ -1,4 +1,5 @@
-//! What comes and goes leaves nothing behind in the daemons' memory: `make soak`.
+//! Hosts, paths and flows that come and go leave nothing behind in the daemons' memory: `make
+//! soak`.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ over_both! { #[ignore = "minutes to an hour, and a quiet machine"] alone:
     soak_a_million_flows
 }
 
-/// What a daemon's memory may grow by once it has seen one of ten rounds: its allocator's pages, of each thread.
+/// Allowed growth of a daemon's memory after the first of ten rounds: pages of its allocator, per
+/// thread.
 const FLAT: u64 = 512 << 10;
 
 /// Anonymous memory of a process in bytes.
@@ -31,7 +33,7 @@ fn memory(daemon: &Daemon) -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1_024
 }
 
-/// Ten rounds of something; the memory of these daemons may not grow any more after round `full`, when all that they
+/// Runs ten rounds; the daemons' memory must not grow after round `full`, when everything that they
 /// keep on purpose is there.
 fn stays_flat(what: &str, full: usize, daemons: &[(&str, &Daemon)], mut round: impl FnMut(usize)) {
     let begun = Instant::now();
@@ -51,7 +53,7 @@ fn stays_flat(what: &str, full: usize, daemons: &[(&str, &Daemon)], mut round: i
     }
 }
 
-/// Sets paths up and takes them down, all at once, again and again: so many.
+/// Sets up and removes all paths at once, again and again, `paths` in total.
 fn set_up(peer: &mut Peer, paths: usize) {
     for _ in 0..paths / MAX_PATHS {
         for number in 0..MAX_PATHS as u8 {
@@ -66,7 +68,7 @@ fn set_up(peer: &mut Peer, paths: usize) {
     }
 }
 
-/// Hosts that set paths up together, since each is heard at a pace.
+/// Hosts that set up paths in parallel, since the anchor limits each one's pace.
 const HOSTS: usize = 32;
 
 fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
@@ -82,7 +84,7 @@ fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
             peer
         })
         .collect();
-    // Of each host two events a second are kept, 10 000 in all.
+    // The anchor keeps two events a second of each host, 10 000 in all.
     stays_flat(&format!("{datapath}, set-ups, 10 x 10 240"), 5, &[("anchor", &anchor)], |_| {
         std::thread::scope(|scope| {
             for peer in &mut peers {
@@ -94,10 +96,10 @@ fn soak_a_hundred_thousand_set_ups_at_the_anchor(datapath: &'static str) {
 
 /// Interfaces that come and go together beside the one that stays.
 const ACCESSES: usize = MAX_PATHS - 1;
-/// Rounds of them in one of the ten: each is three events or more, of which the daemon keeps 10 000.
+/// Flaps in one of the ten rounds: each is at least three events, of which the daemon keeps 10 000.
 const FLAPS: usize = 250;
 
-/// Set-ups of a host are at the pace at which the anchor hears it, ten a second: an hour.
+/// A host sets up paths at the anchor's pace, ten a second: this takes an hour.
 fn soak_set_ups_at_the_host(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
@@ -120,7 +122,7 @@ fn soak_set_ups_at_the_host(datapath: &'static str) {
         let done = two.node("a").command("ip").arg("-batch").arg(file).output().unwrap();
         assert!(done.status.success(), "{}", text(&done.stderr));
     };
-    // The anchor keeps two events a second of it, an hour long.
+    // The anchor keeps two of its events a second, for an hour.
     stays_flat(
         &format!("{datapath}, set-ups, 10 x {}", FLAPS * ACCESSES),
         1,
@@ -138,7 +140,7 @@ fn soak_set_ups_at_the_host(datapath: &'static str) {
 
 /// Until a flow counts as gone, and a little more.
 const GONE: Duration = Duration::from_secs(200);
-/// So many flows in each of the ten rounds, from each of [`HOSTS`] hosts.
+/// Flows from each of [`HOSTS`] hosts in each of the ten rounds.
 const FLOWS: usize = 100_000 / HOSTS;
 
 fn soak_a_million_flows(datapath: &'static str) {
@@ -183,7 +185,7 @@ fn soak_a_million_flows(datapath: &'static str) {
                 std::thread::sleep(Duration::from_micros(300));
             }
         });
-        // They are over for both ends when nothing was seen of them for so long.
+        // Both ends drop flows that have been silent for this long.
         std::thread::sleep(GONE);
     });
 }

@@ -1,4 +1,4 @@
-//! Accesses that take less than their interface says, from the beginning and in mid-flow.
+//! Accesses with a smaller MTU than their interface says, from the start and in mid-flow.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ over_both! { among_others:
 /// The longest that a connection may stand still.
 const STUCK: Duration = Duration::from_secs(3);
 
-/// From now on the router loses what is larger than `bytes` to or from the host's `access`, and says nothing.
+/// From now on the router silently drops packets larger than `bytes` to or from the host's
+/// `access`.
 pub fn narrow(world: &World, access: &str, bytes: u32) {
     narrow_ways(world, access, bytes, &["iifname", "oifname"]);
 }
@@ -33,7 +34,7 @@ pub fn narrow(world: &World, access: &str, bytes: u32) {
 /// The same of these directions: `iifname` is the host's uplink, `oifname` its downlink.
 fn narrow_ways(world: &World, access: &str, bytes: u32, ways: &[&str]) {
     let router = world.net.router();
-    // What comes to the router is to be as long as it would be on a wire.
+    // Packets must reach the router as long as they would be on a wire.
     for (node, device) in [(world.net.anchor(), "core"), (world.net.anchor(), "cn")] {
         let cut = || {
             [Feature::Tso, Feature::Gso, Feature::TxChecksum]
@@ -68,7 +69,7 @@ fn mtu(status: &Value, name: &str) -> [u64; 2] {
     ["mtu_up", "mtu_down"].map(|key| path(status, name)[key].as_u64().unwrap_or(0))
 }
 
-/// Waits until so much more has come back, and says for how long nothing did at the longest.
+/// Waits until `bytes` more have come back; returns the longest pause.
 fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     let (from, mut last) = (stream.echoed(), stream.echoed());
     let (mut since, mut longest) = (Instant::now(), Duration::ZERO);
@@ -84,7 +85,7 @@ fn stands_still(stream: &Stream, bytes: u64) -> Duration {
     longest
 }
 
-/// Waits until the host's paths are of these sizes in both directions.
+/// Waits until the host's paths have these sizes in both directions.
 pub fn sizes(host: &Daemon, wifi: u64, lte: u64) {
     host.wait("the sizes", |status| {
         mtu(status, "wifi") == [wifi; 2] && mtu(status, "lte") == [lte; 2]
@@ -117,7 +118,7 @@ fn a_way_down_that_narrowed_while_nobody_used_it_stops_no_download(datapath: &'s
     let (_anchor, host) = world.running();
     assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
     sizes(&host, 1_500, 1_500);
-    // Nothing is tested any more.
+    // Let the size tests end.
     std::thread::sleep(Duration::from_secs(4));
     narrow_ways(&world, DemoNet::WIFI, 1_400, &["oifname"]);
     let (at_host, cn) = (world.net.host(), world.net.cn());
@@ -138,7 +139,7 @@ fn each_end_sends_what_every_path_takes(datapath: &'static str) {
         device_mtu(at_host, "segue0") == 1_356
             && [v4.into(), v6.into()].into_iter().all(|to| route_mtu(at_anchor, to) == 1_356)
     });
-    // A datagram that fills it passes whole, and one that does not fit comes in fragments, in both directions.
+    // A datagram that fits passes whole, and a larger one comes in fragments, in both directions.
     for ip in correspondents() {
         let echo = UdpEcho::start(world.net.cn(), ip);
         let socket = udp(at_host, any(ip));
@@ -174,14 +175,14 @@ fn an_access_too_narrow_for_ipv6_is_left_to_the_others(datapath: &'static str) {
         let flow = host.flow(&["tcp", &text]).unwrap();
         assert_eq!(flow["path"], "lte", "{flow:#}");
     }
-    // Alone, it carries IPv4.
+    // As the only path, it carries IPv4.
     world.net.set_carrier(DemoNet::LTE, false).unwrap();
     host.wait("one path", |status| paths_up(status) == 1);
     let stream = Stream::start(at_host, cn, DemoNet::CN.0.into(), Duration::ZERO);
     stream.flows_on(1 << 20);
 }
 
-/// A common size is found without anybody's word; this one is not.
+/// Not a common size: those are found without a router's message, this one is not.
 const ODD: u64 = 1_411;
 
 fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'static str) {
@@ -189,7 +190,7 @@ fn a_router_that_says_what_it_takes_is_believed_once_it_was_tested(datapath: &'s
     let (anchor, host) = world.running();
     sizes(&host, 1_500, 1_500);
     assert!(host.cli(&["handover", "--to", "wifi"]).status.success());
-    // As the router's routes say, so that it tells whoever sends more, on either side.
+    // Set on the router's routes, so that it sends "too big" messages to both sides.
     let router = world.net.router();
     for (family, to, via) in [
         ("-4", "10.61.1.0/24", DemoNet::WIFI),

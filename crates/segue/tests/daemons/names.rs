@@ -1,5 +1,5 @@
-//! Join lines that name the anchor: found over whichever access has a name server that answers, and again where the name
-//! leads elsewhere.
+//! Join lines that name the anchor: hosts resolve it over any access with a working name server,
+//! and again after the name changes its address.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Stdio};
@@ -23,14 +23,14 @@ over_both! { among_others:
 const NAME: &str = "anchor.example.net";
 /// The router, towards the anchor.
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 61, 9, 1);
-/// Where the name leads later.
+/// The name's later address.
 const MOVED: Ipv4Addr = Ipv4Addr::new(10, 61, 9, 77);
 
 /// A name server on the router, until this is dropped.
 struct NameServer(Child);
 
 impl NameServer {
-    /// The name leads to all of these.
+    /// The name resolves to all of these.
     fn start(world: &World, addresses: &[IpAddr]) -> NameServer {
         let mut command = world.net.router().command("dnsmasq");
         command.args([
@@ -67,7 +67,7 @@ fn host(world: &World, line: &str) -> Daemon {
 fn a_host_finds_its_anchor_by_name_over_the_access_that_works(datapath: &'static str) {
     let Some(world) = World::new(datapath) else { return };
     let anchor = world.anchor();
-    // The second one is somebody else.
+    // The second one is another machine.
     let router = Ipv4Addr::new(10, 61, 1, 1);
     let found = [router.into(), DemoNet::ANCHOR.0.into(), DemoNet::ANCHOR.1.into()];
     let _names = NameServer::start(&world, &found);
@@ -124,7 +124,7 @@ fn a_name_that_nobody_knows_is_said_and_looked_up_again(datapath: &'static str) 
     let names = NameServer::start(&world, &[DemoNet::ANCHOR.0.into()]);
     host.wait("in", |status| registered(status) && paths_up(status) == 2);
 
-    // What was found is kept for a start without anybody to ask.
+    // The addresses are kept for a start without a name server.
     drop((names, host));
     let config = "nameservers = [\"10.61.10.9\"]\n";
     let host = world.host_with(world.net.host(), "host", config, &[]);

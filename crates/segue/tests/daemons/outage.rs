@@ -16,7 +16,7 @@ over_both! { alone:
     an_outage_of_the_downlink_alone_moves_both_ends
 }
 
-/// What a busy machine may add to the time that the protocol takes.
+/// Scheduling delay that a busy machine may add to the protocol's time.
 const SCHEDULING_MS: f64 = 1_000.0;
 
 /// Whether a flow is carried by `name`: bound to it, or redirected to it.
@@ -163,7 +163,7 @@ fn one_way(datapath: &'static str, dead: Direction) {
 }
 
 impl Running {
-    /// What an outage of seconds took is in the long average of the loss downwards of neither end.
+    /// An outage of seconds must not count in either end's long average of downlink loss.
     fn leaves_it_out(&self) {
         std::thread::sleep(std::time::Duration::from_secs(1));
         let [own, anchors] = [&self.host, &self.anchor]

@@ -1,4 +1,5 @@
-//! Either datapath at either end, over a wire with its offloads, without segmentation, and without checksums.
+//! Either datapath at either end, over a wire with its offloads, without segmentation offload, and
+//! without checksum offload.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::several::Two;
 use crate::traffic::{Stream, UdpEcho, one_datagram};
 use crate::world::{Daemon, inner};
 
-/// What the devices of the access link do not do.
+/// Offloads that the devices of the access link lack.
 const WIRES: [(&str, &[Feature]); 3] = [
     ("whole", &[]),
     ("no segmentation", &[Feature::Tso, Feature::Gso]),

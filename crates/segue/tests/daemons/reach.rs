@@ -1,4 +1,4 @@
-//! What enrolled hosts reach, and what neighbours reach past the tunnel.
+//! What enrolled hosts can reach, and what neighbours can reach outside the tunnel.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -19,7 +19,7 @@ over_both! { among_others:
     an_anchor_forwards_for_its_hosts_and_for_nobody_else
 }
 
-/// Whether anything comes back from an echo.
+/// Whether an echo service answers.
 fn answers(from: &Netns, to: SocketAddr) -> bool {
     let socket = udp(from, any(to.ip()));
     socket.connect(to).unwrap();
@@ -39,7 +39,7 @@ pub fn pings(from: &Netns, to: IpAddr) -> bool {
     let raw = from.run(|| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap());
     let socket = UdpSocket::from(raw.unwrap());
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    // Echo request, identifier 0x5e60, number 1; the kernel sums ICMPv6 up.
+    // Echo request, identifier 0x5e60, number 1; the kernel computes the ICMPv6 checksum.
     let mut request = [kind, 0, 0, 0, 0x5e, 0x60, 0, 1];
     let sum = !(0x0800u16 + 0x5e60 + 1);
     request[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -79,14 +79,15 @@ fn hosts_reach_what_is_routed_and_ping_the_anchor_and_nothing_else(datapath: &'s
         let status = anchor.wait("counted", |status| drops(status, "not_allowed") >= refused + 9);
         refused = drops(&status, "not_allowed");
         assert_eq!(drops(&b.status(), "inner_destination"), 0);
-        // What others begin is answered.
+        // A host may answer flows that others begin.
         let at_a = UdpEcho::start(two.node("a"), of_a);
         let began = one_datagram(two.node("anchor"), at_a.address);
         assert!(began.is_some(), "begun by the anchor: {:#} {:#}", anchor.status(), a.status());
     }
 }
 
-/// A host sends to another's address before that one comes, and the same flow again when it is there.
+/// A host sends to another's address before that host arrives, and sends on the same flow once it
+/// is there.
 fn what_is_sent_to_a_host_that_is_away_opens_no_way_to_it(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor();
@@ -102,7 +103,7 @@ fn what_is_sent_to_a_host_that_is_away_opens_no_way_to_it(datapath: &'static str
     let flows: Vec<UdpSocket> = flows.collect();
     let send = |n: u64| {
         for flow in &flows {
-            // An ICMP error for the one before is no matter.
+            // An ICMP error for the previous one does not matter.
             (0..2).any(|_| flow.send(b"for b alone").is_ok());
         }
         anchor.wait("refused", |status| drops(status, "not_allowed") >= n);
@@ -147,7 +148,7 @@ fn link_local(node: &Netns, device: &str) -> String {
     words[at + 1].split('/').next().unwrap().to_owned()
 }
 
-/// Packets dropped by the guard of a node, by whatever means.
+/// Packets dropped by a node's guard, on either datapath.
 fn past_tunnel(daemon: &Daemon, node: &Netns) -> u64 {
     let listed = node.command("nft").args(["list", "ruleset"]).output().unwrap();
     let listed = text(&listed.stdout);
@@ -184,7 +185,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} from a neighbour");
         wait_for("counted at the host", || past_tunnel(&a, two.node("a")) >= before + 5);
         ip(node, &format!("{family} rule del priority 100"));
-        // Somebody behind the anchor, in the name of another host.
+        // An attacker behind the anchor, with another host's address.
         let far = two.node("cn");
         let length = if of_b.is_ipv4() { 32 } else { 128 };
         ip(far, &format!("addr add {of_b}/{length} dev lo"));
@@ -197,7 +198,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
         spoofed("cn", Some(of_b));
         assert!(receiver.recv(&mut [0; 32]).is_err(), "{datapath}: {of_a} in the name of {of_b}");
         wait_for("counted at the anchor", || past_tunnel(&anchor, node) >= before + 5);
-        // The same from an address of the pool that nobody has.
+        // The same from an unassigned address of the pool.
         let nobodys: IpAddr =
             if of_a.is_ipv4() { "10.77.9.9" } else { "fd5e:67e0::909" }.parse().unwrap();
         ip(far, &format!("addr add {nobodys}/{length} dev lo"));
@@ -212,7 +213,7 @@ fn plain_packets_past_the_tunnel_are_dropped(datapath: &'static str) {
     }
 }
 
-/// A guard of nftables that a crash has left would refuse what the next packet path does not know of.
+/// An nftables guard left by a crash would refuse packets without the next packet path knowing.
 #[test]
 fn a_start_over_ebpf_removes_the_guard_that_a_crash_in_user_space_left() {
     let _turn = crate::among_others();
@@ -250,18 +251,18 @@ fn forward(node: &Netns, on: bool) {
         .unwrap();
 }
 
-/// Gives the networks of `b` and `cn` IPv6, the anchor being their router.
+/// Gives the networks of `b` and `cn` IPv6, with the anchor as their router.
 fn with_ipv6(two: &Two) {
     for (net, node) in [(2, "b"), (3, "cn")] {
         ip(two.node("anchor"), &format!("-6 addr add fd61:{net}::1/64 dev {node} nodad"));
         ip(two.node(node), &format!("-6 addr add fd61:{net}::2/64 dev up0 nodad"));
         ip(two.node(node), &format!("-6 route add default via fd61:{net}::1 dev up0"));
     }
-    // Hosts send through an anchor what it has a way out for.
+    // Hosts send only what the anchor can route onwards.
     ip(two.node("anchor"), "-6 route add default via fd61:3::2 dev cn");
 }
 
-/// `b` is no host here but somebody on an access link, who would have the anchor for a router.
+/// `b` is no host here, but an outsider on an access link who would use the anchor as a router.
 fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     with_ipv6(&two);
@@ -280,7 +281,7 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
             }
         }
     };
-    // Whoever had it on before keeps it.
+    // A machine that forwarded before keeps forwarding.
     passes(true, "a router");
     let mut anchor = two.anchor();
     passes(true, "a router with an anchor");
@@ -289,7 +290,7 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
 
     forward(node, false);
     passes(false, "no router");
-    // As where virtual routers are: what is for the machine itself is looked up late.
+    // As on virtual routers: the lookup of local addresses comes late.
     for family in ["-4", "-6"] {
         ip(node, &format!("{family} rule add priority 30000 lookup local"));
         ip(node, &format!("{family} rule del priority 0"));
@@ -308,7 +309,7 @@ fn an_anchor_forwards_for_its_hosts_and_for_nobody_else(datapath: &'static str) 
         assert!(forwards(node, false) && forwards(node, true), "{}", anchor.log());
     };
     works(&anchor, &host, "an anchor");
-    // What a crash leaves is known again, and taken back.
+    // The next start recognises what a crash left and removes it.
     host.end(Signal::SIGTERM);
     anchor.end(Signal::SIGKILL);
     passes(false, "a crashed anchor");

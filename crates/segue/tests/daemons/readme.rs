@@ -1,5 +1,6 @@
-//! The README's quick start, command by command, on two machines that have nothing yet: file systems of their own where
-//! `make install` writes and daemons keep their state, and a world behind the anchor that has no way back to its pools.
+//! The README's quick start, command by command, on two fresh machines: each has its own file
+//! systems where `make install` writes and daemons keep their state. The network behind the anchor
+//! has no route back to its pools.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -11,10 +12,10 @@ use segue_linux::netns::Netns;
 use crate::world::{SEGUE, World, text, wait_for};
 
 const README: &str = include_str!("../../../../README.md");
-/// Where the machines keep what `make install` and the daemons write.
+/// Directories that `make install` and the daemons write to.
 const OWN: [&str; 4] = ["/etc", "/usr/local", "/var/lib", "/run"];
 
-/// A machine: a process that holds its mounts, and the daemons that it runs.
+/// A machine: a process that holds its mounts, and its daemons.
 struct Machine {
     disk: PathBuf,
     holder: Child,
@@ -40,13 +41,13 @@ impl Machine {
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("nsenter");
         shell.args(["-t", &self.holder.id().to_string(), "--mount", "--net", "sh", "-c"]);
-        // From a directory of its own, as after a login.
+        // From its own directory, as after a login.
         shell.arg(format!("cd {} && {command}", self.disk.display())).stdin(Stdio::null());
         shell
     }
 
-    /// One command of the README. What the test has no machine for is done in its place: a build there has been, systemd
-    /// starts what a unit says, `scp` copies from the other machine.
+    /// One command of the README. The test stands in for what it lacks: the build is already done,
+    /// systemd's part is to run a unit's command, and `scp` copies from the other machine.
     fn run(&mut self, command: &str, other: Option<&Machine>) {
         let words: Vec<&str> = command.split_whitespace().collect();
         let mut child = match words[..] {
@@ -91,7 +92,7 @@ impl Drop for Machine {
     }
 }
 
-/// The commands of each block of a section, root's prompt taken away.
+/// The commands of each block of a section, without root's prompt.
 fn blocks(section: &str) -> Vec<Vec<String>> {
     let start = README.find(&format!("## {section}\n")).unwrap();
     let section = &README[start..];
@@ -136,7 +137,7 @@ fn the_quick_start_leads_from_nothing_to_a_ping_of_both_families_in_eight_comman
         }
         host.run(&command, Some(&anchor));
     }
-    // That was the tunnel: past it there is a way too, but not with the inner address.
+    // That went through the tunnel: there is also a way around it, but not with the inner address.
     let (v4, _) = DemoNet::CN;
     let route = text(&host.shell(&format!("ip route get {v4}")).output().unwrap().stdout);
     assert!(route.contains("dev segue0"), "{route}");

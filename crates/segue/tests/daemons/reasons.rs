@@ -1,4 +1,4 @@
-//! Why a host does not reach its anchor: told at the usual level of the log, and in the status.
+//! Why a host does not reach its anchor: logged at the default level, and shown in the status.
 
 use nix::sys::signal::Signal;
 

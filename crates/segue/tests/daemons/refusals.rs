@@ -54,7 +54,7 @@ impl Place {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs `segue ARGS` in the node to its end; a daemon that starts all the same is stopped.
+    /// Runs `segue ARGS` in the node to its end; stops a daemon that starts nevertheless.
     fn run(&self, args: &[&str]) -> Output {
         self.run_as(&[SEGUE], args)
     }
@@ -200,8 +200,8 @@ fn a_port_in_use_is_refused_on_either_datapath() {
     assert_eq!(inventory(node), before);
 }
 
-/// By another process: a child that another test starts meanwhile would have the open file for a moment, and what
-/// is open for writing cannot be run.
+/// Copies in another process: a child that another test starts meanwhile would inherit the open
+/// file for a moment, and a file open for writing cannot be run.
 fn copy_of_segue(to: &std::path::Path) {
     let copied = std::process::Command::new("cp").arg(SEGUE).arg(to).status();
     assert!(copied.unwrap().success());
@@ -213,7 +213,8 @@ fn without_permission_there_is_one_line_and_no_trace() {
     let Some(place) = Place::new() else { return };
     let node = place.lab.node("a").unwrap();
     let before = settled(node);
-    // The binary's own directory may be closed to others: a copy beside the test's files is not.
+    // The binary's own directory may be closed to other users; a copy beside the test's files is
+    // not.
     let binary = place.path("segue");
     copy_of_segue(std::path::Path::new(&binary));
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -254,7 +255,7 @@ fn only_root_and_the_daemons_own_user_may_ask() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions())
     };
     assert_eq!(mode(&anchor.socket()) & 0o777, 0o600);
-    // Even where somebody has opened the file and the way to it.
+    // Even if the file and its directories are opened to everyone.
     for path in [world.dir.path(), &anchor.socket()] {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(path, open).unwrap();
@@ -276,7 +277,7 @@ fn logs_hold_no_secrets() {
     let (anchor, mut host) = world.running();
     host.end(nix::sys::signal::Signal::SIGTERM);
     let join = std::fs::read_to_string(world.path("host.join")).unwrap();
-    // The logs are those of the level debug.
+    // The logs have level debug.
     let logs = anchor.log() + &host.log();
     assert!(logs.contains("registered") && logs.contains("DEBUG"), "{logs}");
     let line = join.trim().strip_prefix("segue2:").expect("a join line");
@@ -284,7 +285,7 @@ fn logs_hold_no_secrets() {
     for at in 0..=line.len() - 16 {
         assert!(!logs.contains(&line[at..at + 16]), "part {at} of the join line");
     }
-    // What is secret in it is the token, however it is written.
+    // Its secret is the token, in whatever encoding.
     let token = join.parse::<segue::identity::Join>().unwrap().token.0;
     let list = token.map(|byte| byte.to_string()).join(", ");
     let hex = token.map(|byte| format!("{byte:02x}"));

@@ -1,4 +1,4 @@
-//! A daemon as one service among others: who may use its control socket, and its page of metrics.
+//! A daemon as a system service: access to its control socket, and its page of metrics.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -26,7 +26,7 @@ fn scrape(node: &Netns) -> Values {
     scrape_over(connect(node))
 }
 
-/// What Prometheus' own tool says of a page, where there is one.
+/// Checks a page with Prometheus' own tool, if installed.
 fn judge(page: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +74,7 @@ fn both_daemons_serve_metrics_on_loopback_while_paths_come_and_go(datapath: &'st
     assert_eq!(value(&scrape(world.net.host()), "segue_registered", ""), 1.0);
     assert_eq!(value(&scrape(world.net.anchor()), "segue_hosts", ""), 1.0);
 
-    // Each page is whole and right while paths go and come; nothing is told twice of one path.
+    // Each page is complete and correct while paths come and go, with no value twice for one path.
     for (state, paths) in [("down", 1.0), ("up", 2.0)] {
         let mut ip = world.net.host().command("ip");
         assert!(ip.args(["link", "set", "lte", state]).status().unwrap().success());
@@ -100,7 +100,7 @@ fn is_closed_from_outside(host: &Netns) -> bool {
     host.run(|| TcpStream::connect(address).is_err()).unwrap()
 }
 
-/// Runs `segue status` as another user, who is in these groups.
+/// Runs `segue status` as another user in these groups.
 fn status_as(user: &str, group: &str, groups: &str, daemon: &Daemon) -> Output {
     let mut setpriv = Command::new("setpriv");
     setpriv.args(["--reuid", user, "--regid", group]);
@@ -133,7 +133,7 @@ fn a_group_may_use_the_control_socket_and_nobody_else() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("closed to you"), "{}", text(&refused.stderr));
 
-    // The daemon looks for itself, whatever became of the socket's mode.
+    // The daemon checks clients itself, whatever the socket's mode.
     std::fs::set_permissions(anchor.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();
     may("65534", &daemon_group, "");
     may("65534", "65534", &format!("65534,{daemon_group}"));
@@ -142,7 +142,7 @@ fn a_group_may_use_the_control_socket_and_nobody_else() {
     assert!(text(&refused.stderr).contains("control_group"), "{}", text(&refused.stderr));
     drop(anchor);
 
-    // Without the setting it is root's alone.
+    // Without the setting, only root may use it.
     let anchor = world.anchor();
     assert_eq!(mode(&anchor), 0o600);
     std::fs::set_permissions(anchor.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();

@@ -1,4 +1,4 @@
-//! Two hosts at one anchor: neither gets the other's packets, nor can it speak in the other's name.
+//! Two hosts at one anchor: neither gets the other's packets or can impersonate the other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ over_both! { among_others:
     what_a_crash_left_is_cleaned_by_hand
 }
 
-/// An anchor and, each on a network of its own beside it, hosts `a` and `b` and a correspondent `cn`.
+/// An anchor with hosts `a` and `b` and a correspondent `cn`, each on its own network beside it.
 pub struct Two {
     lab: Lab,
     dir: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Two {
             let gateway: IpAddr = format!("10.61.{net}.1").parse().unwrap();
             lab.route(node, Prefix::default_of(false), gateway, None).unwrap();
         }
-        // Hosts send through an anchor what it has a way out for.
+        // Hosts send only what the anchor can route onwards.
         let out: IpAddr = "10.61.3.2".parse().unwrap();
         lab.route("anchor", Prefix::default_of(false), out, None).unwrap();
         Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
@@ -92,7 +92,7 @@ impl Two {
         text(&done.stdout).trim().to_owned()
     }
 
-    /// What starts a host with a state of its own.
+    /// Arguments of a host with its own state.
     pub fn host_args(&self, name: &str, line: &str) -> [String; 5] {
         let state = self.dir.path().join(format!("{name}.db"));
         let state = state.to_str().unwrap();
@@ -103,7 +103,7 @@ impl Two {
         self.joined(name, &self.enroll(anchor, net, name))
     }
 
-    /// A host that has been enrolled starts once more.
+    /// Restarts an enrolled host.
     pub fn again(&self, name: &str) -> Daemon {
         let state = self.dir.path().join(format!("{name}.db"));
         let host = self.start(name, &["host", "--state", state.to_str().unwrap()]);
@@ -169,7 +169,7 @@ fn two_hosts_are_kept_apart_and_may_not_borrow_addresses(datapath: &'static str)
     assert_eq!((&buffer[..len], *name), (&b"still here"[..], "b"));
 }
 
-/// The anchor has room for two paths, so that the third to come has the slot of the first.
+/// The anchor has room for two paths, so the third reuses the slot of the first.
 fn packets_for_a_host_that_has_left_reach_no_other(datapath: &'static str) {
     let Some(two) = Two::new(datapath) else { return };
     let anchor = two.anchor_with("max_paths = 3\n");
@@ -190,7 +190,7 @@ fn packets_for_a_host_that_has_left_reach_no_other(datapath: &'static str) {
         for _ in 0..200 {
             far.send(b"for b alone").unwrap();
         }
-        // All of them have been seen to by the time that this is answered.
+        // By the time this is answered, all of them are handled.
         one_datagram(two.node("a"), echo.address).expect("a's own traffic");
         assert_eq!(drops(&a.status(), "inner_destination"), 0, "a was sent what is b's");
         anchor.wait("they went nowhere", |s| drops(s, "no_host") == before + 200);

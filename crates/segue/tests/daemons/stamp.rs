@@ -1,4 +1,4 @@
-//! An anchor that answers STAMP: plain requests where its packets are, the others behind it.
+//! An anchor answers STAMP: plain requests in its packet path, all others in user space.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
@@ -21,7 +21,7 @@ over_both! { among_others:
 }
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f";
-/// Base packet, and one with an extension that nobody knows.
+/// Base packet, and one with an unknown extension.
 const PLAIN: [u8; 44] = [0; 44];
 const UNKNOWN: [u8; 4] = [0x80, 200, 0, 0];
 
@@ -32,7 +32,8 @@ fn an_anchor_answers_stamp_and_serves_its_paths(datapath: &'static str) {
     host.wait("two paths up", |status| registered(status) && paths_up(status) == 2);
     for to in [IpAddr::from(DemoNet::ANCHOR.0), DemoNet::ANCHOR.1.into()] {
         let numbers = world.net.cn().run(|| numbers(to)).unwrap();
-        // Each half numbers its own answers: with eBPF the kernel's are the first and the last.
+        // Kernel and user space number their answers separately: with eBPF the first and the last
+        // are the kernel's.
         let expected = if datapath == "ebpf" { [0, 0, 1] } else { [0, 1, 2] };
         assert_eq!(numbers, expected, "{to}");
         for options in [&[][..], &["--direct", "--follow-up"]] {

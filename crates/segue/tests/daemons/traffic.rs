@@ -31,7 +31,7 @@ pub fn any(like: IpAddr) -> SocketAddr {
     }
 }
 
-/// A thread that is told to stop and joined when this is dropped.
+/// A thread; dropping this stops and joins it.
 struct Worker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +107,7 @@ struct Way {
     halt: Arc<AtomicBool>,
 }
 
-/// What became of a voice flow, per direction.
+/// The outcome of a voice flow, per direction.
 pub struct Heard {
     pub sent: [u64; 2],
     pub lost: [u64; 2],
@@ -166,7 +166,7 @@ impl Voice {
         });
     }
 
-    /// Ends the sending, lets what is under way arrive, and says what was lost.
+    /// Stops sending, lets packets under way arrive, and returns what was lost.
     pub fn finish(self) -> Heard {
         let ways = [&self.up, &self.down];
         for way in ways {
@@ -174,7 +174,7 @@ impl Voice {
         }
         let load = |counter: &Arc<AtomicU64>| counter.load(Ordering::Relaxed);
         let start = Instant::now();
-        // The senders take a moment to see it, and what is under way on a busy machine some more.
+        // The senders need a moment to notice, and packets under way on a busy machine some more.
         std::thread::sleep(Duration::from_millis(600));
         let arrived = |way: &Way| load(&way.received) >= load(&way.sent);
         while !ways.into_iter().all(arrived) && start.elapsed() < PATIENCE {
@@ -235,7 +235,7 @@ pub struct Stream {
 }
 
 impl Drop for Stream {
-    /// Who waits for the other end, which may be gone by now, waits no longer.
+    /// Unblocks threads that wait for the other end, which may be gone.
     fn drop(&mut self) {
         for end in &self.ends {
             let _ = end.shutdown(std::net::Shutdown::Both);
@@ -253,7 +253,8 @@ impl Stream {
         let broken = Arc::new(AtomicBool::new(false));
         let host = near.local_addr().unwrap();
         let ends = [&near, &far].map(|end| end.try_clone().unwrap());
-        // Writing has no limit: TCP whose every path was dead waits as long again for its next try, and is not broken.
+        // Writes have no time limit: after all paths were dead, TCP backs off for as long again
+        // before its next try, and is not broken.
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         }

@@ -1,4 +1,4 @@
-//! An anchor that translates its pools (`nat = true`), before a world without a way back to them.
+//! An anchor that translates its pools (`nat = true`), with no route back to them outside.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,7 @@ over_both! { among_others:
     the_translation_goes_with_the_daemon_and_is_there_once_after_a_crash
 }
 
-/// The correspondent answers neighbours on its link, and nobody else.
+/// The correspondent answers only neighbours on its link.
 pub fn cut_the_way_back(world: &World) {
     for family in ["-4", "-6"] {
         let mut ip = world.net.cn().command("ip");
@@ -44,7 +44,7 @@ fn with_nat_hosts_reach_a_world_that_has_no_way_back_to_the_pools(datapath: &'st
         assert!(inner.contains(&from.ip().to_string()), "{from} is outside of the tunnel");
         let stream = Stream::start(world.net.host(), world.net.cn(), ip, Duration::ZERO);
         stream.flows_on(4 << 20);
-        // Both ways of a connection keep to their translation on another path.
+        // Both directions of a connection keep their translation on another path.
         let moved = host.cli(&["handover", "--to", "lte"]);
         assert!(moved.status.success(), "{}", text(&moved.stderr));
         stream.flows_on(1 << 20);
@@ -75,7 +75,7 @@ fn the_translation_goes_with_the_daemon_and_is_there_once_after_a_crash(datapath
     assert_eq!(tables(node).len(), 1);
     assert_eq!(rules(node), 2, "one rule for each pool");
     anchor.end(Signal::SIGKILL);
-    // An anchor that is to translate nothing takes it away.
+    // An anchor without translation removes the table.
     let mut anchor = world.anchor();
     assert_eq!(tables(node), [""; 0]);
     assert!(anchor.log().contains("stays as it is"));

@@ -1,4 +1,5 @@
-//! `segue status --watch`: again and again, in place on a terminal, else one after the other; `segue events`.
+//! `segue status --watch` redraws in place on a terminal, and otherwise prints one status after the
+//! other; `segue events`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,7 @@ fn watch(daemon: &Daemon, more: &[&str]) -> Command {
     command
 }
 
-/// A watch into a pipe, gone with the value.
+/// A watch into a pipe; dropping it ends it.
 struct Piped(Child);
 
 impl Piped {
@@ -49,7 +50,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
         let mut pty = Pty::start(columns, 24, Some("xterm"), &mut watch(daemon, &[]));
         let first = pty.until("paths", |screen| screen.contains("lte") && screen.contains("wifi"));
         pty.pieces(2);
-        // A piece may end in the midst of a status.
+        // A piece may end in the middle of a status.
         let whole = |screen: &str| {
             [role, "device "].iter().all(|text| screen.matches(text).count() == 1)
                 && screen.contains("loss up")
@@ -64,7 +65,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
         assert!(status.success() && last.contains(role), "{last}");
     }
 
-    // For programs: an object a line, with the events since the one before.
+    // For programs: one object per line, with the events since the previous one.
     for (daemon, role) in [(&host, "host"), (&anchor, "anchor")] {
         let (mut child, lines) = Piped::start(watch(daemon, &["--json"]));
         let told: Vec<Value> =
@@ -78,7 +79,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
             assert!(events.iter().all(|event| number(event, "number") >= from), "{events:?}");
         }
         assert!(!told[0]["events"].as_array().unwrap().is_empty());
-        // Nobody reads any more.
+        // The reader is gone.
         wait_for("its end", || child.ended());
     }
 
@@ -92,7 +93,7 @@ fn a_watched_status_changes_in_place_and_ends_in_order() {
     kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
     assert!(child.0.wait().unwrap().success());
 
-    // A daemon that goes away is waited for, and how it stood stays there.
+    // The watch waits for a daemon that goes away, and its last status stays.
     let mut pty = Pty::start(60, 24, Some("xterm"), &mut watch(&host, &[]));
     pty.until("paths", |screen| screen.contains("wifi"));
     host.end(Signal::SIGTERM);

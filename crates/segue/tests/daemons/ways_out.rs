@@ -1,4 +1,4 @@
-//! An anchor that has no way out for a family leaves that family to the host's own networks.
+//! If an anchor has no way out for a family, that family stays on the host's own networks.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ fn ip(node: &Netns, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The device by which a node's packets to somewhere in the Internet leave.
+/// The device by which a node's packets to the Internet leave.
 fn device(node: &Netns, to: &str) -> String {
     let route = ip(node, &["route", "get", to]);
     let mut words = route.split_whitespace().skip_while(|word| *word != "dev");
@@ -31,7 +31,7 @@ fn what_the_anchor_cannot_send_on_goes_past_the_tunnel(datapath: &'static str) {
     let route4 = ip(at_anchor, &["route", "show", "default"]);
     ip(at_anchor, &["-6", "route", "del", "default"]);
     let (v4, v6) = ("192.0.2.1", "2001:db8::1");
-    // Somebody else's inner address, perhaps.
+    // Possibly another host's inner address.
     let other = "fd5e:67e0::77";
     let (anchor, host) = world.running();
     wait_for("IPv4 alone", || device(at_host, v4) == "segue0" && device(at_host, v6) != "segue0");
@@ -50,7 +50,7 @@ fn what_the_anchor_cannot_send_on_goes_past_the_tunnel(datapath: &'static str) {
         ["-6", "route", "add"].into_iter().chain(route.split_whitespace()).collect();
     ip(at_anchor, &back);
     wait_for("both", || device(at_host, v6) == "segue0");
-    // Hosts are reached all the same.
+    // Hosts stay reachable.
     let gateway = route4.split_whitespace().nth(2).unwrap();
     ip(at_anchor, &["route", "add", "10.61.0.0/16", "via", gateway]);
     ip(at_anchor, &["route", "del", "default"]);

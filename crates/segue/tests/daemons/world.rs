@@ -18,7 +18,7 @@ use segue_netem::LinkSpec;
 use serde_json::Value;
 
 pub const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
-/// How long anything may take on a machine that does other work; nothing waits so long in vain.
+/// Time limit for anything on a busy machine; only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Probing in these tests: K, and T_KA in milliseconds.
 pub const K: u64 = 6;
@@ -26,7 +26,7 @@ pub const PERIOD_MS: u64 = 50;
 
 const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
 
-/// Says so and returns false where the tests cannot run.
+/// Returns false and says so if the tests cannot run.
 pub fn possible() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -35,7 +35,7 @@ pub fn possible() -> bool {
     root
 }
 
-/// Has a node's nftables read a script.
+/// Loads a script into a node's nftables.
 pub fn nft(node: &Netns, script: &str) {
     let output = node.command("nft").arg(script).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +46,7 @@ pub struct World {
     pub net: DemoNet,
     pub dir: tempfile::TempDir,
     pub datapath: &'static str,
-    /// The command that starts daemons, with its arguments; none: they start as they are.
+    /// The command that wraps daemons, with its arguments; if empty, they start directly.
     pub under: &'static [&'static str],
 }
 
@@ -88,7 +88,7 @@ impl World {
         path.to_str().unwrap().to_owned()
     }
 
-    /// An anchor that answers.
+    /// Starts an anchor; it answers.
     pub fn anchor(&self) -> Daemon {
         self.anchor_with(&[])
     }
@@ -104,7 +104,7 @@ impl World {
         daemon
     }
 
-    /// A host that answers, not necessarily registered yet.
+    /// Starts a host; it answers, but may not be registered yet.
     pub fn host(&self, join: &str) -> Daemon {
         self.host_in(self.net.host(), "host", join, HOST_FILE)
     }
@@ -179,7 +179,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Part of a namespace's name that no other test of this process has.
+/// Part of a namespace's name, unique in this process.
 pub fn tag() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -208,12 +208,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `segue ARGS` with a control socket and a log of its own beside `base`.
+    /// Starts `segue ARGS` with its own control socket and log beside `base`.
     pub fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
         Daemon::start_under(node, &[], base, args)
     }
 
-    /// The same by way of another command.
+    /// The same through another command.
     pub fn start_under(node: &Netns, under: &[&str], base: PathBuf, args: &[&str]) -> Daemon {
         let log = File::options().create(true).append(true).open(base.with_extension("log"));
         let command = [under, &[SEGUE], args].concat();
@@ -239,7 +239,7 @@ impl Daemon {
         std::fs::read_to_string(self.base.with_extension("log")).unwrap_or_default()
     }
 
-    /// A verb that asks this daemon.
+    /// Runs a verb against this daemon.
     pub fn cli(&self, args: &[&str]) -> Output {
         let mut command = Command::new(SEGUE);
         command.args(args).arg("--control").arg(self.socket()).output().unwrap()
@@ -267,7 +267,7 @@ impl Daemon {
         })
     }
 
-    /// Polls the status until it is as wanted.
+    /// Polls the status until it satisfies `wanted`.
     pub fn wait(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let start = Instant::now();
@@ -333,7 +333,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// The number of its thread of this name.
+    /// The ID of its thread of this name.
     pub fn thread(&self, name: &str) -> u32 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let named = |task: std::io::Result<std::fs::DirEntry>| {
@@ -386,7 +386,7 @@ pub fn inventory(node: &Netns) -> Vec<String> {
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
         let mut lines: Vec<String> = text(&output.stdout)
             .lines()
-            // The kernel takes a second to tell that a device which works is up.
+            // The kernel takes a second to report a working device as up.
             .map(|line| line.trim_end().replace("state UNKNOWN", "state UP"))
             .map(|line| format!("{}: {line}", words.join(" ")))
             .collect();
@@ -396,7 +396,7 @@ pub fn inventory(node: &Netns) -> Vec<String> {
     all
 }
 
-/// The inventory once it has stopped to change by itself.
+/// The inventory once it no longer changes by itself.
 pub fn settled(node: &Netns) -> Vec<String> {
     let mut last = inventory(node);
     wait_for("a quiet network", || {

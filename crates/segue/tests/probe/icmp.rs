@@ -1,4 +1,4 @@
-//! What is said of requests on their way: a closed port, and what others forge.
+//! ICMP errors about requests: a closed port, and forged errors.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Probing, segue, segue_json, targets};
 
-/// A port that nobody has.
+/// An unused port.
 fn closed() -> String {
     let taken = UdpSocket::bind("127.77.3.1:0").unwrap();
     taken.local_addr().unwrap().to_string()

@@ -115,7 +115,7 @@ fn a_client_sees_its_listener_die() {
 
 #[test]
 fn a_listener_that_starts_again_makes_no_absurd_loss() {
-    // An address that no other test uses, so that nobody takes the port in between.
+    // An address that no other test uses, so that no other process takes the port in between.
     let first = Listener::start(&["--listen", "127.77.1.1:0"]);
     let address = first.address.to_string();
     let mut probing = Probing::start(&[
@@ -136,8 +136,8 @@ fn a_listener_that_starts_again_makes_no_absurd_loss() {
     let lines = probing.interrupt();
     let [target] = targets(&lines)[..] else { panic!("{lines:?}") };
     let out = target["sent"].as_u64().unwrap() - target["received"].as_u64().unwrap();
-    // What was sent while nobody listened is gone with the first listener's counters; neither
-    // direction's loss can be more than that.
+    // Requests sent without a listener vanished with the first listener's counters; neither
+    // direction's loss can exceed them.
     let most = out as f64 / target["sent"].as_f64().unwrap() + 0.02;
     for way in ["owl_up", "owl_down"] {
         let loss = target[way].as_f64().unwrap();
@@ -305,7 +305,7 @@ fn key_file(digits: &str) -> (tempfile::TempDir, String) {
     (directory, name)
 }
 
-/// A client with patience; its exit status and its JSON lines.
+/// Runs a patient client; returns its exit status and its JSON lines.
 fn client(args: &[&str]) -> (i32, Vec<Value>) {
     segue_json(&[&["probe"], args, &PATIENT, &["--json"]].concat())
 }
@@ -328,7 +328,7 @@ fn targets(lines: &[Value]) -> Vec<&Value> {
     lines.last().unwrap()["targets"].as_array().unwrap().iter().collect()
 }
 
-/// A listener in the background, gone with the value.
+/// A background listener; dropping it ends it.
 struct Listener {
     process: Process,
     address: SocketAddr,
@@ -345,13 +345,13 @@ impl Listener {
         Listener { process, address, metrics }
     }
 
-    /// Interrupts it; its summary.
+    /// Interrupts it; returns its summary.
     fn stop(mut self) -> Value {
         self.process.interrupt().pop().unwrap()
     }
 }
 
-/// A client in the background, gone with the value.
+/// A background client; dropping it ends it.
 struct Probing(Process);
 
 impl Probing {
@@ -359,12 +359,12 @@ impl Probing {
         Probing::plain(&[args, &["-w", "60s"]].concat())
     }
 
-    /// With these arguments alone.
+    /// With only these arguments.
     fn plain(args: &[&str]) -> Probing {
         Probing(Process::start(args))
     }
 
-    /// Reads until the line that is wanted, at most until the client ends by itself.
+    /// Reads up to the wanted line, at most until the client ends by itself.
     fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line = self.0.line();
@@ -407,7 +407,7 @@ impl Process {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Ctrl-C; the lines that are left.
+    /// Presses Ctrl-C; returns the remaining lines.
     fn interrupt(&mut self) -> Vec<Value> {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();

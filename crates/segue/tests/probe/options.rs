@@ -1,4 +1,4 @@
-//! What a listener does for whom, padding, DSCP, and the bounds that samples carry.
+//! Access to a listener, padding, DSCP, and the error bounds of samples.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl Asker {
         self.socket.send_marked(&packet, listener.address, None, class).unwrap();
     }
 
-    /// What comes within the time, with its bytes.
+    /// The datagram that arrives within the time, with its bytes.
     fn receive(&self, within: Duration) -> Option<(Datagram, Vec<u8>)> {
         let until = Instant::now() + within;
         let mut buffer = vec![0; 65_536];
@@ -65,7 +65,7 @@ fn an_answer_has_the_length_and_the_dscp_of_its_request() {
     let listener = Listener::start(&["--listen", "127.0.0.1:0"]);
     let mut asker = Asker::new();
     for (length, class) in [(56, 46 << 2), (57, 8 << 2), (1_472, 0), (9_000, 1 << 2), (65_507, 0)] {
-        // Congestion marks are not the sender's to repeat.
+        // An answer must not repeat congestion marks.
         asker.send(&listener, length, Some(class | 3));
         let (datagram, bytes) = asker.answer();
         assert_eq!((bytes.len(), datagram.class), (length, Some(class)));
@@ -150,7 +150,7 @@ fn above_the_rate_requests_are_counted_and_not_answered() {
             asker.send(&listener, 56, None);
         }
         let mut answers = 0;
-        // Each is answered or refused, however long the listener takes for it.
+        // Each is answered or refused, however long the listener takes.
         while answers + refused() < 200 {
             while asker.receive(Duration::from_millis(50)).is_some() {
                 answers += 1;

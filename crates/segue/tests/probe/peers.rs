@@ -13,7 +13,7 @@ use super::{PATIENT, Probing, key_file};
 #[test]
 fn one_becomes_the_client_the_other_the_server_and_both_measure() {
     let [a, b] = addresses();
-    // Nobody is given up here, so that a busy machine may stop either end for a while.
+    // Neither end gives up, so a busy machine may stall either for a while.
     let mut first = start(&a, &b, &["-k", "250"]);
     let mut second = start(&b, &a, &["-k", "250"]);
     let roles = [&mut first, &mut second].map(|end| {
@@ -43,7 +43,7 @@ fn either_end_may_start_again_whatever_its_role() {
     let mut stays = start(&a, &b, &[]);
     let mut other = start(&b, &a, &[]);
     sampled(&mut stays);
-    // Each time the new one draws another number, so that both roles come up.
+    // The new end draws another number each time, so both roles occur.
     for _ in 0..4 {
         drop(other);
         other = start(&b, &a, &[]);
@@ -58,7 +58,7 @@ fn a_nat_that_gives_another_port_is_no_hindrance_where_a_key_is_set() {
     let (_directory, key) = key_file("000102030405060708090a0b0c0d0e0f");
     let [reachable, hidden] = addresses();
     let nat = Nat::start(&reachable);
-    // The reachable end is told the hidden one's own address, from which nothing ever comes.
+    // The reachable end is told the hidden one's own address, from which nothing ever arrives.
     let [nobody, _] = addresses();
     let mut outside = start(&reachable, &nobody, &["--key", &key]);
     let mut inside = start(&hidden, &nat.inside.to_string(), &["--key", &key]);
@@ -90,7 +90,7 @@ fn forged_requests_of_the_lowest_and_highest_sessions_win_no_role() {
     let [a, b] = addresses();
     let forger = Forger::start([&a, &b]);
     let mut first = start(&a, &b, &["-k", "100"]);
-    // Alone with the forger it goes on asking, however many requests come.
+    // With only the forger present it goes on asking, however many requests arrive.
     let before = forger.sent.load(Ordering::Relaxed);
     while forger.sent.load(Ordering::Relaxed) < before + 2_000 {
         std::thread::sleep(Duration::from_millis(20));
@@ -139,7 +139,7 @@ impl Forger {
                     let packet_type = PacketType::Request;
                     let header = Header { packet_type, flags: 0, k: 3, age: 0, index, cookie };
                     let probe = Probe { seq, t_sc: seq, t_ss: seq, sc: seq, ..Probe::default() };
-                    // Nobody listens there yet, or no more: as good.
+                    // No process listens there yet, or any more: that is fine.
                     let socket = &sockets[usize::from(index > FORGED / 2)];
                     let _ = socket.send_to(&probe.seal(&header, &ProbeKey::default()), to);
                     count.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +166,7 @@ fn sampled(end: &mut Probing) -> Value {
 
 fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     let mut args = vec!["--peer", peer, "--bind", bind];
-    // Patient, but not so that a test waits for long until a dead peer is given up.
+    // Patient, but a test must not wait long until a dead peer is given up.
     args.extend(&PATIENT[..2]);
     if !more.contains(&"-k") {
         args.extend(["-k", "25"]);
@@ -178,7 +178,7 @@ fn start(bind: &str, peer: &str, more: &[&str]) -> Probing {
     Probing::plain(&args)
 }
 
-/// Two addresses that nobody uses: each call has an address of this machine for itself.
+/// Two unused addresses: each call gets its own address of this machine.
 fn addresses() -> [String; 2] {
     static CALLS: AtomicU8 = AtomicU8::new(1);
     let host = format!("127.77.0.{}", CALLS.fetch_add(1, Ordering::Relaxed));
@@ -186,7 +186,7 @@ fn addresses() -> [String; 2] {
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 
-/// Sends what comes from inside on from a port of its own, and back.
+/// Forwards packets from inside from its own port, and back.
 struct Nat {
     inside: SocketAddr,
     over: Arc<AtomicBool>,

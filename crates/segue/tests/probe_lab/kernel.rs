@@ -10,7 +10,7 @@ use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
 use super::{Listening, check, direct, may_run, measure, network};
 
-/// All that answers in the kernel on node b's interface.
+/// Enables all kernel answers on node b's interface.
 const KERNEL: [&str; 4] = ["--stamp", "--kernel", "-I", "b0"];
 
 #[test]
@@ -69,7 +69,7 @@ fn the_kernel_answers_plain_requests_and_user_space_the_others() {
     }
 }
 
-/// Nothing is between the ends, so nothing hides what the turned packet still carries of its request.
+/// Nothing is between the ends that could hide leftovers of the request in the reflected packet.
 #[test]
 fn the_round_trip_time_of_a_link_within_the_machine_is_found() {
     if !may_run() {
@@ -131,8 +131,8 @@ fn compact_probes_that_the_kernel_answers_lose_what_the_emulator_dropped() {
     }
 }
 
-/// Has a request with a report, which is not for the kernel, answered by user space, and one without its
-/// right authenticator refused.
+/// User space answers a request with a report, which the kernel does not handle, and a request with
+/// a wrong authenticator is refused.
 fn pass_on(lab: &Lab, to: &str) {
     let to = SocketAddr::new(to.parse().unwrap(), 5005);
     let header =

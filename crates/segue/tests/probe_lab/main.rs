@@ -16,7 +16,7 @@ use segue_lab::{Direction, EmulatorSpec, Fate, Lab, Record};
 use segue_netem::{LinkSpec, Loss};
 use serde_json::Value;
 
-/// True if the tests may run; says so where they may not.
+/// Whether the tests may run; prints a note if not.
 fn may_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -71,7 +71,7 @@ fn measure(lab: &Lab, options: &[&str]) -> Value {
     last(&String::from_utf8(output.stdout).unwrap())
 }
 
-/// What client and listener say of compact probes, against what the emulator did.
+/// Checks the reports of client and listener on compact probes against the emulator's record.
 fn check(client: &Value, listener: &Value, log: &[Record]) {
     let (up, down) = (of(log, Direction::Up), of(log, Direction::Down));
     let delivered = |records: &[&Record]| records.iter().filter(|r| r.delay().is_some()).count();
@@ -90,7 +90,7 @@ fn check(client: &Value, listener: &Value, log: &[Record]) {
             answered.push((request, response, there + back));
         }
     }
-    // The counters speak about the packets from the first exchange to the last.
+    // The counters cover the packets from the first exchange to the last.
     let (first, last) = (answered[0], answered[answered.len() - 1]);
     for (packets, all, from, to) in [
         (&client["packets_up"], &up, first.0, last.0),
@@ -123,7 +123,7 @@ fn last(text: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// `segue probe --listen` in node b, gone with the value.
+/// `segue probe --listen` in node b; dropping it ends it.
 struct Listening(Child);
 
 impl Listening {
@@ -131,7 +131,7 @@ impl Listening {
         let mut command: Command = lab.node("b").unwrap().command(env!("CARGO_BIN_EXE_segue"));
         command.args(["probe", "--listen", "--json"]).args(options).stdout(Stdio::piped());
         let mut listening = Listening(command.spawn().unwrap());
-        // Byte by byte, so that nothing of what follows is taken away.
+        // Byte by byte, so that no later output is consumed.
         let output = listening.0.stdout.as_mut().unwrap();
         let mut ready = String::new();
         BufReader::with_capacity(1, output).read_line(&mut ready).unwrap();
@@ -139,7 +139,7 @@ impl Listening {
         listening
     }
 
-    /// Ends it; its summary.
+    /// Ends it; returns its summary.
     fn stop(&mut self) -> Value {
         let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();

@@ -1,4 +1,4 @@
-//! A page of metrics, read by a parser that takes nothing but the format of Prometheus.
+//! Reads a page of metrics with a strict parser of the Prometheus format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 /// Values by metric and labels.
 pub type Values = BTreeMap<(String, String), f64>;
 
-/// The values of the page that comes over this connection.
+/// The values of the page served over this connection.
 pub fn scrape_over(stream: TcpStream) -> Values {
     parse(&page_over(stream))
 }
@@ -23,8 +23,8 @@ pub fn page_over(mut stream: TcpStream) -> String {
     body.to_owned()
 }
 
-/// Text format 0.0.4, strictly: HELP and TYPE once before the values of a metric, which stand together;
-/// names and labels as they must be; counters end in `_total`; no value twice.
+/// Text format 0.0.4, strictly: HELP and TYPE once before the values of a metric, which are
+/// grouped; valid names and labels; counters end in `_total`; no value twice.
 fn parse(text: &str) -> Values {
     assert!(text.ends_with('\n'), "the last line ends like any other");
     let (mut values, mut seen, mut current) =

@@ -1,4 +1,4 @@
-//! What is drawn on a terminal: the real program on a pseudo-terminal, in the eyes of a terminal emulator.
+//! Terminal output: the real program on a pseudo-terminal, read by a terminal emulator.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod pty;
@@ -13,7 +13,7 @@ const XTERM: Option<&str> = Some("xterm-256color");
 /// Two seconds of patience, so that a busy machine is not taken for a dead path.
 const PATIENT: [&str; 4] = ["-i", "50ms", "-k", "40"];
 
-/// A listener on a port of its own, gone with the value.
+/// A listener on its own port; dropping it ends it.
 struct Listener(Child, String);
 
 impl Listener {
@@ -43,7 +43,7 @@ fn segue(args: &[&str]) -> Command {
     command
 }
 
-/// What a live probe shows of a target that answers.
+/// What a live probe shows for an answering target.
 const SHOWN: [&str; 5] = ["up", "loss up 0.00 %", "down 0.00 %", "both ways 0.00 %", "answered"];
 
 #[test]
@@ -121,7 +121,7 @@ fn colours_are_given_up_where_nobody_wants_them() {
     let mut pty = Pty::start(80, 24, XTERM, &mut segue(&args));
     pty.end();
     assert!(pty.raw.contains("\x1b[32mup\x1b[0m"), "{:?}", pty.raw);
-    // As people set it: in the environment of the program.
+    // Set as users do: in the program's environment.
     let args: Vec<&str> =
         ["NO_COLOR=1", env!("CARGO_BIN_EXE_segue")].into_iter().chain(args).collect();
     let mut pty = Pty::start(80, 24, XTERM, Command::new("env").args(args));
@@ -145,7 +145,7 @@ fn more_targets_than_rows_are_cut_with_a_mark() {
 
 #[test]
 fn the_progress_of_a_long_run_stays_on_its_line() {
-    // More runs than end while it is looked at.
+    // More runs than can end during the test.
     let mut pty = Pty::start(16, 6, XTERM, &mut segue(&["sim", "faults", "--seeds", "1000000"]));
     pty.pieces(3);
     let screen = pty.until("progress", |screen| screen.contains(" of "));

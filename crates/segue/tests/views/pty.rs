@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 
-/// How long a program may take to show what is waited for.
+/// How long a program may take to show the awaited output.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A terminal, the program on it, and what that has written.
+/// A terminal, its program, and the program's output.
 pub struct Pty {
     child: Child,
     slave: Option<OwnedFd>,
@@ -41,7 +41,7 @@ impl Pty {
         let mut master = File::from(pty.master);
         std::thread::spawn(move || {
             let mut buffer = [0; 65_536];
-            // When nobody has the other end any more, reading fails.
+            // Reading fails once the other end is closed everywhere.
             while let Ok(read @ 1..) = master.read(&mut buffer) {
                 if sink.send(buffer[..read].to_vec()).is_err() {
                     return;
@@ -54,7 +54,7 @@ impl Pty {
         Pty { child, slave: Some(pty.slave), news, screen, raw, screens }
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen satisfies `wanted`.
     pub fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -82,7 +82,7 @@ impl Pty {
         self.screens.push(self.screen.screen().contents());
     }
 
-    /// Makes it another size, as a user does with a window.
+    /// Resizes it, as a user resizes a window.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         let slave = self.slave.as_ref().unwrap().try_clone().unwrap();
         let (columns_text, rows_text) = (columns.to_string(), rows.to_string());

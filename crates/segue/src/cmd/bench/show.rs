@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use segue_bench::{Quantity, Report, Row};
 
-/// Probes a second at half a CPU in the papers, beside what they used (a Core 2 Quad at 2.66 GHz, in VirtualBox).
+/// Probes a second at half a CPU in the papers, with their machine (a Core 2 Quad at 2.66 GHz, in
+/// VirtualBox).
 const PAPERS: &str = "The papers, at 50 % of a CPU of their time: SIP 100, Java 278, C 3 000, kernel 46 512 \
                       probes/s (25, 70, 750 and 11 600 hosts).";
 
@@ -54,10 +55,10 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// All of the report as text.
+/// The whole report as text.
 pub(super) fn table(report: &Report) -> String {
     let mut text = String::new();
-    // A string takes what is written to it.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         text,
         "Processor {}: {}. Medians of {} runs of {} s; {} paths.",

@@ -1,4 +1,4 @@
-//! What a file that is right has in force, defaults included.
+//! The settings that a valid file puts in force, defaults included.
 
 use segue_datapath::Services;
 use segue_ip::Prefix;
@@ -26,7 +26,7 @@ fn row(key: &str, value: impl ToString, default: bool) -> Row {
     Row { key: key.to_owned(), value: value.to_string(), default }
 }
 
-/// A list in words, or what stands for an empty one.
+/// A list in words, or the text for an empty one.
 fn listed<T: ToString>(all: impl IntoIterator<Item = T>, none: &str) -> String {
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     if all.is_empty() { none.to_owned() } else { all.join(", ") }

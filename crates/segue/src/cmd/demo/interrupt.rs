@@ -1,4 +1,4 @@
-//! The user's wish to stop.
+//! The user's request to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
-    /// SIGINT or SIGTERM came.
+    /// Whether SIGINT or SIGTERM came.
     pub fn happened(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Catches SIGINT and SIGTERM from here on: the demonstration then takes itself down in order.
+/// Catches SIGINT and SIGTERM from here on, so that the demonstration can clean up.
 pub fn interrupts() -> anyhow::Result<Interrupts> {
     use nix::sys::signal::{SigSet, Signal};
     let mut set = SigSet::empty();

@@ -1,4 +1,4 @@
-//! What the demonstration showed, in figures.
+//! The demonstration's results, in figures.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use super::watch::Watch;
 use super::{Course, VOICE_INTERVAL};
 use crate::control::{EventRecord, PathStatus};
 
-/// Seconds that the averages get to settle before they are judged.
+/// Seconds for the averages to settle before they are judged.
 const SETTLE: f64 = 3.0;
-/// Seconds around a handover in which gaps and losses count as its own: before and after.
+/// Seconds before and after a handover in which gaps and losses count as its own.
 const AROUND: (f64, f64) = (0.2, 1.5);
 /// Handover events this close are one handover.
 const SAME: f64 = 0.1;
@@ -49,7 +49,7 @@ pub struct PathOutcome {
     pub owl_down: Compared,
 }
 
-/// Truth and measurement.
+/// An imposed value and its measurement.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     /// What the emulator did.
@@ -69,9 +69,9 @@ pub struct Handover {
     pub to: String,
     /// `down`, `better`, …
     pub cause: String,
-    /// From the start of the silence to the host's verdict, if the path died.
+    /// Time from the start of the silence to the host's verdict, if the path died.
     pub detection_ms: Option<f64>,
-    /// The longest that it may take.
+    /// The longest time that it may take.
     pub bound_ms: Option<f64>,
     /// Longest silence of the voice flow at the correspondent node beyond its 20 ms interval.
     pub udp_gap_up_ms: f64,
@@ -79,7 +79,7 @@ pub struct Handover {
     pub udp_gap_down_ms: f64,
     /// Longest time without bytes of the download.
     pub tcp_stall_ms: f64,
-    /// Voice packets of both directions that were lost around the handover.
+    /// Voice packets lost around the handover, in both directions.
     pub packets_lost: usize,
 }
 
@@ -114,7 +114,7 @@ pub struct Tally {
 struct Promise {
     /// What was found.
     found: String,
-    /// What it is judged by.
+    /// The bar.
     bar: String,
     kept: bool,
 }
@@ -174,7 +174,7 @@ impl Outcome {
         [connections, silence, home]
     }
 
-    /// What the traffic went through, in one line.
+    /// The effect on the traffic, in one line.
     pub fn summary(&self) -> String {
         let Outcome { tcp, voice: VoiceOutcome { up, down }, .. } = self;
         format!(
@@ -244,8 +244,8 @@ fn handovers(watch: &Watch, seen: &Seen, course: Course) -> Vec<Handover> {
         .collect()
 }
 
-/// The moves of flows: when each began, and the last of the events that tell of it. A direction may die a
-/// moment before the other, so that the last cause is the one that stood.
+/// The moves of flows: when each began, and the last event about it. One direction may die a moment
+/// before the other, so the last cause counts.
 fn merged(events: &[(f64, EventRecord)]) -> Vec<(f64, &EventRecord)> {
     let mut moves: Vec<(f64, &EventRecord)> = Vec::new();
     for (at, event) in events.iter().filter(|(_, event)| event.kind == "handover") {
@@ -272,7 +272,7 @@ fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Co
     let from = died.map_or(at - AROUND.0, |_| course.silent_at - AROUND.0);
     let window = (from, at + AROUND.1);
     let gap = |voice: &Voice| {
-        // What arrives a second time ends no gap.
+        // Duplicates end no gap.
         let mut seen = std::collections::BTreeSet::new();
         let first = voice.received.iter().filter(|(number, _)| seen.insert(*number));
         let arrivals: Vec<f64> = first.map(|(_, at)| *at).collect();
@@ -293,7 +293,7 @@ fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Co
     }
 }
 
-/// The longest distance between two arrivals of which the later one lies in the window, in seconds.
+/// The longest time between two arrivals, in seconds, of which the later lies in the window.
 fn longest_silence(arrivals: &[f64], window: (f64, f64)) -> f64 {
     arrivals
         .windows(2)
@@ -310,14 +310,14 @@ fn lost_within(voice: &Voice, window: (f64, f64)) -> usize {
         .count()
 }
 
-/// Packets sent in the last moments may be under way; they do not count.
+/// Packets sent in the last moments may still be under way and do not count.
 fn tally(voice: &Voice) -> Tally {
     let until = voice.sent.last().copied().unwrap_or(0.0) - 0.5;
     let sent = voice.sent.iter().filter(|at| **at <= until).count();
     Tally { sent, lost: lost_within(voice, (0.0, until)) }
 }
 
-/// A share; `-` where nothing was there to count.
+/// A share; `-` if there was nothing to count.
 pub fn percent(share: f64) -> String {
     if share.is_nan() { "-".into() } else { format!("{:.2} %", share * 100.0) }
 }

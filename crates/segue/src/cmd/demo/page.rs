@@ -226,7 +226,7 @@ fn rtt(watch: &Watch, truth: &PathTruth) -> Plot {
     }
 }
 
-/// An end of the vertical axis that shows nearly all of the values: a rare one may lie above it.
+/// An upper end of the vertical axis that shows nearly all values: rare ones may lie above it.
 fn end_of_most(points: &[(f64, f64)]) -> Option<f64> {
     let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
     values.sort_by(f64::total_cmp);
@@ -234,7 +234,7 @@ fn end_of_most(points: &[(f64, f64)]) -> Option<f64> {
     Some((most * 1.5).min(greatest * 1.2))
 }
 
-/// A value at each look at which the path was up; a break where it was not.
+/// A value for each poll at which the path was up, with breaks where it was not.
 fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -> Vec<(f64, f64)> {
     let value = |path: &PathStatus| {
         if path.state == "up" { pick(path).unwrap_or(f64::NAN) } else { f64::NAN }
@@ -242,7 +242,7 @@ fn known(watch: &Watch, name: &str, pick: impl Fn(&PathStatus) -> Option<f64>) -
     watch.path(name).map(|(at, path)| (at, value(path))).collect()
 }
 
-/// The delay of packets up, each plus that of the first one down after it.
+/// The delay of each packet up, plus that of the first packet down after it.
 fn imposed_rtt(truth: &PathTruth) -> Vec<(f64, f64)> {
     let mut down = truth.down.iter().peekable();
     let mut points = Vec::new();
@@ -284,8 +284,8 @@ fn loss(watch: &Watch, truth: &PathTruth, until: f64) -> Plot {
     }
 }
 
-/// Share of dropped packets in each bin; silence is shown by the marks, and bins with any of it are left out. Before
-/// a gap and at the end the share stands once more, so that each bin has its width.
+/// Share of dropped packets in each bin; silence is shown by the marks, and bins with any of it are
+/// left out. The share is repeated before a gap and at the end, so that each bin gets its width.
 fn imposed_loss(packets: &[(f64, bool, bool)], until: f64) -> Vec<(f64, f64)> {
     let mut bins = vec![Some((0u32, 0u32)); (until / LOSS_BIN).ceil() as usize];
     for (at, dropped, silent) in packets.iter().filter(|(at, ..)| *at < until) {
@@ -352,7 +352,7 @@ mod tests {
     fn the_rate_holds_until_the_end() {
         for until in [2.0, 2.1] {
             let course = Course { silent_at: 0.5, back_at: 1.5, until };
-            // 10 kB in each 10 ms, and some that came while all was taken down.
+            // 10 kB in each 10 ms, and some that arrived during the teardown.
             let reads = (0..230).map(|i| (f64::from(i) * 0.01 + 0.005, 10_000)).collect();
             let tcp = Tcp { reads, ..Tcp::default() };
             let seen = Seen { up: Voice::default(), down: Voice::default(), tcp };
@@ -362,7 +362,8 @@ mod tests {
         }
     }
 
-    /// 100 packets a second, of which one in ten is dropped; all is silent between the two instants.
+    /// 100 packets a second, of which one in ten is dropped; all packets between the two instants
+    /// are silenced.
     fn packets(silent: std::ops::Range<f64>, until: f64) -> Vec<(f64, bool, bool)> {
         let packet = |i: u32| {
             let at = f64::from(i) / 100.0 + 0.005;
@@ -410,7 +411,7 @@ mod tests {
         let watch = Watch::new(Time(0));
         let end = rtt(&watch, &truth(3, 0.5)).y_max.unwrap();
         assert!((20.0..=30.1).contains(&end), "{end} ms for 20 ms");
-        // What is not rare is seen.
+        // Values that are not rare are shown.
         let end = rtt(&watch, &truth(200, 0.1)).y_max.unwrap();
         assert!((110.0..=170.0).contains(&end), "{end} ms for 110 ms");
         let nothing = PathTruth { up: Vec::new(), ..truth(0, 0.0) };

@@ -24,7 +24,7 @@ use crate::locator::Locator;
 
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Delays are looked at so often, since data come in bursts and a mean is one over time.
+/// Sampling interval of delays: data come in bursts, but a mean must be over time.
 pub const SAMPLED: f64 = 0.02;
 
 /// The network with an anchor and a host running in it. Dropping it ends the daemons, then deletes
@@ -33,7 +33,7 @@ pub struct Stage {
     daemons: RefCell<Vec<Daemon>>,
     net: DemoNet,
     directory: PathBuf,
-    /// Tells its sockets from those of other stages.
+    /// Distinguishes its sockets from those of other stages.
     name: String,
 }
 
@@ -91,8 +91,8 @@ impl Stage {
         Stage::start(net, out, "demo", datapath, &host_lines(responsiveness))
     }
 
-    /// Starts both daemons in a network, with further lines in the host's file; `name` tells its sockets from
-    /// those of other stages of this process.
+    /// Starts both daemons in a network, with further lines in the host's file; `name`
+    /// distinguishes its sockets from those of other stages of this process.
     pub fn start(
         net: DemoNet,
         out: &Path,
@@ -125,7 +125,7 @@ impl Stage {
         self.directory.join(name)
     }
 
-    /// Sockets stand in `/tmp`: a path to a socket may have 107 bytes only.
+    /// Sockets are in `/tmp`, because a socket path may have only 107 bytes.
     fn socket(&self, role: &str) -> PathBuf {
         PathBuf::from(format!("/tmp/segue-{}-{}-{role}.sock", self.name, std::process::id()))
     }
@@ -190,7 +190,7 @@ impl Stage {
         }
     }
 
-    /// Fails if a daemon has ended, with its last words.
+    /// Fails if a daemon has ended, with the end of its log.
     pub fn check_alive(&self) -> anyhow::Result<()> {
         for daemon in self.daemons.borrow_mut().iter_mut() {
             if let Some(status) = daemon.child.try_wait()? {
@@ -280,7 +280,7 @@ impl Drop for Stage {
     }
 }
 
-/// What the demonstration's host has beside its socket and datapath.
+/// The lines of the host's file besides its socket and datapath.
 fn host_lines(responsiveness: Option<Span>) -> String {
     let mut text = "\n[keepalive]\ntau = [\"1s\", \"200ms\", \"10s\"]\n".to_owned();
     if let Some(responsiveness) = responsiveness {

@@ -25,7 +25,7 @@ pub const VOICE_PORT: u16 = 40_000;
 const VOICE_BYTES: usize = 160;
 /// Expedited forwarding in the type-of-service byte.
 const EF: u32 = 46 << 2;
-/// How long a receiver waits before it looks whether it should stop.
+/// How often a receiver checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Traffic under way.
@@ -57,7 +57,7 @@ pub struct Voice {
 pub struct Tcp {
     /// Bytes received.
     pub bytes: u64,
-    /// Arrival and size of what was read.
+    /// Arrival and size of each read.
     pub reads: Vec<(f64, usize)>,
     /// Connections that were opened.
     pub connections: u32,
@@ -76,7 +76,7 @@ pub struct Seen {
 }
 
 impl Traffic {
-    /// Starts it all.
+    /// Starts all traffic.
     pub fn start(net: &DemoNet, inner: IpAddr, start: Time) -> anyhow::Result<Traffic> {
         let mut traffic = Traffic::voice_alone(net, inner, start)?;
         let s = Arc::clone(&traffic.shared);
@@ -128,7 +128,7 @@ impl Traffic {
         })
     }
 
-    /// Stops it all and returns what was seen.
+    /// Stops all traffic and returns the results.
     pub fn stop(self) -> Seen {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -180,7 +180,7 @@ fn voice_sender(
             let mut packet = [0; VOICE_BYTES];
             packet[..4].copy_from_slice(&number.to_be_bytes());
             lock(side(&shared)).sent.push(shared.now());
-            // A refusal (no route for a moment) is a lost packet, and shows as one.
+            // A refused packet (briefly no route) counts as lost.
             let _ = socket.send_to(&packet, to);
             number += 1;
             next += interval;
@@ -206,7 +206,7 @@ fn voice_receiver(
     })
 }
 
-/// Sends without end to whoever connects.
+/// Sends endlessly to every client.
 fn tcp_server(shared: &Arc<Shared>, cn: &Netns) -> anyhow::Result<Box<dyn FnOnce() + Send>> {
     let listener = cn.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, TCP_PORT)))??;
     listener.set_nonblocking(true)?;

@@ -19,7 +19,7 @@ pub struct View {
 
 enum Output {
     Nothing,
-    /// Lines, and how many events have had theirs.
+    /// One line per event, and how many were printed.
     Lines(usize),
     Drawing(Live, Colours),
 }
@@ -80,11 +80,11 @@ impl View {
             missing: traffic.voice().map(|(sent, received)| sent.saturating_sub(received)),
         };
         let lines = draw(&scene, self.course, live.size(), colours);
-        // The demonstration goes on without anybody who looks.
+        // The demonstration goes on even if the output is closed.
         let _ = live.show(&lines);
     }
 
-    /// Leaves the last drawing where it is.
+    /// Leaves the last drawing in place.
     pub fn end(&self) {
         if let Output::Drawing(..) = self.output {
             eprintln!();
@@ -92,7 +92,7 @@ impl View {
     }
 }
 
-/// The scene in lines for a terminal of this size; where that is low, the oldest events are left out.
+/// The scene in lines for a terminal of this size; if it is low, the oldest events are left out.
 fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<String> {
     let room = size.columns.saturating_sub(1);
     let mut lines = vec![bar(scene.t, course, room)];
@@ -131,7 +131,7 @@ fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<
 }
 
 fn paths(look: &Look, room: usize, colours: Colours) -> Vec<String> {
-    // As wide as the values may become, so that the columns stay where they are.
+    // As wide as the values may become, so that the columns do not move.
     let mut table = Table::new(&[
         Column::left("path", 4),
         Column::left("state", 8).apart(),

@@ -1,4 +1,4 @@
-//! What the daemons said while the demonstration ran.
+//! Records the daemons' status while the demonstration runs.
 
 use segue_clock::Time;
 
@@ -6,12 +6,12 @@ use super::stage::Stage;
 use super::traffic::{TCP_PORT, VOICE_PORT};
 use crate::control::{EventRecord, FlowStatus, PathStatus, Status};
 
-/// Everything that the daemons said, in seconds from the start.
+/// Everything that the daemons reported, in seconds from the start.
 pub struct Watch {
     start: Time,
-    /// The host's paths at each look.
+    /// The host's paths at each poll.
     pub looks: Vec<Look>,
-    /// The path of each of the demonstration's flows, at each look at the flows.
+    /// The path of each of the demonstration's flows, at each poll of the flows.
     pub uses: Vec<(f64, Vec<Use>)>,
     /// The host's events since the start.
     pub host_events: Vec<(f64, EventRecord)>,
@@ -30,10 +30,10 @@ pub struct Use {
     pub path: String,
 }
 
-/// Looks at the paths for each look at the flows.
+/// Polls of the paths per poll of the flows.
 const FLOWS_EVERY: usize = 4;
 
-/// One look at the host.
+/// One poll of the host.
 pub struct Look {
     /// When.
     pub at: f64,
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Looks once.
+    /// Polls once.
     pub fn poll(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let mut host = stage.status("host", self.next[0])?;
         let anchor = stage.status("anchor", self.next[1])?;
@@ -88,7 +88,7 @@ impl Watch {
             .collect()
     }
 
-    /// The named path at each look.
+    /// The named path at each poll.
     pub fn path<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (f64, &'a PathStatus)> {
         self.looks
             .iter()

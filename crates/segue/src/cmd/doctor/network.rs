@@ -14,7 +14,7 @@ use crate::control::Status;
 use crate::daemon::{anchor, host, nat, nft, past};
 use crate::locator::Locator;
 
-/// How long an anchor is waited for, and how long until it is asked again: satellites take 700 ms.
+/// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Outer headers over IPv4 and IPv6 in bytes.
@@ -29,7 +29,7 @@ pub fn interfaces() -> anyhow::Result<Vec<Device>> {
     Ok(runtime.block_on(snapshot())?)
 }
 
-/// Whether a port is there to be used, or used by us.
+/// Whether a port is free, or used by our own daemon.
 pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
@@ -56,7 +56,7 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding
     }
 }
 
-/// The anchor's addresses, and the names that lead nowhere.
+/// The anchor's addresses, and findings about names that do not resolve.
 pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
     let (mut addresses, mut findings) = (Vec::new(), Vec::new());
     for locator in named {
@@ -68,8 +68,8 @@ pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
     (addresses, findings)
 }
 
-/// Whether the anchor answers: as the running host has found, else by asking for the versions of QUIC that it speaks, to
-/// which it answers anybody.
+/// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
+/// which it tells any client.
 pub fn reachability(anchor: &[SocketAddr], running: Option<&Status>) -> Vec<Finding> {
     if let Some(status) = running {
         let at = status.anchor.as_deref().unwrap_or("no anchor");
@@ -134,7 +134,8 @@ fn ask(address: SocketAddr) -> Result<Duration, String> {
     ))
 }
 
-/// Connection identifiers of the question, which come back the other way round; ours is followed by its number.
+/// Connection IDs of the question; the answer swaps them. Ours is followed by the question's
+/// number.
 const OURS: [u8; 7] = *b"segue-d";
 const THEIRS: [u8; 8] = *b"anchor??";
 
@@ -151,7 +152,7 @@ fn unknown_version(number: u8) -> [u8; 1_200] {
     packet
 }
 
-/// The number of the question, if it is the answer to one.
+/// The number of the question that a packet answers, if it does.
 fn negotiation(packet: &[u8]) -> Option<u8> {
     let is = packet.len() >= 27
         && packet[0] & 0x80 != 0
@@ -161,7 +162,7 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
     is.then(|| packet[13])
 }
 
-/// Which interfaces would carry paths, and what fits through them.
+/// Which interfaces would carry paths, and the packet sizes that fit.
 pub fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
@@ -201,7 +202,7 @@ pub fn host_ways(
     all
 }
 
-/// Whether what guards a running daemon in user space against packets past the tunnel is still there.
+/// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
 pub fn guard(running: Option<&Status>) -> Option<Finding> {
     let status = running.filter(|status| status.datapath == "user" && !status.inner.is_empty())?;
     let Some(there) = past::is_there(&status.device) else {
@@ -235,7 +236,8 @@ fn is_access(device: &Device, tunnel: &str) -> bool {
         && !device.interface.addresses.is_empty()
 }
 
-/// What an interface leaves for inner packets. The tunnel follows what paths take, but IPv6 needs some room.
+/// The room that an interface leaves for inner packets. The tunnel adapts to what paths carry, but
+/// IPv6 needs a minimum.
 fn room(interface: &Interface, v6: bool) -> Finding {
     let Interface { name, mtu_bytes: outer, .. } = interface;
     let room = outer.saturating_sub(OVERHEAD[usize::from(v6)]);
@@ -251,14 +253,15 @@ fn room(interface: &Interface, v6: bool) -> Finding {
     }
 }
 
-/// Whether an anchor's machine leads anywhere, and hosts through it.
+/// Whether an anchor's machine has a way out, and its hosts have one through it.
 pub fn anchor_ways(
     interfaces: &[Device],
     settings: &anchor::Settings,
     running: Option<&Status>,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = Vec::new();
-    // What the running anchor does, whatever the file says: `--nat` is not in it, and others flush tables.
+    // Ask the running anchor rather than the file: `--nat` is not in the file, and other programs
+    // flush tables.
     let translates = running.and_then(|status| nat::is_there(&status.device));
     for (v6, pool) in [(false, &settings.pool_v4), (true, &settings.pool_v6)] {
         let family = if v6 { "IPv6" } else { "IPv4" };
@@ -346,7 +349,8 @@ fn forwarding(v6: bool, out: &str, running: Option<&Status>) -> Finding {
     }
 }
 
-/// Forwarding ends router advertisements where `accept_ra` is 1, and with them the way out.
+/// With `accept_ra` = 1, forwarding makes the kernel ignore router advertisements, and so the way
+/// out is lost.
 fn ignores_advertisements(
     v6: bool,
     interface: &Interface,
@@ -355,7 +359,7 @@ fn ignores_advertisements(
     let name = &interface.name;
     let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_ra");
     let forwards = read_flag(&format!("/proc/sys/net/ipv6/conf/{name}/forwarding"))?;
-    // Where it forwards already, the route that is there is of another origin.
+    // If it forwards already, the present route comes from elsewhere.
     let concerned = v6 && running.is_none() && forwards == "0" && read_flag(&path)? == "1";
     let by_router =
         |gateway: &IpAddr| matches!(gateway, IpAddr::V6(a) if a.is_unicast_link_local());

@@ -1,4 +1,5 @@
-//! What the machine itself is: kernel, rights, packet path, credentials, clock, and what a crash left.
+//! Checks the machine itself: kernel, capabilities, packet path, credentials, clock, and what a
+//! crash left.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::daemon::host::{self, Membership};
 use crate::daemon::packets::{Choice, MARK};
 use crate::identity::Join;
 
-/// The capabilities that a daemon needs: number, name, whether for eBPF alone.
+/// The capabilities that a daemon needs: number, name, and whether only eBPF needs it.
 const CAPABILITIES: [(u32, &str, bool); 4] = [
     (12, "CAP_NET_ADMIN", false),
     (13, "CAP_NET_RAW", false),
@@ -49,7 +50,7 @@ fn effective() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether whoever asks could run a daemon.
+/// Whether the user could run a daemon.
 pub fn capabilities() -> Finding {
     let mask = effective();
     let missing: Vec<_> = CAPABILITIES.iter().filter(|(n, ..)| mask & 1 << n == 0).collect();
@@ -68,7 +69,7 @@ pub fn capabilities() -> Finding {
     }
 }
 
-/// Which datapath a start would take, tried in a network namespace of its own.
+/// Which datapath a daemon would choose, tried in a separate network namespace.
 pub fn datapath(choice: Choice, running: Option<&Status>) -> Finding {
     if let Some(status) = running {
         return ok("datapath", format!("the running daemon has {}", status.datapath));
@@ -101,7 +102,7 @@ enum Refused {
     Kernel(String),
 }
 
-/// Loads the programs where nobody else sees them.
+/// Loads the programs in a private namespace.
 fn try_ebpf() -> Result<(), Refused> {
     let attempt = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|error| Refused::Untried(error.to_string()))?;
@@ -127,18 +128,18 @@ pub struct NoEnrolment {
 }
 
 impl NoEnrolment {
-    /// Where a daemon runs, which has one.
+    /// The text if a daemon runs, which has an enrolment.
     pub fn running(&self) -> String {
         "the running daemon has it".into()
     }
 
-    /// Where none runs.
+    /// The finding if no daemon runs.
     pub fn told(&self) -> Finding {
         if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }
     }
 }
 
-/// What the host's state or join line says of its anchor.
+/// The anchor according to the host's state or join line.
 pub fn enrolment(file: &HostFile, settings: &host::Settings) -> Result<Membership, NoEnrolment> {
     let state = settings.state.display();
     match host::membership(&settings.state) {
@@ -173,7 +174,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Whether the host's certificate is good.
+/// Whether the host's certificate is valid.
 pub fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
@@ -190,9 +191,9 @@ pub fn credentials(seen: &Membership) -> Finding {
     }
 }
 
-/// Whether the time of day can be right.
+/// Whether the time of day is plausible.
 pub fn clock() -> Finding {
-    // 2026 and 2100: what was built before it runs, and what nobody awaits.
+    // From 2026, since the program was not built earlier, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
     let year = 1970 + now_s() / 31_556_952;
     if !PLAUSIBLE.contains(&now_s()) {

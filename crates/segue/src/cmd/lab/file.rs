@@ -39,7 +39,7 @@ use crate::config::link::{Way, link_table};
 use crate::config::printable;
 use crate::config::text::from_text;
 
-/// A network as described, checked as far as that goes without building it.
+/// A network as described, checked as far as possible without building it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -134,7 +134,7 @@ pub fn parse(text: &str) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// `LINE: KEY: message`, the key being what stands before the equals sign of that line.
+/// `LINE: KEY: message`, where the key is the text before that line's equals sign.
 fn at(text: &str, offset: usize, message: &str) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
@@ -183,7 +183,7 @@ impl Plan {
     /// Builds the network.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses something.
     pub fn build(&self, tag: &str) -> Result<Lab> {
         let mut lab = Lab::new(tag)?;
         for node in &self.nodes {
@@ -263,7 +263,7 @@ mod tests {
         let documentation = include_str!("../../../../../docs/lab.md");
         assert_eq!(parse(example).unwrap().links.len(), 2);
         for table in ["[[node]]", "[[link]]", "[[link]]\n[link.up]"] {
-            // The parser names the keys that it would have taken.
+            // The parser names the valid keys.
             let error = parse(&format!("{table}\nno_such_key = 1\n")).unwrap_err();
             let (_, expected) = error.split_once("expected one of").unwrap();
             for key in expected.split('`').skip(1).step_by(2) {

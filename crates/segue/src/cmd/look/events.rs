@@ -1,4 +1,4 @@
-//! `segue events`: what has happened, and what happens next.
+//! `segue events`: prints past events, and follows new ones.
 
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ pub struct EventsArgs {
     json: bool,
 }
 
-/// Time between two looks.
+/// Time between two polls.
 const EVERY: Span = Span::from_millis(250);
 
 /// Runs `segue events`.
@@ -54,12 +54,12 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
                 if let Some(said) = gap(next, &page) {
                     eprintln!("segue: {said}");
                 }
-                // One that was started anew counts from zero.
+                // A restarted daemon counts from zero.
                 let page = if page.next < next { ask(&args.which, 0)? } else { page };
                 print(&page, args.json)?;
                 (next, answers) = (page.next, true);
             }
-            // A daemon that has been there may come back.
+            // A daemon that answered before may come back.
             Err(error) => {
                 if answers {
                     eprintln!("segue: {}", Told(&error));
@@ -78,7 +78,7 @@ fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage> {
     }
 }
 
-/// Why what comes does not go on from event number `next`.
+/// Why the page does not continue at event number `next`; `None` if it does.
 fn gap(next: u64, page: &EventsPage) -> Option<String> {
     if page.next < next {
         return Some("the daemon was started anew".into());

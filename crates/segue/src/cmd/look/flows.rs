@@ -42,7 +42,7 @@ enum Sort {
     Bytes,
 }
 
-/// A flow without packets for longer is not busy.
+/// A flow without packets for longer than this is not busy.
 const BUSY_MS: f64 = 10_000.0;
 
 const COLUMNS: [Column; 6] = [
@@ -68,7 +68,7 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
     sort(&mut flows, args.sort);
     let limit = match (args.limit, Stream::Output.size()) {
         (Some(limit), _) => Limit::Flows(limit as usize),
-        // The names of columns, the last line and the prompt that follows have a line each.
+        // The heading, the last line and the following prompt take a line each.
         (None, Some(size)) => Limit::Lines(size.rows.saturating_sub(3)),
         (None, None) => Limit::Flows(usize::MAX),
     };
@@ -77,7 +77,7 @@ pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn sort(flows: &mut [FlowStatus], by: Sort) {
-    // Milliseconds are exact enough for an order.
+    // Milliseconds are exact enough for sorting.
     let idle = |flow: &FlowStatus| flow.idle_ms as u64;
     match by {
         Sort::Busy => flows.sort_by_key(|flow| match flow.idle_ms < BUSY_MS {
@@ -93,11 +93,11 @@ fn sort(flows: &mut [FlowStatus], by: Sort) {
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Flows(usize),
-    /// As many flows as have room in so many lines, but one at least.
+    /// As many flows as fit into this many lines, but at least one.
     Lines(usize),
 }
 
-/// The first flows as a table, and how many are left out; `why`: and why each is where it is.
+/// The first flows as a table, and how many are left out; `why` adds why each uses its path.
 fn lines(flows: &[FlowStatus], limit: Limit, why: bool, paper: Paper) -> Vec<String> {
     if flows.is_empty() {
         return vec!["no flows".into()];

@@ -55,7 +55,7 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
     [rtt, percent(&path.owl_up), percent(&path.owl_down)]
 }
 
-/// The paths as a table; `why`: and why each is probed as it is.
+/// The paths as a table; `why` adds why each is probed as it is.
 pub fn lines(paths: &[PathStatus], why: bool, paper: Paper) -> Vec<String> {
     let mut table = Table::new(&COLUMNS);
     for path in paths {

@@ -1,4 +1,4 @@
-//! `segue status`: once, or again every second.
+//! `segue status`: once, or every second.
 
 use std::process::ExitCode;
 
@@ -26,9 +26,9 @@ pub struct StatusArgs {
     json: bool,
 }
 
-/// Time between two looks.
+/// Time between two polls.
 const EVERY: Span = Span::from_secs(1);
-/// Events that are shown.
+/// Most events shown.
 const EVENTS: usize = 10;
 
 /// Runs `segue status`.
@@ -50,13 +50,13 @@ fn print(lines: &[String], events: &[Vec<String>]) {
     lines.iter().chain(events.iter().flatten()).for_each(|line| println!("{line}"));
 }
 
-/// How the status is shown again and again.
+/// How `--watch` shows the status.
 enum Watch {
     /// One object a line.
     Json,
     /// In place, on a terminal.
     Live(Live),
-    /// One after the other, an empty line after each.
+    /// One after the other, each followed by an empty line.
     Text,
 }
 
@@ -76,7 +76,7 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
                 shown.tell(&status)?;
                 last = Some(status);
             }
-            // A daemon that has been there may come back.
+            // A daemon that answered before may come back.
             Err(error) if last.is_some() => {
                 next_event = 0;
                 shown.miss(last.as_ref(), &Told(&error).to_string())?;
@@ -124,7 +124,7 @@ impl Watch {
     }
 }
 
-/// What fits on a terminal of so many rows: of the events the latest.
+/// The part that fits on a terminal of `rows` rows, with the latest events.
 fn page(status: &Status, paper: Paper, rows: usize) -> Vec<String> {
     let mut all = lines(status, paper);
     let mut left = rows.saturating_sub(1 + all.len());

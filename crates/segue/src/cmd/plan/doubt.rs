@@ -1,4 +1,5 @@
-//! What a host without a configuration makes of a path: how it asks in doubt, and how soon that finds an outage.
+//! The plan of a host with default settings: how it asks in doubt, and how soon that detects an
+//! outage.
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
@@ -10,9 +11,9 @@ use serde::Serialize;
 use super::show::{Table, milliseconds};
 use super::{Args, human, rounded, seconds};
 
-/// Packets that the losses are taken to have been measured with.
+/// Number of packets assumed behind the loss measurements.
 const MEASURED: f64 = 1e6;
-/// What a path in use is taken to carry, in bytes a second.
+/// Assumed load of a path in use, in bytes a second.
 const RATE: f64 = 1e5;
 /// Bytes of a request and its response over IPv4.
 const EXCHANGE: f64 = 168.0;
@@ -25,10 +26,10 @@ struct Shown {
     k: u8,
     spacing_ms: f64,
     t_d_ms: f64,
-    /// Absent (null) where there is no loss.
+    /// Absent (null) without loss.
     t_fp_s: Option<f64>,
-    /// From the first packet that was lost on a path in use: where data run both ways, and at most where they run one
-    /// way.
+    /// Time from the first lost packet on a path in use: with data in both directions; an upper
+    /// bound with data in one.
     detection_used_ms: f64,
     detection_one_way_ms: f64,
     t_ka_idle_ms: f64,
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is given of a path.
+/// The given properties of a path.
 struct Path {
     rtt: Span,
     answer: Span,
@@ -76,7 +77,7 @@ struct Path {
 }
 
 impl Path {
-    /// What a host makes of it, once it knows it well.
+    /// The host's plan, once it knows the path well.
     fn plan(&self, aims: Aims, used: bool) -> anyhow::Result<Why> {
         let mut adaptive = Adaptive::new(aims);
         let rtt_ewma = vec![self.rtt.as_secs_f64()];
@@ -132,10 +133,10 @@ fn shown(args: &Args) -> anyhow::Result<Shown> {
         detection_ms: rounded((found.t_d + silence.answer) * 1e3),
         t_fp_s: Some(found.t_fp).filter(|t_fp| t_fp.is_finite()),
     };
-    // Until the question that has to be asked first, and what its answer may wait for a ride.
+    // Time until the first question, and the time that its answer may wait for a ride.
     let held = segue_wire::HELD_AT_MOST_MS as f64 * 1e-3;
     let unasked = QUESTION_GAP.as_secs_f64() + silence.answer + held;
-    // A probe that is lost leads to all questions of a doubt.
+    // A lost probe leads to all questions of a doubt.
     let exchanges = 1.0 + idle.known.loss * f64::from(idle.questions.k);
     Ok(Shown {
         answer_ms: rounded(silence.answer * 1e3),

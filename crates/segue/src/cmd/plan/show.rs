@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Rows of text under their names.
+/// Rows of text under headings.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -29,7 +29,7 @@ impl Table {
         }
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
         let width = |column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
-        // Words are read from the left, numbers compared from the right.
+        // Align words left and numbers right.
         let is_number = |column| cells(column).skip(1).any(|cell| cell.parse::<f64>().is_ok());
         for row in &self.rows {
             let mut line = String::new();
@@ -44,7 +44,7 @@ impl Table {
     }
 }
 
-/// Twelve significant digits: what binary fractions leave behind them is not shown.
+/// Rounds to twelve significant digits, which hides the noise of binary fractions.
 pub(super) fn rounded(x: f64) -> f64 {
     format!("{x:.11e}").parse().unwrap_or(x)
 }
@@ -67,7 +67,7 @@ pub(super) fn seconds(s: f64) -> String {
     format!("{} s", digits(s))
 }
 
-/// A long time in the unit that people would use.
+/// A long time in a suitable unit.
 pub(super) fn human(s: f64) -> String {
     match s {
         s if s < 120.0 => format!("{s:.1} seconds"),

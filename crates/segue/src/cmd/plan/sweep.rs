@@ -1,4 +1,4 @@
-//! `--sweep`: what K* and T_KA* become when one quantity varies (Fig. 8 to 11).
+//! `--sweep`: K* and T_KA* as one quantity varies (Fig. 8 to 11).
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args, sweep: Sweep) -> anyhow::Result<()> {
     }
 }
 
-/// Fig. 9 to 11: one row for each value of a quantity. A value whose targets cannot be met has a row
+/// Fig. 9 to 11: one row for each value of a quantity. A value with unattainable targets gets a row
 /// that says why.
 fn sweep_plans(
     args: &Args,

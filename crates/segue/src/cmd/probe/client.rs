@@ -36,7 +36,7 @@ pub struct Options<'a> {
 /// Measures until all is sent and answered, or until interrupted.
 ///
 /// # Errors
-/// If the system refuses signals, sockets or output.
+/// If signals, sockets or output fail.
 pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let metrics = options.running.told_metrics(options.output)?;
@@ -59,8 +59,8 @@ pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<Ex
             for news in target.receive()? {
                 screen.news(now, target, &news)?;
             }
-            // Answers that wait have come, however late this process is: they go first, and what is due is
-            // judged after them.
+            // Waiting answers have arrived, however late this process is, so take them before
+            // judging what is due.
             let now = clock::monotonic();
             let at = match step(target, options, now, end) {
                 Step::Done => continue,
@@ -155,7 +155,7 @@ fn step(target: &mut Target, options: &Options<'_>, now: Time, end: Option<Time>
     Step::Drain(target.last_sent() + grace)
 }
 
-/// For how long an answer is waited for: the longest time-out of the measurement.
+/// How long to wait for an answer: the longest time-out of the measurement.
 pub fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
 }

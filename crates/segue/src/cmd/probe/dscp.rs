@@ -1,9 +1,9 @@
 //! Differentiated services code points by name (the IANA registry of RFC 2474 and those after it).
 
-/// The code point that a name or number means.
+/// The code point of a name or number.
 ///
 /// # Errors
-/// One line with what there is.
+/// One line with the known names.
 pub fn parse(text: &str) -> Result<u8, String> {
     let name = text.to_ascii_lowercase();
     let of = |prefix: &str| name.strip_prefix(prefix).and_then(|digits| digits.parse::<u8>().ok());

@@ -1,10 +1,10 @@
-//! A socket with its key: what client, listener and peer send and take through.
+//! A socket with its key, used by client, listener and peer.
 //!
 //! A packet's own stamp (t_Sc, t_Ss) is taken in user space just before it is sent, and the kernel's
-//! transmit stamp comes after the fact. So an end knows of its past packets how much later than their
-//! own stamps they left, and states the longest of the last few of these delays in the spare bits of the
-//! word `heard`, which a session of one path does not need: by so much the other end's round-trip times
-//! may be too long.
+//! transmit stamp comes after the fact. So an end knows how much later than their own stamps its
+//! past packets left. It states the longest of the last few delays in the bits of the word `heard`
+//! that a session of one path leaves spare. The other end's round-trip times may be too long by
+//! that much.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
 /// Packets of the past whose delays count.
 const REMEMBERED: usize = 16;
-/// Packets whose transmit stamp is waited for.
+/// Most packets whose transmit stamps are awaited.
 const AWAITED_MAX: usize = 64;
 /// The longest UDP payload.
 pub const LENGTH_MAX: usize = 65_507;
@@ -25,22 +25,22 @@ pub const LENGTH_MAX: usize = 65_507;
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
-    /// To whom.
+    /// Destination.
     pub to: SocketAddr,
-    /// From which address of this machine; `None` leaves that to the kernel.
+    /// Source address on this machine; `None` leaves it to the kernel.
     pub from: Option<IpAddr>,
     /// Traffic class, if not the socket's.
     pub class: Option<u8>,
-    /// Bytes of UDP payload; what the probe does not fill is padding.
+    /// Bytes of UDP payload; padding fills the rest after the probe.
     pub length: usize,
 }
 
-/// A packet that was handed to the kernel.
+/// A packet handed to the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    /// By which transmit stamps name it.
+    /// The ID by which transmit stamps name it.
     pub id: u32,
-    /// How long after its own stamp the kernel had it at the latest.
+    /// Longest time from its own stamp until the kernel had it.
     pub within: Span,
 }
 
@@ -58,7 +58,7 @@ impl Endpoint {
     /// Packets of this socket, authenticated with this key; none is ever fragmented.
     ///
     /// # Errors
-    /// If the kernel does not know how to forbid that.
+    /// If the kernel cannot forbid fragmentation.
     pub fn new(socket: TimestampedSocket, key: ProbeKey) -> io::Result<Endpoint> {
         socket.never_fragment()?;
         Ok(Endpoint {
@@ -129,7 +129,7 @@ impl Endpoint {
         self.socket.receive_icmp()
     }
 
-    /// Takes the next ICMP error of those that [`Endpoint::left`] has come by.
+    /// Takes the next ICMP error that [`Endpoint::left`] has read.
     pub fn icmp_error(&self) -> Option<IcmpError> {
         self.socket.icmp_error()
     }
@@ -142,10 +142,10 @@ impl Endpoint {
         self.socket.recv(buffer)
     }
 
-    /// The probe in a datagram, whatever padding follows it.
+    /// The probe in a datagram, ignoring padding.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not a probe.
     pub fn open(&self, bytes: &[u8]) -> Result<(Header, Probe), DropReason> {
         let header = Header::parse(bytes)?;
         let probe = &bytes[..bytes.len().min(Probe::PACKET_LEN)];
@@ -153,7 +153,7 @@ impl Endpoint {
     }
 }
 
-/// What the far end states about its own delay in `heard`; `None` if it knows none.
+/// The far end's own delay, as stated in `heard`; `None` if unknown.
 pub fn far_delay(heard: u16) -> Option<Span> {
     (heard > 1).then(|| Span::from_micros(u64::from(heard >> 1)))
 }

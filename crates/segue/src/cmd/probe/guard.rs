@@ -1,4 +1,4 @@
-//! Who gets an answer from a public listener, and how many.
+//! Limits which sources get answers from a public listener, and how many.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,13 +7,13 @@ use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
 
-/// Buckets for all sources. Sources that share one share its rate, so that no flood of sources needs more
-/// room; which ones do is different in every run and cannot be chosen from outside.
+/// Buckets for all sources. Sources that share one share its rate, so a flood of sources needs no
+/// more memory. The mapping differs in every run, so an attacker cannot choose it.
 const BUCKETS: usize = 1 << 16;
 
 /// Refused: the source is not on the list of `--allow`.
 pub const NOT_ALLOWED: &str = "not_allowed";
-/// Refused: more requests than `--rate-limit` or `--rate-limit-total` lets be answered.
+/// Refused: more requests than `--rate-limit` or `--rate-limit-total` allows.
 pub const RATE_LIMIT: &str = "rate_limit";
 
 /// Answers per second.
@@ -25,18 +25,18 @@ pub struct Rates {
     pub total: Option<u32>,
 }
 
-/// Who gets an answer.
+/// Decides which sources get an answer.
 pub struct Guard {
     allowed: Vec<Prefix>,
     rates: Rates,
-    /// One for all, then those of the sources.
+    /// The bucket for all sources together.
     total: Bucket,
     sources: Vec<Bucket>,
     hasher: RandomState,
 }
 
 impl Guard {
-    /// Answers those in one of `allowed`, all if it is empty, at these rates.
+    /// Answers sources in `allowed`, or all if it is empty, at these rates.
     pub fn new(allowed: Vec<Prefix>, rates: Rates) -> Guard {
         let buckets = if rates.source.is_some() { BUCKETS } else { 0 };
         Guard {
@@ -63,7 +63,7 @@ impl Guard {
         let place = (self.hasher.hash_one(network(source)) % BUCKETS as u64) as usize;
         let (one, all) = (self.rates.source, self.rates.total);
         let bucket = self.sources.get_mut(place);
-        // The source's first, so that one that asks too much takes nothing from the others.
+        // The source's bucket first, so that an excessive source takes nothing from the others.
         let Some(bucket) = bucket else { return self.total.take(all, now) };
         bucket.take(one, now) && self.total.take(all, now)
     }
@@ -84,7 +84,7 @@ pub fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
     texts.iter().map(parse).collect()
 }
 
-/// Who shares a rate: over IPv6 whoever has one address has 2⁶⁴.
+/// The unit that shares a rate: over IPv6 the /64, since one client usually has all of it.
 fn network(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() & !u128::from(u64::MAX)).into(),
@@ -95,7 +95,7 @@ fn network(source: IpAddr) -> IpAddr {
 /// A token bucket that holds one second's worth; full at first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Time debt: when it is full again.
+    /// When it will be full again.
     full_at: Time,
 }
 

@@ -1,5 +1,5 @@
-//! What is said of requests on their way (ICMP), counted by what is said and by whom. It is told, and changes nothing:
-//! anybody could forge it.
+//! ICMP errors about requests, counted by kind and sender. They are reported but change nothing:
+//! anyone could forge them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use segue_linux::udp::{IcmpError, IcmpReason};
 use serde::Serialize;
 
-/// Different things said that are kept; more are neither told nor counted.
+/// Most different errors kept; further ones are neither reported nor counted.
 const SAID_MAX: usize = 64;
 
 /// Whose datagram an error quotes.
@@ -15,13 +15,13 @@ const SAID_MAX: usize = 64;
 pub enum Quote {
     /// A request of this run.
     Ours,
-    /// Too little of it to tell.
+    /// Too little is quoted to tell.
     Short,
-    /// None of this run.
+    /// Not a request of this run.
     Foreign,
 }
 
-/// What is said, and by whom.
+/// An error and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Said {
     reason: IcmpReason,
@@ -29,19 +29,19 @@ pub struct Said {
     quoted: bool,
 }
 
-/// How often something was said, for programs.
+/// How often an error came, for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     from: Option<String>,
-    /// It quotes a request of this run; else too little to tell.
+    /// Whether it quotes a request of this run; otherwise too little to tell.
     quoted: bool,
     count: u64,
 }
 
-/// All that was said of the requests to one target.
+/// All errors about the requests to one target.
 #[derive(Debug, Default)]
 pub struct Icmp {
     counts: BTreeMap<Said, u64>,
@@ -49,7 +49,7 @@ pub struct Icmp {
 }
 
 impl Icmp {
-    /// Counts an error. Returns it if nobody has said so before.
+    /// Counts an error. Returns it if it is new.
     pub fn note(&mut self, error: &IcmpError, quote: Quote) -> Option<Said> {
         let said = Said { reason: error.reason, from: error.from, quoted: quote == Quote::Ours };
         self.last = Some(said);
@@ -68,12 +68,12 @@ impl Icmp {
         self.last = None;
     }
 
-    /// What was said last, since the last answer.
+    /// The last error since the last answer.
     pub fn last(&self) -> Option<Said> {
         self.last
     }
 
-    /// Whether the port is closed, as far as is said.
+    /// Whether an error says that the port is closed.
     pub fn port_closed(&self) -> bool {
         self.counts.keys().any(|said| said.reason == IcmpReason::PortUnreachable)
     }
@@ -101,7 +101,7 @@ impl Said {
         format!("{}{from}{doubt}", self.reason)
     }
 
-    /// As [`Icmp::counts`], of `count` times.
+    /// One entry of [`Icmp::counts`], with this `count`.
     pub fn count(self, count: u64) -> Count {
         let mtu = match self.reason {
             IcmpReason::TooBig(mtu) => Some(mtu),

@@ -1,6 +1,6 @@
-//! How much the one-way delay differs from one request to the next (IPDV, RFC 3393), each direction by itself. Only
-//! differences of either clock count, so the clocks need not agree. Where a request or its answer is lost there is no
-//! value for it and the next.
+//! How much the one-way delay differs from one request to the next (IPDV, RFC 3393), each direction
+//! by itself. Only differences within each clock count, so the clocks need not agree. A lost
+//! request or answer leaves no value for it and for the next.
 
 use segue_clock::{Span, Time};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Exchange {
     pub far_left_us: u32,
 }
 
-/// How far the delay of a request differs from that of the one before, either way, in milliseconds.
+/// How far a request's delay differs from the previous one's, in each direction, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IpdvMs {
     /// To the far end.
@@ -50,7 +50,7 @@ impl Ipdv {
         Ipdv { up: kept(3), down: kept(4), last: None }
     }
 
-    /// Takes an exchange; one that was overtaken counts for nothing.
+    /// Takes an exchange; ignores one that was overtaken.
     pub fn take(&mut self, now: Exchange) {
         let Some(before) = self.last else {
             self.last = Some(now);
@@ -76,7 +76,7 @@ impl Ipdv {
         self.down.push(Span(down_ns.unsigned_abs()));
     }
 
-    /// What there is to say.
+    /// The distributions.
     pub fn ms(&self) -> IpdvMs {
         IpdvMs { up: self.up.distribution(), down: self.down.distribution() }
     }

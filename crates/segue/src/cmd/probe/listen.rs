@@ -1,8 +1,8 @@
 //! The listener: one socket, any number of clients.
 //!
-//! A client is known by the index and cookie that it drew, wherever its packets come from. Every valid
-//! request is answered to where it came from, with a packet of its own length, so that the listener
-//! amplifies nothing; everything else is counted by reason and leaves no trace.
+//! A client is identified by the index and cookie that it drew, whatever its address. Every valid
+//! request is answered to its source, with a packet of the same length, so the listener amplifies
+//! nothing. Everything else is only counted by reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,8 +28,8 @@ use super::{Running, shown};
 use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
-/// Clients at a time; one more takes the place of the one silent for longest. So a flood of forged
-/// ones, which are heard once, does not keep out those that go on.
+/// Clients at a time; a further one replaces the one silent for longest. So a flood of forged
+/// clients, each heard once, does not displace active ones.
 const CLIENTS_MAX: usize = 100_000;
 /// A client that is silent for this long is forgotten.
 const IDLE: Span = Span::from_secs(60);
@@ -44,13 +44,13 @@ const BATCH_MAX: usize = 1_000;
 /// Bytes of receive buffer asked for: room for a burst of many clients.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// What a listener does beside answering.
+/// The listener's options.
 pub struct Options {
     /// Settings of each measurement.
     pub config: Config,
     /// How to print.
     pub output: Output,
-    /// Who gets an answer.
+    /// Decides which sources get an answer.
     pub guard: Guard,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
@@ -104,7 +104,7 @@ struct Summary<'a> {
 /// Answers until interrupted.
 ///
 /// # Errors
-/// If the address cannot be had, or the system refuses signals, sockets or output.
+/// If the address is unavailable, or signals, sockets or output fail.
 pub fn run(
     address: SocketAddr,
     interface: Option<&str>,
@@ -149,7 +149,7 @@ impl Listener {
     /// Opens the listener's socket.
     ///
     /// # Errors
-    /// If the address cannot be had, or the system does not know an option of the socket.
+    /// If the address is unavailable, or the system lacks a socket option.
     pub fn open(
         address: SocketAddr,
         interface: Option<&str>,
@@ -206,10 +206,11 @@ impl Listener {
         Ok(())
     }
 
-    /// Answers what has arrived, and does what is due; when to call it next, if nothing arrives before.
+    /// Answers what has arrived and does what is due. Returns when to call it next if nothing
+    /// arrives before.
     ///
     /// # Errors
-    /// If the socket is broken, or nobody reads the output any more.
+    /// If the socket is broken, or the output is closed.
     pub fn turn(&mut self) -> io::Result<Time> {
         let until = self.receive_batch()?;
         self.expire_after(until)?;
@@ -223,8 +224,8 @@ impl Listener {
         Ok(timers.fold(self.report_at, Time::min))
     }
 
-    /// Takes a batch; up to which instant everything that has arrived is taken then. Later timers wait:
-    /// a request that is in the queue has come.
+    /// Takes a batch; returns the instant up to which all arrivals are taken. Later timers wait,
+    /// because a queued request has already arrived.
     fn receive_batch(&mut self) -> io::Result<Time> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut until = None;
@@ -281,7 +282,7 @@ impl Listener {
         Ok(if new { Ok(()) } else { Err("replay") })
     }
 
-    /// Ticks what is due, if it was due at `until`, and forgets the silent.
+    /// Ticks clients that were due at `until`, and forgets silent ones.
     fn expire_after(&mut self, until: Time) -> io::Result<()> {
         while let Some(key) = self.ticks.pop_due(until) {
             if let Some(session) = self.clients.get_mut(&key) {
@@ -347,7 +348,7 @@ impl Listener {
         }
     }
 
-    /// What is told of each client.
+    /// A report on each client.
     pub fn reports(&self) -> Vec<Report> {
         self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
@@ -372,7 +373,7 @@ impl Listener {
         page.text()
     }
 
-    /// Adds to the metrics what it measures; their number has these labels.
+    /// Adds its measurements to the metrics; `labels` go on the number of clients.
     pub fn measured(&self, page: &mut Page, labels: &[Label]) {
         let clients = self.clients.iter().take(METRICS_MAX);
         let views: Vec<_> = clients
@@ -398,7 +399,7 @@ impl AsFd for Listener {
 /// Prints a line for each client and each reason.
 ///
 /// # Errors
-/// If nobody reads the output any more.
+/// If the output is closed.
 pub fn print_clients(clients: &[Report], drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
     print(&format!("\n--- {} clients ---", clients.len()))?;
     for client in clients {

@@ -1,10 +1,10 @@
-//! `segue probe`: measurement alone, without tunnels and without root.
+//! `segue probe`: only measures, without tunnels and without root.
 //!
 //! The client (`client`) sends the keepalive requests of a tunnel's path, and the listener
-//! (`listen`) answers them; two peers (`peer`) agree on who is which. The packets are those of `segue_wire::probe`. Where a tunnel's index and
-//! cookie come from its registration, here the client draws both at random for each target and run,
-//! and the listener repeats them: they name the measurement session, so that a client that starts
-//! again is a new one, and one whose address changes is not.
+//! (`listen`) answers them; two peers (`peer`) agree on their roles. The packets are those of
+//! `segue_wire::probe`. A tunnel gets its index and cookie by registration; here the client draws
+//! both at random for each target and run, and the listener repeats them. They identify the
+//! measurement session, so a restarted client is a new one, and a client with a new address is not.
 
 mod client;
 mod dscp;
@@ -176,13 +176,13 @@ pub struct Args {
     v6: bool,
 }
 
-/// Runs until all is sent and answered, or until interrupted.
+/// Runs until everything is sent and answered, or until interrupted.
 ///
 /// # Errors
-/// For everything that keeps the measurement from starting.
+/// If anything keeps the measurement from starting.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match start(&args) {
-        // Whoever read the output has seen enough.
+        // The reader closed the output: it has seen enough.
         Err(error) if broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result,
     }
@@ -285,7 +285,7 @@ fn start_stamp(args: &Args, config: Config, running: Running) -> anyhow::Result<
         source: Some(args.rate_limit.unwrap_or(stamp::reflector::SOURCE_RATE_MAX)),
         total: Some(args.rate_limit_total.unwrap_or(stamp::reflector::RATE_MAX)),
     };
-    // The default is the length of a compact probe, of which STAMP knows nothing.
+    // The default is the length of a compact probe, which does not apply to STAMP.
     let size = if args.size == Probe::PACKET_LEN as u16 { 0 } else { args.size.into() };
     let common = stamp::Common {
         interface: args.interface.as_deref(),
@@ -344,18 +344,18 @@ fn family(args: &Args) -> Option<target::Family> {
 struct Running {
     /// Where metrics are served.
     metrics: Option<SocketAddr>,
-    /// The thread that measures goes ahead of ordinary ones, if the system allows.
+    /// The measuring thread runs ahead of ordinary ones, if the system allows.
     realtime: bool,
 }
 
 impl Running {
-    /// Starts to serve metrics, if wanted. Goes before [`Running::scheduling`], which the new thread must
-    /// not share.
+    /// Starts serving metrics, if wanted. Call it before [`Running::scheduling`], which the new
+    /// thread must not inherit.
     fn metrics(self) -> anyhow::Result<Option<metrics::Server>> {
         self.metrics.map(metrics::Server::start).transpose()
     }
 
-    /// As [`Running::metrics`], and says where they are: the port may have been left to the system.
+    /// As [`Running::metrics`], and prints the address: the system may have chosen the port.
     fn told_metrics(self, output: screen::Output) -> anyhow::Result<Option<metrics::Server>> {
         let metrics = self.metrics()?;
         if let Some(server) = &metrics {
@@ -395,7 +395,7 @@ fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
     })
 }
 
-/// Reads a key file that nobody else may read.
+/// Reads a key file, which must not be readable by other users.
 pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("key file {name}"))?;
@@ -428,7 +428,7 @@ fn check_interface(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes that nobody can guess.
+/// Unpredictable bytes.
 fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What is about to be done, and to whom.
+//! The opening line: what will be measured, and towards which target.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::screen::{Output, print, print_json};
 use super::shown;
 
-/// A measurement of one target that begins.
+/// The measurement of a target that is about to begin.
 pub struct Opening<'a> {
     /// As the user wrote it.
     pub name: &'a str,
-    /// What that means.
+    /// Its address.
     pub address: SocketAddr,
     /// The interface that was asked for.
     pub interface: Option<&'a str>,
@@ -51,7 +51,7 @@ impl Opening<'_> {
     /// Says it.
     ///
     /// # Errors
-    /// If nobody reads the output any more.
+    /// If the output is closed.
     pub fn tell(&self, output: Output) -> io::Result<()> {
         let (interface, from) = way(self.address, self.interface);
         match output {
@@ -96,7 +96,7 @@ impl Opening<'_> {
     }
 }
 
-/// The interface and the address of this machine that packets to `to` have, as far as the kernel tells.
+/// This machine's interface and address for packets to `to`, as far as the kernel tells.
 fn way(to: SocketAddr, interface: Option<&str>) -> (Option<String>, Option<IpAddr>) {
     if let Some(name) = interface {
         return (Some(name.to_owned()), None);

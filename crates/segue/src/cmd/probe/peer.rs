@@ -1,11 +1,13 @@
-//! Two equal ends on one socket each: both ask, one becomes the client, the other the server.
+//! Two equal ends with one socket each: both ask, then one becomes the client and the other the
+//! server.
 //!
 //! Each end draws a session (index and cookie) and sends requests. The one with the lower cookie, then
-//! index, is the client: it goes on, and leaves the other's requests unanswered. The other one answers a
-//! lower one's requests, and stops asking as soon as one repeats the stamp of an answer: until then it
-//! may be forged, or a recording. A server whose client falls silent asks again, so either end may start
-//! first, or again. Since both send first, both open the way through a NAT; whoever is told the wrong port
-//! by a NAT tries the one that requests come from as well, and keeps the one that answers come from.
+//! index, is the client: it keeps asking, and leaves the other's requests unanswered. The other end
+//! answers requests of a lower session, and stops asking once a request repeats the stamp of an
+//! answer: until then the requests may be forged or replayed. A server whose client falls silent
+//! asks again, so either end may start first, or restart. Both ends send first, so both open the
+//! way through a NAT. An end with the wrong port because of a NAT also tries the port that requests
+//! come from, and keeps the one that answers come from.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,11 +32,11 @@ use super::target::{BATCH_MAX, Marks, News, Target};
 use crate::cmd::signals::Signals;
 use crate::metrics::{Page, Server as Metrics};
 
-/// Sessions of which no request has repeated a stamp of ours yet; one more takes the place of the one
-/// silent for longest.
+/// Sessions without a request that repeats a stamp of ours; a further one replaces the one silent
+/// for longest.
 const CANDIDATES_MAX: usize = 64;
-/// Answers to such a session whose stamps it may repeat: as many as are on their way on a path whose
-/// round-trip time is so many periods.
+/// Answers whose stamps such a session may repeat: enough for a round-trip time of this many
+/// periods.
 const STAMPS_MAX: usize = 256;
 /// RTT samples that are kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
@@ -60,7 +62,7 @@ pub struct Options {
 /// What this end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// It asks, and nobody has answered or asked yet.
+    /// It asks, and no peer has answered or asked yet.
     Asking,
     /// It asks and gets answers.
     Client,
@@ -68,7 +70,7 @@ enum Role {
     Server,
 }
 
-/// A session that may be forged: it is answered, and nothing more.
+/// A session that may be forged: it is only answered.
 struct Candidate {
     key: Key,
     session: Session,
@@ -79,11 +81,11 @@ struct Candidate {
 struct Peer {
     target: Target,
     session: Option<(Key, Session)>,
-    /// The one heard last is the last.
+    /// In the order in which they were last heard.
     candidates: VecDeque<Candidate>,
-    /// The address given, or a later one at which the peer has shown that it receives.
+    /// The given address, or a later one at which the peer has proved that it receives.
     proven: SocketAddr,
-    /// Where a request came from that may be forged; tried in turn with the other.
+    /// Source of a request that may be forged; tried alternately with `proven`.
     hint: Option<SocketAddr>,
     role: Role,
     config: Config,
@@ -121,7 +123,7 @@ impl Role {
 /// Measures until interrupted or the time is over.
 ///
 /// # Errors
-/// If the system refuses signals, sockets or output.
+/// If signals, sockets or output fail.
 pub fn run(
     socket: TimestampedSocket,
     name: &str,
@@ -220,7 +222,7 @@ impl Peer {
             return self.on_request(datagram, bytes);
         }
         let taken = self.target.on_datagram(datagram, bytes).map_err(DropReason::name);
-        // It knows the cookie, so it got the request.
+        // The sender knows the cookie, so it received the request.
         if taken.is_ok() && self.role == Role::Asking {
             self.role = Role::Client;
             self.prove(datagram.source);
@@ -239,17 +241,17 @@ impl Peer {
         };
         let key = (header.index, header.cookie);
         if key == self.target.key() {
-            // Our own, come back to us.
+            // Our own packet, reflected to us.
             return Ok(Err(DropReason::Replay.name()));
         }
-        // Without a key anybody could send a valid request.
+        // Without a key anyone could send a valid request.
         if !self.keyed && datagram.source.ip() != self.proven.ip() {
             return Ok(Err(super::guard::NOT_ALLOWED));
         }
         let known = self.session.as_ref().is_some_and(|(served, _)| *served == key);
         if !known {
-            // What works is not given up for what may be a recording; a peer that began again is
-            // believed when its former session has fallen silent.
+            // Do not give up a working session for a possible replay; a restarted peer is accepted
+            // once its former session has fallen silent.
             if self.works() {
                 return Ok(Err(DropReason::UnknownIndex.name()));
             }
@@ -275,8 +277,8 @@ impl Peer {
         Ok(Ok(answered))
     }
 
-    /// A request of a session that may become the client's. It does when it repeats the stamp of one of
-    /// our answers, which only who gets them knows.
+    /// A request of a session that may become the client's. It does once it repeats the stamp of
+    /// one of our answers, which only their receiver knows.
     fn on_candidate(
         &mut self,
         key: Key,
@@ -327,7 +329,7 @@ impl Peer {
         self.hint = None;
     }
 
-    /// Whether probes come in the present roles.
+    /// Whether probes arrive in the present roles.
     fn works(&self) -> bool {
         match (&self.session, self.role) {
             (Some((_, session)), Role::Server) => session.state() == State::Up,
@@ -336,7 +338,7 @@ impl Peer {
         }
     }
 
-    /// Whether anything came, ever.
+    /// Whether anything ever came.
     fn heard(&self) -> bool {
         self.target.received > 0 || self.session.is_some()
     }

@@ -1,10 +1,10 @@
-//! RTT samples, how far they may be off, and what a summary says about them.
+//! RTT samples, their error bounds, and their summary.
 
 use segue_clock::{Rng, Span};
 use segue_keepalive::Sample;
 use serde::Serialize;
 
-/// What is known of one path's samples.
+/// The samples of one path.
 pub struct Samples {
     rtt: Kept,
     error: Kept,
@@ -27,17 +27,17 @@ pub struct Kept {
 /// How the stamps of one sample were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// By the kernel when the packet left; else by this process before it was sent.
+    /// Stamped by the kernel when the packet left; otherwise by this process before sending.
     pub tx: bool,
-    /// By the kernel when the packet arrived; else by this process when it saw it.
+    /// Stamped by the kernel when the packet arrived; otherwise by this process when it read it.
     pub rx: bool,
-    /// The far end has stated its own delay; else that is not in the bound.
+    /// The far end has stated its own delay; otherwise the bound does not include it.
     pub far: bool,
-    /// From the arrival to when this process saw it.
+    /// Time from the arrival until this process read it.
     pub wakeup: Span,
 }
 
-/// Who took the stamps of one sample, in output.
+/// The source of a sample's stamps, for output.
 #[derive(Serialize)]
 pub struct StampNames {
     tx: &'static str,
@@ -127,17 +127,17 @@ impl Samples {
         }
     }
 
-    /// How far round-trip times may be off.
+    /// Error bounds of the round-trip times.
     pub fn errors(&self) -> Distribution {
         self.error.distribution()
     }
 
-    /// How far the last round-trip time may be off.
+    /// Error bound of the last round-trip time.
     pub fn last_error(&self) -> Option<Span> {
         self.last_error
     }
 
-    /// From arrivals to when this process saw them.
+    /// Times from arrivals until this process read them.
     pub fn wakeups(&self) -> Distribution {
         self.wakeup.distribution()
     }

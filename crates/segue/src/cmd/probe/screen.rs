@@ -26,11 +26,11 @@ const REDRAW: Span = Span::from_millis(250);
 pub struct Output {
     /// JSON lines.
     pub json: bool,
-    /// The summary alone.
+    /// Only the summary.
     pub quiet: bool,
 }
 
-/// Lines for each target on a terminal, drawn again and again over themselves.
+/// Live lines for each target on a terminal, redrawn in place.
 pub struct Live {
     on: Option<terminal::Live>,
     drawn: Option<Time>,
@@ -50,21 +50,21 @@ impl Live {
         Live { on: None, drawn: None, colours: Colours::NONE }
     }
 
-    /// Whether they stand in for a line for each sample.
+    /// Whether they replace the line for each sample.
     pub fn is_on(&self) -> bool {
         self.on.is_some()
     }
 
-    /// When they want to be drawn again.
+    /// When to redraw them.
     pub fn deadline(&self) -> Option<Time> {
         let next = self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW);
         self.on.as_ref().map(|_| next)
     }
 
-    /// Draws them if their time has come: each target's items.
+    /// Draws each target's items if it is time.
     ///
     /// # Errors
-    /// If nobody reads the output any more.
+    /// If the output is closed.
     pub fn draw(
         &mut self,
         now: Time,
@@ -76,7 +76,7 @@ impl Live {
         self.last(now, targets)
     }
 
-    /// Draws them for the last time: they stay, and should not contradict the summary.
+    /// Draws them a last time: they stay on screen and must not contradict the summary.
     ///
     /// # Errors
     /// As [`Live::draw`].
@@ -113,7 +113,7 @@ struct SampleLine<'a> {
     owl_down: Option<f64>,
     rtl: Option<f64>,
     stamp: &'static str,
-    /// How far `rtt_ms` may be off.
+    /// Error bound of `rtt_ms`.
     error_ms: f64,
     stamps: StampNames,
     wakeup_ms: f64,
@@ -197,12 +197,12 @@ impl Screen {
         Screen { output, live: Live::off(), start }
     }
 
-    /// When the live lines want to be drawn again.
+    /// When to redraw the live lines.
     pub fn deadline(&self) -> Option<Time> {
         self.live.deadline()
     }
 
-    /// Tells what `target` has to tell.
+    /// Prints the news of `target`.
     pub fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
         if self.output.quiet || self.live.is_on() {
             return Ok(());
@@ -210,7 +210,7 @@ impl Screen {
         self.tell(now, &target.name, news)
     }
 
-    /// Tells what there is to tell of a path, in lines.
+    /// Prints the news of a path, in lines.
     pub fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
         if self.output.quiet {
             return Ok(());
@@ -248,14 +248,14 @@ impl Screen {
         }
     }
 
-    /// Draws the live lines if their time has come.
+    /// Draws the live lines if it is time.
     pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
         let colours = self.live.colours;
         self.live.draw(now, targets.iter().map(|target| live_items(target, colours)))
     }
 
-    /// Prints the summary. Requests younger than `grace` may still be answered while the path is up, and
-    /// count neither as answered nor as lost.
+    /// Prints the summary. While the path is up, requests younger than `grace` may still be
+    /// answered and count neither as answered nor as lost.
     pub fn summary(
         &mut self,
         now: Time,
@@ -276,10 +276,10 @@ impl Screen {
     }
 }
 
-/// What a summary says of a target, where requests from after `since` may still be answered.
+/// A target's summary; requests after `since` may still be answered.
 pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
     let estimates = target.machine().estimates();
-    // On a path that is down nothing is waited for.
+    // On a path that is down, no answer is expected.
     let in_flight = match target.machine().state() {
         State::Down => 0,
         State::Starting | State::Up => target.outstanding(since),
@@ -357,7 +357,7 @@ impl TargetSummary<'_> {
     }
 }
 
-/// What is said of requests, once.
+/// Prints an ICMP error about requests, once.
 pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
     match output {
         Output { json: true, .. } => {
@@ -368,7 +368,7 @@ pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Res
     }
 }
 
-/// By how much times differ from their mean, and delays from the ones before.
+/// Standard deviation of the times, and variation between successive delays.
 pub fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
     let way = |of: &Distribution| list(&[of.p50, of.p99, of.max]);
     format!(
@@ -394,7 +394,7 @@ fn sample_text(name: &str, sample: &Sample) -> String {
     text
 }
 
-/// What stands on the terminal of a target.
+/// The items of a target's live lines.
 fn live_items(target: &Target, colours: Colours) -> Vec<String> {
     let estimates = target.machine().estimates();
     let ms = |span: Option<Span>| span.map_or("-".into(), |s| format!("{:.1}", s.as_millis_f64()));
@@ -447,7 +447,7 @@ pub fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String
     format!(", loss {} (up {}, down {})", percent(rtl), percent(up), percent(down))
 }
 
-/// What came twice, overtaken, or was refused.
+/// Duplicates, reordering and refusals.
 pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str, u64>) -> String {
     let s = if duplicates == 1 { "" } else { "s" };
     let mut text = format!("{duplicates} duplicate{s}, {reordered} reordered");
@@ -467,7 +467,7 @@ pub fn list(values: &[Option<f64>]) -> String {
     values.iter().map(|value| ms(*value)).collect::<Vec<_>>().join("/")
 }
 
-/// Whose stamps `of_kernel` of `all` samples have.
+/// The source of stamps if `of_kernel` of `all` samples have the kernel's.
 pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
     match of_kernel {
         0 => "user",
@@ -486,7 +486,7 @@ pub fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
     }
 }
 
-/// What was lost of what was sent; `None` if nothing was.
+/// Share of sent packets that were lost; `None` if none were sent.
 pub fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
     (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
@@ -522,7 +522,7 @@ pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Prints a line. Unlike `println!` it returns the error when nobody reads any more.
+/// Prints a line. Unlike `println!` it returns an error if the output is closed.
 pub fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }

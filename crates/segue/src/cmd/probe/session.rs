@@ -44,7 +44,7 @@ pub struct Session {
 struct Answered {
     given: Given,
     stamped: Time,
-    /// How much later than its own stamp it left, once the kernel has told.
+    /// How much later than its own stamp it left, once the kernel has reported it.
     delay: Option<Span>,
 }
 
@@ -99,8 +99,8 @@ impl Session {
         self.machine.deadline().map(|(at, _)| at)
     }
 
-    /// Whether this request was not seen before. One that comes twice would hide a loss in the counters,
-    /// and needs one answer.
+    /// Whether this request is new. A duplicate would hide a loss in the counters, and needs only
+    /// one answer.
     pub fn is_new(&mut self, probe: &Probe) -> bool {
         !matches!(self.window.observe(probe.seq, Some(probe.t_sc)), Order::Duplicate | Order::Stale)
     }
@@ -132,7 +132,7 @@ impl Session {
         Ok(self.learn(arrival, header, stamps))
     }
 
-    /// Tells the machine of a request that came again.
+    /// Tells the machine about a duplicate request.
     pub fn on_repeated(
         &mut self,
         datagram: &Datagram,
@@ -156,8 +156,8 @@ impl Session {
         self.drain(Stamps::default())
     }
 
-    /// The machine gets the request at the instant of its arrival, not when this process came to it:
-    /// requests that waited in the queue of a busy process came in time.
+    /// Gives the machine the request with its arrival time, not the time of reading: requests
+    /// queued for a busy process were in time.
     fn learn(&mut self, arrival: Arrival, header: &Header, stamps: Stamps) -> Vec<News> {
         self.machine_at = self.machine_at.max(arrival.at);
         let report = header.flags & REQUEST_REPORT != 0;
@@ -183,8 +183,8 @@ impl Session {
         news
     }
 
-    /// How far the round-trip time from this request may be off: it counts from the stamp in the last
-    /// answer to this arrival, without the time that the client held that answer.
+    /// Error bound of the round-trip time from this request. It runs from the last answer's stamp
+    /// to this arrival, minus the time that the client held that answer.
     fn uncertainty(&self, datagram: &Datagram, request: &Probe) -> (Span, Stamps) {
         let echoed = self.answered.as_ref().filter(|last| last.stamped.micros32() == request.t_ss);
         let delay = echoed.and_then(|last| last.delay);
@@ -212,18 +212,18 @@ impl Session {
         let envelope = Envelope {
             to: datagram.source,
             from: datagram.local,
-            // The DSCP alone: congestion marks are the network's.
+            // Only the DSCP: congestion marks belong to the network.
             class: datagram.class.map(|class| class & 0xfc).filter(|_| echo_class),
             length: datagram.len,
         };
-        // Last, so that what is stamped is as close to the sending as can be. The request's stamp is the
-        // kernel's, so the wake-up of this process counts as held, not as network.
+        // Stamp last, as close to sending as possible. The request's stamp is the kernel's, so this
+        // process's wake-up time counts as held, not as network delay.
         let stamped = clock::monotonic();
         let t_ss = stamped.micros32();
         let dt = t_ss.wrapping_sub(datagram.at.micros32());
         let response = Probe { t_ss, dt, ss: self.sent, r: self.received, heard, ..*request };
         let header = Header { packet_type: PacketType::Response, ..*header };
-        // An answer that cannot be sent is lost like one that is lost later.
+        // An answer that cannot be sent counts as lost.
         let given = end.send(&header, &response, stamped, envelope);
         self.answered = given.ok().map(|given| Answered { given, stamped, delay: None });
         while let Some(left) = end.left()? {

@@ -22,7 +22,7 @@ use super::refusals::Refusals;
 use super::samples::{Samples, Stamps};
 use crate::metrics::View;
 
-/// Requests that are remembered; an answer to an older one is not believed.
+/// Requests remembered; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Datagrams taken before timers and signals get their turn.
@@ -47,8 +47,8 @@ pub enum News {
         sample: Sample,
         /// How its stamps were taken.
         stamps: Stamps,
-        /// The averages of the round-trip time after it, in seconds: several answers may be taken before any is
-        /// told of.
+        /// The averages of the round-trip time after it, in seconds: several answers may be taken
+        /// before any is reported.
         rtt_ewma: Vec<f64>,
     },
     /// The path's state changed.
@@ -72,7 +72,7 @@ pub struct Marks {
 pub struct Target {
     /// As the user wrote it.
     pub name: String,
-    /// What that means.
+    /// Its address.
     pub address: SocketAddr,
     /// RTTs.
     pub samples: Samples,
@@ -90,7 +90,7 @@ pub struct Target {
     pub icmp: Icmp,
     /// The last error of sending, until a request leaves again.
     pub error: Option<io::Error>,
-    /// What its packets go through.
+    /// Its socket with the key.
     pub end: Endpoint,
     header: Header,
     /// Bytes of a request.
@@ -100,7 +100,7 @@ pub struct Target {
     requests: VecDeque<Sent>,
     last_sent: Time,
     k: u8,
-    /// No request leaves any more.
+    /// It sends no more requests.
     ended: bool,
     news: Vec<News>,
 }
@@ -113,7 +113,7 @@ struct Sent {
     at: Time,
     /// How long after that the kernel had it.
     within: Span,
-    /// When it really left, once the kernel has told, and how far that may be off.
+    /// When it really left, once the kernel has reported it, and the error bound.
     left: Option<(Time, Span)>,
     answered: bool,
 }
@@ -139,10 +139,10 @@ impl Target {
         Target::over(socket, name, address, key, config, marks)
     }
 
-    /// As [`Target::new`], over a socket that is there.
+    /// As [`Target::new`], over an existing socket.
     ///
     /// # Errors
-    /// If the system does not know an option of the socket.
+    /// If the system lacks a socket option.
     pub fn over(
         socket: TimestampedSocket,
         name: &str,
@@ -230,9 +230,9 @@ impl Target {
         young.filter(|sent| !sent.answered).count() as u32
     }
 
-    /// From here on only answers are taken. The machine does what is due with any input, so one that
-    /// comes when a request is due would otherwise send it, and never let a measurement end whose
-    /// round-trip time is its period.
+    /// From here on only answers are taken. The machine does what is due with any input, so an
+    /// answer could trigger a due request. A measurement whose round-trip time equals its period
+    /// would then never end.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -254,13 +254,13 @@ impl Target {
         std::mem::take(&mut self.news)
     }
 
-    /// Settles the state at the end: requests have ceased, so the time since the last answer says
-    /// nothing; but if the last K requests have all been out for `grace`, the path is down.
+    /// Settles the state at the end. No more requests are sent, so the time since the last answer
+    /// says nothing; but if the last K requests have all been out for `grace`, the path is down.
     pub fn settle(&mut self, now: Time, grace: Span) -> Vec<News> {
         let mut last = self.requests.iter().rev().take(self.k.into());
         if self.sent > 0 && last.all(|sent| !sent.answered && sent.at + grace <= now) {
-            // Ticks ceased with the requests, which the machine excuses as a busy host's. Ticks on time
-            // show what it would find if nothing more came.
+            // Ticks stopped with the requests, which the machine would excuse as a busy host. Ticks
+            // on time show its verdict if nothing more came.
             let mut at = now;
             while self.machine.state() != State::Down && at <= now + grace * 4 {
                 self.machine.tick(at);
@@ -299,8 +299,8 @@ impl Target {
         while let Some(stamp) = self.end.left()? {
             let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
             if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                // The first is the request's own. Where a program in the kernel turns it round on this
-                // machine (veth), the response that it becomes is stamped under its name too.
+                // The first is the request's own. If a kernel program on this machine reflects it
+                // (veth), the response is stamped under the same ID.
                 sent.left.get_or_insert((stamp.at, stamp.error));
             }
         }
@@ -332,7 +332,7 @@ impl Target {
     /// Takes an answer.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not an answer.
     pub fn on_datagram(&mut self, datagram: &Datagram, bytes: &[u8]) -> Result<(), DropReason> {
         let header = Header::parse(bytes)?;
         if header.packet_type != PacketType::Response {
@@ -345,7 +345,7 @@ impl Target {
             return Err(DropReason::Cookie);
         }
         let (_, probe) = self.end.open(bytes)?;
-        // Nobody sends what was not asked for, and there are no questions.
+        // Probes here are never unsolicited, and there are no questions.
         if header.flags != 0 {
             return Err(DropReason::Type);
         }
@@ -400,7 +400,8 @@ impl Target {
                 ClientOutput::SendRequest(request) if send && !self.ended => self.send(&request),
                 ClientOutput::SendRequest(_) | ClientOutput::Heard(_) | ClientOutput::Doubt(_) => {}
                 ClientOutput::State(state) => self.news.push(News::State(state)),
-                // What an interval without an answer brings is in the averages: here samples are of answers.
+                // An interval without an answer only enters the averages: samples here are of
+                // answers.
                 ClientOutput::Sample(Sample {
                     rtt: None, owl_up: None, owl_down: None, ..
                 }) => {}
@@ -421,7 +422,7 @@ impl Target {
         let envelope = Envelope { to: self.address, from: None, class: None, length: self.length };
         let now = clock::monotonic();
         probe.t_sc = now.micros32();
-        // Before the first response there is nothing that was held.
+        // Before the first response nothing was held.
         probe.dt = match probe.t_ss {
             0 => 0,
             _ => probe.t_sc.wrapping_sub(request.held_since),
@@ -450,7 +451,7 @@ impl Target {
         self.last_sent = now;
     }
 
-    /// What does not leave is lost like what is lost later; the reason is told once.
+    /// A request that cannot be sent counts as lost; the reason is reported once.
     fn on_send_error(&mut self, error: io::Error) {
         let code = error.raw_os_error();
         let known = self.error.as_ref().is_some_and(|last| last.raw_os_error() == code);
@@ -581,7 +582,8 @@ mod tests {
         assert!(listen_address("anchor.example:7", 5005).is_err());
     }
 
-    /// An answer's sample is told with the averages as they were after it, also where several answers are taken at once.
+    /// Each sample is reported with the averages right after it, even if several answers are taken
+    /// at once.
     #[test]
     fn answers_that_are_taken_together_are_told_each_with_its_own_averages() {
         const KEY: ProbeKey = ProbeKey([7; 16]);
@@ -603,7 +605,7 @@ mod tests {
         for (answer, from) in &answers {
             far.send_to(answer, from).unwrap();
         }
-        // On a busy machine they are not all there at once.
+        // On a busy machine they do not all arrive at once.
         let (mut told, mut together, begun) = (Vec::new(), 0, std::time::Instant::now());
         while told.len() < answers.len() && begun.elapsed().as_secs() < 10 {
             std::thread::sleep(std::time::Duration::from_millis(50));

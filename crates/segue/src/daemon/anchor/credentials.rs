@@ -1,5 +1,5 @@
-//! What the anchor's daemon does about enrolment: join lines, certificates, their renewal and their end, each with
-//! a line for the audit in the log.
+//! The anchor daemon's side of enrolment: join lines, and how certificates are issued, renewed and
+//! ended. Each step writes an audit line to the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ use crate::identity::check_name;
 use crate::locator::Locator;
 use crate::units::date;
 
-/// Lines about refusals are at least so far apart; those between are counted.
+/// Minimum time between log lines about refusals; those in between are counted.
 const REFUSAL_PACE: Span = Span::from_secs(1);
-/// Certificates are looked at so many times within their lifetime.
+/// How often certificates are reviewed within their lifetime.
 const LOOKS: u32 = 12;
 
 /// Seconds since 1970.
@@ -31,26 +31,27 @@ pub fn now_s() -> u64 {
     realtime_ns() / 1_000_000_000
 }
 
-/// How often to look whose certificate is due or over, for certificates of this lifetime.
+/// How often to check for due or expired certificates, for certificates of this lifetime.
 pub fn review_period(lifetime: Duration) -> Duration {
     (lifetime / LOOKS).clamp(Duration::from_secs(1), Duration::from_secs(3_600))
 }
 
-/// What is known of connections and refusals beside what is stored.
+/// What is known of connections and refusals beyond the store.
 #[derive(Default)]
 pub struct Credentials {
-    /// The host of each connection, and the certificate that it has shown or been given since.
+    /// Each connection's host, and the certificate that it has shown or has since been given.
     shown: BTreeMap<ConnId, (String, Vec<u8>)>,
-    /// When hosts that have no connection were seen last, in seconds since 1970. At most one for each enrolled host.
+    /// When hosts without a connection were last seen, in seconds since 1970. At most one entry for
+    /// each enrolled host.
     seen: BTreeMap<String, u64>,
     last_refusal: Option<Time>,
-    /// Refusals that were not told.
+    /// Refusals that were not logged.
     untold: u64,
 }
 
 impl Daemon {
-    /// Makes a join line. Whoever has earlier credentials of that name is out, and what they registered with binds
-    /// nobody.
+    /// Makes a join line. Earlier credentials of that name stop working, and the epoch that they
+    /// registered with no longer counts.
     pub fn invite(
         &mut self,
         name: &str,
@@ -82,7 +83,7 @@ impl Daemon {
         Ok(format!("{name} is no longer enrolled"))
     }
 
-    /// Who is enrolled, and who was seen when.
+    /// The enrolled hosts, and when each was last seen.
     pub fn enrolments(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
         let now_s = now_s();
         let mut all = self.enrolment.list(self.store.as_ref(), now_s)?;
@@ -96,13 +97,13 @@ impl Daemon {
         Ok(all)
     }
 
-    /// Answers somebody who wants to be enrolled.
+    /// Answers a client that wants to be enrolled.
     pub fn on_enrol(&mut self, asked: &ToEnrol, from: SocketAddr) -> Enrolled {
         let ToEnrol::Enrol { name, .. } = asked;
         let now_s = now_s();
         let lifetime = self.settings.certificate_lifetime;
-        // Each costs a certificate and a line in the log, and some a write. The pace is its own: whoever has a used
-        // line must not keep others from being told of the host.
+        // Each attempt costs a certificate and a log line, and some cost a write. It has a pace of
+        // its own, so that a client with a used line cannot suppress the host's other log lines.
         let paced = format!("{name} (its join line)");
         if self.enrolment.has_line_of(asked) && !self.core.events.may_tell(monotonic(), &paced) {
             return Enrolled::Refused { reason: EnrolRefusal::Later };
@@ -129,7 +130,7 @@ impl Daemon {
         self.ask_to_renew(conn, now_s());
     }
 
-    /// Its connection has ended.
+    /// The host's connection has ended.
     pub fn on_hidden(&mut self, conn: ConnId) {
         if let Some((name, _)) = self.credentials.shown.remove(&conn)
             && self.enrolment.knows(&name)
@@ -138,7 +139,7 @@ impl Daemon {
         }
     }
 
-    /// Looks whose certificate is due to be renewed, and whose is over.
+    /// Finds certificates that are due for renewal, and those that have expired.
     pub fn review_certificates(&mut self) -> anyhow::Result<()> {
         let now_s = now_s();
         let conns: Vec<ConnId> = self.credentials.shown.keys().copied().collect();
@@ -167,7 +168,7 @@ impl Daemon {
         }
     }
 
-    /// A host asks for its next certificate. One that was not asked to gets none.
+    /// A host asks for its next certificate. It gets none unless it was asked to renew.
     pub fn on_renew(&mut self, conn: ConnId, request: &[u8]) {
         let now_s = now_s();
         let shown = self.credentials.shown.get(&conn);

@@ -1,12 +1,13 @@
-//! Who may register: the anchor's authority, the join lines that wait for their host, and the enrolled
-//! hosts, in the store.
+//! Which hosts may register: the anchor's authority, the pending join lines and the enrolled hosts,
+//! all in the store.
 //!
-//! A host's way: [`Enrolment::invite`] makes its join line with a token; [`Enrolment::enrol`] takes the token
-//! with a request for a certificate, once; [`Enrolment::renew`] gives it the next certificate. What a step
-//! changes is written before the host is told, and a step that is repeated with the same key, because the
-//! answer was lost or somebody crashed, has the same result.
+//! A host's steps: [`Enrolment::invite`] makes its join line with a token; [`Enrolment::enrol`]
+//! takes the token with a certificate request, once; [`Enrolment::renew`] gives it the next
+//! certificate. Each step is stored before the host is told. Repeating a step with the same key,
+//! after a lost answer or a crash on either side, gives the same result.
 //!
-//! Times are seconds since 1970 on the anchor's clock, which alone counts: a host needs none.
+//! Times are seconds since 1970 on the anchor's clock, the only one that counts: a host needs no
+//! clock.
 
 mod records;
 #[cfg(test)]
@@ -34,29 +35,29 @@ use crate::signalling::Roster;
 const OWN: &str = "anchor";
 /// Key of the authority in it.
 const AUTHORITY: &str = "authority";
-/// Table of join lines that wait: name to [`Invitation`].
+/// Table of pending join lines: name to [`Invitation`].
 const INVITATIONS: &str = "invitations";
 /// Table of enrolled hosts: name to [`Host`].
 const HOSTS: &str = "enrolled";
-/// Table of what must outlive the anchor, per host.
+/// Table of what must survive a restart of the anchor, per host.
 pub const LEASES: &str = "registrations";
-/// Table of addresses that rest, to the end of their rest.
+/// Table of resting addresses, with the time at which the rest ends.
 const RESTING: &str = "resting";
 
-/// How long a join line is good unless its maker says otherwise.
+/// How long a join line is valid unless the operator says otherwise.
 pub const LINE_LIFETIME: Duration = Duration::from_secs(86_400);
-/// How long nobody else gets the addresses of a host that was removed.
+/// How long the addresses of a removed host rest before another host may get them.
 pub const REST: Duration = Duration::from_secs(86_400);
-/// A host that asks for one renewed certificate after another, for other keys, waits so long between two.
+/// Minimum time between two renewals of one host for different keys.
 const RENEWAL_PACE_S: u64 = 60;
 
-/// Why a host gets no further certificate.
+/// Why a host gets no new certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
-    /// For what it asked, or when.
+    /// Because of what it asked for, or when.
     #[error("{0:#}")]
     Asked(#[source] anyhow::Error),
-    /// It cannot be written down.
+    /// The store failed.
     #[error("{0:#}")]
     Store(#[source] anyhow::Error),
 }
@@ -71,7 +72,7 @@ pub struct Enrolment {
 }
 
 impl Enrolment {
-    /// What the store holds; an authority is made at the first start.
+    /// Loads the store; the first start creates the authority.
     pub fn load(store: &impl Store) -> anyhow::Result<Enrolment> {
         let known = store.get_as(OWN, AUTHORITY).context("the anchor's keys are unreadable")?;
         let authority = match known {
@@ -104,7 +105,7 @@ impl Enrolment {
         self.names.get(certificate)
     }
 
-    /// The enrolled hosts, as they are from now on.
+    /// The enrolled hosts; this view follows every later change.
     pub fn roster(&self) -> Roster {
         self.names.clone()
     }
@@ -114,7 +115,7 @@ impl Enrolment {
         self.hosts.contains_key(name)
     }
 
-    /// The addresses that rest, and until when in seconds since 1970.
+    /// The resting addresses, and until when, in seconds since 1970.
     pub fn resting(store: &impl Store) -> anyhow::Result<Vec<(IpAddr, u64)>> {
         let resting =
             store.list_as(RESTING).context("the list of resting addresses is unreadable")?;
@@ -124,8 +125,8 @@ impl Enrolment {
             .collect())
     }
 
-    /// Makes a join line for a host, good for `lifetime`. An earlier line for the name and an earlier enrolment
-    /// of it end; its inner addresses stay its own.
+    /// Makes a join line for a host, good for `lifetime`. This ends an earlier line and an earlier
+    /// enrolment of the name; the host keeps its inner addresses.
     pub fn invite(
         &mut self,
         store: &impl Store,
@@ -144,7 +145,7 @@ impl Enrolment {
         let invitation = Invitation { token: digest(&token), from_s: now_s, until_s };
         let mut writes = vec![
             Write::Delete { table: HOSTS, key: name },
-            // An epoch that somebody with the earlier credentials chose must not lock the host out.
+            // An epoch chosen by a holder of the earlier credentials must not lock the host out.
             Write::Delete { table: LEASES, key: name },
         ];
         let value = encoded(&invitation)?;
@@ -169,11 +170,13 @@ impl Enrolment {
             || self.invitations.get(name).is_some_and(|line| line.token == shown)
     }
 
-    /// Enrols the host that shows a token, and gives its certificate, good for `lifetime`. Whether it is new: a
-    /// host that asks again, with the same token and key, gets the certificate that it has.
+    /// Enrols the host that shows a token; returns its certificate, valid for `lifetime`, and
+    /// whether it is new. A host that asks again with the same token and key gets the certificate
+    /// that it has.
     ///
     /// # Errors
-    /// Why it is not enrolled. Who does not show a token of ours learns nothing else from it.
+    /// Why the host is not enrolled. A client without one of our tokens learns nothing else from
+    /// it.
     pub fn enrol(
         &mut self,
         store: &impl Store,
@@ -222,18 +225,19 @@ impl Enrolment {
         Ok((der, true))
     }
 
-    /// Whether the host with this certificate should ask for another: two thirds of its lifetime are over.
+    /// Whether the host with this certificate should renew: two thirds of the lifetime are over.
     pub fn is_due(&self, certificate: &[u8], now_s: u64) -> bool {
         self.names.get(certificate).and_then(|name| self.hosts.get(&name)).is_some_and(|host| {
             host.certificates().any(|known| known.der == certificate && known.is_due(now_s))
         })
     }
 
-    /// The next certificate of a host, for the key that asks; the present one is good until this is used, or to
-    /// its end. Asked again with the same key it gives the same certificate.
+    /// The next certificate of a host, for the key that asks; the present one is valid until the
+    /// next is used, or until it expires. Asking again with the same key gives the same
+    /// certificate.
     ///
     /// # Errors
-    /// If the request makes no sense, comes too soon after another one, or cannot be written down.
+    /// If the request is malformed, comes too soon after another one, or cannot be stored.
     pub fn renew(
         &mut self,
         store: &impl Store,
@@ -264,8 +268,8 @@ impl Enrolment {
         Ok(der)
     }
 
-    /// Notes that a host has shown this certificate: one that it was given by [`Enrolment::renew`] takes the place
-    /// of the one before.
+    /// Notes that a host has shown this certificate: one from [`Enrolment::renew`] replaces the one
+    /// before.
     pub fn shown(&mut self, store: &impl Store, certificate: &[u8]) -> anyhow::Result<()> {
         let Some(name) = self.names.get(certificate) else { return Ok(()) };
         let host = self.hosts.get(&name).cloned();
@@ -284,7 +288,7 @@ impl Enrolment {
         self.hosts.iter().filter(move |(_, host)| over(host)).map(|(name, _)| name.as_str())
     }
 
-    /// Ends a host's enrolment, or a join line that waits. Its addresses rest.
+    /// Ends a host's enrolment or a pending join line. Its addresses rest.
     pub fn remove(&mut self, store: &impl Store, name: &str, now_s: u64) -> anyhow::Result<()> {
         if !self.hosts.contains_key(name) && !self.invitations.contains_key(name) {
             bail!("{name:?} is not enrolled");
@@ -307,7 +311,7 @@ impl Enrolment {
         Ok(())
     }
 
-    /// All hosts and join lines, by name, as far as the store knows of them.
+    /// All hosts and join lines in the store, by name.
     pub fn list(&self, store: &impl Store, now_s: u64) -> anyhow::Result<Vec<EnrolmentStatus>> {
         let leases: BTreeMap<String, Lease> = store.list_as(LEASES)?.into_iter().collect();
         let hosts = self.hosts.iter().map(|(name, host)| {
@@ -352,7 +356,8 @@ impl Enrolment {
     }
 }
 
-/// Of a token the store has the digest alone, and two digests are compared: how long that takes tells nothing.
+/// The store has only a token's digest. Comparing digests leaks nothing about the token through
+/// timing.
 fn digest(token: &Token) -> [u8; 32] {
     Sha256::digest(token.0).into()
 }

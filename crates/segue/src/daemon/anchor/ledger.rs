@@ -1,8 +1,9 @@
-//! Leases on their way to the store. A thread of its own writes them: all that wait in one transaction, of each host
-//! the last one alone. What a host is told after its lease is held back until the lease is on disk. Where it cannot be
-//! written the host hears nothing of it: its connection ends, and when it asks again the lease is tried again.
+//! Leases on their way to the store. A separate thread writes them: all that wait go into one
+//! transaction, only the last one of each host. Messages that follow from a lease are held until it
+//! is on disk. If it cannot be written, the host hears nothing of it: its connection ends, and the
+//! lease is tried again when the host asks again.
 //!
-//! Of each enrolled host one lease waits and [`MOST_HELD`] messages are held; that bounds both.
+//! For each enrolled host at most one lease waits and at most [`MOST_HELD`] messages are held.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use tracing::debug;
 
 use super::enrolment::{LEASES, Lease, encoded};
 
-/// Messages held for one host; a connection for which there are more ends.
+/// Most messages held for one host; a connection that exceeds this ends.
 const MOST_HELD: usize = 64;
 
 /// What to do on a connection.
@@ -25,16 +26,16 @@ const MOST_HELD: usize = 64;
 pub enum Say {
     /// Send this.
     Message(FromAnchor),
-    /// End it when all was sent.
+    /// End it once everything is sent.
     Close,
 }
 
 /// What has become of leases.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was held for them, in order.
+    /// What was held for the written leases, in order.
     pub said: Vec<(ConnId, Say)>,
-    /// Connections that wait for leases which were not written.
+    /// Connections that wait for leases that could not be written.
     pub failed: Vec<ConnId>,
     /// Why not.
     pub error: Option<anyhow::Error>,
@@ -44,24 +45,24 @@ pub struct Outcome {
 pub struct Ledger {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
-    /// Leases so far.
+    /// Number of leases so far.
     count: u64,
-    /// By host: what is not known to be on disk.
+    /// By host: leases not yet known to be on disk.
     open: BTreeMap<String, Open>,
 }
 
 struct Open {
     lease: Lease,
-    /// The lease's, among all.
+    /// The lease's number, among all.
     number: u64,
-    /// It was tried in vain, and waits until somebody asks for it.
+    /// The write failed; the lease waits until its host asks again.
     failed: bool,
-    /// With the number of the lease that each waits for.
+    /// Held messages, each with the number of the lease that it waits for.
     held: VecDeque<(u64, ConnId, Say)>,
 }
 
 impl Ledger {
-    /// Starts the thread that writes, with the scheduling of the calling one.
+    /// Starts the writing thread, with the caller's scheduling.
     pub fn start(store: Arc<dyn Store>) -> anyhow::Result<Ledger> {
         let desk = Arc::new(Desk::default());
         let theirs = Arc::clone(&desk);
@@ -78,7 +79,7 @@ impl Ledger {
         Ok(Ledger { desk, thread: Some(thread), count: 0, open: BTreeMap::new() })
     }
 
-    /// Has a host's lease written. Never waits.
+    /// Queues a host's lease for writing. Never blocks.
     pub fn put(&mut self, host: &str, lease: Lease) {
         self.count += 1;
         let number = self.count;
@@ -92,12 +93,12 @@ impl Ledger {
         self.desk.put(host, number, lease);
     }
 
-    /// Whether what is said to this host has to wait.
+    /// Whether messages to this host have to wait.
     pub fn is_open(&self, host: &str) -> bool {
         self.open.contains_key(host)
     }
 
-    /// Holds something back until the host's lease is written; false if too much is held for it.
+    /// Holds a message until the host's lease is written; false if too many are held for it.
     pub fn hold(&mut self, host: &str, conn: ConnId, say: Say) -> bool {
         let Some(open) = self.open.get_mut(host) else { return false };
         if open.held.len() >= MOST_HELD {
@@ -112,12 +113,12 @@ impl Ledger {
         true
     }
 
-    /// Waits until the thread has something to tell. May be given up.
+    /// Waits until the thread has a result. Cancel-safe.
     pub async fn told(&self) {
         self.desk.told.notified().await;
     }
 
-    /// What the thread has to tell.
+    /// The thread's results so far.
     pub fn outcome(&mut self) -> Outcome {
         let (results, error) = self.desk.results();
         let mut outcome = Outcome { error, ..Outcome::default() };
@@ -143,12 +144,14 @@ impl Ledger {
         outcome
     }
 
-    /// Waits until nothing is being written. Others may change the leases in the store then.
+    /// Waits until nothing is being written. After that, the caller may change the leases in the
+    /// store.
     pub fn settle(&self) {
         self.desk.settle();
     }
 
-    /// What there was of a host is void. After [`Ledger::settle`], and when the outcome was seen to.
+    /// Forgets everything about a host. Call it after [`Ledger::settle`] and once the outcome is
+    /// handled.
     pub fn forget(&mut self, host: &str) {
         self.open.remove(host);
     }
@@ -164,7 +167,7 @@ impl Ledger {
 }
 
 impl Drop for Ledger {
-    /// What waits is written.
+    /// Writes what still waits.
     fn drop(&mut self) {
         self.desk.lock().closes = true;
         self.desk.changed.notify_all();
@@ -174,7 +177,7 @@ impl Drop for Ledger {
     }
 }
 
-/// What both sides see.
+/// State shared by both sides.
 #[derive(Default)]
 struct Desk {
     papers: Mutex<Papers>,
@@ -189,9 +192,9 @@ struct Papers {
     writing: bool,
     results: BTreeMap<String, Written>,
     error: Option<anyhow::Error>,
-    /// The thread shall end when nothing waits any more.
+    /// The thread is to end once nothing waits.
     closes: bool,
-    /// It has.
+    /// The thread has ended.
     ended: bool,
 }
 
@@ -224,7 +227,7 @@ impl Desk {
         let _papers = self.changed.wait_while(self.lock(), busy);
     }
 
-    /// Everything that waits, or none where there is nothing and shall be nothing.
+    /// Everything that waits; `None` if nothing waits and nothing more will come.
     fn take(&self) -> Option<Batch> {
         let idle = |papers: &mut Papers| papers.waiting.is_empty() && !papers.closes;
         let waited = self.changed.wait_while(self.lock(), idle);
@@ -246,7 +249,7 @@ impl Desk {
     }
 }
 
-/// Tells that the thread has ended, however it did.
+/// Signals that the thread has ended, even by a panic.
 struct Ended<'a>(&'a Desk);
 
 impl Drop for Ended<'_> {

@@ -1,5 +1,5 @@
-//! What serves an anchor's inner addresses: the packet path, routes and forwarding, and what guards or translates
-//! them where the system's own packet filter has to.
+//! Serves an anchor's inner addresses: the packet path, routes and forwarding, and the guard or
+//! translation by the system's packet filter where needed.
 
 use std::net::IpAddr;
 
@@ -12,16 +12,16 @@ use crate::daemon::nat::Nat;
 use crate::daemon::past::Guard;
 use crate::daemon::routing::Routing;
 
-/// All of it goes when this is dropped.
+/// Dropping this removes all of it.
 pub struct Pools {
-    // Nothing is forwarded any more when the translation ends.
+    // Dropped first: forwarding ends before the translation does.
     pub routing: Routing,
     _nat: Option<Nat>,
     _guard: Option<Guard>,
 }
 
 impl Pools {
-    /// Has the packet path and the system serve the pools.
+    /// Makes the packet path and the system serve the pools.
     pub fn serve(settings: &Settings, datapath: &mut dyn LinuxDatapath) -> anyhow::Result<Pools> {
         let pools: Vec<&Pool> =
             [&settings.pool_v4, &settings.pool_v6].into_iter().flatten().collect();
@@ -32,7 +32,7 @@ impl Pools {
         own.iter().try_for_each(|own| datapath.set_inner(*own, 0))?;
         let guard = Guard::at_start(&settings.common.device, datapath.kind() == Kind::User);
         guard.iter().for_each(|guard| guard.set_anchor(&networks));
-        // Nothing is forwarded that is not translated yet.
+        // Translation comes first, so that nothing is forwarded untranslated.
         let nat = Nat::start(&settings.common.device, &networks, settings.nat)?;
         let mut routing = Routing::at_anchor(&settings.common.device);
         routing.set_anchor(&own, &networks)?;

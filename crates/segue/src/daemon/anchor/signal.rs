@@ -1,7 +1,8 @@
-//! The anchor's signalling: one QUIC endpoint, one stream of messages for each host.
+//! The anchor's signalling: one QUIC endpoint, and one stream of messages per host.
 //!
-//! Whoever sends to the port can make the anchor work, so that work has bounds: handshakes of one network,
-//! connections of one host, its messages and registrations over all of them.
+//! Anyone who can send to the port makes the anchor work, so this work is bounded: the handshakes
+//! of one network, the connections of one host, and the host's messages and registrations over all
+//! of them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
@@ -32,14 +33,15 @@ mod enrol;
 
 /// Messages that wait to be written to one host.
 const OUTBOX: usize = 64;
-/// A host must send its first message within this time, and let each of the anchor's leave.
+/// A host must send its first message, and take each of the anchor's, within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection from which nothing came for this long is nobody's, if its host asks for another.
+/// A connection that is silent for this long gives way when its host opens another.
 const SILENT: Duration = Duration::from_secs(3);
-/// Connections of one host; one more ends its oldest. A host needs one, and while it moves another.
+/// Most connections of one host; a further one ends its oldest. A host needs one, and a second
+/// while it moves.
 const CONNECTIONS: usize = 4;
-/// What connections tell.
+/// Events of the connections.
 pub enum SignalEvent {
     /// A host has authenticated itself with this certificate.
     Connected { conn: ConnId, certificate: Vec<u8>, established: Established },
@@ -47,21 +49,22 @@ pub enum SignalEvent {
     Message { conn: ConnId, message: FromHost },
     /// The connection ended.
     Closed { conn: ConnId },
-    /// Somebody without a certificate asks to be enrolled.
+    /// A client without a certificate asks to be enrolled.
     Enrol { asked: ToEnrol, from: SocketAddr, back: oneshot::Sender<Enrolled> },
 }
 
-/// A connection that stands.
+/// An established connection.
 pub struct Established {
     connection: Connection,
-    /// Gone once nothing more is to be said.
+    /// `None` once nothing more will be sent.
     outbox: Option<mpsc::Sender<FromAnchor>>,
-    /// Datagrams that had come when it was last looked at and there were more, and when that was.
+    /// The number of datagrams at the last check that found new ones, and the time of that check.
     heard: (u64, Instant),
 }
 
 impl Established {
-    /// Whether nothing came since it was looked at [`SILENT`] ago: a host that lives shows it every second.
+    /// Whether nothing has come since a check [`SILENT`] ago: a live host sends something every
+    /// second.
     fn is_silent(&mut self, now: Instant) -> bool {
         let datagrams = self.connection.stats().udp_rx.datagrams;
         if datagrams != self.heard.0 {
@@ -70,7 +73,7 @@ impl Established {
         now.duration_since(self.heard.1) >= SILENT
     }
 
-    /// Ends it for want of an enrolment.
+    /// Ends it because the host is not enrolled.
     pub fn refuse(self) {
         self.connection.close(2u8.into(), b"not enrolled");
     }
@@ -79,13 +82,14 @@ impl Established {
 /// The anchor's side of signalling.
 pub struct Signal {
     endpoint: Endpoint,
-    /// With the name of the host, from its first message to its end: those count, too, that only have to end.
+    /// With the name of the host, from the first message to the end of the connection: connections
+    /// that are closing count too.
     connections: BTreeMap<ConnId, (String, Established)>,
     _worker: Worker,
 }
 
 impl Signal {
-    /// Listens on `port`, both families where the system has IPv6.
+    /// Listens on `port`, in both families if the system has IPv6.
     pub fn listen(
         port: u16,
         enrolment: &Enrolment,
@@ -101,9 +105,9 @@ impl Signal {
         Ok(Signal { endpoint, connections: BTreeMap::new(), _worker: worker })
     }
 
-    /// Takes a connection whose host is enrolled.
+    /// Accepts a connection of an enrolled host.
     pub fn admit(&mut self, conn: ConnId, host: &str, established: Established) {
-        // Of a host that crashed nothing comes any more, long before that connection ends by itself.
+        // A crashed host falls silent long before its connection times out.
         let now = Instant::now();
         for (name, before) in self.connections.values_mut() {
             if name == host && before.is_silent(now) {
@@ -130,7 +134,7 @@ impl Signal {
         }
     }
 
-    /// The host at the other end, while something may be said to it.
+    /// The host at the other end, as long as it may be sent messages.
     pub fn host_of(&self, conn: ConnId) -> Option<&str> {
         let open = self.connections.get(&conn).filter(|(_, known)| known.outbox.is_some());
         open.map(|(host, _)| host.as_str())
@@ -144,7 +148,7 @@ impl Signal {
         }
     }
 
-    /// Ends a connection whatever waits for it.
+    /// Ends a connection at once; queued messages are lost.
     pub fn end(&mut self, conn: ConnId, why: &[u8]) {
         if let Some((_, established)) = self.connections.remove(&conn) {
             established.connection.close(4u8.into(), why);
@@ -163,7 +167,7 @@ impl Signal {
         self.connections.remove(&conn);
     }
 
-    /// Tells every host that the anchor goes away.
+    /// Tells every host that the anchor is shutting down.
     pub async fn close(&mut self) {
         self.connections.clear();
         self.endpoint.close(0u8.into(), b"the anchor stops");
@@ -199,7 +203,7 @@ async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignalEvent
         let place = match handshakes.begin(source.ip(), validated, Instant::now()) {
             Verdict::Serve(place) => place,
             Verdict::Retry => {
-                // Fails only where it may not.
+                // Fails only if a retry is not allowed here.
                 let _ = incoming.retry();
                 continue;
             }
@@ -220,7 +224,7 @@ async fn accept(endpoint: Endpoint, gate: Gate, events: mpsc::Sender<SignalEvent
     }
 }
 
-/// Who is let in, and how often each may ask.
+/// Which hosts are let in, and how often each may ask.
 #[derive(Clone)]
 struct Gate {
     roster: Roster,
@@ -236,7 +240,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let connection = tokio::time::timeout(PATIENCE, incoming).await.context("no handshake")??;
     if signalling::is_enrolment(&connection) {
-        // The permit bounds these too: who is being enrolled takes the place of a handshake.
+        // The permit bounds these too: an enrolment counts as a handshake under way.
         let done = enrol::converse(&connection, events).await;
         drop(handshake);
         return done;
@@ -303,7 +307,7 @@ mod tests {
     use segue_wire::enrol::{self as wire, ENROL_VERSION, EnrolRefusal, TOKEN_LEN, Token};
     use segue_wire::signal::{self, Refusal, SIGNAL_VERSION};
 
-    /// Seconds since 1970, and how long things last from then: TLS looks at the real time.
+    /// Seconds since 1970, and a lifetime from then on that covers the real time, which TLS checks.
     const NOW: (u64, Duration) = (2_000_000_000, Duration::from_secs(1_000_000_000));
 
     struct Listening {
@@ -315,7 +319,7 @@ mod tests {
         store: Embedded,
     }
 
-    /// What a host has that is enrolled.
+    /// What an enrolled host has.
     struct Member {
         authority: Vec<u8>,
         host: Credentials,
@@ -409,8 +413,8 @@ mod tests {
         flood.abort();
     }
 
-    /// How many messages are heard of a host that sends them as fast as it can over as many connections as it
-    /// may have, and in how many seconds.
+    /// How many messages the anchor takes from a host that floods every connection it may have, and
+    /// in how many seconds.
     async fn heard(message: fn(u64) -> FromHost) -> (u32, f64) {
         let Listening { mut signal, mut events, join, anchor, .. } = listening();
         let endpoint = client(&join);
@@ -424,7 +428,7 @@ mod tests {
                     let mut epoch = n as u64;
                     while signalling::send(&mut write, &message(epoch)).await.is_ok() {
                         epoch += CONNECTIONS as u64;
-                        // The others of this thread have their turn.
+                        // Let the other tasks of this thread run.
                         tokio::task::yield_now().await;
                     }
                     connection
@@ -507,7 +511,7 @@ mod tests {
             );
             endpoint
         };
-        // They stand for the client, and say nothing.
+        // These stand for silent clients.
         let crowd: Vec<Endpoint> = (1..=8).map(|n| from([127, 0, 3, n])).collect();
         let mut held = Vec::new();
         for n in 0..MOST_OF_NETWORK {
@@ -553,7 +557,7 @@ mod tests {
         let refused = Enrolled::Refused { reason: EnrolRefusal::Unknown };
         back.send(refused.clone()).unwrap();
         assert_eq!(Messages::new(read).next::<Enrolled>().await.unwrap(), Some(refused));
-        // It cannot go on to anything else on this connection.
+        // The client can do nothing else on this connection.
         let _ = signalling::send(&mut write, &FromHost::Leave).await;
         connection.close(0u8.into(), b"done");
         assert!(matches!(events.recv().await, Some(SignalEvent::Closed { .. })));
@@ -589,7 +593,7 @@ mod tests {
             panic!("the connection stands");
         };
         signal.admit(conn, "mallory", established);
-        // More than leaves meanwhile, and than the connection holds.
+        // More than can leave meanwhile or fit into the connection.
         for path in 0..OUTBOX * 10_000 {
             if signal.connections[&conn].1.connection.close_reason().is_some() {
                 break;
@@ -601,7 +605,7 @@ mod tests {
         assert!(why.contains("outbox full"), "{why}");
     }
 
-    /// One that says on each of its streams that it takes nothing in, and goes on showing life.
+    /// A client that stays alive but accepts no data on any of its streams.
     fn closed_client(mut config: quinn::ClientConfig) -> quinn::ClientConfig {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(0u8.into());
@@ -701,7 +705,7 @@ mod tests {
         }
         assert!(!retries[0]);
         assert!(retries[UNASKED..].iter().all(|retry| *retry), "{retries:?}");
-        // Who does receive is let in all the same.
+        // A client that does receive is still let in.
         connect(&client(&join), anchor).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What people ask of a host over its control socket.
+//! Requests to a host over its control socket.
 
 use anyhow::{Context, bail};
 use segue_datapath::FlowCursor;
@@ -80,7 +80,7 @@ impl Daemon {
         Ok(HostInput::Handover { flow, class, to })
     }
 
-    /// Carries an order out, and says what came of it.
+    /// Carries out an order and reports the result.
     fn order(&mut self, order: HostInput) -> anyhow::Result<String> {
         let HostInput::Handover { flow, class, to } = &order else { return Ok(String::new()) };
         let (key, to) = (*flow, to.clone());

@@ -39,7 +39,7 @@ impl Daemon {
             }
         }
         self.feed(HostInput::Interfaces(interfaces))?;
-        // What belongs to the paths that are gone is on others now.
+        // Whatever belonged to removed paths has moved to others.
         let (datapath, present) = (&mut self.core.end.datapath, &present);
         self.attached.retain(|index, next_hops| {
             let stays = present.contains(index);
@@ -52,7 +52,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Has the anchor's names looked up, over the interfaces that there are, unless a connection stands.
+    /// Resolves the anchor's names over the present interfaces, unless a connection is up.
     pub(super) fn look_up(&mut self) {
         if self.signal.has_names() {
             let Settings { nameservers, common, .. } = &self.settings;
@@ -60,8 +60,8 @@ impl Daemon {
         }
     }
 
-    /// The anchor's names lead to these addresses now. Those that it was reached at stay the first choice, so that who
-    /// gives false ones keeps no host from it.
+    /// The anchor's names now resolve to these addresses. Addresses at which it was reached stay
+    /// first, so that false answers cannot keep the host from it.
     pub(super) fn on_found(&mut self, found: &[SocketAddr]) -> anyhow::Result<()> {
         let unknown = |address: &&SocketAddr| !self.anchors.contains(address);
         let new: Vec<SocketAddr> = found.iter().filter(unknown).copied().collect();
@@ -82,7 +82,7 @@ impl Daemon {
         self.use_interfaces(&seen)
     }
 
-    /// A connection stands with the anchor at this address.
+    /// A connection to the anchor at this address is up.
     pub(super) fn on_reached(&mut self, anchor: SocketAddr) {
         if self.signal.has_names()
             && let Some(at) = self.anchors.iter().position(|address| *address == anchor)
@@ -99,7 +99,7 @@ impl Daemon {
         self.member.keep_found(&found.copied().collect::<Vec<_>>());
     }
 
-    /// The interfaces that reach the anchor and that the operator wants, best first.
+    /// The interfaces that reach the anchor and that the operator allows, best first.
     fn usable(&self, all: &[Device]) -> Vec<Device> {
         let mut usable: Vec<Device> = Vec::new();
         for anchor in &self.anchors {
@@ -117,14 +117,14 @@ impl Daemon {
         usable
     }
 
-    /// The interface with the gateways towards the anchor in place of those of the default routes.
+    /// The interface, with its gateways towards the anchor rather than those of the default routes.
     fn as_input(&self, device: &Device) -> Interface {
         let routes = self.routes_to_anchor(device);
         let gateways = routes.filter_map(|(_, route)| route.gateway).collect();
         Interface { gateways, ..device.interface.clone() }
     }
 
-    /// The neighbours by way of whom packets to the anchor leave.
+    /// The next hops of packets to the anchor.
     fn next_hops(&self, device: &Device) -> Vec<IpAddr> {
         let routes = self.routes_to_anchor(device);
         routes.map(|(anchor, route)| route.gateway.unwrap_or(anchor)).collect()
@@ -140,7 +140,8 @@ impl Daemon {
     }
 }
 
-/// Lets go of the packets that wait for a neighbour on a link that is down. Their senders would count on them.
+/// Drops the packets that wait for a neighbour on a link that is down. Their senders would count on
+/// them.
 fn forget(index: u32, next_hops: &[IpAddr]) {
     for address in next_hops {
         if let Err(error) = neighbour::forget(index, *address) {

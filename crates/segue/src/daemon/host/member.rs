@@ -1,6 +1,6 @@
-//! What a host keeps of its enrolment: its key, which it makes itself, and the certificate for it, in a store of
-//! its own. A key is written before the anchor hears of it, and a certificate before it is shown, so that a host
-//! that crashes in between asks again with the same key and gets the same answer.
+//! A host's stored enrolment: the key that it makes itself and the certificate for it. A key is
+//! stored before the anchor hears of it, and a certificate before it is shown. A host that crashes
+//! in between asks again with the same key and gets the same answer.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::identity::{Credentials, Join, expiry_of, new_key, request};
 use crate::locator::Locator;
 use crate::signalling::client_config;
 
-/// Table of what a host keeps.
+/// Table of the host's state.
 const TABLE: &str = "host";
 /// Key of the enrolment in force.
 const MEMBER: &str = "member";
 /// Key of the epoch of the last start.
 const EPOCH: &str = "epoch";
-/// Key of the addresses to which the anchor's names led last.
+/// Key of the addresses that the anchor's names last resolved to.
 const FOUND: &str = "found";
-/// Key of the join line that the host is being enrolled with.
+/// Key of the join line of an enrolment under way.
 const PENDING: &str = "pending";
 
 /// An enrolment in force.
@@ -59,22 +59,22 @@ enum State {
     Pending(Pending),
 }
 
-/// A host's enrolment, standing or on its way.
+/// A host's enrolment, in force or under way.
 pub struct Member {
     store: Embedded,
     state: State,
 }
 
-/// What a host's state says of its enrolment.
+/// The enrolment recorded in a host's state.
 pub struct Membership {
     /// Where the anchor is.
     pub anchor: Vec<Locator>,
-    /// When the certificate expires, in seconds since 1970; without, there is only a join line yet.
+    /// When the certificate expires, in seconds since 1970; `None` while there is only a join line.
     pub expires_s: Option<u64>,
 }
 
-/// Looks into a host's state, or rather into a copy, which can be read whoever has the file open; none if there is no
-/// file, or no enrolment in it.
+/// Reads a host's state. It reads a copy, which works even while another process has the file open.
+/// `None` if there is no file or no enrolment in it.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -97,8 +97,8 @@ pub fn membership(state: &Path) -> anyhow::Result<Option<Membership>> {
 }
 
 impl Member {
-    /// Opens the host's state. A join line that the state does not know yet begins an enrolment; without a line,
-    /// or with the one that was used, the state says what there is.
+    /// Opens the host's state. A join line that is new to the state begins an enrolment. Without a
+    /// line, or with the used one, the stored enrolment counts.
     pub fn open(state: &Path, line: Option<Join>) -> anyhow::Result<Member> {
         let store = Embedded::open(state)?;
         let unreadable = || format!("the enrolment in {} is unreadable", state.display());
@@ -122,7 +122,7 @@ impl Member {
         Ok(Member { store, state })
     }
 
-    /// The line by which the host came, or comes, to its enrolment.
+    /// The join line of the host's enrolment, done or under way.
     pub fn join(&self) -> &Join {
         match &self.state {
             State::Standing(standing) => &standing.join,
@@ -130,7 +130,7 @@ impl Member {
         }
     }
 
-    /// Where the anchor is, as far as is known: the addresses of the line, and those that its names led to last.
+    /// The anchor's known addresses: those in the line, and those that its names last resolved to.
     pub fn anchors(&self) -> Vec<SocketAddr> {
         let mut anchors = self.join().addresses();
         if !self.join().names().is_empty() {
@@ -167,7 +167,8 @@ impl Member {
         self.keep(Standing { join: join.clone(), host, next: None })
     }
 
-    /// A request for the next certificate, for a new key, or the same as before until there is an answer.
+    /// A request for the next certificate, for a new key. It stays the same until there is an
+    /// answer.
     pub fn renewal(&mut self) -> anyhow::Result<Vec<u8>> {
         let State::Standing(standing) = &self.state else { bail!("there is nothing to renew yet") };
         if let Some(next) = &standing.next {
@@ -179,7 +180,7 @@ impl Member {
         Ok(asked)
     }
 
-    /// The answer. A certificate that is not for the key is not taken.
+    /// Takes the answer. A certificate for another key is refused.
     pub fn renewed(&mut self, certificate: Vec<u8>) -> anyhow::Result<()> {
         let State::Standing(standing) = &self.state else { return Ok(()) };
         let Some(next) = &standing.next else { return Ok(()) };
@@ -189,7 +190,7 @@ impl Member {
         self.keep(Standing { join: standing.join.clone(), host, next: None })
     }
 
-    /// What to do about it if the anchor does not take what this host shows.
+    /// Advice for the operator if the anchor refuses what this host shows.
     pub fn advice(&self, why: Rejected) -> String {
         let name = &self.join().name;
         format!(
@@ -197,18 +198,19 @@ impl Member {
         )
     }
 
-    /// The epoch of this start: the time of day, or beyond that of the last start where the clock was set back.
+    /// The epoch of this start: the time of day, or one past the last start's epoch if the clock
+    /// was set back.
     pub fn next_epoch(&self, now_ns: u64) -> u64 {
         let last: Option<u64> = self.store.get_as(TABLE, EPOCH).ok().flatten();
         let epoch = last.map_or(now_ns, |last| now_ns.max(last.saturating_add(1)));
-        // Where it cannot be kept, the anchor tells the next start from where to go on.
+        // If it cannot be stored, the anchor tells the next start where to continue.
         if let Err(error) = self.store.put_as(TABLE, EPOCH, &epoch) {
             tracing::debug!("{error}");
         }
         epoch
     }
 
-    /// Keeps where the anchor's names lead, for a start without anybody to ask.
+    /// Stores the addresses of the anchor's names, for a start without a reachable name server.
     pub fn keep_found(&self, addresses: &[SocketAddr]) {
         if let Err(error) = self.store.put_as(TABLE, FOUND, &addresses) {
             tracing::debug!("{error}");
@@ -275,7 +277,7 @@ mod tests {
         matches!(member.shown().unwrap(), Shown::Certificate(_))
     }
 
-    /// The public key in a request: the only long part of it that is the same each time.
+    /// The public key in a request: the only long part that does not change.
     fn key_in(place: &Place, request: &[u8]) -> Vec<u8> {
         place.authority.certify("laptop", request, 4_000_000_000).unwrap().key
     }
@@ -286,7 +288,7 @@ mod tests {
         let first = request_of(&place.open(Some(place.line(1))).unwrap());
         let again = request_of(&place.open(Some(place.line(1))).unwrap());
         assert_eq!(key_in(&place, &first), key_in(&place, &again));
-        // Also where the line is not given again.
+        // Also if the line is not given again.
         let again = request_of(&place.open(None).unwrap());
         assert_eq!(key_in(&place, &first), key_in(&place, &again));
         let other = request_of(&place.open(Some(place.line(2))).unwrap());
@@ -303,7 +305,7 @@ mod tests {
         for line in [None, Some(place.line(1))] {
             assert!(is_enrolled(&place.open(line).unwrap()));
         }
-        // The other line has been begun, and refused: the enrolment stands.
+        // The other line was tried and refused: the enrolment remains in force.
         let member = place.open(Some(place.line(2))).unwrap();
         assert!(!is_enrolled(&member));
         let advice = member.advice(Rejected::Line(EnrolRefusal::Used));
@@ -342,7 +344,7 @@ mod tests {
         assert_eq!(key_in(&place, &member.renewal().unwrap()), key_in(&place, &asked));
         let certificate = place.certify(&asked);
         member.renewed(certificate.clone()).unwrap();
-        // What was not asked for is not taken.
+        // A certificate that was not requested is not taken.
         member.renewed(vec![1]).unwrap();
         drop(member);
         let member = place.open(None).unwrap();

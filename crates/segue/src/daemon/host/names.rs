@@ -1,5 +1,6 @@
-//! Where the anchor's names lead. The name servers are asked over every interface at once and past the tunnel, since
-//! nobody knows yet which of them works; the system is asked besides, which knows more than name servers do.
+//! Resolves the anchor's names. It asks the name servers over every interface at once and outside
+//! the tunnel, since it is not known yet which interface works. It also asks the system, which
+//! knows more than name servers do.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,18 +19,18 @@ use crate::daemon::packets::MARK;
 use crate::errors::Told;
 use crate::signalling;
 
-/// A question is asked so often, and waits so long for its answer.
+/// How often a question is asked, and how long each waits for its answer.
 const TRIES: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest that all of it takes, and how long the others are waited for once something has been found: an address
-/// that leads elsewhere, from somebody who lies, is then not the only one.
+/// The longest that a lookup takes, and how long it waits for other answers after the first: an
+/// attacker's false address is then not the only one.
 const IN_ALL: Duration = Duration::from_secs(5);
 const OTHERS: Duration = Duration::from_millis(300);
 /// Addresses that are tried.
 const MOST: usize = 8;
 /// Longest answer over UDP without extensions (RFC 1035, 4.2.1), with room for careless servers.
 const LONGEST: usize = 1_500;
-/// Where the system's name servers stand.
+/// Lists the system's name servers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS: u16 = 53;
 
@@ -49,8 +50,9 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// The ways to name servers, those of the system where the operator names none: each over every interface that has a
-/// route to it. Servers on this machine, as systemd-resolved, have ways of their own; the system asks them.
+/// The ways to the name servers, each over every interface that has a route to it. If the operator
+/// names no servers, the system's are used. Servers on this machine, such as systemd-resolved, are
+/// left to the system.
 pub fn ways(servers: &[IpAddr], all: &[Device], wanted: &[String]) -> Vec<Way> {
     let of_system = if servers.is_empty() { system_servers() } else { Vec::new() };
     let servers = servers.iter().chain(&of_system).filter(|server| !server.is_loopback());
@@ -72,10 +74,10 @@ fn system_servers() -> Vec<IpAddr> {
     config.nameservers.iter().map(IpAddr::from).filter(global).collect()
 }
 
-/// The addresses that these names lead to, IPv4 first.
+/// The addresses of these names, IPv4 first.
 ///
 /// # Errors
-/// What went wrong on each way, if nothing was found.
+/// If nothing was found: what went wrong on each way.
 pub async fn find(names: &[Named], ways: &[Way]) -> anyhow::Result<Vec<SocketAddr>> {
     let mut asked = JoinSet::new();
     for way in ways {
@@ -112,7 +114,7 @@ pub async fn find(names: &[Named], ways: &[Way]) -> anyhow::Result<Vec<SocketAdd
     Ok(found)
 }
 
-/// A question that has no answer yet.
+/// A question without an answer so far.
 struct Open<'a> {
     named: &'a Named,
     v6: bool,
@@ -167,7 +169,7 @@ async fn ask(names: &[Named], way: &Way) -> anyhow::Result<Vec<SocketAddr>> {
     }
 }
 
-/// A number that nobody guesses.
+/// An unpredictable query number.
 fn number() -> anyhow::Result<u16> {
     let mut bytes = [0; 2];
     let random = default_provider().secure_random.fill(&mut bytes);
@@ -175,7 +177,7 @@ fn number() -> anyhow::Result<u16> {
     Ok(u16::from_ne_bytes(bytes))
 }
 
-/// For the addresses of one family.
+/// A question for the addresses of one family.
 fn question(number: u16, name: &str, v6: bool) -> anyhow::Result<Vec<u8>> {
     let mut packet = Packet::new_query(number);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -185,8 +187,8 @@ fn question(number: u16, name: &str, v6: bool) -> anyhow::Result<Vec<u8>> {
     Ok(packet.build_bytes_vec()?)
 }
 
-/// The number of an answer and the addresses in it; `asked` says which name and family a question had. Aliases are
-/// followed by the server, so that the addresses may be those of another name.
+/// The number of an answer and the addresses in it; `asked` gives the name and family of a
+/// question. The server follows aliases, so the addresses may belong to another name.
 fn answer<'a>(
     bytes: &[u8],
     asked: impl Fn(u16) -> Option<(&'a str, bool)>,

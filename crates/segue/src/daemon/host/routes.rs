@@ -8,13 +8,13 @@ use tracing::info;
 
 use super::{Daemon, Settings};
 
-/// What the operator wants to go through the tunnel, wherever the anchor leads.
+/// Destinations that the operator wants in the tunnel, whatever the anchor can reach.
 pub(super) fn wanted(settings: &Settings) -> Vec<Prefix> {
     let everything = || [false, true].map(Prefix::default_of).into();
     settings.routes.clone().unwrap_or_else(everything)
 }
 
-/// What the anchor leads to: prefixes around its own inner addresses.
+/// Destinations that the anchor can reach: prefixes around its own inner addresses.
 fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
     let mut all = Vec::new();
     for (v6, length) in [(false, ways_out.v4), (true, ways_out.v6)] {
@@ -29,13 +29,13 @@ fn by_default(ways_out: WaysOut, anchor: &[IpAddr]) -> Vec<Prefix> {
 }
 
 impl Daemon {
-    /// The routes that are in force, unless the operator has said which.
+    /// The routes in force: the operator's, or else what the anchor can reach.
     pub(super) fn routes(&self) -> Vec<Prefix> {
         let routes = self.settings.routes.clone();
         routes.unwrap_or_else(|| by_default(self.ways_out, &self.anchor_inner))
     }
 
-    /// The anchor has told what it leads to.
+    /// The anchor has reported what it can reach.
     pub(super) fn on_ways_out(&mut self, ways_out: WaysOut) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.ways_out, ways_out);
         if self.settings.routes.is_some() || before == ways_out {

@@ -27,39 +27,40 @@ use crate::signalling::{self, Messages, Worker};
 
 /// Head start of each address of the anchor over the next.
 const STAGGER: Duration = Duration::from_millis(150);
-/// Until names are looked up again that nobody knew, at first and at last.
+/// Shortest and longest wait before unresolved names are looked up again.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Messages that wait to be written.
 const OUTBOX: usize = 256;
 
-/// What the connection's tasks tell. `round` numbers the calls of [`Signal::connect`]: what an older
-/// round says no longer counts.
+/// Events of the connection's tasks. `round` numbers the calls of [`Signal::connect`]; events of an
+/// older round are ignored.
 pub enum SignalEvent {
     /// An attempt succeeded.
     Connected { round: u64, established: Established },
-    /// An attempt failed, maybe one of several.
+    /// An attempt failed; others may still run.
     Failed { round: u64, why: String },
     /// A message came.
     Message { round: u64, message: FromAnchor },
     /// The connection, or all attempts, failed.
     Closed { round: u64, why: String },
-    /// The anchor's names lead there.
+    /// The anchor's names resolve to these addresses.
     Found { addresses: Vec<SocketAddr> },
-    /// Nobody knows where they lead.
+    /// The names could not be resolved.
     Unnamed { why: String },
     /// The anchor has enrolled this host and given it this certificate.
     Enrolled { certificate: Vec<u8> },
-    /// The anchor does not take what this host shows.
+    /// The anchor refuses what this host shows.
     Rejected { round: u64, why: Rejected },
 }
 
-/// Why an anchor does not take what a host shows. Another attempt with the same does no better.
+/// Why an anchor refuses what a host shows. Another attempt with the same credentials would fail
+/// too.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum Rejected {
     /// Its join line.
     #[error("{0}")]
     Line(EnrolRefusal),
-    /// Its certificate, which has expired.
+    /// Its certificate has expired.
     #[error("the certificate of this host has expired")]
     Expired,
 }
@@ -67,7 +68,7 @@ pub enum Rejected {
 /// What a host shows to an anchor.
 #[derive(Clone)]
 pub enum Shown {
-    /// The token of its join line: it is to be enrolled first.
+    /// The token of its join line, to be enrolled first.
     Line(Arc<Line>),
     /// Its certificate.
     Certificate(quinn::ClientConfig),
@@ -75,7 +76,7 @@ pub enum Shown {
 
 /// What enrols a host.
 pub struct Line {
-    /// What it asks.
+    /// The enrolment request.
     pub asked: ToEnrol,
     /// The anchor's authority.
     pub authority: Vec<u8>,
@@ -83,7 +84,7 @@ pub struct Line {
     pub key: Vec<u8>,
 }
 
-/// A connection that stands.
+/// An established connection.
 pub struct Established {
     interface: String,
     pub(super) anchor: SocketAddr,
@@ -97,20 +98,20 @@ pub struct Signal {
     worker: Worker,
     anchors: Vec<SocketAddr>,
     names: Vec<Named>,
-    /// Who looks the names up, and how.
+    /// The name lookup under way, with its ways.
     looking: Option<(Vec<Way>, AbortHandle)>,
     shown: Shown,
     events: mpsc::Sender<SignalEvent>,
     round: u64,
     tasks: Vec<AbortHandle>,
-    /// Where the attempts of this round go that have neither succeeded nor failed.
+    /// The targets of this round's attempts that are still under way.
     waiting: Vec<String>,
     current: Option<Established>,
     unreached: Unreached,
 }
 
 impl Signal {
-    /// Nothing connected.
+    /// Starts unconnected.
     pub fn new(
         anchors: Vec<SocketAddr>,
         names: Vec<Named>,
@@ -133,27 +134,27 @@ impl Signal {
         })
     }
 
-    /// From the next connection on the host shows this.
+    /// Sets what the host shows from the next connection on.
     pub fn show(&mut self, shown: Shown) {
         self.shown = shown;
     }
 
-    /// Whether the anchor has names, which may come to lead elsewhere.
+    /// Whether the anchor has names, whose addresses may change.
     pub fn has_names(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// Whether a connection stands.
+    /// Whether a connection is up.
     pub fn is_up(&self) -> bool {
         self.current.is_some()
     }
 
-    /// From the next attempts on these are the anchor's addresses.
+    /// Sets the anchor's addresses for the next attempts.
     pub fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
         self.anchors = anchors;
     }
 
-    /// Looks the anchor's names up, until somebody knows them; not while a connection stands.
+    /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
     pub fn look_up(&mut self, ways: Vec<Way>) {
         if let Some((by, task)) = &self.looking
             && !task.is_finished()
@@ -185,13 +186,13 @@ impl Signal {
         self.looking = Some((ways, task.abort_handle()));
     }
 
-    /// Whether `round` is the present one.
+    /// Whether `round` is the current one.
     pub fn is_present(&self, round: u64) -> bool {
         round == self.round
     }
 
-    /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing; where
-    /// the anchor has several addresses, to each a little after the one before.
+    /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing.
+    /// Each further address of the anchor starts a little later.
     pub fn connect(&mut self, interfaces: &[String]) {
         if !self.waiting.is_empty() {
             let ways = std::mem::take(&mut self.waiting).join(", nor ");
@@ -241,7 +242,7 @@ impl Signal {
         }
     }
 
-    /// Keeps what belongs to the current round and turns it into the machine's input.
+    /// Keeps the current round's events and turns them into the machine's input.
     pub fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
         match event {
             SignalEvent::Connected { round, established } if round == self.round => {
@@ -260,13 +261,13 @@ impl Signal {
                 self.unreached.note(monotonic(), why);
                 None
             }
-            // A name that is not known is no trouble where the anchor is reached all the same.
+            // An unresolved name does not matter while the anchor is reached.
             SignalEvent::Unnamed { why } if !self.is_up() => {
                 self.unreached.note(monotonic(), why);
                 None
             }
             SignalEvent::Closed { round, why } if round == self.round => {
-                // Why attempts fail has been noted; once for each connection that was lost.
+                // Failed attempts were noted already; note this once per lost connection.
                 if self.current.is_some() {
                     warn!("signalling: {why}; trying again");
                 } else {
@@ -285,7 +286,7 @@ impl Signal {
         self.unreached.reached();
     }
 
-    /// Why the anchor is not reached, as far as is known, and since when.
+    /// The last known reason why the anchor is not reached, and since when.
     pub fn why_unreached(&self) -> Option<(&str, Time)> {
         self.unreached.why()
     }
@@ -310,13 +311,13 @@ impl Signal {
     }
 }
 
-/// What an attempt has achieved.
+/// The result of a successful attempt.
 struct Connected {
     interface: String,
     anchor: SocketAddr,
     endpoint: Endpoint,
     connection: Connection,
-    /// The certificate, where the host was enrolled first.
+    /// The certificate, if the host was enrolled first.
     certificate: Option<Vec<u8>>,
 }
 
@@ -350,12 +351,12 @@ async fn attempt(
     Ok(Connected { interface, anchor, endpoint, connection, certificate })
 }
 
-/// A way to the anchor, for people.
+/// A way to the anchor, in words for the operator.
 fn way(anchor: SocketAddr, interface: &str) -> String {
     format!("{anchor} over {interface}")
 }
 
-/// Why no connection came about, with the way in it.
+/// Why there is no connection, including the way.
 fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     match error {
         ConnectionError::TimedOut => anyhow!("no answer from the anchor at {way}"),
@@ -369,15 +370,15 @@ fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
     }
 }
 
-/// Whether the anchor's certificate was signed by somebody else than the join line says. All authorities have the
-/// same name, so that it is the signature that does not fit.
+/// Whether another authority than the join line's signed the anchor's certificate. All authorities
+/// have the same name, so the mismatch shows in the signature.
 fn is_of_another_authority(code: TransportErrorCode) -> bool {
     [AlertDescription::UnknownCA, AlertDescription::DecryptError]
         .into_iter()
         .any(|alert| code == TransportErrorCode::crypto(alert.into()))
 }
 
-/// Has this host enrolled; its certificate.
+/// Enrols this host; returns its certificate.
 async fn enrol(connection: &Connection, asked: &ToEnrol) -> anyhow::Result<Vec<u8>> {
     match signalling::enrol(connection, asked).await? {
         Enrolled::Certificate { certificate } => Ok(certificate),
@@ -427,7 +428,7 @@ async fn first(
                 }
                 return Ok(winner);
             }
-            // What the anchor says for good no other interface changes.
+            // A final refusal by the anchor is the same over every interface.
             Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
             Ok(Err(error)) => {
                 let why = Told(&error).to_string();
@@ -474,6 +475,6 @@ async fn converse(
         result = writer => result,
         result = reader => result,
     };
-    // The handshake is over for the host before the anchor has looked at its certificate.
+    // The host's handshake completes before the anchor has checked its certificate.
     if signalling::is_expired(&own) { Err(Rejected::Expired.into()) } else { ended }
 }

@@ -30,7 +30,7 @@ impl Unreached {
         self.told.clear();
     }
 
-    /// Why the anchor is not reached, and since when that is the last that is known.
+    /// The last known reason why the anchor is not reached, and since when.
     pub fn why(&self) -> Option<(&str, Time)> {
         self.last.as_ref().map(|(why, at)| (why.as_str(), *at))
     }

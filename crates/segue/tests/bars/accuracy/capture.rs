@@ -1,8 +1,8 @@
-//! A bare wire between two nodes, and stamps at both its edges.
+//! A bare wire between two nodes, with timestamps at both edges.
 //!
-//! A packet socket sees what leaves a device after the programs at TC egress, and what arrives before
-//! those at TC ingress; the kernel stamps both. So between the stamps of the two edges lies the wire and
-//! nothing of either end, and what a measurement adds by its own work counts as its error.
+//! A packet socket sees outgoing packets after the programs at TC egress and incoming ones before
+//! those at TC ingress; the kernel stamps both. So only the wire lies between the stamps of the two
+//! edges, and time added by a measurement's own work counts as its error.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -48,7 +48,7 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-/// Captures at both edges from its making until [`Capture::end`].
+/// Captures at both edges from its creation until [`Capture::end`].
 pub struct Capture {
     stop: Arc<AtomicBool>,
     edges: [Option<JoinHandle<Vec<Seen>>>; 2],
@@ -66,8 +66,8 @@ impl Capture {
     }
 
     /// The round-trip time of each exchange with a server's port in microseconds: the time between the
-    /// stamps of the client's edge less that between those of the server's edge. `number` tells the
-    /// exchange from the payload; `None` where a packet belongs to none.
+    /// stamps of the client's edge less that between those of the server's edge. `number` reads the
+    /// exchange's number from the payload; `None` if a packet belongs to no exchange.
     pub fn end(mut self, port: u16, number: impl Fn(&[u8]) -> Option<u32>) -> BTreeMap<u32, f64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut stamps: BTreeMap<u32, [[Option<u64>; 2]; 2]> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Capture {
                 else {
                     continue;
                 };
-                // A number that comes twice belongs to its first packet.
+                // A repeated number counts for its first packet.
                 stamps.entry(number).or_default()[edge][back].get_or_insert(seen.at_ns);
             }
         }
@@ -105,7 +105,7 @@ fn watch(socket: &OwnedFd, stop: &AtomicBool) -> Vec<Seen> {
     let mut all = Vec::new();
     let mut buffer = [0; 256];
     let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
-    // What is there when the end comes is read still.
+    // Packets already queued at the end are still read.
     loop {
         let last = stop.load(Ordering::Relaxed);
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -123,8 +123,8 @@ fn watch(socket: &OwnedFd, stop: &AtomicBool) -> Vec<Seen> {
                 all.extend(at_ns.and_then(|at_ns| read(&buffer[..bytes], at_ns)));
             }
             Err(_) if last => return all,
-            // Nobody waits on the socket: to wake a reader would cost the packet time before the
-            // programs see it.
+            // Poll rather than block on the socket: waking a reader would delay the packet before
+            // the programs see it.
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }

@@ -25,7 +25,7 @@ type Make = fn(&Setup, EventSink) -> Box<dyn LinuxDatapath>;
 
 /// What the programs report for each of `count` exchanges.
 ///
-/// XDP is off: what it answers, no packet socket of the server's edge would see.
+/// XDP is off: no packet socket at the server's edge would see what XDP answers.
 pub fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
     measure(lab, count, interval, |setup, sink| {
         let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
@@ -67,7 +67,7 @@ fn measure(lab: &Lab, count: u32, interval: Duration, make: Make) -> Reported {
     let rtts: Reported = responses
         .map(|event| (event.arrival.probe.seq, (rtt_us(event), bound_us(event))))
         .collect();
-    // What the programs keep for the daemon is that of the last exchange.
+    // The programs keep the last exchange's reading for the daemon.
     if let Some(reading) = host.reading(SLOT) {
         let (kept, bound) = (reading.estimates.rtt_last.unwrap(), reading.estimates.uncertainty);
         let (_, (last, stated)) = rtts.last_key_value().unwrap();

@@ -15,8 +15,8 @@ use super::alone;
 use super::busy::Loops;
 use capture::Capture;
 
-/// What was reported for each exchange by its number: the round-trip time and, where it is stated, the
-/// bound of its error. Microseconds.
+/// Reports by exchange number: the round-trip time and, if stated, the bound of its error.
+/// Microseconds.
 type Reported = BTreeMap<u32, (f64, Option<f64>)>;
 
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -132,7 +132,7 @@ fn the_kernels_round_trip_times_are_those_of_the_wire() {
     }
 }
 
-/// How many samples one may be beyond the bound that it states: docs/measuring.md.
+/// One sample in this many may exceed its stated bound: docs/measuring.md.
 const ONE_IN: usize = 100;
 
 #[test]
@@ -141,7 +141,7 @@ fn of_a_hundred_round_trip_times_ninety_nine_are_as_good_as_they_say_also_under_
     keep_their_bounds(300);
 }
 
-/// The same with as many samples as show how much better than that it is.
+/// The same with enough samples to show how far below that limit it stays.
 #[test]
 #[ignore = "five minutes of exchanges: make soak"]
 fn of_thousands_of_round_trip_times_few_are_worse_than_they_say() {
@@ -149,8 +149,8 @@ fn of_thousands_of_round_trip_times_few_are_worse_than_they_say() {
     keep_their_bounds(5_000);
 }
 
-/// Each way by itself, on an idle machine and on a busy one: what is beyond under load is not hidden by what
-/// is not without.
+/// Each way by itself, on an idle machine and on a busy one, so that idle results cannot hide
+/// excesses under load.
 fn keep_their_bounds(count: u32) {
     let lab = capture::network("bounds");
     let mut wrong = Vec::new();

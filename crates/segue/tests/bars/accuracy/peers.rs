@@ -1,5 +1,4 @@
-//! Measurements in user space on the same wire: `segue probe`, irtt, and the plain echo that anybody
-//! writes first.
+//! Measurements in user space on the same wire: `segue probe`, irtt, and a simple echo.
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
@@ -17,7 +16,7 @@ pub const PROBE_PORT: u16 = 5_007;
 pub const IRTT_PORT: u16 = 2_112;
 pub const ECHO_PORT: u16 = 7_777;
 
-/// A server that ends with the value.
+/// A server; dropping it ends it.
 struct Server(Child);
 
 impl Drop for Server {
@@ -61,7 +60,7 @@ pub fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let (interval, length) = (interval.as_millis(), (interval * count).as_millis());
     client.args(["client", "-Q", "-o", "-", "-i", &format!("{interval}ms")]);
     client.args(["-d", &format!("{length}ms"), &format!("{SERVER}:{IRTT_PORT}")]);
-    // On a busy machine the server listens late, and a client that finds nobody gives up.
+    // On a busy machine the server listens late, and a client without a server gives up.
     let told: Value = patiently("irtt measures", || {
         serde_json::from_slice(&client.output().unwrap().stdout).ok()
     });
@@ -75,7 +74,7 @@ pub fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
 }
 
 /// The number of an exchange in irtt's packets: four bytes in the host's order after magic, flags and
-/// token. What opens or closes (flags 1 and 4) is no exchange.
+/// token. Packets that open or close (flags 1 and 4) are no exchange.
 pub fn irtt_number(payload: &[u8]) -> Option<u32> {
     let number = payload.get(12..16)?.try_into().ok()?;
     (payload[3] & 5 == 0).then_some(u32::from_le_bytes(number))
@@ -111,7 +110,7 @@ pub fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported {
     reported
 }
 
-/// The number of an exchange of the plain echo.
+/// The number of an exchange of the simple echo.
 pub fn echo_number(payload: &[u8]) -> Option<u32> {
     payload.try_into().ok().map(u32::from_be_bytes)
 }

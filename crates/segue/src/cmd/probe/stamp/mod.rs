@@ -67,7 +67,7 @@ pub struct Options {
     kernel: bool,
 }
 
-/// What other options say, in STAMP's terms.
+/// The other options, in STAMP's terms.
 pub struct Common<'a> {
     /// Send over this interface, or answer there.
     pub interface: Option<&'a str>,
@@ -75,7 +75,7 @@ pub struct Common<'a> {
     pub key: Option<String>,
     /// Time between requests.
     pub interval: Span,
-    /// Lost requests in a row after which nothing is waited for.
+    /// Number of successive lost requests after which no answer is awaited.
     pub k: u8,
     /// Requests for each target.
     pub count: Option<u32>,
@@ -85,11 +85,11 @@ pub struct Common<'a> {
     pub dscp: Option<u8>,
     /// Bytes of UDP payload; the base packet's length if it is not longer.
     pub size: usize,
-    /// Who gets an answer, and how many.
+    /// Limits which sources get answers, and how many.
     pub guard: Guard,
     /// Answers in a second.
     pub rates: Rates,
-    /// Settings of the compact probe's measurements, which the kernel's answers are about too.
+    /// Settings of the compact probe's measurements, which the kernel also answers.
     pub config: Config,
     /// Answers have the DSCP of their requests.
     pub echo_dscp: bool,
@@ -181,7 +181,7 @@ fn kernel(
     interface: Option<&str>,
     options: listen::Options,
 ) -> anyhow::Result<serve::Kernel> {
-    // A port that the operator gave to STAMP is STAMP's.
+    // A port that the operator assigned to STAMP stays STAMP's.
     let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);
     let output = options.output;
     let listen = |port| {
@@ -189,7 +189,7 @@ fn kernel(
         Listener::open(address, interface, ProbeKey::default(), options)
     };
     let probes = match port.map(listen).transpose() {
-        // An anchor has it, or a listener, and answers its own.
+        // An anchor or a listener has the port, and answers its own probes.
         Err(error) if is_in_use(&error) => {
             if !output.quiet {
                 eprintln!(

@@ -1,8 +1,8 @@
 //! The Session-Reflector: one socket, any number of senders.
 //!
 //! A session is the sender's address and port, the address it asked, and its SSID (RFC 8972, section 3).
-//! Nothing is provisioned: the first request of a session begins it, and it ends after a silence. An
-//! answer is as long as its request; how many leave in a second is bounded, and so are the sessions.
+//! Nothing is provisioned: the first request of a session begins it, and it ends after a silence.
+//! An answer is as long as its request. Answers per second and sessions are bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,23 +25,23 @@ use crate::cmd::probe::refusals::Refusals;
 use crate::cmd::probe::shown;
 use crate::metrics::{Label, Page, names};
 
-/// Sessions at a time; one more takes the place of the one silent for longest.
+/// Sessions at a time; a further one replaces the one silent for longest.
 const SESSIONS_MAX: usize = 10_000;
 /// A session that is silent for this long is over (TWAMP's REFWAIT, RFC 5357, 4.2).
 const IDLE: Span = Span::from_secs(900);
-/// Answers in a second to all together, unless told otherwise, …
+/// Default bound of answers per second to all sources together, … …
 pub const RATE_MAX: u32 = 20_000;
 /// … and to one source, an IPv4 address or an IPv6 network of 64 bits.
 pub const SOURCE_RATE_MAX: u32 = 2_000;
 const RATES: Rates = Rates { source: Some(SOURCE_RATE_MAX), total: Some(RATE_MAX) };
-/// Senders' ports begin here. Below are other reflectors, and services that answer whatever comes (echo,
-/// chargen).
+/// Senders' ports begin here. Below are other reflectors, and services that answer everything
+/// (echo, chargen).
 const SENDER_PORTS: u16 = 1_024;
 /// Sessions that have metrics of their own, so that a page stays within a few megabytes.
 const METRICS_MAX: usize = 1_000;
 /// DSCPs that answers may have: all but those of network control, CS6 and above.
 const DSCPS: u64 = (1 << 48) - 1;
-/// Answers whose transmit stamps are waited for.
+/// Most answers whose transmit stamps are awaited.
 const PENDING_MAX: usize = 4_096;
 /// Datagrams taken before timers and signals get their turn.
 const BATCH_MAX: usize = 1_000;
@@ -51,7 +51,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 const REFRESH: Span = Span::from_secs(1);
 /// The TTL that TWAMP asks for.
 const TTL: u8 = 255;
-/// Refused: it comes from a port that may answer the answer.
+/// Refused: the source port may belong to a service that would answer the answer.
 const LOOP: &str = "loop";
 
 /// Sender, address asked, SSID.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub dscps: u64,
     /// Answers have the DSCP of their requests, if they ask for no other.
     pub echo_dscp: bool,
-    /// Who gets an answer, and how many.
+    /// Limits which sources get answers, and how many.
     pub guard: Guard,
     /// Sessions at a time.
     pub sessions_max: usize,
@@ -167,7 +167,7 @@ impl Reflector {
         self.socket.local_addr()
     }
 
-    /// Answers what has arrived, and forgets the silent.
+    /// Answers what has arrived, and forgets silent sessions.
     ///
     /// # Errors
     /// If the socket is broken.
@@ -204,7 +204,7 @@ impl Reflector {
         if !self.settings.guard.allows(source) {
             return Err(NOT_ALLOWED);
         }
-        // Two that answer each other would never end.
+        // Two reflectors that answer each other would never end.
         let port = datagram.source.port();
         if port < SENDER_PORTS || port == self.port {
             return Err(LOOP);
@@ -263,7 +263,7 @@ impl Reflector {
         self.sessions.entry(name).or_default()
     }
 
-    /// Takes note of when answers really left, for Follow-Up Telemetry.
+    /// Records when answers really left, for Follow-Up Telemetry.
     fn collect_stamps(&mut self) -> io::Result<()> {
         while let Some(left) = self.socket.tx_stamp()? {
             let Some(place) = self.pending.iter().position(|(id, ..)| *id == left.id) else {
@@ -294,7 +294,7 @@ impl Reflector {
         self.sessions.iter().map(report).collect()
     }
 
-    /// Adds to the metrics what it has answered in each session; their number has these labels.
+    /// Adds each session's answers to the metrics; `labels` go on the number of sessions.
     pub fn measured(&self, page: &mut Page, labels: &[Label]) {
         for ((remote, local, ssid), session) in self.sessions.iter().take(METRICS_MAX) {
             let local = local.map_or(String::new(), |local| local.to_string());

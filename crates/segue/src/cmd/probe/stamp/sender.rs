@@ -1,4 +1,4 @@
-//! The Session-Senders' loop and what it prints.
+//! The Session-Senders' loop and its output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -77,7 +77,7 @@ struct TargetSummary<'a> {
     icmp_text: String,
 }
 
-/// What the other end says of itself.
+/// Information from the other end.
 #[derive(Serialize)]
 struct Reflector {
     stateful: bool,
@@ -88,9 +88,9 @@ struct Reflector {
     /// DSCP with which the last request arrived, and with which its answer did.
     dscp_up: Option<u8>,
     dscp_down: Option<u8>,
-    /// It did not permit the DSCP that was asked for.
+    /// The other end refused the requested DSCP.
     dscp_refused: Option<bool>,
-    /// How much later than it said its answers left, on average.
+    /// Average delay of its answers beyond their stated departure.
     follow_up_ms: Option<f64>,
     unrecognised: u64,
     malformed: u64,
@@ -107,7 +107,7 @@ struct Screen {
 /// Measures until all is sent and answered, or until interrupted.
 ///
 /// # Errors
-/// If the system refuses signals, sockets or output.
+/// If signals, sockets or output fail.
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let metrics = common.running.told_metrics(common.output)?;
@@ -117,7 +117,7 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
     common.running.scheduling();
     let start = clock::monotonic();
     let end = common.deadline.map(|length| start + length);
-    // For how long an answer is waited for: as with the compact probe.
+    // How long to wait for an answer: as with the compact probe.
     let grace = common.interval * (u64::from(common.k) + 1);
     let mut screen = Screen::new(common.output, start);
     let mut due = start;
@@ -127,7 +127,7 @@ pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Re
         let all_sent = over || common.count.is_some_and(|count| sessions[0].sent >= count);
         if !all_sent && due <= now {
             sessions.iter_mut().for_each(Session::send);
-            // A machine that stood still sends no burst afterwards.
+            // Send no burst after a stall of the machine.
             due = (due + common.interval).max(now);
         }
         for session in &mut sessions {

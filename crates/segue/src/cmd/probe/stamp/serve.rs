@@ -1,4 +1,4 @@
-//! The loop of `segue probe --listen --stamp`, and what it prints.
+//! The loop of `segue probe --listen --stamp`, and its output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,13 +23,13 @@ use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Time between two refreshments of the kernel's answers.
 const REFRESH: Span = Span::from_secs(1);
-/// Refused: a request that came before.
+/// Refused: a duplicate request.
 const REPLAY: &str = "replay";
 
 /// Refused datagrams by reason.
 type Drops = BTreeMap<&'static str, u64>;
 
-/// What answers in the kernel, in front of the sockets.
+/// The part that answers in the kernel, before the sockets.
 pub struct Kernel {
     /// The program.
     pub answers: StampAnswers,
@@ -72,7 +72,7 @@ struct Probes {
 /// Answers until interrupted.
 ///
 /// # Errors
-/// If the system refuses signals, sockets or output.
+/// If signals, sockets or output fail.
 pub fn run(
     mut reflector: Reflector,
     mut kernel: Option<Kernel>,

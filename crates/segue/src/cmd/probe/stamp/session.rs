@@ -1,4 +1,4 @@
-//! One Session-Sender: its socket, its requests and what it learns.
+//! One Session-Sender: its socket, its requests and its results.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -19,11 +19,11 @@ use super::super::refusals::Refusals;
 use super::stats::{Exchange, Sample, Stats};
 use super::{error_estimate, stamp};
 
-/// Requests that are remembered; an answer to an older one is not believed.
+/// Requests remembered; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
 /// Longest packet.
 const PACKET_MAX: usize = 65_507;
-/// Bytes of a request by which it is known in an ICMP error: its number and time are among them in either mode.
+/// Bytes that identify a request in an ICMP error: they include its number and time in either mode.
 const HEAD: usize = 24;
 /// The TTL that TWAMP asks for, so that the other end can tell how far away this one is.
 const TTL: u8 = 255;
@@ -61,7 +61,7 @@ pub enum News {
 pub struct Session {
     /// As the user wrote it.
     pub name: String,
-    /// What that means.
+    /// Its address.
     pub address: SocketAddr,
     /// Requests sent, those included that the kernel refused.
     pub sent: u32,
@@ -87,9 +87,9 @@ struct Sent {
     /// The socket's number of it; `None` if the kernel refused it.
     id: Option<u32>,
     at: Time,
-    /// When it really left, once the kernel has told.
+    /// When it really left, once the kernel has reported it.
     left: Option<Time>,
-    /// How it begins: number, time and more.
+    /// Its first bytes: number, time and more.
     head: [u8; HEAD],
     answered: bool,
 }
@@ -213,7 +213,7 @@ impl Session {
         Some(packet.emit(key, out)? + extensions)
     }
 
-    /// What does not leave is lost like what is lost later; the reason is told once.
+    /// A request that cannot be sent counts as lost; the reason is reported once.
     fn on_send_error(&mut self, error: io::Error) {
         let known = self.error.as_ref().is_some_and(|e| e.kind() == error.kind());
         if !known && error.kind() != ErrorKind::WouldBlock {
@@ -234,8 +234,8 @@ impl Session {
             while let Some(stamp) = self.socket.tx_stamp()? {
                 let find = |sent: &&mut Sent| sent.id == Some(stamp.id);
                 if let Some(sent) = self.requests.iter_mut().rev().find(find) {
-                    // The first is the request's own. Where a program in the kernel turns it round on
-                    // this machine (veth), the answer that it becomes is stamped under its name too.
+                    // The first is the request's own. If a kernel program on this machine reflects
+                    // it (veth), the answer is stamped under the same ID.
                     sent.left.get_or_insert(stamp.at);
                 }
             }

@@ -1,5 +1,5 @@
-//! What a session's answers say: round-trip time without the reflector's share, jitter in each
-//! direction, and loss in each direction where the reflector counts.
+//! The results of a session's answers: round-trip time without the reflector's share, jitter in
+//! each direction, and loss in each direction where the reflector counts.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{self as keepalive, Counted, Estimates};
@@ -9,7 +9,7 @@ use segue_wire::stamp::{Reply, Timestamp, TimestampFormat};
 use super::super::ipdv::Ipdv;
 use super::super::samples::{RttMs, Samples, Stamps};
 
-/// RTT samples that are kept for percentiles.
+/// RTT samples kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 /// Gain of the smoothed jitter (RFC 3550, 6.4.1).
 const JITTER_GAIN: f64 = 1.0 / 16.0;
@@ -35,7 +35,7 @@ pub struct Sample {
     pub seq: u32,
     /// When the answer arrived.
     pub at: Time,
-    /// (T4 − T1) − (T3 − T2); `None` if the reflector's times cannot be.
+    /// (T4 − T1) − (T3 − T2); `None` if the reflector's times are impossible.
     pub rtt: Option<Span>,
     /// Both stamps of this end are the kernel's.
     pub kernel: bool,
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((jitter.up, jitter.down), (Some(0.0), Some(1.0)));
         assert_eq!(stats.ipdv.ms().down.max, Some(16.0));
         assert_eq!(stats.ipdv.ms().up.max, Some(0.0));
-        // One that follows a lost request has no value.
+        // A request after a lost one has no value.
         let mut later = exchange(3, 3);
         later.arrived += Span::from_millis(99);
         stats.take(&later);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::Issued;
 
-/// A join line that waits for its host.
+/// A join line that its host has not used yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Invitation {
     /// SHA-256 of its token.
@@ -20,16 +20,16 @@ pub struct Invitation {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     pub since_s: u64,
-    /// SHA-256 of the token that it was enrolled with.
+    /// SHA-256 of the token it was enrolled with.
     pub token: [u8; 32],
-    /// What it shows.
+    /// The certificate it shows.
     pub current: Certificate,
-    /// What it was given and has not shown yet.
+    /// The certificate it was given and has not shown yet.
     pub next: Option<Certificate>,
 }
 
 impl Host {
-    /// Those that it may show.
+    /// The certificates that it may show.
     pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
         [&self.current].into_iter().chain(&self.next)
     }
@@ -65,7 +65,7 @@ pub struct Lease {
     pub seen_s: Option<u64>,
 }
 
-/// A value as the store has it.
+/// A value as it is stored.
 pub fn encoded<T: Serialize>(value: &T) -> anyhow::Result<Vec<u8>> {
     postcard::to_allocvec(value).context("a value that cannot be stored")
 }

@@ -86,7 +86,8 @@ fn a_join_line_enrols_one_key_once_and_repeats_its_answer() {
     let (certificate, new) = place.enrol(&ask(&join, &key), NOW + 5).unwrap();
     assert!(new);
     assert_eq!(place.enrolment.name_of(&certificate), Some("laptop".into()));
-    // The answer was lost, the host crashed, or the anchor: the same key has the same certificate.
+    // After a lost answer, or a crash of the host or the anchor, the same key gets the same
+    // certificate.
     for restart in [false, true] {
         if restart {
             place.restart();
@@ -117,11 +118,11 @@ fn the_line_alone_says_who_may_be_enrolled_as_what() {
     ] {
         assert_eq!(place.enrol(&asked, NOW), Err(refusal), "{asked:?}");
     }
-    // Who has the line and sends nonsense as its request spoils nothing.
+    // A client with the line that sends a malformed request does not spoil the line.
     let ToEnrol::Enrol { version, name, token, .. } = ask(&join, &key);
     let nonsense = ToEnrol::Enrol { version, name, token, request: vec![0x30, 0x80] };
     assert_eq!(place.enrol(&nonsense, NOW), Err(EnrolRefusal::Request));
-    // A line that was not used in time is no good, also after a restart, and a newer one is.
+    // A line that was not used in time is refused, also after a restart; a newer one is accepted.
     let late = NOW + DAY.as_secs();
     place.restart();
     assert_eq!(place.enrol(&ask(&join, &key), late), Err(EnrolRefusal::Expired));
@@ -141,7 +142,7 @@ fn a_certificate_is_renewed_after_two_thirds_and_the_old_one_serves_until_the_ne
     let (next, other) = (new_key().unwrap(), new_key().unwrap());
     let second = place.renew("laptop", &next, two_thirds).unwrap();
     assert!(second != first && !place.enrolment.is_due(&second, two_thirds));
-    // The answer was lost: asked again, the same. For one key after another there is a pause.
+    // After a lost answer, asking again gives the same certificate. Further keys have to wait.
     place.restart();
     assert_eq!(place.renew("laptop", &next, two_thirds + 1).unwrap(), second);
     assert!(place.renew("laptop", &other, two_thirds + 1).is_err());
@@ -174,7 +175,7 @@ fn a_certificate_is_renewed_after_two_thirds_and_the_old_one_serves_until_the_ne
     assert_eq!(states(&place, end), ["expired"]);
 }
 
-/// A full disk must not go under in the nonsense of a host.
+/// A full disk must not be reported as a malformed request.
 #[test]
 fn what_a_host_asks_in_error_is_no_trouble_of_the_anchors() {
     let mut place = Place::new();
@@ -212,7 +213,7 @@ fn a_new_enrolment_and_the_end_of_one_leave_nothing_of_the_old() {
     let mut place = Place::new();
     let (join, key) = (place.invite("laptop", NOW), new_key().unwrap());
     let (old, _) = place.enrol(&ask(&join, &key), NOW).unwrap();
-    // The epoch of a thief, who wants to lock the host out.
+    // The epoch of a thief who wants to lock the host out.
     place.lease("laptop", u64::MAX, &["10.77.0.2"]);
     place.lease("other", 7, &["10.77.0.3"]);
 

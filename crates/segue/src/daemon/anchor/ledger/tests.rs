@@ -6,7 +6,7 @@ use segue_wire::signal::Refusal;
 
 use super::*;
 
-/// A store whose writes wait for the test, and fail if it says so.
+/// A store whose writes wait for the test, and fail if the test says so.
 struct Slow {
     inner: Embedded,
     /// How many more transactions may take place, and whether they succeed.
@@ -68,7 +68,7 @@ fn message() -> Say {
     Say::Message(FromAnchor::Refused { reason: Refusal::Protocol })
 }
 
-/// What the thread tells next.
+/// The thread's next result.
 async fn outcome(ledger: &mut Ledger) -> Outcome {
     tokio::time::timeout(Duration::from_secs(20), ledger.told()).await.unwrap();
     ledger.outcome()
@@ -118,7 +118,7 @@ async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
     let first = outcome(&mut ledger).await;
     assert!(first.said.is_empty() && first.failed == [ConnId(1)], "{first:?}");
     assert!(first.error.unwrap().to_string().contains("registration of alice"));
-    // It comes again, and says nothing that is to be written.
+    // The host comes back, and sends nothing that needs a write.
     assert!(ledger.is_open("alice") && ledger.hold("alice", ConnId(2), message()));
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::{PATIENCE, SignalEvent};
 use crate::signalling::{self, Messages};
 
-/// Asks the daemon what the client asks. Each step of the client's has its time, and the connection ends with the
-/// answer.
+/// Passes the client's question to the daemon. Each step of the client has a time limit, and the
+/// connection ends with the answer.
 pub async fn converse(
     connection: &Connection,
     events: &mpsc::Sender<SignalEvent>,
@@ -32,7 +32,7 @@ pub async fn converse(
     let sent = timeout(PATIENCE, signalling::send(&mut write, &answer)).await;
     sent.context("the client does not read")??;
     let _ = write.finish();
-    // The client ends the connection when it has the answer.
+    // The client closes the connection once it has the answer.
     let _ = timeout(PATIENCE, connection.closed()).await;
     Ok(())
 }

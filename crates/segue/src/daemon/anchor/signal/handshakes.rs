@@ -1,8 +1,9 @@
-//! How many handshakes an anchor has under way, in all and with one network.
+//! Bounds the handshakes that an anchor has under way, in total and per network.
 //!
-//! Whoever has many addresses has a network of them. IPv4 is counted by /24 and IPv6 by /48: nothing longer is
-//! routed between providers, so that what is held as a whole is at least that; hosts behind the address
-//! translation of one provider, who are counted together, would be counted together by the single address too.
+//! An attacker with many addresses has them in one network, so networks are counted: IPv4 by /24
+//! and IPv6 by /48. Providers route nothing longer between them, so an independently held network
+//! is at least that large. Hosts behind one provider's address translation are counted together,
+//! but would be by single address too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,34 +14,35 @@ use tokio::time::Instant;
 
 use super::pace::Pace;
 
-/// Handshakes under way from which on a source must first show that it receives what is sent to its
-/// address (RFC 9000, section 8.1.2): those with a false source are ended by that.
+/// From this many handshakes under way, a source must first prove that it receives at its address
+/// (RFC 9000, section 8.1.2). This stops handshakes with a spoofed source.
 pub const UNASKED: usize = 32;
-/// The same for those with one network.
+/// The same, per network.
 pub const UNASKED_OF_NETWORK: usize = 8;
-/// Most handshakes under way, first message included; further ones are not answered.
+/// Most handshakes under way, including the host's first message; further ones are not answered.
 pub const MOST: usize = 512;
-/// Most of them with one network.
+/// Most of them per network.
 pub const MOST_OF_NETWORK: usize = 64;
-/// Handshakes with one network in one go; more must first show that they receive, and are not answered then.
+/// Burst of handshakes per network. Beyond it, a source must first prove that it receives, and is
+/// not answered even then.
 pub const BURST: u32 = 128;
-/// Time between two with a network that has had so many.
+/// Time between two handshakes of a network that has used its burst.
 pub const PACE: Duration = Duration::from_millis(20);
-/// Networks of which something is remembered before those are forgotten of which nothing need be. Each has a
-/// handshake under way, or one that is not paid for, which takes [`PACE`] each.
+/// Networks remembered before idle ones are forgotten. A network is idle if it has no handshake
+/// under way and none left to pay off, which takes [`PACE`] each.
 const REMEMBERED: usize = 1_024;
 
 /// What to do with a handshake that begins.
 pub enum Verdict {
-    /// Go on; the handshake ends when the place is dropped.
+    /// Go on; dropping the place ends the handshake.
     Serve(Place),
-    /// Have the source show first that it receives.
+    /// The source must first prove that it receives.
     Retry,
     /// Say nothing.
     Ignore,
 }
 
-/// The handshakes under way. Clones are the same.
+/// The handshakes under way. Clones share them.
 #[derive(Clone, Default)]
 pub struct Handshakes(Arc<Mutex<State>>);
 
@@ -63,7 +65,8 @@ pub struct Place {
 }
 
 impl Handshakes {
-    /// What to do with one from `source`, which has shown that it receives (`validated`) or not.
+    /// What to do with a handshake from `source`; `validated` if the source has proved that it
+    /// receives.
     pub fn begin(&self, source: IpAddr, validated: bool, now: Instant) -> Verdict {
         let network = network_of(source);
         let mut state = self.lock();
@@ -113,7 +116,7 @@ fn network_of(source: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// Begins handshakes from these sources that do not end; how many were served.
+    /// Begins handshakes from these sources and lets none end; returns how many were served.
     fn served(
         handshakes: &Handshakes,
         sources: impl Iterator<Item = IpAddr>,
@@ -158,7 +161,7 @@ mod tests {
             let source = IpAddr::from([192, 0, network, 1]);
             matches!(handshakes.begin(source, true, now), Verdict::Serve(_))
         };
-        // Ten thousand in a second, each over at once.
+        // Ten thousand in a second, each ending at once.
         let began = (0..10_000).filter(|n| tries(2, n / 10)).count();
         assert!((128 + 49..=128 + 51).contains(&began), "{began}");
         assert!(tries(3, 999), "another network's");

@@ -1,4 +1,4 @@
-//! What each host may do how often, counted for the host and not for the connection that it comes by.
+//! How often each host may do what, counted per host and not per connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use segue_wire::signal::FromHost;
 use tokio::time::Instant;
 
-/// Messages that a host may send in one go: twice what sixteen paths need at a start.
+/// Burst of messages per host: twice what sixteen paths need at a start.
 pub const BURST: u32 = 64;
 /// Time between two messages of a host that sends more.
 pub const PACE: Duration = Duration::from_millis(50);
-/// Registrations of a host in one go. Each start and each new connection of a host is one.
+/// Burst of registrations per host. Each start and each new connection of a host is one.
 pub const REGISTRATIONS: u32 = 8;
 /// Time between two registrations of a host that makes more.
 pub const REGISTRATION_PACE: Duration = Duration::from_secs(1);
@@ -19,15 +19,15 @@ pub const REGISTRATION_PACE: Duration = Duration::from_secs(1);
 /// The longest wait: a host that asked too often in error is not shut out for long.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Lets through what comes until there is too much, and then at a steady pace.
+/// Lets a burst through, then holds to a steady pace.
 #[derive(Clone, Copy, Default)]
 pub struct Pace {
-    /// When all so far would have come at that pace.
+    /// When everything so far would have come at that pace.
     settled: Option<Instant>,
 }
 
 impl Pace {
-    /// How long the next one waits where `burst` may come in one go and then one a `pace`.
+    /// How long the next one must wait, if `burst` may come at once and then one per `pace`.
     pub fn wait(&self, pace: Duration, burst: u32, now: Instant) -> Duration {
         let ahead = self.settled.unwrap_or(now).saturating_duration_since(now);
         ahead.saturating_sub(pace * (burst - 1))
@@ -39,13 +39,13 @@ impl Pace {
         self.settled = Some(settled.min(now + pace * burst + LONGEST));
     }
 
-    /// Whether nothing of what came counts any more.
+    /// Whether nothing that came counts any more.
     pub fn is_settled(&self, now: Instant) -> bool {
         self.settled.is_none_or(|settled| settled <= now)
     }
 }
 
-/// The allowances of all hosts, by name. Clones are the same.
+/// The allowances of all hosts, by name. Clones share them.
 #[derive(Clone, Default)]
 pub struct Allowances(Arc<Mutex<BTreeMap<String, Allowance>>>);
 
@@ -56,9 +56,9 @@ struct Allowance {
 }
 
 impl Allowances {
-    /// Counts a message of a host, and says how long it is to wait. What waits is held back at the sender by
-    /// QUIC's flow control. Hosts of which nothing counts any more are forgotten when there are more than
-    /// `hosts`, those enrolled.
+    /// Counts a message of a host; returns how long it has to wait. QUIC's flow control makes the
+    /// sender wait meanwhile. Hosts with full allowances are forgotten when there are more than
+    /// `hosts`, the number enrolled.
     pub fn take(&self, host: &str, message: &FromHost, hosts: usize, now: Instant) -> Duration {
         let mut all = self.lock();
         if all.len() > hosts {
