@@ -231,7 +231,7 @@ pub enum Refusal {
         /// The anchor's.
         speaks: u16,
     },
-    /// The epoch is below that of a registration whose connection stands: somebody else has the host's credentials.
+    /// The epoch is below that of a registration whose connection stands: another machine has the host's credentials.
     Held,
     /// No inner address is left.
     NoAddress,
@@ -243,8 +243,8 @@ pub enum Refusal {
     Protocol,
     /// The host's certificate has expired.
     Expired,
-    /// The epoch is below that of the last registration, which nobody holds any more: the host's clock was set
-    /// back, say. It may register again, beyond this one.
+    /// The epoch is below that of the last registration, whose connection has ended: the host's clock was set back,
+    /// say. The host may register again, with an epoch beyond this one.
     Behind {
         /// That of the last registration.
         epoch: u64,
