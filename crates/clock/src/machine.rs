@@ -27,7 +27,7 @@ pub fn earlier(former: Deadline, latter: Deadline) -> Deadline {
 pub trait Machine {
     /// What happens to the entity: a message, a measurement, a command.
     type Input;
-    /// What the entity wants done or known.
+    /// What the entity orders or reports.
     type Output;
 
     /// Takes one input at the instant `now`.
