@@ -1,4 +1,4 @@
-//! The contract between a protocol entity and whoever drives it.
+//! The contract between a protocol entity and its driver.
 
 use crate::Time;
 
@@ -7,8 +7,8 @@ pub type Deadline = Option<(Time, &'static str)>;
 
 /// The deadline that comes first; the former of two at one instant.
 ///
-/// Whoever simulates many asks for deadlines after each event: a chain of iterators over a handful of them was
-/// a tenth of the processor time of a simulated host.
+/// A simulator of many machines asks for deadlines after each event: a chain of iterators over a handful of them took a
+/// tenth of the processor time of a simulated host.
 #[must_use]
 #[inline]
 pub fn earlier(former: Deadline, latter: Deadline) -> Deadline {
@@ -27,13 +27,13 @@ pub fn earlier(former: Deadline, latter: Deadline) -> Deadline {
 pub trait Machine {
     /// What happens to the entity: a message, a measurement, a command.
     type Input;
-    /// What the entity wants done or known.
+    /// What the entity orders or reports.
     type Output;
 
     /// Takes one input at the instant `now`.
     fn handle(&mut self, now: Time, input: Self::Input);
 
-    /// The deadline has come: does what is due. At any other instant too it does no more than that.
+    /// Does what is due at the deadline. Calling it at any other instant does no more than that.
     fn tick(&mut self, now: Time);
 
     /// The next thing to do, in order; `None` when all is said.

@@ -8,7 +8,7 @@
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// A generator whose sequence depends on `seed` alone.
+    /// A generator whose sequence depends only on `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Rng {
         let mut state = seed;

@@ -25,7 +25,7 @@ impl<K: Ord + Clone> Timers<K> {
         Self::default()
     }
 
-    /// Arms the timer of `key` for `at`, replacing what it had.
+    /// Arms the timer of `key` for `at`, replacing its former one.
     pub fn set(&mut self, key: K, at: Time) {
         let before = self.by_key.insert(key.clone(), at);
         if before == Some(at) {

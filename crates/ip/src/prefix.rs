@@ -11,7 +11,7 @@ use core::str::FromStr;
 /// It serves two purposes. *An interface's address with its prefix*, `10.0.0.7/24`, keeps the bits beyond the length, the
 /// host bits. *A set of addresses*, `10.0.0.0/24`, has none: [`network`](Prefix::network) gives the set that an address
 /// is in. [`contains`](Prefix::contains) and [`nth`](Prefix::nth) speak of the set and pass over host bits; two prefixes are
-/// equal only if their host bits are too, so that whoever compares sets, as a routing table does, compares networks.
+/// equal only if their host bits are too, so code that compares sets, such as a routing table, must compare networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// The address; host bits may be set.

@@ -1,11 +1,11 @@
-//! How a path is probed while it is in use and while it is not, on what is measured of it.
+//! How to probe a path while it is in use and while it is idle, from measurements of it.
 //!
-//! [`Adaptive`] is asked now and then, for a path that is up, and says when other settings are due, and why.
-//! Three things are set.
+//! The caller asks [`Adaptive`] now and then about a path that is up; it answers when other settings are due, and why.
+//! It chooses three things.
 //!
-//! * **T_KA while the path is idle**: as long as the idle aim allows. A fault is found T_KA/2 later on average,
-//!   and the time for an answer and for the questions that follow.
-//! * **T_KA while it is used**: measurement, not detection, which follows the data ([`crate::Client`], "Doubt").
+//! * **T_KA while the path is idle**: as long as the idle aim allows. On average it takes T_KA/2 longer to find a
+//!   fault, plus the time for an answer and for the questions that follow.
+//! * **T_KA while it is used**: for measurement, not detection, which follows the data ([`crate::Client`], "Doubt").
 //!   Probes cost at most [`Aims::share`] of what the path carries.
 //! * **The questions** that a client in doubt asks ([`crate::questions`]): as few and as close as T_fp allows.
 //!
@@ -14,11 +14,10 @@
 //! one, and the worse of the two: a rise shows after some dozen packets, a single loss in the short window
 //! does not.
 //!
-//! **Round trips.** What the planner needs is how often a probe fails. As long as nothing else is known the
-//! directions are taken as independent. A fault of the radio hits both at once, and then that counts each
-//! loss twice: so the client's own counts of requests and answers, over windows of as many probes, bound the
-//! value from both sides, each with a standard deviation allowed for. It is never below the loss of the worse
-//! direction.
+//! **Round trips.** The planner needs to know how often a probe fails. As long as nothing else is known it assumes
+//! independent directions. A radio fault hits both at once, and this assumption then counts each loss twice. So the
+//! client's own counts of requests and answers, over windows of as many probes, bound the value from both sides, each
+//! with a standard deviation allowed for. It is never below the loss of the worse direction.
 
 use core::fmt;
 
@@ -37,7 +36,7 @@ pub struct Aims {
     pub fp_interval: f64,
     /// The most probes per second on this path, questions in doubt aside.
     pub probes_per_s: f64,
-    /// What probes may cost of the bytes that a path carries.
+    /// The share of a path's bytes that probes may cost.
     pub share: f64,
     /// The most questions.
     pub k_max: u8,
@@ -64,7 +63,7 @@ impl Default for Aims {
 const MEASURING: f64 = 0.25;
 /// The longest T_KA, in seconds: what a probe can state, rounded down.
 const LONGEST: f64 = 60.0;
-/// Streams that are taken to pause in a second, on a path that is used.
+/// Assumed pauses of streams per second, on a path that is used.
 const PAUSES: f64 = 1.0;
 /// Bytes of a request and its response.
 const EXCHANGE: f64 = BITS_PER_EXCHANGE / 8.0;
@@ -74,7 +73,7 @@ const EXCHANGE: f64 = BITS_PER_EXCHANGE / 8.0;
 pub struct Known {
     /// Data run.
     pub used: bool,
-    /// Bytes of data in a second, both directions.
+    /// Bytes of data per second, both directions.
     pub rate: f64,
     /// RTT_avg, the main average.
     pub rtt_avg: f64,
@@ -90,11 +89,11 @@ pub struct Known {
     pub loss: f64,
     /// Mean length of bursts; `None` where none was seen.
     pub burst: Option<f64>,
-    /// The longest of late.
+    /// The longest recent burst, in seconds.
     pub longest: f64,
 }
 
-/// A path as it is when [`Adaptive::update`] is asked.
+/// The state of a path when [`Adaptive::update`] is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     /// What its client knows.
@@ -107,31 +106,31 @@ pub struct Look<'a> {
     pub answer: Span,
     /// Data run.
     pub used: bool,
-    /// Bytes of data in a second, both directions.
+    /// Bytes of data per second, both directions.
     pub rate: f64,
-    /// Answers come. Nothing is learned or changed while they do not.
+    /// Answers come. Without them it learns and changes nothing.
     pub is_up: bool,
 }
 
-/// Why settings are as they are, and what they give. Times in seconds.
+/// Why settings are as they are, and their properties. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Why {
     /// What was known.
     pub known: Known,
-    /// K that probes state to the other end, which judges by them as long as nothing else tells it.
+    /// K that probes state to the other end, which judges by them as long as it has no other information.
     pub k: u8,
     /// T_KA.
     pub t_ka: f64,
     /// The questions in doubt.
     pub questions: Questions,
-    /// How soon a fault is found on average: from the first packet lost where data run, from the fault elsewhere.
+    /// Average time to find a fault: from the first lost packet where data run, else from the fault.
     pub detection: f64,
-    /// What was asked of T_fp.
+    /// The T_fp asked for.
     pub fp_interval: f64,
 }
 
 impl Why {
-    /// False positives will be more frequent than asked: no number of questions allowed keeps them rare.
+    /// False positives will be more frequent than asked: no allowed number of questions keeps them rare.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.questions.t_fp < self.fp_interval
@@ -150,7 +149,7 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// Nothing is in force yet: the first call chooses.
+    /// No settings yet: the first call chooses.
     #[must_use]
     pub fn new(aims: Aims) -> Adaptive {
         Adaptive {
@@ -175,7 +174,7 @@ impl Adaptive {
         &self.aims
     }
 
-    /// To be called now and then. Returns the reason for new settings if they change.
+    /// Call this now and then. Returns the reason for new settings if they change.
     pub fn update(&mut self, look: Look<'_>) -> Option<&Why> {
         // What was lost while it was down is an outage.
         let learns = look.is_up && self.was_up;
@@ -229,7 +228,7 @@ impl Adaptive {
         let shortest = 1.0 / self.aims.probes_per_s;
         let idle = (2.0 * (self.aims.idle - found_in)).clamp(MEASURING.max(shortest), LONGEST);
         let t_ka = if known.used {
-            // Powers of two, so that a rate that varies does not change the period all the time.
+            // Powers of two, so that a varying rate does not change the period all the time.
             let costs = EXCHANGE / (self.aims.share * known.rate.max(1e-3)) / MEASURING;
             let doublings = libm::ceil(libm::log2(costs.max(1.0)));
             (MEASURING * libm::exp2(doublings)).max(shortest).min(idle)
@@ -250,7 +249,8 @@ impl Adaptive {
 }
 
 impl Known {
-    /// What the questions are chosen for. While data run one way alone, questions about them are requests, too.
+    /// The basis of the choice of questions. While data run in only one direction, questions about them are requests,
+    /// too.
     #[must_use]
     pub fn silence(&self, aims: &Aims) -> Silence {
         let asked = if self.used { 1.0 / QUESTION_GAP.as_secs_f64() } else { 0.0 };
@@ -267,8 +267,8 @@ impl Known {
     }
 }
 
-/// How many requests in a row the other end may miss before it takes the uplink for dead by itself: as many as
-/// make that as rare as asked.
+/// How many requests in a row the other end may miss before it takes the uplink for dead by itself: enough to make a
+/// mistake as rare as asked.
 fn stated_k(known: &Known, t_ka: f64, fp_interval: f64) -> u8 {
     let rare = |k: &u8| libm::pow(known.loss_up, f64::from(*k)) * fp_interval < t_ka;
     (4..20).find(rare).unwrap_or(20)
@@ -284,7 +284,7 @@ fn differs(before: &Why, after: &Why) -> bool {
         || before.is_given_up() != after.is_given_up()
 }
 
-/// Counts of each direction; where only the round trip is known, its own in place of the uplink's.
+/// Counts of each direction; where only the round trip is known, its counts replace the uplink's.
 fn counts(e: &Estimates) -> (Counted, Counted) {
     if e.up.sent == 0 && e.down.sent == 0 {
         // The last request may still be under way.
@@ -293,7 +293,7 @@ fn counts(e: &Estimates) -> (Counted, Counted) {
     (e.up, e.down)
 }
 
-/// No loss beyond it is planned for: a path that loses more is of no use.
+/// The most loss planned for: a path that loses more is useless.
 const MOST_LOSS: f64 = 0.9;
 
 /// Packets and losses of one direction in two windows.
@@ -304,7 +304,7 @@ struct Losses {
     short: Window,
 }
 
-/// The last `size` packets or so: older ones weigh less.
+/// About the last `size` packets: older ones weigh less.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     sent: f64,
@@ -330,9 +330,9 @@ impl Losses {
         long.max(self.short.share(-1.0)).clamp(least.min(MOST_LOSS), MOST_LOSS)
     }
 
-    /// The least and the most that the true share is taken to be, one standard deviation either way.
+    /// Bounds of the true share, one standard deviation either way.
     fn bounds(&self) -> (f64, f64) {
-        // Where none is lost of n, it may be one of n.
+        // If none of n is lost, the true number may be one.
         let lost = self.long.lost.max(0.0);
         let most = (lost + libm::sqrt(lost + 1.0)) / self.long.sent.max(1.0);
         // The short window shows a rise before the long one does.
@@ -347,7 +347,7 @@ impl Window {
         self.lost = self.lost * keep + lost;
     }
 
-    /// The share lost, and so many standard deviations.
+    /// The share lost, plus this many standard deviations.
     fn share(&self, deviations: f64) -> f64 {
         // Packets that arrive after an update has counted them as lost can make it negative.
         let lost = self.lost.max(0.0);
@@ -428,11 +428,11 @@ mod tests {
         let stated = |loss_up, t_ka| stated_k(&Known { loss_up, ..why().known }, t_ka, 1e5);
         // 0.01⁴ · 10⁵ s is a millisecond, 0.1⁵ · 10⁵ s a second.
         assert_eq!([stated(0.01, 1.0), stated(0.1, 0.99), stated(0.1, 1.01)], [4, 6, 5]);
-        // 0.5¹⁷ · 10⁵ s = 0.76 s; more than twenty are not waited for.
+        // 0.5¹⁷ · 10⁵ s = 0.76 s; the other end waits for at most twenty.
         assert_eq!([stated(0.5, 0.75), stated(0.5, 0.77), stated(0.9, 1.0)], [18, 17, 20]);
     }
 
-    /// What is known after packets were sent and lost, so many each time.
+    /// What is known after several rounds of this many packets sent and lost.
     fn seen(counts: &[(u64, u64)]) -> Losses {
         let (mut losses, mut total) = (Losses::default(), Counted::default());
         for (sent, lost) in counts {
@@ -479,7 +479,7 @@ mod tests {
         near(losses.bounds().1, 0.1);
         losses.observe(Counted { sent: 1_010, received: 12 }, false);
         near(losses.loss(0.0), 0.0);
-        // What follows is counted from there.
+        // Counting starts from here.
         losses.observe(Counted { sent: 1_020, received: 22 }, true);
         near(losses.loss(0.0), 0.0);
     }
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn the_loss_of_round_trips_is_between_what_is_counted_and_never_below_the_worse_direction() {
         let mut adaptive = Adaptive::new(Aims::default());
-        // Nothing is counted: as if the directions lost by themselves.
+        // Without counts, as if the directions lost independently.
         near(adaptive.round_trip_loss(0.1, 0.2), 0.28);
         // 16 of 100 ± 4: both directions fail together.
         adaptive.round_trips = seen(&[(100, 16)]);

@@ -5,7 +5,7 @@ use segue_clock::Span;
 /// How much an older burst counts against the next: about the last twenty matter.
 const KEEP: f64 = 0.95;
 
-/// Runs of probes that were lost, the later the more weight.
+/// Runs of lost probes, later ones with more weight.
 ///
 /// Where a loss follows a loss one period T later with probability e^(−T/D), D is the mean time that a burst
 /// lasts. The likeliest D of runs seen at one period is T/ln(1 + T/c), c being the mean time from the first
@@ -29,17 +29,17 @@ impl Bursts {
         Bursts::default()
     }
 
-    /// The newest answer so far is that to `seq`; requests go every `t_ka`. A gap longer than `longest` is an
-    /// outage and no burst.
+    /// The newest answer so far is that to `seq`; requests go every `t_ka`. A gap longer than `longest` is an outage,
+    /// not a burst.
     pub fn on_answer(&mut self, seq: u32, longest: u32, t_ka: Span) {
         let gap = self.newest.map_or(0, |newest| seq.wrapping_sub(newest).wrapping_sub(1));
         self.newest = Some(seq);
         self.push(u64::from(gap), longest, t_ka);
     }
 
-    /// From counts alone: `sent` more requests and `received` more answers than the last time. If none came
-    /// the requests are taken as lost together; of two bursts between two calls it sees one. Of more than
-    /// `longest` requests counts do not tell which were lost together: such a call teaches nothing.
+    /// From counts only: `sent` more requests and `received` more answers than the last time. If none came, the
+    /// requests count as lost together; of two bursts between two calls it sees one. With more than `longest` requests,
+    /// counts do not tell which were lost together: such a call teaches nothing.
     pub fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
         self.waiting += sent;
         if received > 0 {

@@ -1,4 +1,4 @@
-//! The client's end of a path: it asks, and judges by the answers.
+//! The client's end of a path: it sends requests, and judges by the answers.
 
 use alloc::collections::VecDeque;
 
@@ -37,55 +37,52 @@ use crate::{
 /// by up to an eighth of T_KA drawn from the seed, so that clients that begin together do not stay in
 /// step.
 ///
-/// **Round trip.** The path is down when no response has come for (K + ½)·T_KA since the last. Eq. 3
-/// takes K lost probes as the condition. A timer of exactly K·T_KA would expire at the very moment
-/// when the K-th answer is due, and K − 1 losses with a little jitter would do; the half period
-/// makes it K losses. Detection after a fault then takes at most (K + ½)·T_KA + RTT, inside eq. 1, and
-/// on average K·T_KA + RTT/2, inside eq. 2. Before the first response the time-out is (K + 1)·T_KA
-/// from the start. While the path is down requests go on, and `up_after` answers to consecutive
-/// requests bring it back.
+/// **Round trip.** The path is down when no response has come for (K + ½)·T_KA since the last. Eq. 3 takes K lost
+/// probes as the condition. A timer of exactly K·T_KA would expire at the very moment when the K-th answer is due, so K
+/// − 1 losses with a little jitter would suffice; the half period makes it K losses. Detection after a fault then takes
+/// at most (K + ½)·T_KA + RTT, inside eq. 1, and on average K·T_KA + RTT/2, inside eq. 2. Before the first response the
+/// time-out is (K + 1)·T_KA from the start. While the path is down requests go on, and `up_after` answers to
+/// consecutive requests bring it back.
 ///
-/// **Doubt** ([`Config::doubt`]). K and T_KA do not decide then, but what was due and did not come: an answer
-/// to what was sent, or the next packet of a stream. Requests follow one another until one is answered, or
-/// enough of them are not. T_KA is how long a path without data goes unwatched.
+/// **Doubt** ([`Config::doubt`]). Then K and T_KA do not decide. Something was due and did not come: an answer to what
+/// was sent, or the next packet of a stream. Requests follow one another until one is answered, or enough of them are
+/// not. T_KA is how long a path without data goes unwatched.
 ///
-/// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A request goes alone at the end of a period only
-/// if none rode on data in it, as the [`Reading`](crate::Reading) that the driver gives before the tick
-/// says. In each period between two points of the grid there is one request then, anywhere in it, and its
-/// response may wait up to T_KA for a ride. So the answers to two requests K apart are up to (K + 2)·T_KA
-/// apart, and the time-out is (K + 2½)·T_KA: again K losses are necessary. No time-out makes them
-/// sufficient as well, since the distance of two answers varies by up to 3·T_KA: K + 3 are. Detection
-/// takes at most [`Config::t_r_max`]. On a path that is not up requests go alone, whether one rode or not: the answer to
-/// one that rode may go to where the server saw this end last, and not to where it is now.
+/// **Rides** ([`Config::rides`], section 5.3, Fig. 15). A request goes by itself at the end of a period only if none
+/// rode on data in it, which the driver's [`Reading`](crate::Reading) before the tick tells. So each period between two
+/// points of the grid has one request, anywhere in it, and its response may wait up to T_KA for a ride. The answers to
+/// two requests K apart are then up to (K + 2)·T_KA apart, and the time-out is (K + 2½)·T_KA: again K losses are
+/// necessary. No time-out makes K losses sufficient as well, since the distance of two answers varies by up to 3·T_KA:
+/// K + 3 are. Detection takes at most [`Config::t_r_max`]. On a path that is not up requests always go by themselves:
+/// the answer to a ride may go to where the server last saw this end, not to where it is now.
 ///
-/// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride,
-/// the client needs no tick at the ends of periods if the datapath calls the driver as soon as that changes,
-/// nor for its time-outs: those are judged with the reading that follows the call. It asks for a reading
-/// [`LOOK`] after the last, for its estimates and in case a call was lost, and at once after a response that
-/// is given.
+/// **Watched rides** ([`Reading::watched`](crate::Reading::watched)). While the path is up and requests ride, the
+/// client needs no tick at the ends of periods or for its time-outs, if the datapath calls the driver as soon as rides
+/// cease: the reading that follows the call decides. The client asks for a reading [`LOOK`] after the last, for its
+/// estimates and in case a call was lost, and at once after a response that is given.
 ///
-/// **Readings** ([`Source::Readings`]). Counts, estimates and the times of the last probes are the
-/// datapath's then; a response that is given as well counts for liveness only.
+/// **Readings** ([`Source::Readings`]). The datapath then keeps counts, estimates and the times of the last probes; a
+/// response given in addition counts for liveness only.
 ///
-/// **The driver** gives arrivals, and a reading where the datapath measures or rides, before a tick that
-/// is due. A response that waits in its queue while the tick runs is one that did not come.
+/// **The driver** gives arrivals, and a reading where the datapath measures or rides, before a tick that is due. A
+/// response still in the driver's queue during the tick counts as missing.
 ///
-/// **Late ticks.** What a busy host did not send, the path did not lose: if the tick of a request is
-/// late by more than T_KA/4, time-outs move by as much. A time-out whose own tick is late is put off once,
-/// by T_KA/4, for answers that wait in a queue.
+/// **Late ticks.** What a busy host did not send, the path did not lose: if the tick of a request is late by more than
+/// T_KA/4, time-outs move by as much. A time-out whose own tick is late is put off once, by T_KA/4, for answers that
+/// wait in a queue.
 ///
 /// **Switched off** ([`ClientInput::Switch`]) it sends nothing more once one answer has come, and the
 /// state stays as it is.
 ///
-/// **Downlink alone.** When requests do not arrive, the server sends unsolicited responses, the first
-/// 1.5·T_KA after the last request (2.5·T_KA with rides). They keep [`heard`](Client::heard) true, whose time-out is the same,
-/// but at least 2·T_KA so that with K = 1 the first of them comes in time. They say
-/// nothing else: the fields that they echo are old.
+/// **Only the downlink.** When requests do not arrive, the server sends unsolicited responses, the first 1.5·T_KA after
+/// the last request (2.5·T_KA with rides). They keep [`heard`](Client::heard) true, whose time-out is the same, but at
+/// least 2·T_KA so that with K = 1 the first of them comes in time. They say nothing else: the fields that they echo
+/// are old.
 ///
-/// **Replays.** Responses repeat the client's own numbers, and a server that begins again has other
-/// keys: an old number is a replay, and shows nothing.
+/// **Replays.** Responses repeat the client's own numbers, and a restarted server has other keys: an old number is a
+/// replay, and shows nothing.
 ///
-/// Outputs are at most eight for one input or tick.
+/// Outputs are at most eight per input or tick.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Config,
@@ -94,20 +91,20 @@ pub struct Client {
     /// When this client began: answers to requests from before it are not its own.
     epoch: Time,
     schedule: Schedule,
-    /// While rides carry the requests and the datapath watches them: when to look nevertheless.
+    /// When to look while the datapath watches rides that carry the requests.
     carried: Option<Time>,
     /// Number of the last request.
     seq: u32,
-    /// What the round-trip time-out counts from.
+    /// The start of the round-trip time-out.
     alive: Time,
-    /// What the downlink's time-out counts from.
+    /// The start of the downlink's time-out.
     last_heard: Time,
     /// The period that the last unsolicited response stated; zero before any and after a response.
     /// The server keeps to it if a later change of ours cannot reach it.
     unsolicited_t_ka: Span,
-    /// The longest T_KA since the last answer: the server may know of no other, and paces by it.
+    /// The longest T_KA since the last answer: the server may know no other, and paces by it.
     known_t_ka: Span,
-    /// When the settings changed last.
+    /// When the settings last changed.
     configured: Time,
     echo: Echo,
     responses: SeqWindow,
@@ -116,7 +113,7 @@ pub struct Client {
     measure: Measure,
     bursts: Bursts,
     round_trips: Counted,
-    /// What the last reading said.
+    /// The last reading.
     taken: Taken,
     excuse: Excuse,
     doubt: Kept,
@@ -145,7 +142,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Takes the next number; the length of the run that it ends.
+    /// Takes the next number. Returns the length of the run that it ends.
     pub(crate) fn push(&mut self, seq: u32) -> u8 {
         let follows = self.length > 0 && seq == self.last.wrapping_add(1);
         self.length = if follows { self.length.saturating_add(1) } else { 1 };
@@ -226,8 +223,8 @@ impl Client {
         self.round_trips
     }
 
-    /// All that [`poll`](Machine::poll) would give, at once. No room is kept for it here: a caller with very
-    /// many paths has a few of them at work at a time.
+    /// All outputs that [`poll`](Machine::poll) would give, at once. The client keeps no room for them: a caller with
+    /// very many paths has only a few of them at work at a time.
     #[must_use]
     pub fn take_outputs(&mut self) -> VecDeque<ClientOutput> {
         core::mem::take(&mut self.outputs)
@@ -239,15 +236,15 @@ impl Client {
         &self.config
     }
 
-    /// When the next request is due if none rides before; `None` while switched off.
+    /// When the next request is due if none rides first; `None` while switched off.
     #[must_use]
     pub fn next_request(&self) -> Option<Time> {
         self.runs().then_some(self.schedule.next)
     }
 
-    /// Moves the grid of requests to one that has a point at `point`, so that the caller is woken once for
-    /// several paths of one period. The next request comes earlier by at most half of T_KA, so that it does not
-    /// overtake the last where the delay varies; further points take several calls, one for each request.
+    /// Moves the grid of requests to one that has a point at `point`, so that the caller wakes once for several paths
+    /// of one period. The next request comes earlier by at most half of T_KA, so that it does not overtake the last
+    /// where the delay varies; further points take several calls, one per request.
     pub fn align(&mut self, now: Time, point: Time) {
         self.schedule.align(now, point, self.config.t_ka);
     }
@@ -255,7 +252,7 @@ impl Client {
     fn on_response(&mut self, now: Time, arrival: &Arrival) {
         self.look(now);
         let probe = &arrival.probe;
-        // Never sent: a former client's answer. It shows that the downlink works, nothing else.
+        // Never sent by this client: the answer is a former client's. It shows only that the downlink works.
         let behind = u64::from(self.seq.wrapping_sub(probe.seq));
         if self.numbers() && behind >= self.measure.estimates.sent.min(1 << 31) {
             self.on_heard(now, arrival.at);
@@ -282,7 +279,7 @@ impl Client {
         }
     }
 
-    /// What is no burst of losses but an outage.
+    /// The longest run of lost probes that counts as a burst; a longer one is an outage.
     fn longest_burst(&self) -> u32 {
         u32::from(self.config.k) * 4
     }
@@ -361,7 +358,7 @@ impl Client {
     /// A response came at `at`.
     fn on_alive(&mut self, at: Time) {
         self.answered = true;
-        // An answer to what left before the last change says nothing of that.
+        // An answer to what left before the last change says nothing about the new settings.
         if at.since(self.configured) > self.last_rtt() {
             self.known_t_ka = self.config.t_ka;
         }
@@ -419,9 +416,9 @@ impl Client {
         self.schedule.announce = slower.then_some((told, self.config.k));
     }
 
-    /// After a change to a shorter time-out: the answers on their way still have the old distance,
-    /// so the new time-out counts from when the first faster request can be answered. Never later
-    /// than the old one would have expired, nor earlier than the new one allows.
+    /// After a change to a shorter time-out. The answers on their way still have the old distance, so the new time-out
+    /// counts from when the first faster request can be answered. It never expires later than the old one would have,
+    /// nor earlier than the new one allows.
     fn rebase(&mut self, now: Time, old_down_at: Time) {
         let Some(down_at) = self.down_at() else { return };
         if down_at >= old_down_at {
@@ -440,7 +437,7 @@ impl Client {
     }
 
     fn down_at(&self) -> Option<Time> {
-        // Where silence is looked into, that decides.
+        // Where the client looks into silence, that decides.
         let judged = self.config.doubt.is_none() || self.state == State::Starting;
         let runs = self.runs() && self.state != State::Down && judged;
         let put_off = self.excuse.put_off.unwrap_or_default();
@@ -448,7 +445,7 @@ impl Client {
         runs.then(|| (alive + self.excuse.span() + self.time_out()).max(put_off))
     }
 
-    /// Whether there are requests and time-outs: switched off, only until the first answer.
+    /// Whether requests are sent and time-outs run; while switched off, only until the first answer.
     fn runs(&self) -> bool {
         self.on || !self.answered
     }
@@ -567,7 +564,7 @@ impl Machine for Client {
     type Output = ClientOutput;
 
     fn handle(&mut self, now: Time, input: ClientInput) {
-        // Arrivals go before timers: a response that came in time is not overruled by a late tick.
+        // Arrivals go before timers: a late tick must not overrule a response that came in time.
         match input {
             ClientInput::Response(arrival) => self.on_response(now, &arrival),
             ClientInput::Unsolicited(arrival) => self.on_unsolicited(now, &arrival),

@@ -22,23 +22,23 @@ pub struct Config {
     /// Answers to consecutive requests that bring a path back up from [`crate::State::Down`], so
     /// that a flapping path does not drag flows back and forth. From `Starting` one suffices.
     pub up_after: u8,
-    /// Who measures.
+    /// Which end measures.
     pub mode: Mode,
     /// Probes may ride on data packets (section 5.3): requests are up to 2·T_KA apart, and responses
     /// up to T_KA late.
     pub rides: bool,
     /// Where estimates come from.
     pub source: Source,
-    /// How silence is looked into; `None`: K and T_KA alone decide.
+    /// How the client looks into silence; `None`: only K and T_KA decide.
     pub doubt: Option<Asking>,
 }
 
 /// The questions that a client in doubt asks ([`crate::Client`], "Doubt").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asking {
-    /// How many without an answer make the path down; at least 1.
+    /// How many unanswered ones make the path down; at least 1.
     pub k: u8,
-    /// From one to the next.
+    /// Time from one to the next.
     pub spacing: Span,
 }
 
@@ -56,21 +56,21 @@ pub enum Source {
 /// What a datapath that measures must know about the probes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probing {
-    /// Who measures.
+    /// Which end measures.
     pub mode: Mode,
     /// K, for probes that the datapath sends on its own.
     pub k: u8,
     /// T_KA: at most one ride in a period, and how long a response may wait for one.
     pub t_ka: Span,
-    /// N: probes of a loss interval.
+    /// N: probes per loss interval.
     pub n: u32,
     /// Time constants of the averages; a datapath in the kernel keeps the first two.
     pub taus: [Tau; 2],
     /// Probes may ride on data.
     pub rides: bool,
-    /// Detection follows use. The datapath of a host calls its driver when data follow a silence
-    /// ([`crate::SILENCE`]); that of an anchor answers requests that come alone at once, and lets other responses
-    /// wait for a ride no longer than [`segue_wire::HELD_AT_MOST_MS`].
+    /// Detection follows use. The datapath of a host calls its driver when data follow a silence ([`crate::SILENCE`]).
+    /// That of an anchor answers at once requests that do not ride, and lets other responses wait for a ride no longer
+    /// than [`segue_wire::HELD_AT_MOST_MS`].
     pub follows_use: bool,
     /// Form of the packets.
     pub encapsulation: Encapsulation,
@@ -167,21 +167,20 @@ impl Config {
         t_ka * u64::from(self.k) + t_ka.half() + waits
     }
 
-    /// T_Rmax: the longest that detection of a fault can take. Without rides (K + 1)·T_KA + RTT_max
-    /// (eq. 1).
+    /// T_Rmax: the longest time to detect a fault. Without rides (K + 1)·T_KA + RTT_max (eq. 1).
     ///
-    /// With rides (K + 3½)·T_KA + RTT_max: the last request may pass the place of the fault just before
-    /// it, and its response, if only the uplink fails, wait T_KA for a ride; the time-out runs from its
-    /// arrival. If both directions fail it is T_KA less.
+    /// With rides (K + 3½)·T_KA + RTT_max: the last request may pass the place of the fault just before it, and its
+    /// response, if only the uplink fails, may wait T_KA for a ride; the time-out runs from its arrival. If both
+    /// directions fail it is T_KA less.
     #[must_use]
     pub fn t_r_max(&self, rtt_max: Span) -> Span {
         let whole = self.t_ka * (u64::from(self.k) + 1) + rtt_max;
         if self.rides { whole + self.t_ka * 2 + self.t_ka.half() } else { whole }
     }
 
-    /// T_Ravg: how long detection takes on average, at most. Without rides (K + ½)·T_KA + RTT_avg/2
-    /// (eq. 2). With rides (K + 3)·T_KA + RTT_avg/2, or T_KA less if both directions fail: requests are
-    /// T_KA apart on average, so the last is at least T_KA/2 old on average when the fault comes.
+    /// T_Ravg: the upper bound on the average time to detect a fault. Without rides (K + ½)·T_KA + RTT_avg/2 (eq. 2).
+    /// With rides (K + 3)·T_KA + RTT_avg/2, or T_KA less if both directions fail: requests are T_KA apart on average,
+    /// so the last is at least T_KA/2 old on average when the fault comes.
     #[must_use]
     pub fn t_r_avg(&self, rtt_avg: Span) -> Span {
         let half = self.t_ka.half();
@@ -189,7 +188,7 @@ impl Config {
         if self.rides { whole + self.t_ka * 2 + half } else { whole }
     }
 
-    /// Replaces values that make no sense by the smallest that do.
+    /// Replaces invalid values by the smallest valid ones.
     pub(crate) fn sane(mut self) -> Config {
         self.k = self.k.max(1);
         self.n = self.n.max(1);

@@ -1,4 +1,4 @@
-//! What left last on a path, kept for the case that it did not arrive.
+//! The last packets that left on a path, kept in case they did not arrive.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -7,16 +7,15 @@ use segue_clock::{Span, Time};
 
 /// Packets that are kept of a path: the last ones.
 pub const COPIES: usize = 4;
-/// Binary logarithm of the window, in nanoseconds, of which the first [`COPIES`] packets are kept: so what is sparse is
-/// kept whole, and a bulk transfer, which sends so often that the next packet tells what happened to the last, costs
-/// next to nothing.
+/// Binary logarithm of the window, in nanoseconds, of which the first [`COPIES`] packets are kept. Sparse traffic is
+/// kept whole; a bulk transfer, whose next packet soon tells what happened to the last, costs next to nothing.
 pub const COPY_WINDOW_SHIFT: u32 = 24;
 
-/// A copy so much older than the last packet of its flow is not sent: it would come late, after newer ones.
+/// A copy this much older than the last packet of its flow is not sent: it would arrive after newer ones.
 const STALE: Span = Span::from_secs(1);
 
-/// Whether a copy of a packet that left `at` would come too late for a flow of which a packet was seen last at
-/// `last_seen`; `None` for one that is not known.
+/// Whether a copy of a packet that left `at` would come too late for its flow, whose last packet was seen at
+/// `last_seen`; `None` for an unknown flow.
 #[must_use]
 pub fn is_stale(at: Time, last_seen: Option<Time>) -> bool {
     last_seen.is_some_and(|last_seen| last_seen.since(at) > STALE)
@@ -26,7 +25,7 @@ pub fn is_stale(at: Time, last_seen: Option<Time>) -> bool {
 #[derive(Clone, Debug)]
 pub struct Copies<T> {
     window: u64,
-    /// How many were kept of that window.
+    /// How many were kept in that window.
     taken: usize,
     kept: VecDeque<(Time, T)>,
 }
@@ -38,7 +37,7 @@ impl<T> Default for Copies<T> {
 }
 
 impl<T> Copies<T> {
-    /// Keeps a packet that leaves, made only if it is to be kept. The oldest gives way.
+    /// Keeps a packet that leaves. Makes the copy only if it is to be kept, and drops the oldest for it.
     pub fn keep(&mut self, now: Time, packet: impl FnOnce() -> T) {
         let window = now.0 >> COPY_WINDOW_SHIFT;
         if window != self.window {
@@ -52,7 +51,7 @@ impl<T> Copies<T> {
         self.kept.push_front((now, packet()));
     }
 
-    /// Gives away what left after `since`, the oldest first, and forgets the others. `last_seen` says when the last
+    /// Hands out what left after `since`, the oldest first, and forgets the others. `last_seen` says when the last
     /// packet of a copy's flow was seen: see [`is_stale`].
     pub fn take_since(&mut self, since: Time, last_seen: impl Fn(&T) -> Option<Time>) -> Vec<T> {
         let kept = core::mem::take(&mut self.kept).into_iter().rev();

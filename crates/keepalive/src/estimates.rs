@@ -31,8 +31,8 @@ pub struct Estimates {
     pub owl_up: Vec<f64>,
     /// Averages of the loss from server to client.
     pub owl_down: Vec<f64>,
-    /// Averages of the round-trip loss; at a server only what the client reports, which alone knows
-    /// how many requests were sent.
+    /// Averages of the round-trip loss. A server has only what the client reports, since only the client knows how many
+    /// requests were sent.
     pub rtl: Vec<f64>,
     /// Packets from client to server.
     pub up: Counted,
@@ -50,7 +50,7 @@ pub struct Estimates {
     pub transitions: u64,
     /// How far `rtt_last` may be off, see [`crate::Arrival::uncertainty`].
     pub uncertainty: Span,
-    /// Server: how often the path was called down when it was the client that had sent nothing.
+    /// Server: how often the path was called down although only the client had been silent.
     pub client_silent: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Counted {
     pub received: u64,
 }
 
-/// Over what time estimators work.
+/// Periods over which estimators work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale<'a> {
     /// Time constants of the averages.
@@ -99,7 +99,7 @@ impl Measure {
         }
     }
 
-    /// Counts a probe that is no answer: only what was wrong with its order.
+    /// Counts a probe that is no answer: only faults in its order.
     pub(crate) fn count_aside(&mut self, order: Order) {
         match order {
             Order::Duplicate => self.estimates.duplicates += 1,
@@ -108,8 +108,8 @@ impl Measure {
         }
     }
 
-    /// What a datapath measured, with `sent` and `received` probes more than before, in place of
-    /// everything but what only a machine knows.
+    /// Takes what a datapath measured, with `sent` and `received` more probes than before. It replaces everything but
+    /// what only a machine knows.
     pub(crate) fn take_over(&mut self, measured: Estimates, sent: u64, received: u64) {
         let own = core::mem::take(&mut self.estimates);
         self.estimates = Estimates {
@@ -121,8 +121,8 @@ impl Measure {
         };
     }
 
-    /// What the client reports: its averages (the main one of each), in place of own ones. Returns the RTT
-    /// if there is one that can be believed.
+    /// Takes the averages that the client reports (the main one of each) as this end's own. Returns the RTT if there is
+    /// a credible one.
     pub(crate) fn adopt(&mut self, report: Report) -> Option<Span> {
         self.estimates.rtl = vec![report.rtl()];
         let seconds = report.rtt().filter(|rtt| *rtt <= MAX_RTT.as_secs_f64())?;
@@ -155,7 +155,7 @@ impl Measure {
         Some(interval.loss)
     }
 
-    /// Counters of the direction from server to client: Ss and Rc; `of` is when they were so.
+    /// Counters of the direction from server to client: Ss and Rc; `of` is the instant that they describe.
     pub(crate) fn down(
         &mut self,
         scale: Scale<'_>,
@@ -191,14 +191,14 @@ impl Measure {
         self.down.declare(now);
     }
 
-    /// The server does. What the next request echoes of the way down is from before the silence.
+    /// The server declares the path down. The next request's echo of the way down is from before the silence.
     pub(crate) fn declare_at_server(&mut self, now: Time) {
         self.up.declare(now);
         self.down.declare_echoed();
     }
 
-    /// The client has told the server at `now` that it hears nothing. It knew so half a round trip before, of what
-    /// had left half of one earlier.
+    /// The client has told the server at `now` that it hears nothing. It knew this half a round trip before, about
+    /// packets that had left half a round trip earlier still.
     pub(crate) fn declare_deaf(&mut self, now: Time) {
         self.down.declare_deaf(now - self.estimates.rtt_last.unwrap_or(Span::ZERO));
     }
@@ -213,8 +213,8 @@ impl Measure {
         self.up.over();
     }
 
-    /// After a probe has been taken: the path is up. What the probes that brought it up have counted is still
-    /// left out, since they were chosen for having arrived.
+    /// Called after a probe has been taken: the path is up. The counts of the probes that brought it up are still left
+    /// out, since they were chosen for having arrived.
     pub(crate) fn is_up(&mut self) {
         self.up.over();
         self.down.over();

@@ -15,12 +15,10 @@ pub struct Arrival {
     /// This end's receive counter of the path at that moment, the probe included unless it is a question
     /// or answers one (Rc or Rs).
     pub received: u32,
-    /// Response only: when its request really left, if the kernel told. Takes the place of the
-    /// echoed t_Sc.
+    /// Response only: when its request really left, if the kernel reported it. Replaces the echoed t_Sc.
     pub sent_at: Option<Time>,
-    /// How far the RTT of this probe may be off because of how this end took its stamps; zero where
-    /// the kernel took them next to the wire. Nearly all samples keep it: docs/measuring.md says which may
-    /// not, and how many.
+    /// How far the RTT of this probe may be off because of how this end took its stamps; zero where the kernel took
+    /// them next to the wire. Nearly all samples stay within it: docs/measuring.md says which may not, and how many.
     pub uncertainty: Span,
 }
 
@@ -50,9 +48,9 @@ pub struct Reading {
     pub last_received: Option<Time>,
     /// Client: when anything at all arrived last, unsolicited responses included.
     pub last_heard: Option<Time>,
-    /// Client with rides: when the datapath calls the driver by itself, for another reading, unless another
-    /// request rides before. That is the end of the period after the last ride's, or when the time-out
-    /// without a response comes if that is sooner. A past instant, or `None`: it will not call.
+    /// Client with rides: when the datapath calls the driver by itself for another reading, unless another request
+    /// rides first. That is the end of the period after the last ride's, or, if sooner, the time-out without a
+    /// response. A past instant, or `None`: it will not call.
     pub watched: Option<Time>,
     /// Length of the run of consecutive sequence numbers that ends with the last one received.
     pub run: u8,
@@ -60,21 +58,21 @@ pub struct Reading {
     pub k: u8,
     /// T_KA that the last probe stated.
     pub t_ka: Option<Span>,
-    /// What data went over the path, where the datapath says so.
+    /// The data that went over the path, if the datapath reports them.
     pub traffic: Traffic,
     /// Averages and counts; `sent`, `received` and `transitions` in it are not used.
     pub estimates: Estimates,
 }
 
-/// The data of a path as one end sees it, packets that carry a probe included and probes alone left out.
+/// The data of a path as one end sees them, including packets that carry a probe but not bare probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// When data left last.
     pub sent_at: Option<Time>,
     /// When data arrived last.
     pub received_at: Option<Time>,
-    /// Until when the other end heard this one, by what its data say: the latest instant of an arrival less the
-    /// age that it stated ([`segue_wire::age`]). `None` where none has said so.
+    /// Until when the other end heard this one, from its data: the latest value of an arrival less the age that it
+    /// stated ([`segue_wire::age`]). `None` if no packet has stated one.
     pub heard_back: Option<Time>,
     /// Packets that arrived, modulo 2³².
     pub received: u32,
@@ -96,14 +94,14 @@ pub enum ClientInput {
     Response(Arrival),
     /// A response that no request asked for: the server misses requests.
     Unsolicited(Arrival),
-    /// What the datapath did and measured by itself. To be given before a tick that is due.
+    /// What the datapath did and measured by itself. Give it before a tick that is due.
     Reading(Reading),
-    /// A request is wanted at once, alone; the grid of T_KA begins again with it.
+    /// Send a request at once, not as a ride; the grid of T_KA begins again with it.
     Ask,
     /// New settings; averages and state stay.
     Reconfigure(Config),
-    /// Keepalive off (`false`): once one answer has come there are no more requests and no time-outs,
-    /// and the state stays as it is. On again: requests go as from a start.
+    /// Keepalive off (`false`): after one answer the client sends no requests and runs no time-outs, and the state
+    /// stays as it is. On again: requests go as from a start.
     Switch(bool),
 }
 
@@ -117,17 +115,17 @@ pub enum ServerInput {
         arrival: Arrival,
         /// K from its header; 0 if not stated.
         k: u8,
-        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::Report`] in place of echoes.
+        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::Report`] instead of echoes.
         report: bool,
     },
-    /// What the datapath did and measured by itself. To be given before a tick that is due.
+    /// What the datapath did and measured by itself. Give it before a tick that is due.
     Reading(Reading),
-    /// New settings. K and T_KA that requests state go before them.
+    /// New settings. K and T_KA stated by requests take precedence.
     Reconfigure(Config),
     /// Keepalive off (`false`): no time-outs and no unsolicited responses, the state stays as it is.
     Switch(bool),
-    /// Whether the client says that it hears nothing on this path. What is lost until it hears again, and a
-    /// request says so, is an outage of the way down and in no average.
+    /// Whether the client says that it hears nothing on this path. Until a request says that it hears again, losses of
+    /// the way down are an outage and enter no average.
     Deaf(bool),
 }
 
@@ -136,17 +134,17 @@ pub enum ServerInput {
 /// `t_ss`, `ss`, `r` and `dt = t_ss − held_since` in an unsolicited response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The fields that are not the datapath's; `heard` is left to the caller, who knows all paths.
+    /// All fields that the datapath does not fill; `heard` is left to the caller, which knows all paths.
     pub probe: Probe,
     /// Microseconds modulo 2³²: when the last probe from the other end arrived (t_Rc of the last
     /// response, t_Rs of the last request); 0 before the first.
     pub held_since: u32,
-    /// The request reports the client's averages: the words `ss` and `r` hold a
-    /// [`segue_wire::Report`], and the flag REPORT is to be set.
+    /// The request reports the client's averages: the words `ss` and `r` hold a [`segue_wire::Report`]; set the flag
+    /// REPORT.
     pub report: bool,
-    /// The client asks because something was due and did not come: the flag QUESTION is to be set, and neither end
-    /// counts this request or its response as a packet. Losses lead to questions, so that intervals with losses
-    /// would have more packets than others, and averages of their shares be too low.
+    /// The client asks because something was due and did not come. Set the flag QUESTION; neither end counts this
+    /// request or its response as a packet. Losses lead to questions, so counting them would give intervals with losses
+    /// more packets than others, and make the averages of their shares too low.
     pub question: bool,
 }
 
@@ -161,15 +159,15 @@ pub enum State {
     Down,
 }
 
-/// What a [`crate::Client`] wants done or known.
+/// What a [`crate::Client`] orders or reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ClientOutput {
     /// Send this request.
     SendRequest(Request),
     /// The state of the round trip changed.
     State(State),
-    /// The downlink alone: something, an unsolicited response included, has arrived (`true`) or
-    /// nothing has within the time-out (`false`). `false` before the first.
+    /// The state of the downlink: something, an unsolicited response included, has arrived (`true`) or nothing has
+    /// within the time-out (`false`). `false` before the first.
     Heard(bool),
     /// Silence where something was due (`true`), or an answer after it (`false`). Down ends doubt too.
     Doubt(bool),
@@ -177,7 +175,7 @@ pub enum ClientOutput {
     Sample(Sample),
 }
 
-/// What a [`crate::Server`] wants done or known.
+/// What a [`crate::Server`] orders or reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServerOutput {
     /// Send this unsolicited response.
@@ -201,14 +199,14 @@ pub struct Sample {
     pub owl_up: Option<f64>,
     /// Loss from server to client (OWLs), likewise.
     pub owl_down: Option<f64>,
-    /// Loss of the round trip (appendix III), likewise. The client's alone.
+    /// Loss of the round trip (appendix III), likewise. Only from a client.
     pub rtl: Option<f64>,
     /// How far `rtt` may be off, see [`Arrival::uncertainty`].
     pub uncertainty: Span,
 }
 
 impl Sample {
-    /// Whether it says anything at all.
+    /// Whether it has any value.
     pub(crate) fn is_empty(&self) -> bool {
         self.rtt.is_none() && self.owl_up.is_none() && self.owl_down.is_none() && self.rtl.is_none()
     }

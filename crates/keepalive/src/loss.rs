@@ -5,10 +5,10 @@ use segue_clock::{Span, Time};
 
 use crate::Counted;
 
-/// No interface sends more: 100 Gbit/s of smallest frames are 149 packets in a microsecond. A
-/// counter that grows faster belongs to a peer that began again.
+/// No interface sends more: 100 Gbit/s of smallest frames are 149 packets in a microsecond. A counter that grows faster
+/// belongs to a restarted peer.
 const MAX_PACKETS_PER_US: u64 = 150;
-/// Allowed on top: probes that a stalled link lets go together carry counters from far apart.
+/// Extra allowance: probes that a stalled link releases together carry counters from far apart.
 const COUNTER_SLACK: u64 = 1 << 24;
 
 /// Loss of one direction: sent and received counters of *all* packets, data and probes, as the
@@ -18,29 +18,29 @@ const COUNTER_SLACK: u64 = 1 << 24;
 /// packets before it do not count. Counters that go backwards, or forwards faster than any link,
 /// make a new baseline. A value lies in [0, 1].
 ///
-/// **Outages.** However long nothing comes, the next value has what was lost meanwhile (section 4.2). Left
-/// out is an outage alone, from the moment in which the path is declared down until it is up again. What was lost
-/// before the declaration counts: on a lossy path that lives those are the very losses that made it, and
-/// without them the average would be too low. The interval that runs stands still meanwhile, and goes on.
+/// **Outages.** However long nothing comes, the next value includes what was lost meanwhile (section 4.2). Only an
+/// outage is left out, from the moment when the path is declared down until it is up again. Losses before the
+/// declaration count: on a lossy path that lives they are what caused it, and without them the average would be too
+/// low. The current interval stands still meanwhile, and then goes on.
 ///
-/// How many packets of the silence were sent before the declaration, no counter tells. They are taken to
-/// have left evenly in that time, and all but the last, which came, to be alike: of *S* packets, *L* of
-/// them lost, in a silence of which the share *g* had passed, *B* = ⌊*g S*⌋ ≤ *S* − 1 are kept, and of the lost
-/// *L B*/(*S* − 1), rounded up as often as the fraction says. Without data *B* is K.
+/// No counter tells how many packets of the silence were sent before the declaration. The estimator assumes that they
+/// left evenly in that time, and that all but the last, which came, are alike: of *S* packets, *L* of them lost, in a
+/// silence of which the share *g* had passed, it keeps *B* = ⌊*g S*⌋ ≤ *S* − 1, and of the lost ones *L B*/(*S* − 1),
+/// rounded up as often as the fraction says. Without data *B* is K.
 ///
-/// A server whose client hears nothing still gets requests, which repeat the last pair of the way down. There the
-/// silence is the time from that pair to the next one that differs.
+/// A server whose client hears nothing still gets requests, which repeat the last pair of the way down. The silence is
+/// then the time from that pair to the next different one.
 #[derive(Clone, Debug, Default)]
 pub struct OneWayLoss {
     last: Option<Pair>,
     interval: Counted,
-    /// When the interval that runs began, put off by what is left out of it.
+    /// When the current interval began, moved later by what is left out of it.
     begun: Time,
     due: Time,
     outage: Outage,
 }
 
-/// Whether what is lost is left out.
+/// Whether losses are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Outage {
     #[default]
@@ -55,7 +55,7 @@ enum Outage {
     Lasting,
 }
 
-/// The value of a loss interval that ended.
+/// The value of a finished loss interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Share of the packets that was lost, in [0, 1].
@@ -69,7 +69,7 @@ struct Pair {
     sent: u32,
     received: u32,
     at: Time,
-    /// When they were so.
+    /// The instant that the counters describe.
     of: Time,
 }
 
@@ -80,24 +80,24 @@ impl OneWayLoss {
         OneWayLoss::default()
     }
 
-    /// Forgets the baseline and the interval that runs.
+    /// Forgets the baseline and the current interval.
     pub fn reset(&mut self) {
         *self = OneWayLoss { outage: self.outage, ..OneWayLoss::default() };
     }
 
-    /// The path is declared down at `now`: from then on losses count in the total alone.
+    /// The path is declared down at `now`: from then on losses count only in the total.
     pub fn declare(&mut self, now: Time) {
         self.outage = Outage::Declared(now);
     }
 
-    /// As [`declare`](OneWayLoss::declare) for counters that the other end echoes: those of the next pair are
-    /// from before the silence, and count.
+    /// As [`declare`](OneWayLoss::declare) for counters that the other end echoes: those of the next pair are from
+    /// before the silence, and count.
     pub fn declare_echoed(&mut self) {
         self.outage = Outage::Echoed;
     }
 
-    /// The other end has said that it hears nothing more, what was sent from `from` on: until it hears again,
-    /// losses count in the total alone. Does nothing in an outage.
+    /// The other end has said that it hears nothing of what was sent from `from` on: until it hears again, losses count
+    /// only in the total. Does nothing in an outage.
     pub fn declare_deaf(&mut self, from: Time) {
         if self.outage == Outage::None {
             self.outage = Outage::Deaf(from);
@@ -112,8 +112,8 @@ impl OneWayLoss {
     /// Takes the counters of the instant `of`, which a probe brought at `at`, adds what is new to `total`, and
     /// evaluates the interval if `t_l` has passed: 1 − ΔR/ΔS, `None` if nothing was sent in it.
     ///
-    /// `of` is `at` but where the other end echoes the counters: there it is when this end's probe left that was
-    /// the last to arrive (t_Ss). Intervals are as long as the time that their packets were sent in.
+    /// `of` equals `at` unless the other end echoes the counters: then it is when this end's last probe to arrive had
+    /// left (t_Ss). So an interval is as long as the time in which its packets were sent.
     pub fn observe(
         &mut self,
         at: Time,
@@ -155,7 +155,7 @@ impl OneWayLoss {
         Some(Interval { loss, length })
     }
 
-    /// What of the packets between two pairs counts in an outage, and how much of the time does not.
+    /// How many of the packets between two pairs count in an outage, and how much of the time does not.
     fn keep(&mut self, new: Counted, last: Pair, pair: Pair) -> (Counted, Span) {
         let (at, silence) = (pair.at, pair.at.since(last.at));
         match core::mem::replace(&mut self.outage, Outage::Lasting) {
@@ -184,23 +184,22 @@ fn share(whole: u64, part: u64, of: u64) -> u64 {
 }
 
 impl Counted {
-    /// What of these packets of a silence, the last of which ended it at `at`, is from before its first
-    /// `passed`, and how much of its time the others take.
+    /// How many of these packets of a silence, the last of which ended it at `at`, are from before its first `passed`,
+    /// and how much of its time the others take.
     fn part(self, passed: Span, silence: Span, at: Time) -> (Counted, Span) {
         let kept = self.before(passed, silence, at);
         let others = self.sent.saturating_sub(kept.sent);
         (kept, Span::from_micros(share(silence.0, others, self.sent) / 1_000))
     }
 
-    /// What of these packets of a silence, the last of which ended it at `at`, is from before its first
-    /// `passed`.
+    /// How many of these packets of a silence, the last of which ended it at `at`, are from before its first `passed`.
     fn before(self, passed: Span, silence: Span, at: Time) -> Counted {
         if passed >= silence {
             return self;
         }
         let sent = share(passed.0, self.sent, silence.0).min(self.sent.saturating_sub(1));
         let lost = self.sent.saturating_sub(self.received);
-        // Evenly spread below 2³²: what the microsecond of an arrival happens to be.
+        // The microsecond of an arrival, spread evenly below 2³².
         let chance = u64::from(at.micros32().wrapping_mul(2_654_435_761));
         let others = self.sent.saturating_sub(1).max(1);
         let lost = (lost * sent + ((chance * others) >> 32)) / others;
@@ -221,9 +220,8 @@ impl Pair {
 
 /// Loss of the round trip, from the client's own counts of requests and responses.
 ///
-/// A response that arrives after the end of the interval in which its request was sent counts as
-/// lost there, and as surplus in a later one; the surplus is carried over so that it is not lost
-/// for good when the RTT shrinks.
+/// A response that arrives after the end of the interval in which its request was sent counts as lost there, and as
+/// surplus in a later one. The surplus is carried over, or it would be lost for good when the RTT shrinks.
 #[derive(Clone, Debug, Default)]
 pub struct RoundTripLoss {
     last: Option<Counted>,
@@ -257,7 +255,7 @@ impl RoundTripLoss {
             return None;
         }
         self.due = next_due(self.due, at, t_l);
-        // The surplus is counted against the Sc_last of this interval, before that moves on.
+        // Count the surplus against the Sc_last of this interval before that moves on.
         let surplus = received.saturating_sub(sent);
         self.last = Some(Counted { sent: sc, received: rc - surplus });
         Some((1.0 - received as f64 / sent as f64).clamp(0.0, 1.0))

@@ -1,4 +1,4 @@
-//! K and T_KA from what is asked of detection (section 4.3, eq. 1–8).
+//! K and T_KA from detection targets (section 4.3, eq. 1–8).
 //!
 //! A probe is lost with probability q: its request or its response. If the directions lose independently
 //! q = 1 − (1 − p_up)(1 − p_down). The path is declared down wrongly when K probes are lost in a row.
@@ -34,7 +34,7 @@ pub const BITS_PER_EXCHANGE: f64 = (2 * 8 * (20 + 8 + Probe::PACKET_LEN)) as f64
 /// Relative difference below which two sides of an inequality count as equal.
 const TOLERANCE: f64 = 1e-9;
 
-/// What is asked, and what is known about the path. Times are in seconds.
+/// The targets, and what is known about the path. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Targets {
     /// RTT_avg.
@@ -45,7 +45,7 @@ pub struct Targets {
     pub loss_up: f64,
     /// Probability that a packet from server to client is lost.
     pub loss_down: f64,
-    /// q, where it is known; `None`: as with independent losses of the directions.
+    /// q, if known; `None`: as with independent losses of the directions.
     pub loss: Option<f64>,
     /// Mean length of a loss burst in probes, at least 1; `None` for independent losses.
     pub burst: Option<f64>,
@@ -71,7 +71,7 @@ pub enum Responsiveness {
 }
 
 impl Targets {
-    /// Whether every value has a meaning; [`plan`] begins with it.
+    /// Whether every value is meaningful; [`plan`] checks this first.
     ///
     /// # Errors
     /// [`Infeasible::BadValue`] names the first that has none.
@@ -115,7 +115,7 @@ impl Targets {
     }
 }
 
-/// A choice of K and T_KA and what it gives. Times are in seconds.
+/// A choice of K and T_KA and its properties. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// K: losses in a row that declare the path down.
@@ -130,9 +130,9 @@ pub struct Plan {
     pub t_r_avg: f64,
     /// T_fp, eq. 4: mean time between false positives; infinite without loss.
     pub t_fp: f64,
-    /// Requests in a second, those that ride among them.
+    /// Requests per second, including rides.
     pub probes_per_s: f64,
-    /// Bits in a second, requests and responses together ([`BITS_PER_EXCHANGE`]), if none ride.
+    /// Bits per second, requests and responses together ([`BITS_PER_EXCHANGE`]), if none ride.
     pub bits_per_s: f64,
     /// Assumptions that do not hold.
     pub warnings: Vec<Warning>,
@@ -141,8 +141,7 @@ pub struct Plan {
 /// An assumption of the model that a plan breaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Warning {
-    /// RTT_max ≥ T_KA, in seconds: eq. 3 takes a probe for lost after T_KA, when the response may still
-    /// be on its way.
+    /// RTT_max ≥ T_KA, in seconds: eq. 3 counts a probe as lost after T_KA, when the response may still be on its way.
     RttNotBelowPeriod {
         /// RTT_max.
         rtt_max: f64,
@@ -154,14 +153,14 @@ pub enum Warning {
 /// The constraint that cannot be met. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Infeasible {
-    /// A value that has no meaning.
+    /// A meaningless value.
     BadValue {
         /// The field of [`Targets`].
         what: &'static str,
         /// Its value.
         value: f64,
     },
-    /// No period is left once the RTT has had its share: T_Ravg ≤ RTT_avg/2 or T_Rmax ≤ RTT_max.
+    /// The RTT leaves no period: T_Ravg ≤ RTT_avg/2 or T_Rmax ≤ RTT_max.
     ResponsivenessBelowRtt {
         /// What was asked.
         responsiveness: f64,
@@ -177,7 +176,7 @@ pub enum Infeasible {
         /// The shortest period allowed.
         t_ka_min: f64,
     },
-    /// No K allowed makes false positives rare enough.
+    /// No allowed K makes false positives rare enough.
     FalsePositives {
         /// The largest K tried.
         k_max: u8,
@@ -222,7 +221,7 @@ pub fn plan(targets: &Targets) -> Result<Plan, Infeasible> {
     })
 }
 
-/// What `k` and the period `t_ka` (seconds) give, whether it meets the targets or not.
+/// The properties of `k` and the period `t_ka` (seconds), whether they meet the targets or not.
 #[must_use]
 pub fn evaluate(k: u8, t_ka: f64, targets: &Targets) -> Plan {
     let (periods, rtt_max) = (f64::from(k), rtt_max(targets));

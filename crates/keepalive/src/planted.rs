@@ -3,7 +3,7 @@
 //! In an ordinary build [`fault`] is `false` for the compiler, and the mistakes are not in the program. With
 //! `--cfg segue_planted` the test chooses one of them.
 
-/// Whether mistake `number` is to be made.
+/// Whether to make mistake `number`.
 #[cfg(not(segue_planted))]
 #[must_use]
 pub const fn fault(_number: u8) -> bool {
@@ -16,13 +16,13 @@ mod chosen {
 
     static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-    /// Whether mistake `number` is to be made.
+    /// Whether to make mistake `number`.
     #[must_use]
     pub fn fault(number: u8) -> bool {
         CHOSEN.load(Ordering::Relaxed) == number
     }
 
-    /// Lets this mistake be made from now on; 0: none.
+    /// Makes this mistake from now on; 0: none.
     pub fn choose(number: u8) {
         CHOSEN.store(number, Ordering::Relaxed);
     }

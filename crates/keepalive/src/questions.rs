@@ -1,52 +1,50 @@
-//! How many questions a client in doubt asks, and how far apart, so that a living path is rarely called down.
+//! How many questions a client in doubt asks, and how far apart, so that it rarely calls a living path down.
 //!
-//! A doubt begins because an answer did not come, or because a stream stopped. K questions follow, y apart; the
-//! path is down if none is answered within A, the time that an answer is given. From the beginning of doubt that
-//! takes
+//! A doubt begins because an answer did not come, or because a stream stopped. K questions follow, y apart; the path is
+//! down if none is answered within A, the time allowed for an answer. From the beginning of doubt that takes
 //!
 //! ```text
 //! T_D = (K − 1)·y + A
 //! ```
 //!
-//! A question fails with probability q. Where losses come in bursts that last B on average, one that follows a
-//! lost packet by t fails with probability
+//! A question fails with probability q. Where losses come in bursts of mean length B, a question t after a lost packet
+//! fails with probability
 //!
 //! ```text
 //! c(t) = q + (1 − q)·e^(−t/B)
 //! ```
 //!
-//! the two-state chain of [`crate::planner`] in continuous time; c = q without bursts. A doubt about an answer
-//! begins with a loss, A before the first question; one about a stream, which may merely have paused, does not. So
-//! a doubt on a living path ends badly with probability
+//! the two-state chain of [`crate::planner`] in continuous time; c = q without bursts. A doubt about an answer begins
+//! with a loss, A before the first question; one about a stream, which may merely have paused, does not. So a doubt on
+//! a living path ends in a false verdict with probability
 //!
 //! ```text
 //! p_loss = c(A)·c(y)^(K−1)        p_pause = q·c(y)^(K−1)
 //! ```
 //!
-//! Of doubts that begin with a loss there are r·q in a second, r being the requests, and where there are bursts as
-//! many as bursts begin, q/B, if that is more. With s streams that pause in a second the mean time between false
-//! positives is
+//! At r requests per second, r·q doubts per second begin with a loss; with bursts it is the rate of bursts, q/B, if
+//! that is more. With s pauses of streams per second the mean time between false positives is
 //!
 //! ```text
 //! T_fp = 1 / (max(r·q, q/B)·p_loss + s·p_pause)
 //! ```
 //!
-//! [`questions`] takes the K and y with the shortest T_D that keep T_fp and whose questions are spread wider,
-//! (K − 1)·y, than the longest burst seen of late.
+//! [`questions`] takes the K and y with the shortest T_D that keep T_fp and spread the questions wider, (K − 1)·y, than
+//! the longest recent burst.
 
 use crate::config::Asking;
 use segue_clock::Span;
 
-/// The fewest questions: a burst that nobody has measured yet may take two.
+/// The fewest questions: an unmeasured burst may take two.
 pub const K_MIN: u8 = 3;
 /// The shortest distance of two questions, in seconds. Closer ones fail together in any queue.
 pub const SPACING_MIN: f64 = 0.008;
 /// The longest, in seconds.
 const SPACING_MAX: f64 = 1.0;
 
-/// What an answer may be late beside what the round-trip times vary: the other end's queue and timers.
+/// How late an answer may be beyond the variation of round-trip times: the other end's queue and timers.
 pub const MARGIN: Span = Span::from_millis(10);
-/// How far apart questions about unanswered data are at least.
+/// Minimum distance of questions about unanswered data.
 pub const QUESTION_GAP: Span = Span::from_millis(60);
 
 /// What is known of a path. Times in seconds.
@@ -58,11 +56,11 @@ pub struct Silence {
     pub loss: f64,
     /// B: mean length of a burst of losses; `None` for independent ones.
     pub burst: Option<f64>,
-    /// The longest burst seen of late; 0 for none.
+    /// The longest recent burst; 0 for none.
     pub longest: f64,
-    /// r: requests in a second.
+    /// r: requests per second.
     pub requests: f64,
-    /// s: streams that pause, in a second.
+    /// s: pauses of streams per second.
     pub pauses: f64,
     /// T_fp^min: the mean time between two false positives must be longer.
     pub fp_interval: f64,
@@ -70,7 +68,7 @@ pub struct Silence {
     pub k_max: u8,
 }
 
-/// Questions, and what they give. Times in seconds.
+/// The questions and their properties. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Questions {
     /// K.
@@ -84,15 +82,15 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// As a client takes them.
+    /// The form that a client takes.
     #[must_use]
     pub fn asking(&self) -> Asking {
         Asking { k: self.k, spacing: Span::from_secs_f64(self.spacing) }
     }
 }
 
-/// The shortest T_D that keeps T_fp; where none does, the one with the longest T_fp, which then says by how much it
-/// is missed.
+/// The questions with the shortest T_D that keep T_fp; if none do, those with the longest T_fp, which then says by how
+/// much it is missed.
 #[must_use]
 pub fn questions(silence: &Silence) -> Questions {
     let most = silence.k_max.max(K_MIN);
@@ -114,7 +112,7 @@ pub fn questions(silence: &Silence) -> Questions {
     best.unwrap_or_else(|| evaluate(silence, K_MIN, SPACING_MIN))
 }
 
-/// What K questions, `spacing` seconds apart, give on such a path.
+/// The properties of K questions, `spacing` seconds apart, on such a path.
 #[must_use]
 pub fn evaluate(silence: &Silence, k: u8, spacing: f64) -> Questions {
     let after = |t: f64| match silence.burst {
@@ -193,7 +191,7 @@ mod tests {
         assert!((rate(None, 0.1) / (4.0 * 0.8 * libm::pow(0.8, 4.0)) - 1.0).abs() < 1e-9);
     }
 
-    /// Mostly the closest questions are the soonest. To be spread over 0.4547 s, three take less than twenty.
+    /// Usually the closest questions are the fastest. To spread over 0.4547 s, three take less time than twenty.
     #[test]
     fn what_is_chosen_is_the_soonest_of_all_that_are_rare_enough_and_spread_wide_enough() {
         for (loss, burst, longest) in [
@@ -222,7 +220,7 @@ mod tests {
         let lossy = Silence { loss: 0.9, burst: Some(0.1), k_max: 5, ..PATH };
         let found = questions(&lossy);
         assert!(found.t_fp < 1e5);
-        // The rarest there is: as many questions and as far apart as allowed.
+        // The rarest false positives possible: as many questions, as far apart, as allowed.
         assert_eq!(found.k, 5);
         assert!((0.8..1.0).contains(&found.spacing), "{found:?}");
         assert_eq!(found, evaluate(&lossy, 5, found.spacing));

@@ -15,36 +15,34 @@ use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};
 use crate::{Arrival, Config, Estimates, Request, Sample, ServerInput, ServerOutput, State};
 
-/// For how long after the last request unsolicited responses are sent. By then the client has been
-/// told over another path, or is gone.
+/// How long after the last request unsolicited responses are sent. By then the client has learned of the fault over
+/// another path, or is gone.
 pub const UNSOLICITED_FOR: Span = Span::from_secs(30);
 
 /// The server of one path. The datapath answers requests; this machine learns from them.
 ///
-/// **Uplink.** The path is down when no request has come for (K + ½)·T_KA, with the K and T_KA that
-/// the last request stated, or those of the configuration where it did not: the condition of the
-/// client, K lost probes, with half a period for jitter. The client's first request ever brings it up;
-/// after that, `up_after` consecutive requests are needed.
+/// **Uplink.** The path is down when no request has come for (K + ½)·T_KA, with the K and T_KA that the last request
+/// stated, or the configured ones if it stated none: the condition of the client, K lost probes, with half a period for
+/// jitter. The client's very first request brings it up; after that, `up_after` consecutive requests are needed.
 ///
-/// With rides ([`Config::rides`]) requests are up to 2·T_KA apart, two that are K apart up to
-/// (K + 1)·T_KA: the time-out is (K + 1½)·T_KA then.
+/// With rides ([`Config::rides`]) requests are up to 2·T_KA apart, and two that are K apart up to (K + 1)·T_KA, so the
+/// time-out is (K + 1½)·T_KA.
 ///
-/// **The client's own silence.** A server cannot know why no requests come. The first after a down tells:
-/// if fewer than K numbers are missing, and by its t_Sc the client sent nothing for longer than that, the
-/// client was silent, not the path. Such downs are counted (`client_silent`).
+/// **The client's own silence.** A server cannot know why no requests come. The first one after a down tells: if fewer
+/// than K numbers are missing, and by its t_Sc the client sent nothing for longer than that, the client was silent, not
+/// the path. The server counts such downs (`client_silent`).
 ///
-/// **Modes.** [`Mode::Client`]: it keeps nothing of any request, no estimates and no timer;
-/// [`heard`](Server::heard) is true once anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and the client's averages
-/// for its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client
-/// reports.
+/// **Modes.** [`Mode::Client`]: it keeps nothing from requests, no estimates and no timer; [`heard`](Server::heard) is
+/// true once anything has come, and it never says down. [`Mode::Reports`]: it has the timer, and takes the client's
+/// averages as its own. [`Mode::RoundTripLoss`]: it measures the RTT, and averages the losses that the client reports.
 ///
-/// **Readings** ([`Source::Readings`]). As for the client. What an unsolicited response repeats from the last
-/// request is the datapath's to fill in.
+/// **Readings** ([`Source::Readings`]). As for the client. The datapath fills in what an unsolicited response repeats
+/// from the last request.
 ///
-/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at most
-/// [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
+/// **Unsolicited responses.** From 1.5·T_KA (2.5·T_KA with rides) after the last request one goes every T_KA, for at
+/// most [`UNSOLICITED_FOR`], so that a client whose uplink alone has died knows that its downlink lives.
 ///
-/// Outputs are at most four for one input or tick.
+/// Outputs are at most four per input or tick.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: Config,
@@ -53,18 +51,18 @@ pub struct Server {
     /// K and T_KA in force.
     k: u8,
     t_ka: Span,
-    /// When the client's counters and echoes became ours to use: its first request, or the first
-    /// after it began again.
+    /// When the server began to use the client's counters and echoes: at the client's first request, or its first after
+    /// a restart.
     epoch: Time,
     last: Option<LastRequest>,
-    /// What the time-out counts from.
+    /// The start of the time-out.
     alive: Time,
     next_unsolicited: Option<Time>,
     unsolicited_seq: u32,
     requests: SeqWindow,
     run: Run,
     measure: Measure,
-    /// What the last reading said.
+    /// The last reading.
     taken: reading::Taken,
     on: bool,
     /// The client hears nothing.
@@ -131,8 +129,8 @@ impl Server {
         &self.measure.estimates
     }
 
-    /// All that [`poll`](Machine::poll) would give, at once. No room is kept for it here: a caller with very
-    /// many paths has a few of them at work at a time.
+    /// All outputs that [`poll`](Machine::poll) would give, at once. The server keeps no room for them: a caller with
+    /// very many paths has only a few of them at work at a time.
     #[must_use]
     pub fn take_outputs(&mut self) -> VecDeque<ServerOutput> {
         core::mem::take(&mut self.outputs)
@@ -191,8 +189,7 @@ impl Server {
         }
     }
 
-    /// A request where the client alone measures: nothing of it is kept but that there are any, and what it
-    /// states.
+    /// A request where only the client measures: the server keeps what it states, and that requests come at all.
     pub(super) fn on_sign_of_any(&mut self, k: u8, t_ka_ms: u16) {
         self.adopt(k, t_ka_ms);
         if self.state != State::Up {
@@ -207,12 +204,12 @@ impl Server {
         self.next_unsolicited = sends.then(|| at + wait);
     }
 
-    /// How much later than without rides a request may come.
+    /// How much later a request may come than without rides.
     fn ride_wait(&self) -> Span {
         if self.config.rides && !fault(16) { self.t_ka } else { Span::ZERO }
     }
 
-    /// Whether the down that this request ends was the client's silence.
+    /// Whether the client's own silence caused the down that this request ends.
     fn judge_silence(&mut self, probe: &Probe) {
         let Some(last) = self.last else { return };
         let missing = probe.seq.wrapping_sub(last.seq).saturating_sub(1);
@@ -222,7 +219,7 @@ impl Server {
         }
     }
 
-    /// K and T_KA from a request, with those of the configuration in place of what it leaves open.
+    /// K and T_KA from a request, with the configured ones for what it does not state.
     fn adopt(&mut self, k: u8, t_ka_ms: u16) {
         self.k = if k == 0 { self.config.k } else { k };
         self.t_ka = match t_ka_ms {
@@ -274,8 +271,8 @@ impl Server {
         }
         if self.config.mode == Mode::Both && order != Order::Late {
             sample.owl_up = self.measure.up(scale, at, probe.sc, arrival.received);
-            // Before the first response the client has nothing to echo, and what it echoes from
-            // before the epoch belongs to other counters; a report stands in place of the echo.
+            // Before the first response the client has nothing to echo, echoes from before the epoch belong to other
+            // counters, and a report replaces the echo.
             let echoes = report.is_none() && (probe.t_ss != 0 || probe.ss != 0);
             let age = echo_age(at, probe.t_ss, self.epoch).filter(|_| echoes);
             if let Some(age) = age {

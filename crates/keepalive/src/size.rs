@@ -1,5 +1,5 @@
-//! How large a packet a path takes, in each direction: packetization layer path MTU discovery (RFC 8899), by packets
-//! of their own that are padded ([`segue_wire::Size`]).
+//! How large a packet a path takes, in each direction: packetization layer path MTU discovery (RFC 8899), by padded
+//! packets sent for the purpose ([`segue_wire::Size`]).
 //!
 //! | a direction | on | does |
 //! | --- | --- | --- |
@@ -10,40 +10,41 @@
 //! | any | packets were lost on it | tests the size again, every [`LOSS_PAUSE`] at most: they may have been too large |
 //! | any | a router says that a packet was too big | tests the size again, and the one that it names |
 //!
-//! With each padded packet goes a short one. Only where the short one was answered, and the padded one was not soon
-//! after, the size is to blame; else the path is, and nobody learns anything. So an outage or the clock's idea of a
-//! round trip decide nothing here. Sizes are in bytes of UDP payload.
+//! A short packet goes with each padded one. The size is to blame only if the short one was answered and the padded one
+//! was not soon after; otherwise the path is, and the test teaches nothing. So an outage or the clock's idea of a round
+//! trip decide nothing here. Sizes are in bytes of UDP payload.
 
 use alloc::collections::VecDeque;
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_wire::Size;
 
-/// Every IPv6 path takes packets of so many bytes, IP header included (RFC 8200, section 5), and nearly every IPv4 path.
+/// Every IPv6 path takes packets of this many bytes, IP header included (RFC 8200, section 5), and nearly every IPv4
+/// path.
 pub const BASE: u16 = 1_280;
-/// Between two tests of a size that is known, while data may depend on it.
+/// Time between two tests of a known size, while data may depend on it.
 pub const CONFIRM: Span = Span::from_millis(500);
-/// After so long a larger size is tried again.
+/// A larger size is tried again after this time.
 pub const RAISE: Span = Span::from_secs(60);
-/// For so long after large data the size is tested.
+/// How long after large data the size is tested.
 const USED: Span = Span::from_secs(3);
-/// Losses are no verdict: a size counts as too large once so many tests of it have failed that losses alone do it with
-/// this probability, or less; and at most so many. A little more than a millionth, which three losses of one in a hundred
-/// are: as a product of binary fractions they come out above 1e-6.
+/// A loss is no verdict. A size counts as too large once so many tests of it have failed that losses alone would cause
+/// this with at most this probability; the second number bounds the tests. A little more than a millionth, so that
+/// three losses of one in a hundred suffice: as a product of binary fractions they come out above 1e-6.
 const MISTAKE: f64 = 1.1e-6;
 const MOST_TRIES: u8 = 12;
-/// The least loss that is reckoned with, and the weight of a test in the average.
+/// The least loss assumed, and the weight of a test in the average.
 const LEAST_LOSS: f64 = 0.01;
 const WEIGHT: f64 = 1.0 / 16.0;
-/// How long the short packet of a test is waited for at first, and at most.
+/// How long to wait for the short packet of a test, at first and at most.
 const PATIENCE: [Span; 2] = [Span::from_secs(1), Span::from_secs(8)];
-/// What the padded packet's answer may come later than the short one's, beyond half a round trip.
+/// How much later than the short one's answer the padded packet's may come, beyond half a round trip.
 const LATER: Span = Span::from_millis(20);
-/// After a loss nothing is tested sooner than this after the last test that passed.
+/// After a loss a test follows the last one that passed by at least this time.
 const LOSS_PAUSE: Span = Span::from_millis(1_500);
-/// What a router says is not believed again sooner than this: anybody can say it.
+/// Minimum time between two claims of routers that are believed: any sender can forge one.
 const HINT_PAUSE: Span = Span::from_millis(100);
-/// MTUs that networks have, with what tunnels of many kinds leave of them.
+/// MTUs of common networks, and what remains of them inside tunnels of many kinds.
 const COMMON: [u16; 26] = [
     576, 1_006, 1_100, 1_200, BASE, 1_300, 1_320, 1_336, 1_350, 1_358, 1_372, 1_380, 1_390, 1_400,
     1_412, 1_420, 1_428, 1_436, 1_444, 1_452, 1_460, 1_472, 1_480, 1_492, 1_500, 9_000,
@@ -61,7 +62,7 @@ pub enum Way {
 /// What happens to a path's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeInput {
-    /// The path has another interface or address, which takes packets of `largest` bytes: all begins anew.
+    /// The path has another interface or address, which takes packets of `largest` bytes: its tests start over.
     Begin {
         /// UDP payload that the interface takes.
         largest: u16,
@@ -70,18 +71,18 @@ pub enum SizeInput {
     Answer(u32),
     /// Large data went this way a moment ago.
     Used(Way),
-    /// Packets went this way a moment ago that did not arrive.
+    /// Packets that went this way a moment ago did not arrive.
     Lost(Way),
-    /// A packet was too large for a router, which takes so many bytes of UDP payload, or does not say.
+    /// A packet was too large for a router, which takes this many bytes of UDP payload, or does not say.
     TooLarge(Way, Option<u16>),
 }
 
-/// What is wanted.
+/// What the driver of a path's tests has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeOutput {
     /// Send a test.
     Ask(Size),
-    /// The largest UDP payload that this way takes is another.
+    /// The largest UDP payload that this way takes has changed.
     Found(Way, u16),
 }
 
@@ -91,7 +92,7 @@ pub struct Sizes {
     /// IP and UDP header outside.
     overhead: u16,
     token: u32,
-    /// Share of the short packets that nobody answered, on average.
+    /// Average share of the short packets that were not answered.
     loss: f64,
     ways: [Search; 2],
     out: VecDeque<SizeOutput>,
@@ -104,19 +105,19 @@ struct Search {
     largest: u16,
     /// The largest that passed.
     passes: Option<u16>,
-    /// The smallest that did not; above `largest` where nothing failed.
+    /// The smallest that did not pass; above `largest` where nothing failed.
     fails: u16,
-    /// What a router has named.
+    /// The size that a router has named.
     named: Option<u16>,
     test: Option<Test>,
     /// Tests of the same size that failed.
     failed: u8,
     patience: Span,
-    /// When it was last known to be so.
+    /// When it was last confirmed.
     known_at: Time,
     raise_at: Time,
     used_until: Time,
-    /// What was told last.
+    /// The last size reported.
     told: u16,
 }
 
@@ -124,7 +125,7 @@ struct Search {
 #[derive(Clone, Copy, Debug)]
 struct Test {
     size: u16,
-    /// Of the padded packet; the short one's is the next.
+    /// Token of the padded packet; the short one's is the next.
     token: u32,
     at: Time,
     /// What to wait for: the short one's answer, then the padded one's.
@@ -133,7 +134,8 @@ struct Test {
 }
 
 impl Sizes {
-    /// Of a path on an interface that takes `largest` bytes of UDP payload behind `overhead` bytes of headers.
+    /// The sizes of a path on an interface that takes `largest` bytes of UDP payload behind `overhead` bytes of
+    /// headers.
     #[must_use]
     pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
         let search = |way| Search::new(now, way, largest);
@@ -153,7 +155,7 @@ impl Sizes {
         self.ways[way as usize].test.is_some()
     }
 
-    /// Tests of a size that have to fail.
+    /// How many tests of a size have to fail.
     fn tries(&self) -> u8 {
         let (mut tries, mut chance) = (0, 1.0);
         while chance > MISTAKE && tries < MOST_TRIES {
@@ -177,7 +179,7 @@ impl Sizes {
         self.out.extend([padded, short].map(SizeOutput::Ask));
     }
 
-    /// Tests the size that is known once more, unless one passed less than `pause` ago.
+    /// Tests the known size once more, unless a test passed less than `pause` ago.
     fn doubt(&mut self, now: Time, way: Way, pause: Span) {
         let search = &self.ways[way as usize];
         if search.test.is_none() && now >= search.known_at + pause {
@@ -199,7 +201,7 @@ impl Sizes {
         }
         let search = &mut self.ways[way];
         let limit = search.limit(overhead);
-        // Larger only once it is sure: what follows a change is work at both ends.
+        // Report a larger size only once it is sure: each change means work at both ends.
         let is_sure = limit < search.told || search.test.is_none_or(|test| test.size <= limit);
         if limit != search.told && is_sure {
             search.told = limit;
@@ -236,7 +238,7 @@ impl Search {
         })
     }
 
-    /// What to try where nothing is known to pass: the base, or less.
+    /// What to try where no size is known to pass: the base, or less.
     fn below(&self, overhead: u16) -> impl DoubleEndedIterator<Item = u16> {
         let fails = self.fails;
         let base = COMMON.into_iter().filter(|mtu| *mtu <= BASE);
@@ -265,7 +267,7 @@ impl Search {
             return Some(size);
         }
         if now >= self.used_until {
-            // A search may have outlived the use: what was due in it is due no more.
+            // A search may have outlived the use: what was due in it no longer is.
             self.used_until = Time::ZERO;
             return None;
         }
@@ -295,7 +297,7 @@ impl Search {
         true
     }
 
-    /// The time of a test is over. The size to test again, if `tries` failures do not decide it yet.
+    /// The time of a test is over. Returns the size to test again, if `tries` failures do not decide it yet.
     fn on_silence(&mut self, now: Time, tries: u8) -> Option<u16> {
         let test = self.test.take_if(|test| test.until <= now)?;
         if !test.answered {

@@ -1,4 +1,4 @@
-//! Doubt: an outage is found by what was due, at once while a path is used, and a living path is rarely called down.
+//! Doubt: missing packets reveal an outage, at once while a path is used, and a living path is rarely called down.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod common;
@@ -13,7 +13,7 @@ use segue_wire::Mode;
 /// What a path carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Use {
-    /// Packets so often in both directions.
+    /// Packets at this interval in both directions.
     Both(u64),
     Up(u64),
     Down(u64),
@@ -46,7 +46,7 @@ fn settings(source: Source, rides: bool, t_ka: Span) -> Config {
     Config { doubt, source, rides, ..config(4, t_ka) }
 }
 
-/// Passes everything with this delay until the fault, and then what the dead directions leave.
+/// Passes everything with this delay until the fault, and then only the directions that live.
 fn until(fault: Time, one_way: Span, dead: [bool; 2]) -> Link {
     Box::new(move |dir, at| (!dead[dir as usize] || at + one_way.half() < fault).then_some(one_way))
 }
@@ -98,7 +98,7 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
         (Use::Up(20), [true, false], 150.0, 250.0),
         (Use::Down(20), both, 120.0, 150.0),
         (Use::Down(20), [false, true], 120.0, 150.0),
-        // From the fault to the next key up to 200 ms pass.
+        // Up to 200 ms pass from the fault to the next key.
         (Use::Keys(200), both, 250.0, 360.0),
     ] {
         for (source, rides) in SOURCES {
@@ -117,8 +117,8 @@ fn an_outage_of_a_used_path_is_found_within_its_bar() {
     }
 }
 
-/// What went over another path meanwhile is acknowledged over this one: its downlink lives, which says nothing of the
-/// direction that is asked about.
+/// Data that went over another path meanwhile are acknowledged over this one: its downlink lives, which says nothing
+/// about the direction in question.
 #[test]
 fn answers_to_what_another_path_carries_do_not_end_a_doubt() {
     let (fault, one_way) = (at_ms(9_003), ms(10));
@@ -164,8 +164,8 @@ fn only_the_direction_that_died_is_called_dead() {
     }
 }
 
-/// Where the uplink alone died, data show that the downlink lives, and the anchor's own probes: however often the
-/// host asks, they come at the pace that the anchor was told last.
+/// Where the uplink alone died, data and the anchor's own probes show that the downlink lives. However often the host
+/// asks, the probes keep the pace that the anchor was told last.
 #[test]
 fn frequent_retries_do_not_make_a_living_downlink_dead() {
     for (source, rides) in SOURCES {
@@ -191,13 +191,13 @@ fn frequent_retries_do_not_make_a_living_downlink_dead() {
     }
 }
 
-/// A stream that pauses costs a few questions, and nothing else.
+/// A stream that pauses costs only a few questions.
 #[test]
 fn pauses_of_the_applications_are_no_outages() {
     for (source, rides) in SOURCES {
         for seed in 0..20 {
             let mut pauses = Rng::new(seed);
-            // Talk of a second, silence of one, in both directions by themselves.
+            // Talk of one second, silence of one, independent in each direction.
             let talks: Traffic = Box::new(move |_, now| {
                 let talk = now.0 / 1_000_000_000 % 2 == 0;
                 let next = Time((now.0 / 1_000_000_000 + 1) * 1_000_000_000);
@@ -216,10 +216,10 @@ fn pauses_of_the_applications_are_no_outages() {
     }
 }
 
-/// Video comes in frames. How long it pauses between them is learned, so that it is rarely asked about.
+/// Video comes in frames. The client learns how long it pauses between them, and so rarely asks about it.
 #[test]
 fn the_pauses_between_frames_are_learned() {
-    // In doubt each answer is told at once, whoever measures.
+    // In doubt each answer is reported at once, whichever end measures.
     for rides in [false, true] {
         for (way, frame) in [(10, 33), (2, 33), (30, 33), (2, 100)] {
             let frames: Traffic = Box::new(move |dir, now| {
@@ -249,7 +249,7 @@ fn the_pauses_between_frames_are_learned() {
     }
 }
 
-/// What was asked while a stream paused is answered behind the burst with which it comes back.
+/// The answers to questions asked while a stream paused come behind the burst with which it resumes.
 #[test]
 fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
     for (source, rides) in SOURCES {
@@ -260,7 +260,7 @@ fn a_burst_after_a_pause_that_delays_the_answers_is_no_outage() {
             let next = if (pause..again).contains(&next) { again } else { next };
             (dir == Dir::Down && next < again + ms(300)).then_some(next)
         });
-        // It comes thirteen times as fast as the link takes it, until that is 55 ms late.
+        // It comes thirteen times as fast as the link takes it, until the queue is 55 ms long.
         let link: Link = Box::new(move |dir, at| {
             let queued = if dir == Dir::Down && at > again { at.since(again) * 12 } else { ms(0) };
             let full = at < again + ms(300);
@@ -285,7 +285,7 @@ fn a_path_without_data_is_asked_once_in_a_period() {
     }
 }
 
-/// While data run both ways each direction proves the other: no request beside those of the period.
+/// While data run both ways each direction proves the other: no requests but those of the period.
 #[test]
 fn data_in_both_directions_need_no_questions() {
     for (source, rides) in SOURCES {
@@ -344,7 +344,7 @@ fn false_alarms_are_as_rare_as_the_planner_says() {
             promised > 30.0 && downs <= promised + off,
             "{share} {burst:?}: {downs}, {promised}"
         );
-        // Where each packet is lost by itself the promise is exact, but for what a path is down.
+        // With independent losses the promise is exact, but for the time that a path is down.
         assert!(burst.is_some() || downs >= 0.9 * promised - off, "{downs}, {promised}");
     }
 }

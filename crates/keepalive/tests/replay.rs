@@ -1,4 +1,4 @@
-//! What an attacker can do who has recorded valid packets of a path and sends them again.
+//! What an attacker can do by replaying recorded valid packets of a path.
 
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{
@@ -33,7 +33,7 @@ fn arrival(probe: Probe, at: Time) -> Arrival {
     Arrival { probe, at, received: probe.seq, sent_at: None, uncertainty: Span::ZERO }
 }
 
-/// Ticks whatever is due until `until`.
+/// Ticks everything that is due until `until`.
 fn idle(client: &mut Client, until: Time) -> Vec<Probe> {
     let mut requests = Vec::new();
     while let Some((at, _)) = client.deadline().filter(|(at, _)| *at <= until) {
@@ -100,7 +100,7 @@ fn delayed_answers_keep_a_path_up_and_are_measured_as_late_as_they_come() {
     assert_eq!(client.estimates().rtt_last, Some(delay));
 }
 
-/// Both ends' applications send, the uplink is dead, and whoever has the path's cookie sends data to the host that
+/// Both ends' applications send, the uplink is dead, and an attacker with the path's cookie sends data to the host that
 /// say how long ago the anchor heard it: `forged` says until when.
 fn with_forged_ages(forged: impl Fn(Time) -> Option<Time>, answers: bool) -> State {
     let doubt = Some(Asking { k: 3, spacing: Span::from_millis(8) });
@@ -131,9 +131,9 @@ fn with_forged_ages(forged: impl Fn(Time) -> Option<Time>, answers: bool) -> Sta
 fn forged_young_ages_hide_a_dead_uplink_and_forged_old_ones_make_questions_that_are_answered() {
     let young = |now: Time| Some(now - Span::from_millis(5));
     assert_eq!(with_forged_ages(young, false), State::Up);
-    // Without them it is found.
+    // Without forged data the outage is found.
     assert_eq!(with_forged_ages(|_| None, false), State::Down);
-    // Old ones, or none, call nothing down that answers.
+    // Old stamps, or none, call no path down that answers.
     let old = |now: Time| Some(now - Span::from_secs(1));
     assert_eq!(with_forged_ages(old, true), State::Up);
     assert_eq!(with_forged_ages(|_| None, true), State::Up);

@@ -13,7 +13,7 @@ fn riding(k: u8, t_ka: Span, source: Source) -> Config {
     Config { rides: true, source, ..config(k, t_ka) }
 }
 
-/// Changes between a flow, nothing and bursts, each for some periods.
+/// Alternates between a flow, nothing and bursts, each for some periods.
 fn changing(seed: u64) -> Traffic {
     let mut rng = Rng::new(seed);
     Box::new(move |_, now| {
@@ -226,7 +226,7 @@ fn a_call_that_is_lost_delays_what_it_tells_by_a_look_at_most() {
     }
 }
 
-/// The planner may change T_KA at any time; what rode before did so at the old one.
+/// The planner may change T_KA at any time; earlier rides followed the old one.
 #[test]
 fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
     for seed in 0..200 {
@@ -250,7 +250,8 @@ fn other_settings_while_requests_ride_bring_no_false_alarm_and_no_gap() {
     }
 }
 
-/// A ride of a short period is none of the longer one that follows: the server would wait in vain.
+/// A ride in a short period does not count for the longer one that follows: the server would wait for a request that
+/// never comes.
 #[test]
 fn a_longer_period_is_told_though_requests_rode_just_before() {
     for source in [Source::Probes, Source::Readings] {
@@ -308,7 +309,7 @@ fn after_a_late_tick_an_answer_that_may_have_waited_for_a_ride_does_not_end_what
     }
 }
 
-/// The answer to one that rides may go to where this end was, so that no ride ever brings the path back.
+/// The answer to a request that rides may go to this end's former address, so no ride ever brings the path back.
 #[test]
 fn on_a_path_that_is_down_requests_go_alone_beside_those_that_ride() {
     for source in [Source::Probes, Source::Readings] {

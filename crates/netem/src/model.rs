@@ -1,4 +1,4 @@
-//! The link at work: what becomes of each packet, and when.
+//! The link at work: the fate of each packet, and its time.
 
 use alloc::collections::VecDeque;
 
@@ -58,7 +58,7 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 pub struct LinkModel {
     spec: LinkSpec,
-    /// The values in force; `spec` keeps those of the start, for a periodic profile.
+    /// The current values; `spec` keeps those of the start, for a periodic profile.
     rate_bps: Option<u64>,
     delay: Span,
     silent: bool,
@@ -159,7 +159,7 @@ impl LinkModel {
         self.counters.silenced += 1;
     }
 
-    /// Forgets what waits for serialisation at `now`, as if it had never been offered, and frees the wire
+    /// Removes what waits for serialisation at `now`, as if it had never been offered, and frees the wire
     /// behind the packet that is on it. The caller drops those packets and reports each by
     /// [`withdraw`](Self::withdraw).
     pub fn flush(&mut self, now: Time) {
@@ -167,7 +167,7 @@ impl LinkModel {
         if let Some((start, _)) = self.waiting.front() {
             self.busy_until = *start;
             self.remainder = 0;
-            // What follows may overtake the packet on the wire by no more than its jitter.
+            // What follows may overtake the packet on the wire by at most its jitter.
             self.last_arrival = self.last_arrival.min(*start + self.delay);
         }
         self.waiting.clear();

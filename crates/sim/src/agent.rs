@@ -34,10 +34,10 @@ pub trait Agent: Any {
     /// Adds what it found to the results of the run; `name` is its name in the scenario.
     fn report(&self, name: &str, now: Time, results: &mut Results);
 
-    /// For whoever knows what it is.
+    /// For a caller that knows the agent's type.
     fn as_any(&self) -> &dyn Any;
 
-    /// For whoever knows what it is and wants to change it.
+    /// For a caller that knows the agent's type and changes it.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -65,7 +65,7 @@ pub struct Io<'a> {
     /// The node's interfaces, addresses and routes, as they are.
     pub node: &'a Node,
     pub(crate) actions: &'a mut Vec<Action>,
-    /// Somebody reads the event log; if not, nobody needs to write lines for it.
+    /// The event log is read; if not, agents need not write lines for it.
     pub logged: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Packets as they travel: the fields of the IP header that somebody looks at, and the message itself. Bytes
-//! are made of them only for a trace.
+//! Packets as they travel: the IP header fields that the simulator reads, and the message itself. They become bytes
+//! only for a trace.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;

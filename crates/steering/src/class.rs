@@ -11,9 +11,9 @@ use crate::Config;
 pub enum Class {
     /// Conversation: delay and loss both hurt, rate does not matter.
     Voice,
-    /// Somebody waits for each answer: terminals, names, games.
+    /// A user waits for each answer: terminals, names, games.
     Interactive,
-    /// Much data, nobody waits for a single packet.
+    /// Much data; no user waits for a single packet.
     Bulk,
     /// Unknown, or a mixture such as the web.
     Default,

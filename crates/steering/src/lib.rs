@@ -2,7 +2,7 @@
 //!
 //! A flow has a [`Class`] ([`classify`]); a class has a [`Score`] on each path ([`score()`]); and
 //! [`Steering`] turns the scores into [`Decision`]s that do not flap and that can be explained.
-//! Flows follow their class. Whoever pins a single flow does so himself, past this crate.
+//! Flows follow their class. Pinning a single flow is up to the caller and does not pass through this crate.
 //!
 //! ```text
 //!  packet ──classify──▶ Class ─┐

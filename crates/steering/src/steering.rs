@@ -191,7 +191,7 @@ fn better_anywhere(path: &PathView, other: &PathView) -> bool {
         (path.price, other.price),
         (other.preference, path.preference),
     ];
-    // What is not a number is no more than anything.
+    // NaN is not above anything.
     !worse.iter().all(|(more, less)| more.is_finite() && more >= less && less.is_finite())
 }
 

@@ -11,10 +11,11 @@ use segue_wire::Encapsulation;
 
 use crate::Pool;
 
-/// Between two messages that ask the other end of a path to send one by one: what is under way is not cut yet.
+/// Minimum time between two messages that ask the other end to send one by one: packets already under way are not cut
+/// yet.
 pub(crate) const UNCUT_PAUSE: Span = Span::from_secs(1);
 
-/// Between two messages that tell a host what routers say of one of its paths.
+/// Minimum time between two messages that tell a host what routers say of one of its paths.
 pub(crate) const TOO_BIG_PAUSE: Span = Span::from_millis(100);
 
 /// Settings of a mobile host.
@@ -22,7 +23,7 @@ pub(crate) const TOO_BIG_PAUSE: Span = Span::from_millis(100);
 pub struct HostConfig {
     /// Where the anchor answers, in order of preference; the port is that of the tunnels.
     pub anchor: Vec<SocketAddr>,
-    /// Grows with every start of the host. The anchor tells from where to go on if it has not.
+    /// Grows with every start of the host. If it has not, the anchor tells the host the epoch to continue from.
     pub epoch: u64,
     /// Local UDP port of the tunnels.
     pub port: u16,
@@ -41,7 +42,7 @@ pub struct HostConfig {
 pub struct PathConfig {
     /// K, T_KA, averages.
     pub keepalive: Keepalive,
-    /// Whether it is probed; without, it counts as up once an answer has come.
+    /// Whether the path is probed. An unprobed path counts as up once an answer has come.
     pub enabled: bool,
     /// What K and T_KA follow while it is in use; `None` leaves them as configured.
     pub adaptive: Option<Aims>,
@@ -69,7 +70,7 @@ pub struct AnchorConfig {
     pub expiry: Span,
     /// Hosts known from before, with their last epoch and addresses.
     pub known: Vec<Known>,
-    /// How long nobody else gets the addresses of a host that was removed: its packets may be on their way still,
+    /// How long the addresses of a removed host are withheld from other hosts: its packets may still be on their way,
     /// and others may still send to it.
     pub rest: Span,
     /// Addresses that rest from before, and until when.

@@ -14,10 +14,10 @@ use crate::datapath::{
 use crate::planted::fault;
 use crate::{Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Output};
 
-/// Packets without a binding that wait for the machine's word; the oldest gives way to one more.
+/// Packets without a binding that wait for the machine's decision; the oldest is dropped for a new one.
 const HELD: usize = 1_024;
-/// Paths that are read in a row before the packet path is told again that its driver lives: with very many the readings
-/// take long on a busy machine.
+/// Number of readings after which the packet path is told again that its driver lives: with very many paths they take
+/// long on a busy machine.
 const PASS: usize = 1_024;
 /// More orders than this in a row are a loop: an anchor with a million paths has fewer.
 const ENDLESS: usize = 1 << 24;
@@ -124,37 +124,37 @@ impl Side for Anchor {
 /// What could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// An order, and of it nothing.
+    /// An order, of which nothing was carried out.
     Order(E),
-    /// Probes were not sent: they are lost like what is lost later.
+    /// Probes were not sent. They count as lost, like any that are lost on the way.
     Probes(E),
     /// The packet that an order names is not held.
     Ticket(Ticket),
-    /// The machine does not come to an end: it was left in the middle.
+    /// The machine does not come to an end: the driver stopped in the middle.
     Endless,
 }
 
-/// What is to be done before a tick.
+/// What to do before a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The paths that are due are to be read.
+    /// Read the paths that are due.
     Due,
-    /// They have been.
+    /// They have been read.
     Tick,
 }
 
-/// What is under way between an end and its driver, and between two of its calls nowhere: so a driver with very many
-/// ends has one of it. It comes from what happened, and [`End::poll`] brings it to its end.
+/// What is under way between an end and its driver. Between two calls of the end nothing is, so a driver with very many
+/// ends needs only one. It begins with what happened, and [`End::poll`] completes it.
 #[derive(Debug)]
 #[must_use]
 pub struct Turn<E> {
-    /// Probes that were ordered in a row, to be sent in one go: one alone, which takes no memory, or several.
+    /// Consecutive probe orders, sent in one go: a single one, which allocates nothing, or several.
     order: Option<ProbeOrder>,
     orders: Vec<ProbeOrder>,
-    /// Probes that go before what is due.
+    /// Probes to send before what is due.
     waiting: vec::IntoIter<ProbeEvent>,
-    /// Paths to read; and one of which the machine is still to know what it has carried.
+    /// Paths to read, and one whose carried data the machine has yet to learn.
     to_read: vec::IntoIter<u32>,
     carried: Option<u32>,
     stage: Stage,
@@ -177,13 +177,13 @@ impl<E> Default for Turn<E> {
 }
 
 impl<E> Turn<E> {
-    /// The deadline has come. Probes that wait go before time-outs, and what the packet path knows of the paths that are
-    /// due: a late driver must not take its own lateness for silence.
+    /// The deadline has come. Waiting probes and the packet path's readings of the paths that are due go before
+    /// time-outs: a late driver must not take its own lateness for silence.
     pub fn at_deadline(waiting: Vec<ProbeEvent>) -> Turn<E> {
         Turn { waiting: waiting.into_iter(), stage: Stage::Due, ..Turn::default() }
     }
 
-    /// The machine is to know what the packet path knows of these paths.
+    /// Tells the machine what the packet path knows of these paths.
     pub fn reading(slots: Vec<u32>) -> Turn<E> {
         Turn { to_read: slots.into_iter(), ..Turn::default() }
     }
@@ -201,8 +201,8 @@ impl<E> Turn<E> {
 /// A machine and its packet path.
 ///
 /// As with a machine itself: call [`handle`](End::handle) or [`on_event`](End::on_event), or begin a [`Turn`] with what
-/// is due; then [`poll`](End::poll) with the turn until `None`, then arm [`deadline`](End::deadline). What the machine
-/// wants of the packet path is done meanwhile, in its order; `poll` returns the rest.
+/// is due; then [`poll`](End::poll) with the turn until `None`, then arm [`deadline`](End::deadline). Meanwhile the end
+/// carries out the machine's orders to the packet path, in order; `poll` returns the other outputs.
 pub struct End<M: Side, D: Datapath> {
     /// The machine.
     pub machine: M,
@@ -219,7 +219,7 @@ pub struct End<M: Side, D: Datapath> {
 }
 
 impl<M: Side, D: Datapath> End<M, D> {
-    /// An end at its beginning.
+    /// A new end.
     pub fn new(machine: M, datapath: D) -> End<M, D> {
         End {
             machine,
@@ -252,7 +252,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         Turn::default()
     }
 
-    /// The packet path tells something.
+    /// Takes an event of the packet path.
     pub fn on_event(&mut self, now: Time, event: Event<D::Packet>) -> Turn<D::Error> {
         let input = match event {
             Event::Probe(probe) => {
@@ -270,8 +270,8 @@ impl<M: Side, D: Datapath> End<M, D> {
         input.map_or_else(Turn::default, |input| self.handle(now, input))
     }
 
-    /// What the machine wants of its driver; `None` when all is done. `clock` tells the present instant, which moves while
-    /// very many paths are read. `changing` sees each order before it is carried out.
+    /// The machine's next output for its driver; `None` when all is done. `clock` gives the present instant, which
+    /// moves while very many paths are read. `changing` sees each order before it is carried out.
     pub fn poll_with(
         &mut self,
         turn: &mut Turn<D::Error>,
@@ -284,7 +284,7 @@ impl<M: Side, D: Datapath> End<M, D> {
                     changing(&order);
                     self.carry_out(turn, order);
                 }
-                // What was ordered before leaves before.
+                // Probes ordered earlier leave earlier.
                 Some(Output::Own(own)) => {
                     self.flush(turn);
                     return Some(own);
@@ -306,9 +306,9 @@ impl<M: Side, D: Datapath> End<M, D> {
         self.poll_with(turn, clock, |_| {})
     }
 
-    /// The next thing that the machine has to know; whether there was one.
+    /// Gives the machine the next thing it has to know. Returns whether there was one.
     fn go_on(&mut self, turn: &mut Turn<D::Error>, clock: &impl Fn() -> Time) -> bool {
-        // One that was taken down has carried nothing that could be compared with what it carried before.
+        // A path that was taken down has no counts to compare with its earlier ones.
         if let Some(slot) = turn.carried.take().filter(|slot| self.datapath.is_set(*slot)) {
             // Probes that were ordered count.
             self.flush(turn);
@@ -347,7 +347,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         true
     }
 
-    /// Does one thing that the machine wants of its packet path.
+    /// Carries out one order of the machine to its packet path.
     pub fn carry_out(&mut self, turn: &mut Turn<D::Error>, order: Order) {
         if let Order::SendProbe(probe) = order {
             return turn.order(probe);
@@ -411,8 +411,8 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn.failures.extend(sent.err().map(Failure::Probes));
     }
 
-    /// Has the probes sent that have waited long enough for a ride. Asked too after each request: its response may wait,
-    /// and not as long as those before.
+    /// Sends the probes that have waited long enough for a ride. Also called after each request: its response may wait,
+    /// and for less time than those before.
     fn sweep(&mut self, now: Time) {
         // At anchors alone: a host's set need not come to the processor.
         if M::ROLE == Role::Host {

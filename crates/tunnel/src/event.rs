@@ -46,11 +46,11 @@ pub enum HostInput {
     Carried(u32, Carried),
     /// A test of the packet size of the path in this slot was answered: its token.
     Sized(u32, u32),
-    /// Several packets came in one piece on the path in this slot, and cannot be taken.
+    /// Several packets came in one piece on the path in this slot, and were refused.
     Uncut(u32),
     /// A router says that a packet was too big, and quotes it.
     TooBig(TooBig),
-    /// The anchor's addresses, best first, with the port of its tunnels: its name leads elsewhere now.
+    /// The anchor's addresses, best first, with the port of its tunnels: its name resolves differently now.
     Anchor(Vec<SocketAddr>),
     /// A flow has no binding; the driver holds its packet.
     Miss {
@@ -61,11 +61,11 @@ pub enum HostInput {
         /// The packet held.
         ticket: Ticket,
     },
-    /// Which flows were seen when, from the datapath's table.
+    /// When flows were last seen, from the datapath's table.
     Flows {
         /// Some of them.
         seen: Vec<(FlowKey, Time)>,
-        /// The last ones: flows that are idle are forgotten.
+        /// The last part: flows that are idle are forgotten.
         last: bool,
     },
     /// An order of the operator: move one flow, a class or everything to an interface, or leave it
@@ -78,7 +78,7 @@ pub enum HostInput {
         /// The interface; `None` to end an earlier order.
         to: Option<String>,
     },
-    /// An order of the operator: probe a path or not.
+    /// An order of the operator: turn probing of a path on or off.
     Keepalive {
         /// The path.
         path: String,
@@ -89,7 +89,7 @@ pub enum HostInput {
     Stop,
 }
 
-/// What a machine wants done or known.
+/// What a machine orders or reports.
 #[derive(Clone, Debug)]
 pub enum Output<O> {
     /// By its packet path.
@@ -98,7 +98,7 @@ pub enum Output<O> {
     Own(O),
 }
 
-/// What a host wants of its driver.
+/// What a host asks of its driver.
 #[derive(Clone, Debug)]
 pub enum HostOutput {
     /// Set signalling up over any of these interfaces, in this order of preference, at once.
@@ -120,7 +120,7 @@ pub enum HostOutput {
         /// The anchor's.
         anchor: Vec<IpAddr>,
     },
-    /// The largest inner packet that is to enter the tunnel, in bytes.
+    /// The largest inner packet that may enter the tunnel, in bytes.
     SetMtu(u16),
     /// Something to tell.
     Report(Report),
@@ -131,9 +131,9 @@ pub enum HostOutput {
 pub enum Ending {
     /// Its enrolment ended: its epoch is forgotten, and its addresses rest before another host gets them.
     Removed,
-    /// It is to be enrolled anew: its epoch is forgotten, its addresses stay its own.
+    /// The host will be enrolled anew: its epoch is forgotten, it keeps its addresses.
     Replaced,
-    /// Its certificate expired: epoch and addresses stay its own.
+    /// Its certificate expired: it keeps its epoch and addresses.
     Expired,
 }
 
@@ -158,7 +158,7 @@ pub enum AnchorInput {
         /// The message.
         message: FromHost,
     },
-    /// A connection ended or is of no use.
+    /// A connection ended or is useless.
     Disconnected {
         /// The connection.
         conn: ConnId,
@@ -175,7 +175,7 @@ pub enum AnchorInput {
     /// What the datapath measured by itself on the path in this slot. Before a tick, for each path in
     /// [`crate::Anchor::due`].
     Reading(u32, Reading),
-    /// Several packets came in one piece on the path in this slot, and cannot be taken.
+    /// Several packets came in one piece on the path in this slot, and were refused.
     Uncut(u32),
     /// A flow has no binding; the driver holds its packet.
     Miss {
@@ -190,16 +190,16 @@ pub enum AnchorInput {
     TooBig(TooBig),
 }
 
-/// What an anchor wants of its driver.
+/// What an anchor asks of its driver.
 #[derive(Clone, Debug)]
 pub enum AnchorOutput {
     /// Send a message.
     Signal(ConnId, FromAnchor),
     /// End a connection after what was sent.
     Close(ConnId),
-    /// The largest inner packet that is to be sent to an inner address, in bytes; `None` for what the tunnel device takes.
+    /// The largest inner packet to send to an inner address, in bytes; `None` for what the tunnel device takes.
     SetMtu(IpAddr, Option<u16>),
-    /// Write this down before anything said after it is sent.
+    /// Store this before sending any later message.
     Persist(Known),
     /// Something to tell.
     Report(Report),
@@ -216,7 +216,7 @@ pub enum Cause {
     DownlinkDown,
     /// Another path is better.
     Better,
-    /// The operator said so.
+    /// The operator ordered it.
     Requested,
     /// The interface is gone.
     InterfaceGone,
@@ -237,7 +237,7 @@ impl Cause {
     }
 }
 
-/// Something a person, a log or a report wants to know.
+/// News for a person, a log or a report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     /// The registration stands (host) or a host registered (anchor).
@@ -289,14 +289,14 @@ pub enum Report {
         /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
         bound: Span,
     },
-    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is told.
+    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported.
     PathDoubt {
         /// The host's name; empty at the host itself.
         host: String,
         /// The path's name.
         path: String,
     },
-    /// A path takes other sizes than was known (host): the largest IP packet of each direction, in bytes.
+    /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
     PathMtu {
         /// The path's name.
         path: String,

@@ -45,7 +45,7 @@ impl Pool {
         self.nth(1)
     }
 
-    /// The first address that is not in `taken`, from offset `from` on and around. `from` moves behind
+    /// The first address that is not in `taken`, searching from offset `from` and wrapping around. Moves `from` behind
     /// it, so that a pool filled one by one is not searched from its start each time.
     pub(crate) fn free(&self, taken: &BTreeSet<IpAddr>, from: &mut u128) -> Option<IpAddr> {
         let from_now = (*from).clamp(2, self.size());
@@ -56,7 +56,7 @@ impl Pool {
         Some(self.nth(offset))
     }
 
-    /// Whether `address` is one that a host may have.
+    /// Whether a host may have `address`.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let offset = number(address).wrapping_sub(number(self.network));
         address.is_ipv4() == self.network.is_ipv4() && (2..self.size()).contains(&offset)

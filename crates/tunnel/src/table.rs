@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// A table whose order is that of the numbers. A look-up costs the same however many there are, and a place
-/// that is empty costs a pointer.
+/// A table ordered by number. A look-up costs the same however many values there are, and an empty place costs a
+/// pointer.
 pub(crate) struct Table<V> {
     values: Vec<Option<Box<V>>>,
-    /// How many values were looked at: what an event costs, without a clock.
+    /// How many values were looked at: what an event costs, measured without a clock.
     #[cfg(test)]
     pub(crate) looks: core::cell::Cell<u64>,
 }
@@ -57,8 +57,8 @@ impl<V> Table<V> {
     }
 }
 
-/// A map of few entries, sorted by key. It needs no more memory than they do, and a look at all of them is a look
-/// at one place.
+/// A map of few entries, sorted by key. It needs no more memory than the entries do, and a look at all of them reads
+/// one place in memory.
 pub(crate) struct Few<K, V>(Vec<(K, V)>);
 
 impl<K: Ord + Copy, V> Few<K, V> {

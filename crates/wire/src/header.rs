@@ -61,8 +61,8 @@ pub mod flags {
     pub const DATA_ONE_WAY: u8 = 1;
     /// Response: no request asked for it; the server has not heard the client for a while.
     pub const RESPONSE_UNSOLICITED: u8 = 1;
-    /// Response: it answers a request with [`REQUEST_QUESTION`], and counts no more than that one. Never together
-    /// with [`RESPONSE_UNSOLICITED`].
+    /// Response: it answers a request with [`REQUEST_QUESTION`], and like that request does not count as a packet.
+    /// Never together with [`RESPONSE_UNSOLICITED`].
     pub const RESPONSE_QUESTION: u8 = 2;
     /// Request: it reports the client's averages (see [`crate::Probe`]), in place of the echoes of Ss
     /// and R.

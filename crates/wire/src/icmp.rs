@@ -1,5 +1,5 @@
-//! What a router says of a tunnel packet that was too big for it: Destination Unreachable, fragmentation needed (RFC 792,
-//! RFC 1191), and Packet Too Big (RFC 4443, 3.2). Both quote the packet from its IP header on.
+//! What a router says about a tunnel packet that was too big for it: Destination Unreachable, fragmentation needed (RFC
+//! 792, RFC 1191), and Packet Too Big (RFC 4443, 3.2). Both quote the packet from its IP header on.
 
 use crate::Header;
 
@@ -11,7 +11,7 @@ const ICMP_HEADER: usize = 8;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 
-/// A tunnel packet was too big. Anybody can say so; who quotes the cookie has seen the packet.
+/// A tunnel packet was too big. Any sender can claim this; one that quotes the cookie has seen the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {
     /// The tunnel index that the packet was sent to.
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn other_messages_and_quotes_are_nothing() {
-        // RFC 792 asks for no more than 8 bytes behind the IP header, which name no path.
+        // RFC 792 asks only for 8 bytes behind the IP header, which name no path.
         assert_eq!(TooBig::parse_v4(&needed(1_400, &ipv4(UDP, &udp()[..8]))), None);
         assert_eq!(TooBig::parse_v4(&needed(1_400, &ipv4(6, &udp()))), None);
         let mut fragment = ipv4(UDP, &udp());

@@ -38,7 +38,7 @@ pub enum FromHost {
         /// Its number.
         path: u8,
     },
-    /// The host goes away and wants its registration ended.
+    /// The host leaves and asks to end its registration.
     Leave,
     /// Switches the keepalive of a path off or on again. While it is off no requests are sent, and
     /// neither end judges the path.
@@ -68,9 +68,9 @@ pub struct PathOffer {
     pub path: u8,
     /// Name of the host's interface, for people.
     pub name: String,
-    /// Tunnel index under which the host wants to receive.
+    /// Tunnel index under which the host receives.
     pub index: u32,
-    /// Cookie with which the host wants to receive.
+    /// Cookie with which the host receives.
     pub cookie: u64,
     /// Unanswered probes before the client calls the path down.
     pub k: u8,
@@ -86,7 +86,8 @@ pub struct PathOffer {
     pub n: u16,
     /// Time constants of the averages that the anchor keeps of the path.
     pub taus: [Timescale; 2],
-    /// Detection follows use: who asks alone waits for the answer, and rides are answered soon.
+    /// Detection follows use: the host waits for the answer to a request that does not ride, and rides are answered
+    /// soon.
     pub follows_use: bool,
     /// The largest inner packet that the path takes on its way down, in bytes, as far as the host knows; below 1280,
     /// in both directions.
@@ -117,7 +118,7 @@ pub enum Mode {
     /// Client and server, RTT and one-way loss (Salsano 2018, 4.1 and 4.2).
     #[default]
     Both,
-    /// The client alone; the server answers and keeps no measurement and no timer (Patriarca 2012, 4).
+    /// Only the client; the server answers and keeps no measurement and no timer (Patriarca 2012, 4).
     Client,
     /// The client, which reports its averages of RTT and round-trip loss in its requests; the server
     /// has a timer (Patriarca 2012, 4: networked robots).
@@ -202,13 +203,13 @@ pub struct WaysOut {
 pub struct PathGrant {
     /// The host's number for the path.
     pub path: u8,
-    /// Tunnel index under which the anchor wants to receive.
+    /// Tunnel index under which the anchor receives.
     pub index: u32,
-    /// Cookie with which the anchor wants to receive.
+    /// Cookie with which the anchor receives.
     pub cookie: u64,
     /// Key of the path's probes, both directions.
     pub key: [u8; 16],
-    /// Who measures: what was offered, or [`Mode::Both`] if the anchor will not have that.
+    /// Which end measures: as offered, or [`Mode::Both`] if the anchor does not accept that.
     pub mode: Mode,
     /// Probes may ride on data.
     pub rides: bool,
@@ -231,7 +232,7 @@ pub enum Refusal {
         /// The anchor's.
         speaks: u16,
     },
-    /// The epoch is below that of a registration whose connection stands: somebody else has the host's credentials.
+    /// The epoch is below that of a registration whose connection stands: another machine has the host's credentials.
     Held,
     /// No inner address is left.
     NoAddress,
@@ -243,8 +244,8 @@ pub enum Refusal {
     Protocol,
     /// The host's certificate has expired.
     Expired,
-    /// The epoch is below that of the last registration, which nobody holds any more: the host's clock was set
-    /// back, say. It may register again, beyond this one.
+    /// The epoch is below that of the last registration, whose connection has ended: the host's clock was set back,
+    /// say. The host may register again, with an epoch beyond this one.
     Behind {
         /// That of the last registration.
         epoch: u64,
@@ -292,7 +293,7 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
 ///
 /// # Errors
 /// [`WireError::Signal`] for a length over [`MAX_MESSAGE`], a message that does not decode, and
-/// bytes left over within its length. The connection is of no use after an error.
+/// bytes left over within its length. The connection is useless after an error.
 pub fn decode<M: for<'a> Deserialize<'a>>(buffer: &mut Vec<u8>) -> Result<Option<M>, WireError> {
     let Some((len, rest)) = buffer.split_first_chunk::<2>() else { return Ok(None) };
     let len = usize::from(u16::from_be_bytes(*len));

@@ -236,8 +236,8 @@ fn udp_sum(packet: &[u8], at: usize) -> u16 {
 /// +-------------------------------+
 /// ```
 ///
-/// Its length is even and its one's-complement sum zero, so that a checksum that somebody computes over
-/// the inner packet and what follows it is right for the inner packet alone.
+/// Its length is even and its one's-complement sum zero, so that a checksum over the inner packet and what follows it
+/// is also right for the inner packet by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// Version that the inner packet has.

@@ -1,12 +1,12 @@
-//! How a client sleeps while its requests ride and the datapath watches that they do.
+//! How a client sleeps while its requests ride and the datapath watches the rides.
 
 use segue_clock::{Span, Time};
 
 use super::Client;
 use crate::{Reading, State};
 
-/// How long a client whose requests ride goes without a reading. Longer than the second after which a daemon
-/// is awake anyway, to show that it lives.
+/// How long a client whose requests ride goes without a reading. Longer than the second after which a daemon wakes
+/// anyway, to show that it lives.
 pub const LOOK: Span = Span::from_millis(1_500);
 
 impl Client {
@@ -16,9 +16,8 @@ impl Client {
         self.carried.is_some()
     }
 
-    /// Sleeps on, or begins to, if the datapath calls before anything could be due: another request within
-    /// 2·T_KA of the last, and the time-out. With other settings than the datapath had when the last request
-    /// rode, it may not.
+    /// Sleeps, if the datapath calls before anything could be due: another request within 2·T_KA of the last, and the
+    /// time-out. If the settings have changed since the last ride, the datapath may not.
     pub(super) fn carry(&mut self, now: Time, reading: &Reading) {
         let t_ka = self.config.t_ka;
         let steady =
@@ -36,7 +35,7 @@ impl Client {
     /// It slept until the datapath's call, or woke before.
     pub(super) fn wake(&mut self, now: Time, watched: Option<Time>) {
         match watched.filter(|at| *at <= now) {
-            // Another request has to leave then, and by how much this is late it is this end's silence.
+            // Another request must leave then; the lateness of this wake-up is this end's own silence.
             Some(at) => self.schedule.next = at,
             None => self.schedule.catch_up(now, self.config.t_ka),
         }
@@ -50,8 +49,8 @@ impl Client {
         }
     }
 
-    /// It is woken while requests ride, and no reading tells what came meanwhile: but the datapath would
-    /// have called if nothing had.
+    /// The client wakes while requests ride, and no reading tells what came meanwhile. But the datapath would have
+    /// called if nothing had.
     pub(super) fn land(&mut self, now: Time) {
         if self.carried.take().is_some() {
             self.alive = self.alive.max(now);
@@ -60,7 +59,7 @@ impl Client {
         }
     }
 
-    /// The datapath tells something new: it is time for a reading.
+    /// The datapath has news: a reading is due.
     pub(super) fn look(&mut self, now: Time) {
         if let Some(look_at) = &mut self.carried {
             // Not due within this call: the driver has to take the reading first.

@@ -1,16 +1,16 @@
 //! Doubt: silence where something was due, and the questions that settle it.
 //!
-//! What shows that a path lives is a *proof*: a response to a request, or data of the other end that say how
-//! long ago it heard this one ([`Traffic::heard_back`]). Two things are due.
+//! A *proof* shows that a path lives: a response to a request, or data of the other end that say how long ago it heard
+//! this one ([`Traffic::heard_back`]). Two things can be due.
 //!
-//! * **An answer.** After the first packet of which nothing shows yet that it arrived, a proof is due within what
-//!   the round-trip time allows. Where no request left since that packet, and no data of the other end flow that
-//!   would say so, a request is sent then, which has the same time. If that passes as well, the path is in doubt.
-//! * **A stream.** Where packets arrive regularly, the next is due. If none comes, the path is in doubt at once.
+//! * **An answer.** After the first packet that has not been shown to arrive, a proof is due within what the round-trip
+//!   time allows. If no request left since that packet, and no data of the other end flow that would give a proof, the
+//!   client sends a request, which gets the same time. If that passes as well, the path is in doubt.
+//! * **A stream.** Where packets arrive regularly, the next is due. If it does not come, the path is in doubt at once.
 //!
-//! In doubt requests go every [`Asking::spacing`]. Any proof ends doubt; if the K-th has had its time and
-//! none came, the path is down. So detection follows use: a path that carries data is judged from its first
-//! packet, one that carries nothing from its next probe, and neither needs more probes for it.
+//! In doubt requests go every [`Asking::spacing`]. Any proof ends doubt; if the K-th request has had its time without
+//! one, the path is down. So detection follows use: a path that carries data is judged from its first packet, an idle
+//! one from its next probe, and neither needs more probes for it.
 
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut};
@@ -23,16 +23,16 @@ use crate::config::Asking;
 use crate::questions::{MARGIN, QUESTION_GAP};
 use crate::{ClientOutput, State, Traffic};
 
-/// The longest time that an answer is given, whatever was measured, and the one before anything was.
+/// The longest time that an answer is given, and the time before anything was measured.
 const LONGEST: Span = Span::from_secs(3);
 const UNMEASURED: Span = Span::from_secs(1);
-/// How far a stated age may be rounded up ([`segue_wire::age`]). Programs in the kernel, whose clock for data has ticks
-/// of its own, round up by twice as much at times: then a question follows that need not.
+/// How far a stated age may be rounded up ([`segue_wire::age`]). Programs in the kernel have a coarser clock for data
+/// and sometimes round up by twice as much: this costs an unnecessary question.
 const ROUNDED: Span = Span::from_millis(5);
 /// Bytes of a question and its answer: IPv4, UDP and a probe packet, twice.
 const QUESTION: f64 = (2 * (20 + 8 + segue_wire::Probe::PACKET_LEN)) as f64;
-/// What questions about unanswered data may cost of its bytes, how much credit may be saved (in questions), how far
-/// apart they are at least, and how far where data do not pay for them.
+/// The share of unanswered data's bytes that questions about them may cost, the most credit saved (in questions), the
+/// minimum distance of questions, and their distance where data do not pay for them.
 const QUESTION_SHARE: f64 = 0.3;
 const QUESTION_CREDIT: f64 = 5.0;
 const QUESTION_RARE: Span = Span::from_secs(1);
@@ -40,23 +40,23 @@ const QUESTION_RARE: Span = Span::from_secs(1);
 const RATE_OVER: f64 = 1.0;
 /// For how long after its last packet of data a path is in use.
 const USED_FOR: Span = Span::from_secs(2);
-/// A datapath calls its driver when data follow a silence longer than this, on a path that is
-/// [asked about](crate::config::Probing::follows_use). While they follow sooner the client looks as often by itself.
+/// A datapath calls its driver when data follow a silence longer than this, on a path that is [asked
+/// about](crate::config::Probing::follows_use). While data follow sooner the client looks as often by itself.
 pub const SILENCE: Span = Span::from_millis(40);
-/// How much longer the client looks, since that datapath's clock for data may be a tick of up to 10 ms behind at both
-/// ends of a silence.
+/// The client looks for this much longer, since that datapath's clock for data may be a tick of up to 10 ms behind at
+/// both ends of a silence.
 const TICKS: Span = Span::from_millis(20);
-/// What a reading says is taken to be so for this long.
+/// A reading holds for this long.
 const FRESH: Span = Span::from_millis(2);
-/// Data of the other end that state an age beyond this do not say much.
+/// Data of the other end that state an age beyond this say little.
 const TOLD: Span = Span::from_secs(1);
-/// Seconds from packet to packet beyond which data of the other end are not waited for in place of an answer.
+/// If data of the other end come further apart than this, in seconds, the client does not wait for them in place of an
+/// answer.
 const SELDOM: f64 = 0.1;
-/// What ends so soon after it began was a burst of losses, though it was called an outage. Longer ones applications
-/// feel: flows had better leave.
+/// An outage that ends this soon was a burst of losses. Applications notice longer ones: flows had better leave.
 const BURST_AT_MOST: Span = Span::from_millis(400);
 
-/// Doubt, with room of its own from when it is first needed: of a million simulated hosts most ask nothing.
+/// Doubt, allocated when it is first needed: most of a million simulated hosts ask nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Option<Box<Doubt>>);
 
@@ -82,18 +82,18 @@ pub(super) struct Doubt {
     traffic: Traffic,
     rate: Rate,
     stream: Stream,
-    /// What is known of data is as of then.
+    /// The instant of the latest knowledge about data.
     looked: Time,
-    /// When to look at data again: what leaves or arrives until then, the datapath does not tell.
+    /// When to look at data again: the datapath does not report what leaves or arrives before then.
     look_at: Option<Time>,
-    /// When the first packet left of which nothing shows yet that it arrived.
+    /// When the first packet left that has not been shown to arrive.
     unproven: Option<Time>,
     /// When the first request left after it.
     question: Option<Time>,
     episode: Option<Episode>,
-    /// From when on the outage counts that was found last.
+    /// The start of the outage that was found last.
     lost_since: Option<Time>,
-    /// When this end was last late to look: what seemed to be silence may have been its own.
+    /// When this end was last late to look: apparent silence may have been its own lateness.
     stalled: Option<Time>,
     lapses: Lapses,
 }
@@ -118,16 +118,16 @@ impl Doubt {
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     began: Time,
-    /// When what gave rise to it left or arrived.
+    /// When the packet that caused it left or arrived.
     since: Time,
-    /// The last of what was lost before it.
+    /// Sending time of the last packet lost before it.
     lost: Time,
-    /// It is about an answer, which a stated age may be; else about a stream.
+    /// Whether it is about an answer, which may be a stated age; else it is about a stream.
     unanswered: bool,
     asked: u8,
     /// When the next question, or the verdict, is due.
     due: Time,
-    /// The verdict was put off once, since this end was late for it, or the stream came back.
+    /// The verdict was put off once, because this end was late for it or the stream came back.
     put_off: bool,
     /// When the stream came back, as far as this end has looked.
     resumed: Option<Time>,
@@ -136,21 +136,21 @@ struct Episode {
 }
 
 impl Episode {
-    /// From when on it is counted: silences that ended before made no doubt.
+    /// The instant from which it counts: silences that ended before then made no doubt.
     fn lasting(&self, rtt: Span) -> Time {
         self.lost.max(self.began - rtt)
     }
 }
 
-/// What a path carries, and what may be spent on questions about it.
+/// What a path carries, and what questions about it may cost.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     last: Option<(u64, Time)>,
-    /// Bytes in a second.
+    /// Bytes per second.
     average: f64,
     /// Bytes that questions may still cost.
     credit: f64,
-    /// When the last was asked for want of an answer.
+    /// When the last question about a missing answer was asked.
     asked: Option<Time>,
 }
 
@@ -166,7 +166,8 @@ impl Rate {
         self.average = now_is * (1.0 - keep) + self.average * keep;
     }
 
-    /// When a question may be asked for want of an answer: at once for little, by what the path carries for much.
+    /// When a question about a missing answer may be asked: at once on a path that carries little; else as its data pay
+    /// for it.
     fn may_ask_at(&self, due: Time) -> Time {
         self.asked.map_or(due, |asked| due.max(asked + self.apart()))
     }
@@ -175,7 +176,7 @@ impl Rate {
         if self.credit >= QUESTION { QUESTION_GAP } else { QUESTION_RARE }
     }
 
-    /// How long the next question may have to wait for data that pay for it.
+    /// The longest that the next question may have to wait for data to pay for it.
     fn longest_apart(&self) -> Span {
         let earned = QUESTION_SHARE * self.average.max(1.0);
         let missing = (QUESTION - self.credit).max(0.0);
@@ -188,7 +189,7 @@ impl Rate {
     }
 }
 
-/// Silences that ended: how long they last, the later the more weight, and how often they come.
+/// Silences that ended: how long they last, later ones with more weight, and how often they come.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lapses {
     /// How many doubts there were.
@@ -197,7 +198,7 @@ pub struct Lapses {
     pub weight: f64,
     /// Weighted sum of how long those lasted, in seconds.
     pub lasted: f64,
-    /// The longest of late, in seconds: it fades.
+    /// The longest recent one, in seconds: it fades.
     pub longest: f64,
     /// When the last one ended.
     pub at: Time,
@@ -206,15 +207,15 @@ pub struct Lapses {
 impl Lapses {
     const NONE: Lapses =
         Lapses { doubts: 0, weight: 0.0, lasted: 0.0, longest: 0.0, at: Time::ZERO };
-    /// What an older lapse counts beside the next.
+    /// The weight of an older lapse relative to the next.
     const KEEP: f64 = 0.98;
-    /// Over how many seconds without any they are forgotten.
+    /// Seconds without a lapse over which they are forgotten.
     const FADES: f64 = 180.0;
-    /// Of fewer a mean says nothing.
+    /// A mean of fewer says nothing.
     const FEW: f64 = 3.5;
 
-    /// One that ended between these two lengths: as long as it is expected to have lasted, when the others' lengths are
-    /// exponential with their mean. Between two questions nobody sees it end.
+    /// A lapse that ended between these two lengths. Its end was not observed between two questions, so it gets its
+    /// expected length, given that the others' lengths are exponential with their mean.
     fn push(&mut self, now: Time, least: Span, most: Span) {
         let least = least.min(BURST_AT_MOST).as_secs_f64();
         let width = (most.min(BURST_AT_MOST).as_secs_f64() - least).max(0.0);
@@ -230,15 +231,15 @@ impl Lapses {
         };
     }
 
-    /// What of them still counts.
+    /// How much of them still counts.
     fn as_of(&self, now: Time) -> Lapses {
         let keep = libm::exp(-now.since(self.at).as_secs_f64() / Self::FADES);
         let Lapses { weight, lasted, longest, .. } = *self;
         Lapses { weight: weight * keep, lasted: lasted * keep, longest: longest * keep, ..*self }
     }
 
-    /// The mean length in seconds, a standard deviation of it on top, since false alarms are exponential in it; `None`
-    /// while there were few.
+    /// The mean length in seconds plus one standard deviation, since false alarms are exponential in it; `None` while
+    /// there were few.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let spread = 1.0 + 1.0 / libm::sqrt(self.weight.max(1.0));
@@ -246,32 +247,33 @@ impl Lapses {
     }
 }
 
-/// The mean of what is exponential with the mean `mean` and below `width`: half of it where nothing is known.
+/// The mean of an exponential variable with mean `mean`, given that it is below `width`: half of that if nothing is
+/// known.
 fn expected(width: f64, mean: f64) -> f64 {
     let x = width / mean.max(1e-9);
     if x >= 1e-3 { mean - width / libm::expm1(x) } else { width / 2.0 }
 }
 
 impl Client {
-    /// Silence where something was due, and no answer yet.
+    /// Something was due, and no answer has come yet.
     #[must_use]
     pub fn in_doubt(&self) -> bool {
         self.doubt.episode.is_some()
     }
 
-    /// What left before has been shown to arrive, and no later packet has for sure.
+    /// What left before this has been shown to arrive; no later packet has for sure.
     #[must_use]
     pub fn proven_until(&self) -> Time {
         self.proof() - self.rtt().unwrap_or(Span::ZERO)
     }
 
-    /// When anything arrived last, probes or data.
+    /// When probes or data last arrived.
     #[must_use]
     pub fn heard_at(&self) -> Time {
         self.doubt.traffic.received_at.map_or(self.last_heard, |at| at.max(self.last_heard))
     }
 
-    /// Until when the path counts as in use, and how many bytes of data in a second it carries.
+    /// Until when the path counts as in use, and how many bytes of data per second it carries.
     #[must_use]
     pub fn use_of_path(&self) -> (Time, f64) {
         let Traffic { sent_at, received_at, .. } = self.doubt.traffic;
@@ -285,8 +287,7 @@ impl Client {
         self.doubt.lapses.as_of(now)
     }
 
-    /// How long an answer may take that is not held back: the round-trip time, four times what it varies, and
-    /// a margin.
+    /// How long an answer may take that is not held back: the round-trip time, four times its variation, and a margin.
     #[must_use]
     pub fn answer_within(&self) -> Span {
         let Some(rtt) = self.rtt() else { return UNMEASURED };
@@ -299,21 +300,21 @@ impl Client {
         self.measure.estimates.rtt_last.unwrap_or(Span::ZERO)
     }
 
-    /// The round-trip time on average, or the last if that is longer.
+    /// The average round-trip time, or the last one if that is longer.
     fn rtt(&self) -> Option<Span> {
         let e = &self.measure.estimates;
         let average = Span::from_secs_f64(*e.rtt_ewma.first()?);
         Some(e.rtt_last.map_or(average, |last| last.max(average)))
     }
 
-    /// The same for one that may wait for a ride.
+    /// The same for an answer that may wait for a ride.
     fn held_answer_within(&self) -> Span {
         let waits = if self.config.rides { segue_wire::HELD_AT_MOST_MS } else { 0 };
         self.answer_within() + Span::from_millis(waits)
     }
 
-    /// How long it may take until the path is called down: from the first packet that is lost if it is in use, from
-    /// the outage if not.
+    /// The longest time until the path is called down: from the first lost packet if it is in use, else from the
+    /// outage.
     #[must_use]
     pub fn detection_bound(&self, asking: Asking, in_use: bool) -> Span {
         let answer = self.answer_within();
@@ -363,7 +364,7 @@ impl Client {
         }
     }
 
-    /// Whether silence is looked into at present.
+    /// Whether the client looks into silence at present.
     fn asks(&self) -> Option<Asking> {
         self.config.doubt.filter(|_| self.state == State::Up && self.on && self.answered)
     }
@@ -374,8 +375,8 @@ impl Client {
         self.doubt.traffic.heard_back.map_or(self.alive, |at| at.max(self.alive))
     }
 
-    /// Whether what left at `sent` has been shown to arrive. What the other end said before a round trip had
-    /// passed is of something older.
+    /// Whether what left at `sent` has been shown to arrive. What the other end stated within a round trip of it
+    /// concerns older packets.
     fn is_proven(&self, sent: Time) -> bool {
         let rtt = self.measure.estimates.rtt_min.unwrap_or(Span::ZERO);
         self.proof() + ROUNDED >= sent + rtt
@@ -398,7 +399,7 @@ impl Client {
         }
     }
 
-    /// When an answer must have come.
+    /// The latest time for an answer.
     fn answer_due(&self) -> Option<Time> {
         let sent = self.doubt.unproven?;
         if let Some(asked) = self.doubt.question {
@@ -408,8 +409,8 @@ impl Client {
         Some(self.doubt.rate.may_ask_at(due))
     }
 
-    /// How much later than at once the other end's data answer, where they do so by themselves: they flow, state ages,
-    /// and come often. What comes rarely is not worth the wait: a question is answered sooner.
+    /// How much later than a prompt answer the other end's data give a proof, if they do so by themselves: they flow,
+    /// state ages, and come often. Rare data are not worth the wait: a question is answered sooner.
     fn told_within(&self) -> Option<Span> {
         let Traffic { heard_back, received_at, .. } = self.doubt.traffic;
         let heard =
@@ -419,7 +420,7 @@ impl Client {
         (heard && packets >= STREAM && next <= SELDOM).then(|| Span::from_secs_f64(next))
     }
 
-    /// When something is due that has to do with doubt, and what.
+    /// When doubt next has something to do, and what.
     pub(super) fn doubt_deadline(&self) -> Deadline {
         self.asks()?;
         if let Some(episode) = &self.doubt.episode {
@@ -432,7 +433,7 @@ impl Client {
         earlier(earlier(answer, stream), look)
     }
 
-    /// Looks whether something is missing, and asks.
+    /// Checks whether something is missing, and asks.
     pub(super) fn run_doubt(&mut self, now: Time) {
         let Some(asking) = self.asks() else { return };
         self.track();
@@ -443,7 +444,7 @@ impl Client {
             episode.resumed = received_at.filter(|at| *at > episode.began);
         }
         self.settle_doubt(now);
-        // What data did meanwhile may be the answer: a reading comes before the tick that is due.
+        // Data may have brought the answer meanwhile: a reading comes before the tick that is due.
         if self.doubt.episode.is_none() && now.since(self.doubt.looked) < FRESH {
             self.begin_doubt(now);
         }
@@ -453,7 +454,7 @@ impl Client {
     /// Ends doubt if something came.
     fn settle_doubt(&mut self, now: Time) {
         let Some(episode) = self.doubt.episode else { return };
-        // Data that arrive show that their own direction lives; the questions are about both.
+        // Arriving data show that their own direction lives; the questions are about both.
         let answered =
             self.proof() > episode.began || episode.unanswered && self.is_proven(episode.since);
         if !answered {
@@ -461,13 +462,13 @@ impl Client {
         }
         self.doubt.episode = None;
         (self.doubt.unproven, self.doubt.question) = (None, None);
-        // One about a stream that merely paused ends with the answer to its first question.
+        // A doubt about a stream that merely paused ends with the answer to its first question.
         let rtt = self.last_rtt();
         if episode.unanswered || now - rtt > episode.began + MARGIN {
             self.doubt.stream = Stream::NEW;
             let answered = now - rtt;
             let lasting = episode.lasting(rtt);
-            // The question before the one that was answered was lost, too.
+            // The question before the answered one was lost, too.
             let spacing = self.config.doubt.map_or(Span::ZERO, |asking| asking.spacing);
             let asked =
                 if answered > episode.began + MARGIN { answered - spacing } else { lasting };
@@ -478,7 +479,8 @@ impl Client {
         self.outputs.push_back(ClientOutput::Doubt(false));
     }
 
-    /// An answer came at `now` to what left a round trip before; none to what left since `since`, `lost` the last of it.
+    /// An answer came at `now` to what left a round trip before, and none to what left since `since`; `lost` is the
+    /// last of those.
     fn note_lapse(&mut self, now: Time, since: Time, lost: Time) {
         if self.doubt.stalled.is_some_and(|at| at >= since) {
             return;
@@ -487,12 +489,12 @@ impl Client {
         self.doubt.lapses.push(now, lost.since(since), (now - rtt).since(since));
     }
 
-    /// The first answer of a path that is down: the silence is over, whether the path is used again or not.
+    /// The first answer on a path that is down: the silence is over, whether or not the path is used again.
     pub(super) fn on_sign_of_life(&mut self, now: Time) {
         let Some(since) = self.doubt.lost_since else { return };
         self.doubt.lost_since = None;
         if now.since(since) < BURST_AT_MOST {
-            // Retries are as far apart as T_KA is by now.
+            // Retries are one current T_KA apart.
             let rtt = self.last_rtt();
             self.note_lapse(now, since, now - rtt - self.config.t_ka);
         }
@@ -509,7 +511,7 @@ impl Client {
             }
             (_, _, Some((_, last))) if stream.is_some() => (false, last),
             (Some(_), ..) => {
-                // The packet itself may not have asked for anything: this one does.
+                // The packet itself may not have called for an answer: this request does.
                 self.ask(now);
                 self.doubt.rate.ask(now);
                 self.doubt.question = Some(now);
@@ -527,7 +529,7 @@ impl Client {
         self.outputs.push_back(ClientOutput::Doubt(true));
     }
 
-    /// Sends what is due of the questions, or the verdict.
+    /// Sends the questions that are due, or gives the verdict.
     fn ask_on(&mut self, now: Time, asking: Asking) {
         let Some(mut episode) = self.doubt.episode.filter(|episode| episode.due <= now) else {
             return;
@@ -540,7 +542,7 @@ impl Client {
             self.doubt.episode = Some(episode);
             self.ask(now);
         } else if (late > MARGIN || self.is_flooded(&episode)) && !episode.put_off {
-            // What this end did not look at, the path did not lose; and answers may wait behind data that come again.
+            // A gap in this end's own looking is no loss of the path; and answers may wait behind data that come again.
             let more = if late > MARGIN { MARGIN } else { self.answer_within() };
             (episode.put_off, episode.due) = (true, now + more);
             self.doubt.episode = Some(episode);
@@ -549,7 +551,7 @@ impl Client {
         }
     }
 
-    /// Whether the stream that had stopped came back with so many packets that answers may be queued behind them.
+    /// Whether the stopped stream came back with so many packets that answers may be queued behind them.
     fn is_flooded(&self, episode: &Episode) -> bool {
         let came = self.doubt.traffic.received.wrapping_sub(episode.received);
         !episode.unanswered && came >= 2 * STREAM
@@ -568,7 +570,7 @@ impl Client {
         self.go_down(now);
     }
 
-    /// A request at once, which leaves the grid as it is, and counts as a packet nowhere.
+    /// Sends a request at once, which leaves the grid as it is and which neither end counts as a packet.
     fn ask(&mut self, now: Time) {
         if self.schedule.last == Some(now) {
             return;
@@ -600,14 +602,14 @@ mod tests {
         let average = 500.0 * (1.0 - libm::exp(-1.0));
         near(rate.average, average);
         near(rate.credit, 150.0);
-        // Another reading of the same instant says nothing of the rate.
+        // A second reading at the same instant says nothing about the rate.
         rate.observe(at + second, 1_000_600);
         near(rate.average, average);
         near(rate.credit, 180.0);
         rate.observe(at + second * 3, 1_000_600);
         near(rate.average, average * libm::exp(-2.0));
         near(rate.credit, 180.0);
-        // Another five questions at most are saved for; counters that begin again cost nothing.
+        // Credit covers at most five more questions; counters that begin again cost nothing.
         rate.observe(at + second * 4, 9_000_000);
         near(rate.credit, 5.0 * QUESTION);
         rate.observe(at + second * 5, 10);
@@ -624,7 +626,7 @@ mod tests {
         near(rate.credit, 0.5 * QUESTION);
         assert_eq!(rate.may_ask_at(at), at + Span::from_secs(1));
         assert_eq!(rate.may_ask_at(at + Span::from_secs(2)), at + Span::from_secs(2));
-        // Half a question is missing, and 1.2 of them are earned in a second.
+        // Half a question is missing; the path earns 1.2 per second.
         near(rate.longest_apart().as_secs_f64(), 0.5 / 1.2);
         rate.credit = QUESTION;
         assert_eq!(rate.may_ask_at(at), at + QUESTION_GAP);
@@ -658,14 +660,14 @@ mod tests {
         let mean = lasted / weight;
         near(lapses.mean().unwrap_or(0.0), mean * (1.0 + 1.0 / libm::sqrt(weight)));
 
-        // In three minutes they fade to a third, and one more is taken for exponential with their mean.
+        // In three minutes they fade to a third. The next lapse is taken as exponential with their mean.
         let later = at + Span::from_secs(180);
         let faded = lapses.as_of(later);
         near(faded.weight, weight / core::f64::consts::E);
         near(faded.lasted, lasted / core::f64::consts::E);
         near(faded.longest, lapses.longest / core::f64::consts::E);
         lapses.push(at, ms(20), ms(220));
-        // The mean of what is exponential and below 0.2 s, summed up by hand.
+        // The mean of an exponential variable, given that it is below 0.2 s, summed up by hand.
         let (mut sum, mut all) = (0.0, 0.0);
         for n in 0..200_000 {
             let t = (f64::from(n) + 0.5) * 1e-6;

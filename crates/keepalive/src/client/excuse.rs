@@ -1,15 +1,15 @@
-//! What of a silence is this end's own.
+//! This end's own share of a silence.
 
 use segue_clock::{Span, Time};
 
-/// What of the silence is this end's own: its driver did not run.
+/// This end's own share of the silence: its driver did not run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Excuse {
     /// Periods that went by without a request.
     pub(super) skipped: Span,
     /// How late within its period the last request was.
     pub(super) late: Span,
-    /// Until when answers may be those to requests from before.
+    /// Until when answers may be those to earlier requests.
     pub(super) until: Time,
     /// Until when an expired time-out whose tick was late is put off, and whether it has been since the
     /// last answer.
@@ -21,8 +21,7 @@ impl Excuse {
         self.skipped + self.late
     }
 
-    /// A request that was due leaves `late` after its time; answers to older ones may come for
-    /// `in_flight` from now.
+    /// A request that was due leaves `late` after its time; answers to older ones may come for `in_flight` from now.
     pub(super) fn on_request(&mut self, now: Time, late: Span, t_ka: Span, in_flight: Span) {
         let skipped = t_ka * (late.0 / t_ka.0.max(1));
         let late = late - skipped;

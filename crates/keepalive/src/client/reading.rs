@@ -1,4 +1,4 @@
-//! What a client takes over from a datapath that rides or measures.
+//! What a client takes from a datapath that rides or measures.
 
 use segue_clock::{Span, Time};
 use segue_wire::Mode;
@@ -8,7 +8,7 @@ use crate::config::Source;
 use crate::estimates::Scale;
 use crate::{ClientOutput, Counted, Estimates, Reading, Sample};
 
-/// Counts of the last reading, and what they were when the state last changed.
+/// Counts of the last reading, and their values when the state last changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
     sent: u32,
@@ -68,7 +68,7 @@ impl Client {
         self.sample_reading(at.min(now), reading);
     }
 
-    /// Whether the datapath evaluates the round-trip loss, which it reports. Elsewhere it is evaluated here.
+    /// Whether the datapath evaluates the round-trip loss and reports it. Otherwise the client does.
     pub(super) fn is_told_rtl(&self) -> bool {
         let reports = matches!(self.config.mode, Mode::Reports | Mode::RoundTripLoss);
         reports && self.config.source == Source::Readings
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// How far a counter went since the last reading. One that went backwards began again from zero.
+/// How far a counter went since the last reading. One that went backwards restarted from zero.
 pub(crate) fn grown(last: &mut u32, present: u32) -> u64 {
     let growth = present.wrapping_sub(*last);
     *last = present;

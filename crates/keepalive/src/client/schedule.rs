@@ -5,7 +5,7 @@ use segue_clock::{Rng, Span, Time};
 /// A grid of T_KA, and what left on it.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// The end of the period that runs: when a request goes alone if none rode in it.
+    /// The end of the current period: a request goes by itself then if none rode in it.
     pub(super) next: Time,
     /// When the last request left.
     pub(super) last: Option<Time>,
@@ -15,7 +15,7 @@ pub(super) struct Schedule {
     /// When the last ride left.
     last_ride: Option<Time>,
     begun: bool,
-    /// Share of the first interval that is left out, in units of 2⁻¹⁹: less than an eighth.
+    /// Share by which the first interval is shortened, in units of 2⁻¹⁹: less than an eighth.
     phase: u16,
 }
 
@@ -40,21 +40,21 @@ impl Schedule {
         }
     }
 
-    /// The period that runs: a longer one begins when it has been announced.
+    /// The current period. A longer one begins once it has been announced.
     pub(super) fn period(&self, t_ka: Span) -> Span {
         self.announce.map_or(t_ka, |(old, _)| old)
     }
 
-    /// Whether a request rode in the period that ended last. One that went alone at a point of the grid
-    /// belongs to the period before it, so that no two are more than 2·T_KA apart.
+    /// Whether a request rode in the period that ended last. A bare request at a point of the grid belongs to the
+    /// period before it, so that no two are more than 2·T_KA apart.
     pub(super) fn rode(&self, now: Time, t_ka: Span) -> bool {
         let missed = now.since(self.next).0 / t_ka.0.max(1);
         let end = self.next + t_ka * missed;
         self.begun && self.last_ride.is_some_and(|at| at + t_ka > end)
     }
 
-    /// The end of the period that runs, after a time in which it was not kept up to date: no more than 2·T_KA
-    /// after the last request.
+    /// The end of the current period, after a time in which it was not kept up to date: at most 2·T_KA after the last
+    /// request.
     pub(super) fn catch_up(&mut self, now: Time, t_ka: Span) {
         if self.next > now {
             return;
@@ -72,7 +72,7 @@ impl Schedule {
         }
     }
 
-    /// The period that runs ends at `now`, if not before.
+    /// The current period ends at `now`, if not before.
     pub(super) fn hasten_to(&mut self, now: Time) {
         self.next = self.next.min(now);
     }

@@ -8,9 +8,9 @@ use crate::Traffic;
 pub(super) const STREAM: u32 = 8;
 /// Longer pauses of a stream, in seconds, are not learned: the next is a doubt again.
 const LONGEST_PAUSE: f64 = 0.2;
-/// One that follows another so soon is one of many, and not a burst of losses that was over when it was asked about.
+/// A pause that follows another so soon is one of many, not a burst of losses that ended before the question.
 const OFTEN: Span = Span::from_millis(400);
-/// Over how many seconds without one they are forgotten.
+/// Seconds without a pause over which pauses are forgotten.
 const PAUSES_FADE: f64 = 10.0;
 /// No stream is expected after a silence longer than this.
 const SLOWEST: f64 = 1.0;
@@ -24,10 +24,10 @@ pub(super) struct Stream {
     /// Mean distance in seconds, and how far distances are from it.
     pub(super) gap: f64,
     pub(super) deviation: f64,
-    /// After which packet it paused, as its answered doubt has shown, and when it went on after the pause before.
+    /// After which packet it paused, as its answered doubt has shown, and when it resumed from the pause before.
     paused: Option<Time>,
     went_on: Option<Time>,
-    /// How long it pauses, in seconds: the longest of late.
+    /// How long it pauses, in seconds: the longest recent pause.
     pause: f64,
 }
 
@@ -70,15 +70,15 @@ impl Stream {
         self.packets = self.packets.saturating_add(new);
     }
 
-    /// How long no packet may come until the stream has stopped, in seconds. Of a fast one two may be lost; of a
-    /// slow one the next is missed at once, since the questions cost little beside it.
+    /// The silence after which the stream has stopped, in seconds. A fast stream may lose two packets; a slow one is
+    /// missed at the next, since questions cost little beside it.
     pub(super) fn silence(&self) -> f64 {
         let spare = (1.2 * self.gap).min(0.015).max(0.5 * self.gap);
         let silence = self.gap + spare + 4.0 * self.deviation;
         silence.max(1.25 * self.pause) + 0.005
     }
 
-    /// It was silent after `since` by itself, until `resumed` or still: its next pause may last as long.
+    /// The stream was silent after `since` by itself, until `resumed` or still: its next pause may last as long.
     pub(super) fn pauses(&mut self, since: Time, resumed: Option<Time>) {
         *self = self.begun_anew();
         match resumed {
@@ -96,12 +96,12 @@ impl Stream {
         self.went_on = Some(until);
     }
 
-    /// It has to flow again before it is missed.
+    /// It has to flow again before it can be missed.
     fn begun_anew(&self) -> Stream {
         Stream { went_on: self.went_on, pause: self.pause, ..Stream::NEW }
     }
 
-    /// When it has stopped unless a packet comes before; a silence of `least` is none.
+    /// When it has stopped unless a packet comes first; a silence of up to `least` does not count.
     pub(super) fn stops_at(&self, least: Span) -> Option<Time> {
         let (_, last) = self.last?;
         let silence = Span::from_secs_f64(self.silence());
@@ -123,7 +123,7 @@ mod tests {
         Traffic { received_at, received, ..Traffic::NONE }
     }
 
-    /// Ten packets, one each so many milliseconds, the last at the second that is told.
+    /// Ten packets, one every this many milliseconds, the last at the given second.
     fn steady(every_ms: u64) -> Stream {
         let mut stream = Stream::NEW;
         for n in 0..10 {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_stream_that_pauses_often_is_given_as_long_as_it_paused_of_late() {
         let at = |ms: u64| Time(ms * 1_000_000);
-        // Two pauses of 0.1 s, the second so long after the first, or of another length.
+        // Two pauses of 0.1 s, the second this long after the first, or of another length.
         let learned = |apart_ms: u64, pause_ms: u64| {
             let mut stream = steady(20);
             stream.pauses(at(10_000), Some(at(10_100)));
@@ -218,7 +218,8 @@ mod tests {
         near(learned(100, 200), 0.2);
         near(learned(100, 201), 0.0);
 
-        // One that is still silent when its doubt is answered paused until the next packet. It fades in ten seconds.
+        // A stream that is still silent when its doubt is answered paused until the next packet. It fades in ten
+        // seconds.
         let mut stream = steady(20);
         stream.pauses(at(10_000), Some(at(10_100)));
         stream.pauses(at(10_200), None);

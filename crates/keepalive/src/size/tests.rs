@@ -62,7 +62,7 @@ impl Path {
         }
     }
 
-    /// Lets time pass, with large data each 100 ms on the ways in `used`.
+    /// Lets time pass, with large data every 100 ms on the ways in `used`.
     fn run(&mut self, span: Span) {
         let end = self.now + span;
         let mut data = self.now;
@@ -154,7 +154,7 @@ fn data_are_not_sent_larger_than_what_is_known_to_pass_but_for_the_first_tests()
     assert_eq!(path.limits(), [BASE - OVERHEAD; 2]);
     path.run(Span::from_secs(3));
     assert_eq!(path.limits(), [1_372; 2]);
-    // The base is told at once, what is larger once nothing is open.
+    // The base is reported at once, a larger size once the search is done.
     let told: Vec<u16> = path.found.iter().map(|(.., size)| *size).collect();
     assert_eq!(told, [BASE - OVERHEAD, BASE - OVERHEAD, 1_372, 1_372]);
 }
@@ -168,7 +168,7 @@ fn a_way_that_changes_under_large_data_is_known_within_a_second() {
             path.run(Span::from_millis(10_000 + offset_ms));
             let changed = path.now;
             path.takes[index] = 1_372;
-            // From here on no large data pass that could be seen.
+            // From here on no visible large data pass.
             path.used.clear();
             path.run(Span::from_secs(5));
             let (at, told, size) = path.found[0];
@@ -213,13 +213,13 @@ fn losses_are_no_verdict() {
     path.loss = 0.03;
     path.used = vec![Way::Up, Way::Down];
     path.run(Span::from_secs(3_600));
-    // Three failures in a row would be 0.06³ of 7 000 tests of each direction; many more are few.
+    // Three failures in a row would occur in 0.06³ of 7 000 tests of each direction; many more are rare.
     assert!(path.found.len() <= 2 * 2, "{}", path.found.len());
     assert!(path.asked.len() > 20_000);
     path.loss = 0.2;
     let before = path.found.len();
     path.run(Span::from_secs(3_600));
-    // 0.36³ would be in every 60 tests.
+    // 0.36³ would occur every 60 tests.
     assert!(path.found.len() - before <= 2 * 12, "{}", path.found.len() - before);
     path.loss = 0.0;
     path.run(RAISE + Span::from_secs(5));
@@ -265,7 +265,7 @@ fn what_a_router_says_is_tested_and_not_believed() {
     assert_eq!(path.limits(), [1_385, LARGEST]);
     path.run(Span::from_secs(3));
     assert_eq!(path.found.last(), Some(&(path.found.last().unwrap().0, Way::Up, 1_385)));
-    // Somebody who makes it up costs a test at a time.
+    // A forged claim costs one test at a time.
     let (before, start) = (path.asked.len(), path.now);
     for named in (0..u16::MAX).step_by(50) {
         path.tell(SizeInput::TooLarge(Way::Down, Some(named)));

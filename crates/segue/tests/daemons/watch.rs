@@ -122,7 +122,8 @@ fn events_are_printed_and_followed() {
         assert!(told.status.success());
         let told: Vec<Value> =
             text(&told.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let numbers: Vec<u64> = told.iter().map(|event| event["number"].as_u64().unwrap()).collect();
+        let numbers: Vec<u64> =
+            told.iter().map(|event| event["number"].as_u64().unwrap()).collect();
         assert_eq!(numbers, (0..told.len() as u64).collect::<Vec<_>>());
         let registered = |event: &Value| event["kind"] == "registered" && event["host"] == whose;
         assert!(told.iter().any(registered), "{told:?}");

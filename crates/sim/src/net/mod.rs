@@ -49,7 +49,7 @@ pub enum Lost {
     Link(DropCause),
     /// A node has no route to its destination.
     NoRoute,
-    /// Nobody at its destination listens to its port.
+    /// No agent at its destination listens on its port.
     NoListener,
     /// It passed too many routers.
     Ttl,
@@ -297,7 +297,7 @@ impl Network {
         self.channels.iter().enumerate().map(|(i, channel)| (ChannelId(i as u32), channel))
     }
 
-    /// An agent, for whoever knows what it is.
+    /// An agent, for a caller that knows its type.
     #[must_use]
     pub fn agent<A: Agent>(&self, id: AgentId) -> Option<&A> {
         self.agents[id.0 as usize].agent.as_any().downcast_ref()

@@ -70,9 +70,8 @@ pub struct NatConfig {
 }
 
 impl NatConfig {
-    /// A translator as most homes have one: a port per inside endpoint, whoever it talks to, open to
-    /// those it has sent to; UDP mappings live 120 s, the least that RFC 4787 allows (REQ-5), TCP mappings
-    /// 2 h 4 min (RFC 5382, REQ-5).
+    /// A typical home translator: one port per inside endpoint, whatever its destination, open to the endpoints it has
+    /// sent to. UDP mappings live 120 s, the minimum of RFC 4787 (REQ-5), TCP mappings 2 h 4 min (RFC 5382, REQ-5).
     #[must_use]
     pub fn new(inside: Vec<u32>, outside: IpAddr) -> NatConfig {
         NatConfig {
@@ -264,7 +263,7 @@ impl Nat {
         Inward::Translated
     }
 
-    /// Counts a packet from outside that nobody at the node takes; whether it was one.
+    /// Counts a packet from outside that no agent at the node takes. Returns whether it was one.
     pub(super) fn unclaimed(&mut self, over: Option<u32>, packet: &Packet) -> bool {
         let outside = over.is_some_and(|over| !self.inside(over));
         let here = outside && packet.dst == self.config.outside;

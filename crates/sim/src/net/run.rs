@@ -161,8 +161,7 @@ impl Network {
         self.deliver(node, Some(over), packet);
     }
 
-    /// A packet has reached a node over an interface, or came out of a tunnel there: it is for somebody
-    /// there, or goes on.
+    /// A packet has reached a node over an interface or out of a tunnel: delivers it to an agent there, or forwards it.
     fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Box<Packet>) {
         let now = self.now;
         if let Some(nat) = &mut self.nodes[node.0 as usize].nat {

@@ -207,7 +207,7 @@ struct Pair {
     address: Option<IpAddr>,
 }
 
-/// Cells, radios, and who has met whom.
+/// Cells, radios, and which have met.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wireless {
     cells: Vec<CellConfig>,
@@ -272,8 +272,8 @@ impl Network {
         Some((down, up))
     }
 
-    /// Routes every cell's prefix to its router, over fewest hops ([`route_prefix`](Self::route_prefix));
-    /// prefixes behind a translator are nobody else's.
+    /// Routes every cell's prefix to its router, over fewest hops ([`route_prefix`](Self::route_prefix)). No other node
+    /// gets a route to a prefix behind a translator.
     pub fn route_cells(&mut self, transit: impl Fn(NodeId) -> bool) {
         for place in 0..self.wireless.cells.len() {
             let CellConfig { router, prefix, .. } = self.wireless.cells[place];

@@ -487,7 +487,7 @@ impl Shard {
         let end = &mut self.hosts[host as usize].end;
         let effects = &mut self.host_effects;
         match end.receive(self.now, from, path_address(path), message, effects) {
-            // Nobody else was told.
+            // The packet path told neither the machine nor the driver.
             Arrived::Quiet => {
                 self.stats.kept += 1;
                 return;

@@ -1,4 +1,4 @@
-//! Values kept under a number until somebody takes them.
+//! Values kept under a number until they are taken.
 
 use alloc::vec::Vec;
 

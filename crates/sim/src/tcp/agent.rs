@@ -114,7 +114,7 @@ impl Source {
     pub fn receive(&mut self, now: Time, packet: &Packet) {
         let Body::Tcp(segment) = &packet.body else { return };
         let Some(byte) = segment.ack else { return };
-        // Nobody acknowledges what was not sent (RFC 9293, section 3.10.7.4).
+        // An acknowledgement of data that was never sent is invalid (RFC 9293, section 3.10.7.4).
         if byte > self.stream.byte(self.sender.core().max) {
             return;
         }

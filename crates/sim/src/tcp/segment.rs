@@ -55,7 +55,7 @@ pub struct Segment {
     pub fin: bool,
     /// What arrived out of order.
     pub sack: Sack,
-    /// Timestamp value and echo (RFC 7323), in the clock of whoever set it.
+    /// Timestamp value and echo (RFC 7323), each in the clock of the end that set it.
     pub timestamps: Option<(u64, u64)>,
     /// Sent before.
     pub retransmission: bool,

@@ -389,7 +389,7 @@ impl Machine for Sender {
                     self.recovery.fill(&mut self.core, now);
                 }
             }
-            // Nobody acknowledges what was not sent.
+            // An acknowledgement of data that was never sent is forged.
             Input::Ack(ack) if ack.next > self.core.max => {}
             Input::Ack(mut ack) => {
                 ack.sack.retain(|start, end| start < end && end <= self.core.max);

@@ -20,7 +20,7 @@ use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
 /// How often a daemon looks at the flow table of its packet path (`crates/segue`, host).
 pub const SWEEP: Span = Span::from_secs(5);
 
-/// What an end wants done by whoever has its links, its connections, its disk and the networks behind it.
+/// What an end asks of its driver, which has the links, the connections, the disk and the networks behind it.
 #[derive(Clone, Debug)]
 pub enum Effect<P, O> {
     /// A packet leaves.
@@ -62,12 +62,12 @@ impl Modelled for Anchor {
     }
 }
 
-/// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: whoever drives it calls [`SimEnd::tick`] at
-/// its [`SimEnd::deadline`] and does what the effects say.
+/// An [`End`] over the [`Model`]. It has no clock, queue, link or connection: its driver calls [`SimEnd::tick`] at its
+/// [`SimEnd::deadline`] and carries out the effects.
 pub struct SimEnd<M: Modelled, P: Clone> {
     end: End<M, Model<P>>,
-    /// Nothing is due before this instant, which the driver was told: to find it takes a look at every path. The
-    /// beginning of time once the machine may have changed since.
+    /// Nothing is due before this instant; zero when the machine may have changed since it was computed. To compute it
+    /// means to look at every path.
     told: Cell<Option<Time>>,
 }
 
@@ -141,7 +141,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         self.follow(now, turn, effects);
     }
 
-    /// Carries out what the machine has said to somebody else.
+    /// Carries out an output that the caller took from the machine itself.
     pub fn carry_out(
         &mut self,
         now: Time,

@@ -11,7 +11,7 @@ pub(super) const fn outer_bytes(v6: bool) -> u32 {
     8 + if v6 { 40 } else { 20 }
 }
 
-/// A packet that goes through a tunnel: what the packet paths look at, and what it is to whoever sent it.
+/// A packet that goes through a tunnel: what the packet paths read, and what its sender put in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner<P> {
     /// The flow, as this packet's sender sees it.

@@ -122,7 +122,7 @@ const HOLD: Span = Span::from_millis(100);
 
 /// The packet path of one end. Inner packets carry a payload `P` that it does not look at.
 pub struct Model<P> {
-    /// The present instant, which whoever drives it sets.
+    /// The present instant, set by the driver.
     pub(super) now: Time,
     is_anchor: bool,
     /// It measures by itself, and its machine learns from readings.

@@ -77,8 +77,8 @@ impl Rides {
         self.watched = None;
     }
 
-    /// Numbers a request, and has it echo the newest response, where the packet path does not measure and so has
-    /// nobody else for it. A machine whose requests began to ride knows the number that was the last until then.
+    /// Numbers a request and has it echo the newest response, where the packet path does not measure and so cannot do
+    /// it. When a machine's requests begin to ride, it knows the last number used until then.
     pub fn number(&mut self, now: Time, request: &mut Probe) {
         let ordered = request.seq.wrapping_sub(1);
         if ordered.wrapping_sub(self.requests).cast_signed() > 0 {

@@ -1,5 +1,5 @@
-//! Acknowledgements that nobody sent: of what was never sent, of what was acknowledged long ago, with blocks
-//! that are none. They change nothing where they cannot be true, and break nothing where they might be.
+//! Forged acknowledgements: of data never sent, of data acknowledged long ago, with invalid blocks. The sender ignores
+//! those that cannot be true, and survives those that might be.
 
 use std::net::{IpAddr, Ipv4Addr};
 

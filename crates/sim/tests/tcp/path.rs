@@ -80,7 +80,7 @@ impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
         self.run_with(|_, _| Vec::new())
     }
 
-    /// The same, where `forge` puts packets before the source that come from nobody, each time one arrives.
+    /// The same, but `forge` sends the source forged packets each time a packet arrives.
     pub fn run_with(mut self, mut forge: impl FnMut(Time, &Source) -> Vec<Packet>) -> Run {
         let total: u64 = self.offers.iter().map(|(_, bytes)| bytes).sum();
         let mut run = Run::new(self.config);

@@ -30,8 +30,8 @@ impl Anchor {
         hears && path.down_at.is_none_or(|down_at| word.sent_after > down_at + path.doubt())
     }
 
-    /// The host's live path with the lowest RTT, other than `except`. One of which the host has not
-    /// said anything yet comes last.
+    /// The host's live path with the lowest RTT, other than `except`. A path on which the host has not reported yet
+    /// comes last.
     pub(super) fn best_slot(&self, host: &RegisteredHost, except: Option<u32>) -> Option<u32> {
         host.paths
             .values()
@@ -45,8 +45,8 @@ impl Anchor {
             .map(|(slot, _)| slot)
     }
 
-    /// The path of a new flow: the best that lives, or else the one with the lowest RTT of those that
-    /// were heard once. A packet on a path in doubt may arrive; one that is refused is lost for certain.
+    /// The path of a new flow: the best live one, or else, of those that were heard once, the one with the lowest RTT.
+    /// A packet on a path in doubt may arrive; a refused one is lost for certain.
     pub(super) fn slot_for_new(&self, host: &RegisteredHost) -> Option<u32> {
         let any = || {
             host.paths
@@ -59,8 +59,8 @@ impl Anchor {
         self.best_slot(host, None).or_else(any)
     }
 
-    /// Redirects the downlinks of a host that are dead, and ends redirections that no longer serve. One that the host has
-    /// not heard yet may be dead too: where it hears another, what was bound before goes there, without a word.
+    /// Redirects the dead downlinks of a host, and ends redirections that no longer serve. A path that the host has not
+    /// heard yet may be dead too: if the host hears another, earlier bindings move there without an event.
     pub(super) fn reroute(&mut self, owner: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let mut changes: Vec<(u32, Option<Via>)> = Vec::new();
@@ -86,7 +86,7 @@ impl Anchor {
         for (slot, via) in changes {
             self.redirect(owner, slot, via);
         }
-        // Where it goes when it dies again is news again.
+        // If it dies again, its new redirection is news.
         for slot in live {
             if let Some(path) = self.slots.get_mut(&slot) {
                 path.told_to = None;
@@ -118,7 +118,7 @@ impl Anchor {
         let host = self.name_of(owner);
         let Some(path) = self.slots.get_mut(&slot) else { return };
         path.via = via;
-        // What was moved to a path that died too goes there again when that path comes back, which is no news.
+        // What was moved to a path that died too returns when that path comes back; this is no news.
         let told = path.told_to;
         if let Some(via) = via {
             path.told_to = Some(via.slot);

@@ -29,15 +29,15 @@ pub struct RegisteredHost {
     /// Its signalling connection, if one stands.
     pub conn: Option<ConnId>,
     pub(super) epoch: u64,
-    /// When it is forgotten, unless it shows life before.
+    /// When it is forgotten, unless it shows life before then.
     pub(super) expires: Option<Time>,
     pub(super) heard_word: u16,
-    /// What the host said last about what it hears.
+    /// The host's last report of what it hears.
     pub(super) word: Option<Word>,
-    /// When the downlinks were looked at last, all were on their own paths, which the host heard and from which
-    /// requests came: while it says the same again, nothing has to be done.
+    /// At the last look at the downlinks all were on their own paths, which the host heard and from which requests
+    /// came. While the host repeats its report, there is nothing to do.
     pub(super) calm: bool,
-    /// The largest packet that is sent to it, once a path of it has said one.
+    /// The largest packet to send to it, once one of its paths has reported a size.
     pub(super) mtu: Option<u16>,
     /// When packets to it were last sent a second time.
     pub(super) reinjected: Option<Reinjected>,
@@ -46,7 +46,7 @@ pub struct RegisteredHost {
 /// The `heard` word of a host's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
-    /// When the host sent it, its clock: requests over different paths overtake each other.
+    /// When the host sent it, by its own clock: requests over different paths overtake each other.
     pub(super) stamp: u32,
     /// When it came.
     pub(super) at: Time,
@@ -95,8 +95,7 @@ impl Anchor {
         self.out.push_back(Output::Own(AnchorOutput::Report(report)));
     }
 
-    /// The owner number of the host's registration: the standing one where the epoch is the same, a
-    /// new one where it grew.
+    /// The owner number of the host's registration: the standing one if the epoch is the same, a new one if it grew.
     fn register(
         &mut self,
         now: Time,
@@ -228,7 +227,7 @@ impl Anchor {
         }
     }
 
-    /// A connection is no longer that of a host's registration.
+    /// A connection no longer carries a host's registration.
     fn release(&mut self, now: Time, owner: u32, conn: ConnId) {
         if let Some(host) = self.hosts.get_mut(&owner)
             && host.conn == Some(conn)
@@ -275,7 +274,7 @@ impl Anchor {
             .values()
             .filter_map(|slot| Some((*slot, self.release_slot(*slot)?.via().is_none())))
             .collect();
-        // Redirected ones first: none is ever redirected to a path that is gone.
+        // Redirected paths first, so that none is ever redirected to a path that is gone.
         paths.sort_by_key(|(_, direct)| *direct);
         for (slot, _) in paths {
             self.out.push_back(Output::Order(Order::RemovePath(slot)));

@@ -2,8 +2,8 @@
 //! that lives.
 //!
 //! Which path a flow's downlink uses is learned by the datapath from the host's packets. The anchor
-//! itself acts only when a direction dies: a path whose downlink is dead is redirected to the
-//! host's best other path. The downlink of a path counts as dead when
+//! itself acts only when a direction dies: it redirects a path whose downlink is dead to the host's best other path.
+//! The downlink of a path counts as dead when
 //!
 //! - the host said last, over whatever path, that it does not hear this one, or
 //! - no request has come for K + ½ periods, and the host has not said *since then* that it hears the
@@ -39,24 +39,23 @@ pub struct Anchor {
     config: AnchorConfig,
     secrets: Secrets,
     known: BTreeMap<String, Known>,
-    /// Addresses that are some host's, or rest.
+    /// Addresses that hosts have, or that rest.
     taken: BTreeSet<IpAddr>,
-    /// Until when which address rests; each is in a pool, which bounds them.
+    /// Until when each address rests. Every one is in a pool, which bounds them.
     resting: BTreeSet<(Time, IpAddr)>,
-    /// By number. Boxes, since a look at one passes several nodes of the map.
+    /// By number. Boxed, since a look-up passes several nodes of the map.
     hosts: BTreeMap<u32, Box<RegisteredHost>>,
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
     slots: Table<AnchorPath>,
-    /// What is due when, as the paths and hosts have it too: each event changes the timer of one path, so that
-    /// it costs the same however many paths there are.
+    /// What is due when, also kept by the paths and hosts. Each event changes the timer of one path only, so its cost
+    /// does not grow with the number of paths.
     timers: BTreeSet<(Time, Timer)>,
     next_owner: u32,
     /// Slots below this have been in use.
     fresh_slot: u32,
-    /// Slots that were given up, the longest unused first: late packets of their former paths shall
-    /// find nobody.
+    /// Slots that were given up, the longest unused first, so that late packets of their former paths reach no path.
     free_slots: VecDeque<u32>,
     scales: scales::Scales,
     /// Where the search for a free address begins, in each pool.
@@ -73,7 +72,7 @@ enum Timer {
     Path(u32),
     /// This host's registration ends.
     Expiry(u32),
-    /// What left for this host since it was told of silence follows.
+    /// What left for this host since it reported silence follows.
     Reinjection(u32),
 }
 
@@ -346,7 +345,7 @@ mod tests {
             assert!(crowd.anchor.paths().all(|(_, path)| path.is_up()));
             let to_come_up = core::mem::take(&mut crowd.most);
             crowd.period(paths, 4);
-            // Where the host says what it said before, the other paths of it are left alone.
+            // If the host repeats its last report, its other paths keep their state.
             assert!(crowd.most < MAX_PATHS as u64, "{}", crowd.most);
             (to_set_up, to_come_up)
         });

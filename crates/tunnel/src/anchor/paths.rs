@@ -34,15 +34,15 @@ pub struct AnchorPath {
     pub(super) down_at: Option<Time>,
     /// The host has said at least once that it hears this path.
     pub(super) heard_once: bool,
-    /// It has said since that it does not.
+    /// The host has said since that it does not.
     pub(super) deaf: bool,
     pub(super) via: Option<Via>,
-    /// Where its downlink went by the last report of that, since it died.
+    /// Where its downlink went by the last report, since it died.
     pub(super) told_to: Option<u32>,
     pub(super) quiet: bool,
-    /// When the host was last told to send one by one.
+    /// When the anchor last told the host to send one by one.
     uncut_told: Option<Time>,
-    /// When it was last told what a router had said.
+    /// When the anchor last told the host what a router had said.
     too_big_told: Option<Time>,
     /// For when its timer is set.
     armed: Option<Time>,
@@ -93,8 +93,8 @@ impl AnchorPath {
         Keepalive { k, t_ka, ..self.server.config().clone() }.t_r_max(rtt_max)
     }
 
-    /// Whether this end judges the path by its requests: not while its keepalive is off, nor where the
-    /// client alone measures.
+    /// Whether this end judges the path by its requests: not while its keepalive is off, nor where only the client
+    /// measures.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.on && self.grant.mode != Mode::Client
@@ -106,7 +106,7 @@ impl AnchorPath {
         self.is_watched() && self.server.state() == State::Up
     }
 
-    /// Requests arrive, or nobody expects them to.
+    /// Requests arrive, or none are expected.
     pub(super) fn may_carry(&self) -> bool {
         self.is_up() || !self.is_watched()
     }
@@ -115,9 +115,9 @@ impl AnchorPath {
         self.server.deadline().filter(|_| self.is_watched()).map(|(at, _)| at)
     }
 
-    /// When to look at the path: at the last point of a grid before its deadline, where a reading moves the
-    /// deadline of a path that lives, so that one wake-up serves many paths; and else at the deadline. The
-    /// points are a power of two of nanoseconds apart, at most T_KA/8, so that different grids share points.
+    /// When to look at the path: at the last point of a grid before its deadline, where a reading moves the deadline of
+    /// a path that lives, so that one wake-up serves many paths; otherwise at the deadline. The points are a power of
+    /// two of nanoseconds apart, at most T_KA/8, so that different grids share points.
     fn look_at(&self, now: Time) -> Option<Time> {
         let deadline = self.deadline()?;
         let t_ka = self.keepalive().1;
@@ -126,14 +126,14 @@ impl AnchorPath {
         Some(if point > now { point } else { deadline })
     }
 
-    /// The largest RTT, or a guess at one.
+    /// The largest RTT, or a guess if there is none.
     pub(super) fn rtt_max(&self) -> Span {
         self.server.estimates().rtt_max.unwrap_or(Span::from_millis(200))
     }
 
-    /// For how long after this end has missed the requests the host may still hold the path for
-    /// heard though both directions died at once: it heard the last answer a little later than this
-    /// end the request, and its time-out is never more than half a period longer.
+    /// How long the host may still take the path for heard after this end has missed the requests, though both
+    /// directions died at once: the host heard the last answer a little later than this end heard the request, and its
+    /// time-out is at most half a period longer.
     pub(super) fn doubt(&self) -> Span {
         self.keepalive().1 + self.rtt_max()
     }
@@ -175,8 +175,8 @@ impl Anchor {
         }
     }
 
-    /// The grant for an offer: the standing one where the offer names the same receiver, with what
-    /// else the offer changes; else a new path in the place of the old.
+    /// The grant for an offer: the standing one, with the offer's other changes, if the offer names the same receiver;
+    /// else a new path that replaces the old.
     fn grant(&mut self, now: Time, owner: u32, offer: &PathOffer) -> Result<PathGrant, Refusal> {
         let counts = offer.k > 0 && offer.n > 0 && offer.t_ka_ms >= MIN_T_KA_MS;
         if usize::from(offer.path) >= MAX_PATHS || !counts {
@@ -261,7 +261,7 @@ impl Anchor {
         Some(grant)
     }
 
-    /// A slot that is free, the one used least recently.
+    /// The free slot that was used least recently.
     fn take_slot(&mut self) -> Option<u32> {
         if self.fresh_slot < self.config.max_paths {
             self.fresh_slot += 1;
@@ -323,7 +323,7 @@ impl Anchor {
         self.review(now, slot);
     }
 
-    /// The time constants of a path, which has `slot` or is to have one.
+    /// The time constants of a path that has `slot` or will get one.
     fn take_scale(&mut self, owner: u32, slot: Option<u32>, offer: &PathOffer) -> Taus {
         let slots = self.hosts.get(&owner).into_iter().flat_map(|host| host.paths.values());
         let others = slots.filter(|other| Some(**other) != slot);
@@ -331,7 +331,7 @@ impl Anchor {
         self.scales.take(wanted(offer), taus)
     }
 
-    /// Follows the host, which has switched a path's keepalive off or on.
+    /// Follows the host when it switches a path's keepalive off or on.
     pub(super) fn switch(&mut self, now: Time, owner: u32, number: u8, on: bool) {
         let slot = self.hosts.get(&owner).and_then(|host| host.paths.get(&number)).copied();
         let Some(slot) = slot else { return };
@@ -342,7 +342,7 @@ impl Anchor {
         self.review(now, slot);
     }
 
-    /// Tells the host that nobody cuts what it leaves in one piece.
+    /// Tells the host that no device cuts what it sends in one piece.
     pub(super) fn on_uncut(&mut self, now: Time, slot: u32) {
         let Some(path) = self.slots.get_mut(&slot) else { return };
         let conn = self.hosts.get(&path.owner).and_then(|host| host.conn);
@@ -355,7 +355,7 @@ impl Anchor {
         }
     }
 
-    /// A router has said that a packet was too big. Whoever knows the cookie has seen one; the host tests it.
+    /// A router has said that a packet was too big. A sender that knows the cookie has seen one; the host tests it.
     pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
         let quoted =
             |path: &AnchorPath| (path.setup.tx_index, path.setup.tx_cookie) == (index, cookie);
@@ -427,8 +427,8 @@ impl Anchor {
         self.fit(owner);
     }
 
-    /// Gives what is sent to a host the largest size that all of its paths take, but for narrow ones where there are
-    /// others.
+    /// Sets the largest size of packets to a host to what all of its paths take, leaving out narrow paths where there
+    /// are wider ones.
     fn fit(&mut self, owner: u32) {
         let Some(host) = self.hosts.get_mut(&owner) else { return };
         let all =

@@ -12,7 +12,7 @@ use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
 use crate::{AnchorOutput, Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
 
-/// A word older than this does not keep a newer one out, whatever their stamps say: those wrap.
+/// A report older than this does not keep a newer one out, whatever their stamps say: stamps wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
 
 impl Anchor {
@@ -43,8 +43,8 @@ impl Anchor {
         self.review_quiet(owner);
     }
 
-    /// Which paths the host says that it does not hear. That it hears one again counts with a request over that
-    /// path itself, since that one brings the counters of what was lost.
+    /// Which paths the host reports as unheard. A report that it hears one again counts only in a request over that
+    /// path, which also carries the counters of what was lost.
     fn review_deaf(&mut self, now: Time, owner: u32, asked: u32) {
         let Some(host) = self.hosts.get(&owner) else { return };
         let Some(word) = host.word else { return };
@@ -66,15 +66,15 @@ impl Anchor {
         }
     }
 
-    /// Takes what the datapath has seen by itself: what requests state has the same bounds there.
+    /// Takes what the datapath has seen by itself, with the same bounds on what requests state.
     pub(super) fn on_reading(&mut self, now: Time, slot: u32, mut reading: Reading) {
         let least = Span::from_millis(MIN_T_KA_MS.into());
         reading.t_ka = reading.t_ka.map(|t_ka| t_ka.max(least));
         self.feed(now, slot, ServerInput::Reading(reading));
     }
 
-    /// Takes what the host says that it hears, unless a newer word has overtaken it. Whether it may concern a
-    /// downlink.
+    /// Takes the host's report of what it hears, unless a newer report has overtaken it. Returns whether it may concern
+    /// a downlink.
     fn note_word(&mut self, owner: u32, word: Word) -> bool {
         let Some(host) = self.hosts.get_mut(&owner) else { return false };
         let overtaken = host.word.is_some_and(|last| {
@@ -99,12 +99,12 @@ impl Anchor {
         true
     }
 
-    /// Gives a path's server an input and does what it says.
+    /// Gives a path's server an input and carries out what it orders.
     pub(super) fn feed(&mut self, now: Time, slot: u32, input: ServerInput) {
         self.drive(now, slot, |server| server.handle(now, input));
     }
 
-    /// Lets a path's server do what is due, and does what it says.
+    /// Lets a path's server do what is due, and carries out what it orders.
     pub(super) fn tick_path(&mut self, now: Time, slot: u32) {
         self.drive(now, slot, |server| server.tick(now));
     }
@@ -183,7 +183,7 @@ impl Anchor {
         })));
     }
 
-    /// Tells a datapath that measures what is an outage.
+    /// Tells a datapath that measures when an outage begins and ends.
     pub(super) fn tell_down(&mut self, now: Time, slot: u32, state: State) {
         let Some(path) = self.slots.get(&slot) else { return };
         if self.config.source == Source::Readings {
@@ -193,8 +193,8 @@ impl Anchor {
         }
     }
 
-    /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is open
-    /// whether a host still hears a path of which no request comes, each of its words says something.
+    /// Lets the datapath keep probes that say nothing new, on paths that are up. While it is unknown whether a host
+    /// still hears a path from which no request comes, each of its reports says something new.
     pub(super) fn review_quiet(&mut self, owner: u32) {
         if self.config.source != Source::Readings {
             return;

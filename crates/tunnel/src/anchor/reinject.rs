@@ -1,19 +1,19 @@
-//! What left for a host and may not have arrived, sent a second time over the path by which the host says so.
+//! Sends a second time what left for a host and may not have arrived, over the path on which the host reports it.
 
 use segue_clock::{Span, Time};
 
 use super::{Anchor, Timer};
 use crate::{Order, Output, ProbeEvent, Reinjection};
 
-/// Least time between two reinjections for a host because it said something. Questions in doubt are further apart; when
-/// a path goes down the host says so over several others at once, of which the first does.
+/// Minimum time between two reinjections for a host's reports. Questions in doubt are further apart. When a path goes
+/// down, the host reports it over several others at once, and the first report is enough.
 const PACE: Span = Span::from_millis(5);
-/// So much later what left meanwhile follows: answers to what the host reinjected itself, which came with its request.
+/// What left meanwhile follows after this time: answers to what the host itself reinjected along with its request.
 const AGAIN: Span = Span::from_millis(15);
-/// What left longer ago is not sent a second time: an outage of an idle path is found after about half of it.
+/// Packets that left longer ago are not sent a second time: an outage of an idle path is found after about half of it.
 const REINJECTED_FOR: Span = Span::from_secs(10);
 
-/// The last time that packets to a host were sent a second time because it said something.
+/// The last time that a host's report had packets to it sent a second time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reinjected {
     at: Time,
@@ -29,9 +29,9 @@ impl Reinjected {
 }
 
 impl Anchor {
-    /// Looks whether a request says that the host does not hear another path.
+    /// Checks whether a request reports another path as unheard.
     pub(super) fn reinject(&mut self, now: Time, owner: u32, probe: &ProbeEvent) {
-        // Before the host has heard this path it may not be known yet where that goes.
+        // Before the host has heard this path, its destination may still be unknown.
         let heard = self.slots.get(&probe.slot).is_some_and(|path| path.heard_once);
         if probe.age == 0 || !heard {
             return;

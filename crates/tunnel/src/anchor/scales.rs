@@ -1,6 +1,6 @@
-//! Time constants that hosts ask for. Paths with the same share an entry of the datapath's table, which is
-//! small: each host has a few, all hosts together no more than there is room for, and who asks for more gets
-//! the anchor's own.
+//! Time constants that hosts ask for. Paths with the same constants share an entry of the datapath's table, which is
+//! small: each host has a few, and all hosts together at most as many as fit. A host that asks for more gets the
+//! anchor's own.
 
 use alloc::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use segue_wire::signal::{PathOffer, Timescale};
 /// The time constants of one path's averages.
 pub(super) type Taus = [Tau; 2];
 
-/// What a path gets that asks for nothing that can be had.
+/// What a path gets if it asks for nothing that is available.
 pub(super) const TAUS: Taus =
     [Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(10))];
 /// Different sets of one host at a time.

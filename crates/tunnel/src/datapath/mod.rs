@@ -25,7 +25,7 @@ pub trait Missed {
 /// What is asked of a packet path. Slots number the paths of this end; a path's slot is the tunnel index under which
 /// this end receives.
 pub trait Datapath {
-    /// Why an order cannot be obeyed; nothing of it was applied then.
+    /// Why an order cannot be obeyed; the datapath then applied none of it.
     type Error;
     /// A packet without a binding, which the driver keeps until its machine has decided.
     type Packet: Missed;
@@ -41,14 +41,14 @@ pub trait Datapath {
     /// Sends a second time, over another path, the copies of what left on one, each at most once. The packets are
     /// marked one-way: the other end learns nothing from them. Answers how many there were.
     fn reinject(&mut self, order: Reinjection) -> usize;
-    /// Says to whom an inner address belongs: at an anchor the host that may send from it ([`PathSetup::owner`]), or
-    /// the anchor itself (0); at a host itself (0).
+    /// Says who owns an inner address: at an anchor the host that may send from it ([`PathSetup::owner`]), or the
+    /// anchor itself (0); at a host the host itself (0).
     fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), Self::Error>;
     /// Forgets an inner address.
     fn remove_inner(&mut self, address: IpAddr);
-    /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path. The binding ends
-    /// with that path, also where another one takes its slot; an anchor binds to paths of the host that has
-    /// the flow's destination alone.
+    /// Binds a flow, as seen by packets leaving this end through the TUN device, to a path. The binding ends with that
+    /// path, even if another path takes its slot. An anchor binds only to paths of the host that has the flow's
+    /// destination.
     fn bind_flow(&mut self, key: FlowKey, slot: u32) -> Result<(), Self::Error>;
     /// Removes a binding.
     fn unbind_flow(&mut self, key: &FlowKey);
@@ -59,13 +59,13 @@ pub trait Datapath {
     /// The `heard` word that answers, unsolicited responses and requests that ride carry from now on on
     /// these paths. An ordered request sets it too.
     fn set_heard(&mut self, slots: &[u32], heard: u16);
-    /// Whether probes that say nothing new are kept from the daemon (a datapath that measures by
-    /// itself only). A new path is not quiet.
+    /// Whether the datapath keeps probes that say nothing new from the daemon (only a datapath that measures by
+    /// itself). A new path is not quiet.
     fn set_quiet(&mut self, slot: u32, quiet: bool) {
         let _ = (slot, quiet);
     }
-    /// Says that a path has been declared down, after so long a `silence`, or is up (`None`), to a datapath
-    /// that measures by itself: what is lost meanwhile is in no average of loss. A new path is up.
+    /// Tells a datapath that measures by itself that a path has been declared down after this `silence`, or is up
+    /// (`None`): averages of loss leave out packets lost meanwhile. A new path is up.
     fn set_down(&mut self, slot: u32, silence: Option<Span>) {
         let _ = (slot, silence);
     }
@@ -75,14 +75,13 @@ pub trait Datapath {
     fn set_deaf(&mut self, slot: u32, deaf: bool) {
         let _ = (slot, deaf);
     }
-    /// Sends what leaves on a path one by one: its other end gets in one piece what a device should cut. It lasts as
-    /// long as the path.
+    /// Sends packets on a path one by one: the other end receives whole what a device should cut. Lasts as long as the
+    /// path.
     fn set_one_by_one(&mut self, slot: u32) {
         let _ = slot;
     }
-    /// What the datapath has done and measured by itself; `None` if neither, or without such a path.
-    /// Where it does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and
-    /// `last_sent` mean something.
+    /// What the datapath has done and measured by itself; `None` if neither, or if the path does not exist. Where it
+    /// does not [measure](Datapath::measures) but lets probes ride, only `sent`, `rode` and `last_sent` mean something.
     fn reading(&mut self, slot: u32) -> Option<Reading> {
         let _ = slot;
         None
@@ -92,8 +91,8 @@ pub trait Datapath {
     fn measures(&self) -> bool {
         false
     }
-    /// Sends the responses that have waited T_KA for a ride in vain, all in one go. Returns when to call
-    /// again; `None` while no response waits.
+    /// Sends the responses that have waited T_KA without a ride, all in one go. Returns when to call again; `None`
+    /// while no response waits.
     fn sweep(&mut self, now: Time) -> Option<Time> {
         let _ = now;
         None

@@ -79,7 +79,7 @@ pub struct PathCounters {
 }
 
 impl PathCounters {
-    /// What of it the machines want to know.
+    /// The counters that the machines use.
     #[must_use]
     pub fn carried(&self) -> Carried {
         let PathCounters { tx_packets, rx_packets, tx_bytes, rx_bytes, .. } = *self;
@@ -109,16 +109,16 @@ pub struct ProbeOrder {
     pub kind: ProbeKind,
     /// Goes into the header.
     pub k: u8,
-    /// All fields that are not the datapath's. Request: it fills `t_sc`, `sc` and
-    /// `dt = t_sc − held_since`; on a path with rides it numbers requests, and fills the echoes, too.
-    /// Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss − held_since`.
+    /// All fields that the datapath does not fill. Request: it fills `t_sc`, `sc` and `dt = t_sc − held_since`; on a
+    /// path with rides it numbers requests, and fills the echoes, too. Unsolicited: `t_ss`, `ss`, `r` and `dt = t_ss −
+    /// held_since`.
     pub probe: Probe,
     /// Request: t_Rc of the last response. Unsolicited: t_Rs of the last request. Microseconds
     /// modulo 2³².
     pub held_since: u32,
     /// A request that reports the host's averages: its flag REPORT.
     pub report: bool,
-    /// A request that neither end counts as a packet, nor the response to it: its flag QUESTION. It leaves alone.
+    /// A request that neither end counts as a packet, nor its response: its flag QUESTION. It never rides.
     pub question: bool,
     /// Age that a request's header states ([`segue_wire::age`]).
     pub age: u8,
@@ -166,7 +166,7 @@ pub enum Order {
     RemovePath(u32),
     /// Send what is bound to a path over another one.
     SetVia(u32, Option<Via>),
-    /// Whether probes that say nothing new are kept from the machine.
+    /// Whether to keep probes that say nothing new from the machine.
     SetQuiet(u32, bool),
     /// A path was declared down after so long a silence, or is up: for a packet path that measures.
     SetDown(u32, Option<Span>),
@@ -176,7 +176,7 @@ pub enum Order {
     SetHeard(Vec<u32>, u16),
     /// An inner address belongs to a host (anchor).
     SetInner(IpAddr, u32),
-    /// An inner address belongs to nobody (anchor).
+    /// No host has an inner address any more (anchor).
     RemoveInner(IpAddr),
     /// Send one by one on a path.
     SetOneByOne(u32),

@@ -6,10 +6,10 @@ use segue_keepalive::{Adaptive, ClientInput, Config as Keepalive, Why};
 
 use super::{Host, Path};
 
-/// The planner is asked at most this often: with a sample, so that it costs no wake-up of its own.
+/// Minimum time between two calls of the planner, which are made on a sample and so cost no wake-up.
 const PACE: Span = Span::from_millis(250);
-/// T_KA of a path that is down for less than so long, in turn: whether it was a burst of losses shows at once, and
-/// a path that comes back is wanted.
+/// A path that is down for less than these times gets this T_KA, in turn: a burst of losses shows at once, and a path
+/// that comes back is wanted.
 const RETRIES: [(Span, Span); 2] = [
     (Span::from_millis(400), Span::from_millis(50)),
     (Span::from_secs(60), Span::from_millis(500)),
@@ -33,7 +33,7 @@ impl Following {
         Following { planner, used_until: never, asked: never, changed: never, down_since: None }
     }
 
-    /// When the settings have to change for something that ends.
+    /// When something ends so that the settings have to change.
     pub(super) fn deadline(&self) -> Deadline {
         let unused = self.in_use().then_some((self.used_until, "no data any more"));
         let ends =

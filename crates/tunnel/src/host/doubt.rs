@@ -1,8 +1,9 @@
-//! What the host makes of a path in doubt: what left on it of which nothing shows that it arrived goes a second time,
-//! over the best other path, and the anchor is asked for the same.
+//! What the host does about a path in doubt: it sends a second time, over the best other path, what left there and has
+//! not been shown to arrive, and asks the anchor to do the same.
 //!
-//! The anchor reads it in the requests on the other path: they state before how long, at most, the host heard the one
-//! in doubt. What left the anchor on its other paths since then is reinjected over the path by which the request came.
+//! The anchor learns of it from requests on the other path, which state an upper bound on the time since the host heard
+//! the path in doubt. What left the anchor on its other paths since then is reinjected over the path on which the
+//! request came.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,16 +16,17 @@ use segue_wire::age;
 use super::{Host, Path};
 use crate::{HostOutput, Order, Output, Reinjection, Report};
 
-/// Doubts of a path are told at most this often.
+/// Minimum time between two reports of doubt about a path.
 const DOUBT_PACE: Span = Span::from_secs(10);
-/// A path in doubt has the other one ask no more often: most doubts are over sooner.
+/// Minimum time between requests that a path in doubt causes on another: most doubts are over sooner.
 const HELP_PACE: Span = Span::from_millis(40);
-/// For so long after it went down a path's silence is told: what left the anchor until it knew is not lost either.
+/// How long a path's silence is reported after it went down, so that what left the anchor before it knew is not lost
+/// either.
 const TOLD_FOR: Span = Span::from_secs(2);
 
 impl Path {
-    /// Before how long at most this end heard the path if it is in doubt, or went down a moment ago; as of when what is
-    /// sent now over a path of the round-trip time `over` arrives.
+    /// An upper bound on the time since this end heard the path, if it is in doubt or went down a moment ago. It holds
+    /// for the instant at which what is sent now over a path of the round-trip time `over` arrives.
     fn unheard(&self, now: Time, over: Span) -> Option<Span> {
         let client = self.client.as_ref().filter(|client| client.config().doubt.is_some())?;
         let silent = now.since(client.heard_at());
@@ -38,9 +40,9 @@ impl Path {
 }
 
 impl Host {
-    /// Silence where something was due, or its end. Streams pause often: of their doubts one in a while is told.
+    /// Silence where something was due, or its end. Streams pause often, so only some of their doubts are reported.
     pub(super) fn on_doubt(&mut self, now: Time, number: u8, doubt: bool) {
-        // Each answer counts, though it says nothing new: the sooner it is here, the fewer questions follow.
+        // Each answer counts, though it says nothing new: the sooner it arrives, the fewer questions follow.
         let up = self.paths.get(&number).is_some_and(|path| path.is_up() && !path.off);
         self.set_quiet(number, up && !doubt);
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -55,8 +57,8 @@ impl Host {
         })));
     }
 
-    /// A path's client has given these. With each question in doubt what left goes over the other path, and at a
-    /// [pace](HELP_PACE) the anchor is asked for the same.
+    /// A path's client has given these orders. With each question in doubt, what left goes over the other path, and at
+    /// a [pace](HELP_PACE) the anchor is asked to do the same.
     pub(super) fn help_out(&mut self, now: Time, number: u8, outputs: &[ClientOutput]) {
         let asks = |output: &ClientOutput| matches!(output, ClientOutput::SendRequest(_));
         let Some(path) = self.paths.get(&number) else { return };
@@ -74,7 +76,7 @@ impl Host {
         }
     }
 
-    /// The path that packets of one in doubt take.
+    /// The path that carries the packets of a path in doubt.
     fn beside(&self, number: u8) -> Option<u8> {
         let mut views = self.views();
         views.retain(|view| {
@@ -91,8 +93,8 @@ impl Host {
         self.out.push_back(Output::Order(Order::Reinject(Reinjection { slot, over, since })));
     }
 
-    /// A path is down: what left on it goes over another, and where its downlink is dead the anchor hears of it at
-    /// once, over every path that lives. Where K and T_KA decide the next request tells it.
+    /// A path is down. What left on it goes over another; if its downlink is dead, the anchor is told at once, over
+    /// every path that lives. Where K and T_KA decide, the next request tells it.
     pub(super) fn leave_behind(&mut self, now: Time, number: u8, heard: bool) {
         if self.paths.get(&number).is_none_or(|path| path.keepalive().doubt.is_none()) {
             return;

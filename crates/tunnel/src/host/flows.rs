@@ -13,16 +13,17 @@ use segue_wire::FlowKey;
 use super::{Host, Path, Signal};
 use crate::{Cause, HostOutput, Order, Output, Report, Ticket};
 
-/// Most flows remembered; those seen longest ago give way.
+/// Most flows remembered; those seen longest ago are dropped first.
 const MAX_FLOWS: usize = 65_536;
-/// How many give way or are forgotten at once: to find the oldest takes a look at all of them, which a flood of
-/// new flows must not cost each time, and to unbind many takes long.
+/// How many are dropped at once. Finding the oldest means a look at all flows, which a flood of new flows must not
+/// cause each time, and unbinding many takes long.
 const GIVE_WAY: usize = 1_024;
 /// Most packets that wait for a first path; the oldest is dropped.
 const MAX_WAITING: usize = 256;
-/// How long one may wait. Later it would come after newer ones, to somebody who has long asked again.
+/// How long a packet may wait. Any later, newer packets would have overtaken it and its receiver would long have asked
+/// again.
 const WAITS: Span = Span::from_secs(1);
-/// A flow without packets for this long is forgotten.
+/// The host forgets a flow without packets after this long.
 const IDLE: Span = Span::from_secs(180);
 
 /// One flow of the host.
@@ -32,7 +33,7 @@ pub struct Flow {
     pub class: Class,
     /// The path it is bound to, by number.
     pub path: u8,
-    /// The path the operator wants for it.
+    /// The path that the operator wants for it.
     pub pinned: Option<u8>,
     /// When it was first seen.
     pub first_seen: Time,
@@ -76,8 +77,8 @@ impl Host {
         self.out.push_back(Output::Order(Order::Inject(ticket)));
     }
 
-    /// Where a flow of this class goes: where it was pinned if that lives, else where its class goes,
-    /// else (nothing lives) where the class went last, else any path that there is.
+    /// Where a flow of this class goes: to its pinned path if that lives, else to the path of its class, else (nothing
+    /// lives) to the last path of its class, else to any path that exists.
     fn path_for(&self, class: Class, pinned: Option<u8>) -> Option<u8> {
         let up = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_up());
         let is_set = |n: &u8| self.paths.get(n).is_some_and(|path| path.is_set());
@@ -200,9 +201,9 @@ impl Host {
         })
     }
 
-    /// Binds the flows of a class to where they belong; how many went from where to where. Flows of
-    /// a path whose uplink alone is dead stay bound to it: its redirection carries them, marked
-    /// one-way; unless `whole` says that they move in both directions.
+    /// Binds the flows of a class to the paths where they belong. Returns how many went from which path to which. Flows
+    /// of a path whose uplink alone is dead stay bound to it unless `whole` says that they move in both directions: its
+    /// redirection carries them, marked one-way.
     fn rebind(&mut self, now: Time, class: Class, whole: bool) -> BTreeMap<(u8, u8), usize> {
         if self.flows.is_empty() {
             return BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The host's interfaces: those that come get a path, those that go lose it.
+//! The host's interfaces: a new one gets a path, one that goes loses it.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -45,7 +45,7 @@ impl Host {
                 None => self.add_path(&interface),
             }
         }
-        // Only a new interface or address is worth an attempt before its time.
+        // Only a new interface or address justifies an early attempt.
         if !new.is_empty() && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
             self.connect(now);
         }
@@ -53,7 +53,7 @@ impl Host {
         self.rescue_signal(now);
     }
 
-    /// Where the anchor is from now on. Each interface counts as new, and is tried at once.
+    /// The anchor's addresses have changed. Each interface counts as new, and is tried at once.
     pub(super) fn on_anchor(&mut self, now: Time, addresses: Vec<SocketAddr>) {
         if self.config.anchor != addresses {
             self.config.anchor = addresses;
@@ -62,8 +62,8 @@ impl Host {
         }
     }
 
-    /// The anchor has been reached at this address: paths that have never been answered, or no longer are, go there and not to
-    /// another one of the family.
+    /// The anchor has been reached at this address: paths that have never been answered, or no longer are, go there and
+    /// not to another address of its family.
     pub(super) fn prefer(&mut self, now: Time, reached: IpAddr) {
         let of_family = |a: &SocketAddr| a.is_ipv4() == reached.is_ipv4();
         let anchor = &self.config.anchor;
@@ -137,8 +137,8 @@ impl Host {
         self.offer(number);
     }
 
-    /// The number that this interface had before, else one that none had, else that of an interface
-    /// that is gone; `None` if all are in use.
+    /// The number that this interface had before, else one never used, else that of an interface that is gone; `None`
+    /// if all are in use.
     fn number_for(&mut self, name: &str) -> Option<u8> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);

@@ -46,9 +46,9 @@ use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 const RETRY_MIN: Span = Span::from_millis(500);
 /// Longest pause before signalling is tried again.
 const RETRY_MAX: Span = Span::from_secs(8);
-/// How long a host whose registration somebody else holds waits before it asks again.
+/// How long a host waits before it asks again when another machine holds its registration.
 const HELD_RETRY: Span = Span::from_secs(2);
-/// A connection that stood for this long is tried again without a pause.
+/// A connection that stood for this long is retried without a pause.
 const STOOD: Span = Span::from_secs(2);
 /// How long one round of connection attempts may take.
 const CONNECT_TIMEOUT: Span = Span::from_secs(5);
@@ -68,8 +68,8 @@ pub struct Host {
     inner: Vec<IpAddr>,
     /// By number.
     paths: Few<u8, Box<Path>>,
-    /// The number of each interface seen, so that one that comes back has its number again, and what
-    /// the operator ordered and the steering remembers of it still holds.
+    /// The number of each interface seen. An interface that comes back gets its number again, so the operator's orders
+    /// and the steering's memory of it still hold.
     numbers: BTreeMap<String, u8>,
     /// What the operator ordered of the keepalive, by interface: an order outlives the interface.
     switched: BTreeMap<String, bool>,
@@ -156,8 +156,8 @@ impl Host {
         self.paths.iter().map(|(number, path)| (*number, &**path))
     }
 
-    /// The paths on which something is due at `now`, of which a reading should be given first; with them
-    /// those that sleep while rides carry their requests, since whoever asks is awake.
+    /// The paths on which something is due at `now`, whose readings should be given first. Includes those that sleep
+    /// while rides carry their requests, since the caller is awake anyway.
     #[must_use]
     pub fn due(&self, now: Time) -> Vec<u32> {
         let due = |path: &Path| path.deadline().is_some_and(|(at, _)| at <= now);
@@ -324,8 +324,8 @@ impl Host {
         }
     }
 
-    /// Whether the anchor may give this address: it would be the host's own and answer for whoever
-    /// has it on the host's networks, so it must be none of theirs.
+    /// Whether the anchor may give this address. The host would answer for it, so it must not belong to any other
+    /// machine on the host's networks.
     fn may_be_inner(&self, address: IpAddr) -> bool {
         let ordinary = match address {
             IpAddr::V4(a) => {
@@ -343,8 +343,8 @@ impl Host {
             && !self.config.anchor.iter().any(|anchor| anchor.ip() == address)
     }
 
-    /// Sets signalling up again on its own interface, if that is back or has another address: what
-    /// the connection was bound to is gone.
+    /// Sets signalling up again on its own interface when that is back or has another address: the old connection was
+    /// bound to an address that is gone.
     fn renew_signal(&mut self, new: &[String]) {
         if let Signal::Up { interface, .. } = &self.signal
             && new.contains(interface)
@@ -355,8 +355,8 @@ impl Host {
         }
     }
 
-    /// Moves signalling off an interface whose path is dead or gone, if another path lives. Where none lives that it
-    /// could move to, being of the other family, it connects afresh.
+    /// Moves signalling off an interface whose path is dead or gone, if another path lives. Connects afresh if it
+    /// cannot move there because they are of the other address family.
     fn rescue_signal(&mut self, now: Time) {
         let Signal::Up { interface, .. } = &self.signal else { return };
         let path = self.paths.values().find(|path| path.name() == interface);
@@ -384,14 +384,15 @@ impl Host {
         }
     }
 
-    /// Whether the connection's packets can leave over this interface: they are of the family that it began with.
+    /// Whether the connection's packets can leave over this interface. They keep the family that the connection began
+    /// with.
     fn may_carry_signal(&self, name: &str) -> bool {
         let Some(anchor) = self.anchor else { return false };
         let mut interfaces = self.interfaces.iter().filter(|i| i.name == name);
         interfaces.any(|i| i.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4()))
     }
 
-    /// A path that comes up shows that the anchor answers: attempts that began before are not waited for.
+    /// A path that comes up shows that the anchor answers, so the host does not wait for attempts that began before.
     fn connect_over_live(&mut self, now: Time) {
         match self.signal {
             Signal::Idle(_) => self.connect(now),
@@ -402,9 +403,9 @@ impl Host {
         }
     }
 
-    /// Connects afresh once no path lives any more: an anchor that has started again knows nothing of the connection,
-    /// which would take ten seconds to notice. Not again within a moment, after which it is due: a path that comes and
-    /// goes would have a connection each time.
+    /// Connects afresh once no path lives any more: an anchor that has restarted knows nothing of the connection, and
+    /// the host would need ten seconds to notice. Reconnects are spaced, and a suppressed one becomes due later:
+    /// otherwise a path that comes and goes would cause a connection each time.
     fn leave_dead_signal(&mut self, now: Time) {
         self.leave_at = None;
         let lives = self.paths.values().any(|path| path.is_up());
@@ -498,7 +499,7 @@ impl Machine for Host {
     fn poll(&mut self) -> Option<Output<HostOutput>> {
         let output = self.out.pop_front()?;
         if self.out.is_empty() {
-            // Outputs are large, and whoever has very many hosts would keep room for the most of each.
+            // Outputs are large: with very many hosts, each would keep room for the most it ever had.
             self.out = VecDeque::new();
         }
         Some(output)

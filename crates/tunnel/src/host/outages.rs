@@ -1,8 +1,8 @@
-//! What the averages of loss have of outages, so that steering does not hold it against a path for long.
+//! The share of outages in the averages of loss, so that steering does not hold it against a path for long.
 //!
-//! What was lost before a path was declared down is loss, as far as an estimator can tell: on a lossy path
-//! that lives it is what made it look dead. Silence that goes on for half as long again and more tells an outage.
-//! What it has added to an average is forgiven, and fades as the average forgets.
+//! An estimator counts what was lost before a path was declared down as loss: on a lossy path that lives, such losses
+//! are what made it look dead. Silence that goes on for half as long again or longer shows an outage. What it added to
+//! an average is forgiven, and fades as the average forgets.
 
 use alloc::boxed::Box;
 
@@ -18,20 +18,20 @@ pub(super) struct Outages {
     last: Option<Outage>,
     /// What they have added to it.
     added: f64,
-    /// The average as it was seen last, and since when.
+    /// The last value of the average, and since when it holds.
     seen: f64,
     at: Time,
 }
 
-/// One of which not all is in the average yet.
+/// An outage that is not fully in the average yet.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
     since: Time,
-    /// For how long nothing had come when the path was declared down.
+    /// How long nothing had come when the path was declared down.
     silence: Span,
     /// What the average was then without earlier outages.
     before: f64,
-    /// It is over, and until then the interval is waited for that has its losses.
+    /// When the outage is over: until when to wait for the interval that has its losses.
     over: Option<Time>,
 }
 
@@ -114,7 +114,7 @@ mod tests {
 
     const TAU: Tau = Tau::symmetric(Span::from_secs(30));
 
-    /// What steering knows after an outage of such a length that puts 3 % onto 1 %, and when.
+    /// What steering sees, and when, after an outage of this length that adds 3 % to an average of 1 %.
     fn after(whole_ms: u64) -> (Outages, Time) {
         let (silence, begun) = (Span::from_millis(600), Time(1_000_000_000));
         let mut outages = Outages::default();

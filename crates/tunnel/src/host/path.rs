@@ -156,8 +156,8 @@ impl Path {
         self.grant.as_ref().map_or(self.config.encapsulation, |grant| grant.encapsulation)
     }
 
-    /// Which of the averages is the longest, and its time constant. An idle path has its probes alone to
-    /// count: over a short time one lost probe would look like a bad network, so loss is judged over this one.
+    /// The index and time constant of the longest average. An idle path has only its probes to count: over a short time
+    /// one lost probe would look like a bad network, so this average judges loss.
     pub(super) fn longest(&self) -> (usize, Tau) {
         let taus = self.keepalive().taus.iter().copied().enumerate();
         taus.max_by_key(|(_, tau)| tau.fall).unwrap_or((0, Tau::symmetric(Span::ZERO)))
@@ -187,7 +187,7 @@ impl Path {
                 .map_or(unmeasured, |average| self.without_outages(which, average).min(cautious))
         };
         let (loss_up, loss_down) = match (estimates, self.client.as_ref()) {
-            // Nobody knows how it divides: half in each direction, which is right for equal small ones.
+            // The split is unknown: half in each direction, which is right for small equal losses.
             (Some(_), Some(client)) if self.keepalive().mode == Mode::RoundTripLoss => {
                 let half = loss(2, client.round_trips()) / 2.0;
                 (half, half)

@@ -165,14 +165,14 @@ impl Host {
         }
     }
 
-    /// Gives a path's client an input and does what it says.
+    /// Gives a path's client an input and carries out what it orders.
     pub(super) fn feed(&mut self, now: Time, number: u8, input: ClientInput) {
         let Some(path) = self.paths.get(&number) else { return };
         let shows = path.unshown.is_some_and(|since| answers_since(&input, now, since));
         self.drive(now, number, shows, |client| client.handle(now, input));
     }
 
-    /// Lets a path's client do what is due, and does what it says.
+    /// Lets a path's client do what is due, and carries out what it orders.
     fn tick_path(&mut self, now: Time, number: u8) {
         self.drive(now, number, false, |client| client.tick(now));
     }

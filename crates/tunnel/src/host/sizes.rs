@@ -1,5 +1,5 @@
-//! How large a packet each path takes, and with that the tunnel: whatever leaves fits every path that flows may move
-//! to, so that no move makes packets too large.
+//! How large a packet each path takes, and so the tunnel. Every packet fits every path that its flow may move to, so no
+//! move makes packets too large.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use crate::{Carried, HostOutput, Order, Output, Report};
 
 /// IP and UDP header outside, by whether the anchor's address is IPv6.
 const OUTER: [u16; 2] = [28, 48];
-/// What every path is to take of inner packets: IPv6 has no smaller ones (RFC 8200, section 5). One that takes less
-/// carries what nothing else does.
+/// The inner packet size that every path should take, the IPv6 minimum (RFC 8200, section 5). A path that takes less is
+/// narrow and carries only what no other path does.
 pub const LEAST_INNER: u16 = 1_280;
-/// Bytes and packets on average that say that data are large.
+/// Data count as large from this many bytes on, and from this many bytes per packet.
 const LARGE: (u64, u64) = (1_200, 500);
 /// Sizes up to which probes may ride on any packet: the kernel knows of these.
 const ETHERNET: u16 = 1_500;
@@ -69,21 +69,21 @@ impl Path {
         self.inner(Way::Up).min(self.inner(Way::Down))
     }
 
-    /// It takes less than what every path is to take.
+    /// It takes less than every path should.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.inner_both() < LEAST_INNER
     }
 
-    /// What the anchor is told that it takes: of a narrow path what it takes in both directions, so that both ends call the
-    /// same paths narrow.
+    /// What the host tells the anchor that it takes. For a narrow path this is what it takes in both directions, so
+    /// that both ends call the same paths narrow.
     pub(super) fn offered(&self) -> u16 {
         if self.is_narrow() { self.inner_both() } else { self.inner(Way::Down) }
     }
 }
 
 impl Host {
-    /// Looks for what a path takes that is up, or tests what was known before it was down.
+    /// Searches for the sizes of a path that is up, or tests those known before it was down.
     pub(super) fn review_sizes(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get_mut(&number) else { return };
         let (largest, overhead) = (path.largest(), path.overhead());
@@ -100,7 +100,7 @@ impl Host {
         }
     }
 
-    /// A path goes over another interface, from another address, or its interface takes other sizes.
+    /// A path has changed its interface or address, or its interface takes other sizes.
     pub(super) fn renew_sizes(&mut self, now: Time, number: u8) {
         let Some(path) = self.paths.get(&number) else { return };
         let largest = path.largest();
@@ -127,8 +127,8 @@ impl Host {
         self.follow_sizes(now, number, SizeInput::Answer(token));
     }
 
-    /// What a path has carried so far: a way that carries large data is tested, and one that loses packets. Of what is too
-    /// large for the way down the host sees no more than that it was sent.
+    /// What a path has carried so far. A direction is tested when it carries large data or loses packets. Of packets
+    /// that are too large for the downlink the host sees only that they were sent.
     pub(super) fn on_carried(&mut self, now: Time, slot: u32, carried: Carried) {
         let Ok(number) = u8::try_from(slot) else { return };
         let Some(path) = self.paths.get_mut(&number) else { return };
@@ -150,7 +150,7 @@ impl Host {
         }
     }
 
-    /// A router has said that a packet was too big. Whoever knows the cookie has seen one.
+    /// A router has said that a packet was too big. A sender that knows the cookie has seen one.
     pub(super) fn on_too_big(&mut self, now: Time, TooBig { index, cookie, mtu }: TooBig) {
         let quoted = |path: &&Path| {
             path.grant.as_ref().is_some_and(|grant| (grant.index, grant.cookie) == (index, cookie))
@@ -161,14 +161,14 @@ impl Host {
         }
     }
 
-    /// What a router has said is no more than a reason to test.
+    /// A router's word is only a reason to test.
     pub(super) fn on_hint(&mut self, now: Time, number: u8, way: Way, mtu: Option<u16>) {
         let Some(path) = self.paths.get(&number) else { return };
         let payload = mtu.map(|mtu| mtu.saturating_sub(path.overhead()));
         self.follow_sizes(now, number, SizeInput::TooLarge(way, payload));
     }
 
-    /// Tells the anchor that nobody cuts what it leaves in one piece.
+    /// Tells the anchor that no device cuts what it sends in one piece.
     pub(super) fn on_uncut(&mut self, now: Time, slot: u32) {
         let registered = self.registered();
         let Ok(number) = u8::try_from(slot) else { return };
@@ -187,7 +187,7 @@ impl Host {
         self.drive_sizes(now, number, |sizes| sizes.handle(now, input));
     }
 
-    /// Lets a path's search for sizes do what is due, and does what it says.
+    /// Lets a path's size search do what is due, and carries out what it orders.
     fn tick_sizes_of(&mut self, now: Time, number: u8) {
         self.drive_sizes(now, number, |sizes| sizes.tick(now));
     }
@@ -221,7 +221,7 @@ impl Host {
         self.evaluate(now);
     }
 
-    /// Gives the tunnel the largest size that every path takes, but for narrow ones where there are others.
+    /// Sets the tunnel to the largest size that every path takes, leaving out narrow paths where there are wider ones.
     /// The anchor does the same.
     pub(super) fn fit(&mut self) {
         let set = || self.paths.values().filter(|path| path.is_set());

@@ -1,4 +1,4 @@
-//! What the ends want done is done, and checked on the way.
+//! Carries out what the ends order, and checks it on the way.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ impl Net {
         self.check_host(host);
     }
 
-    /// Carries out what a host's machine has said at `now` to somebody else.
+    /// Carries out outputs that the caller took from a host's machine at `now`.
     pub fn carry_out(&mut self, host: usize, now: Time, outputs: Vec<Output<HostOutput>>) {
         self.now = now;
         for output in outputs {
@@ -174,7 +174,7 @@ impl Net {
         }
     }
 
-    /// The answers on a path say of no path that is gone that it is heard.
+    /// The answers on a path never report a path as heard that is gone.
     fn expect_heard_words_of_paths(&self) {
         let slots = 1..self.anchor_config.max_paths;
         assert!(self.anchor.datapath.slots().all(|slot| slots.contains(&slot)));

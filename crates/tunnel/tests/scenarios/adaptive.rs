@@ -95,7 +95,8 @@ fn a_loss_that_rises_asks_for_more_questions_so_that_false_alarms_stay_rare() {
         run(&mut net, host, secs(60));
         let before = questions(&net, host, "wifi");
         set_loss(&mut net, 0.08);
-        // Some dozen packets must be lost before anybody can know: until then they are as many as before.
+        // A few dozen packets must be lost before the loss can be known: until then the host asks as many questions as
+        // before.
         run(&mut net, host, secs(2));
         let ignorant = downs(&net, host, "wifi");
         run(&mut net, host, secs(60));

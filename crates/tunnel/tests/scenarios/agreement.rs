@@ -1,4 +1,4 @@
-//! What both ends agree on: who measures, whether at all, and to whom responses go unasked.
+//! What both ends agree on: who measures, whether to measure at all, and who gets unsolicited responses.
 
 use std::collections::BTreeSet;
 
@@ -173,7 +173,7 @@ fn a_path_that_is_not_watched_sends_nothing_and_keeps_its_flows() {
         assert_eq!((before.0, before.1), (true, true));
         let at_anchor = net.anchor.machine.paths().find(|(_, path)| path.name == "wifi").unwrap().1;
         assert!(!at_anchor.is_watched());
-        // Nobody notices that it dies, and nothing is sent or moved.
+        // Its death goes unnoticed, and nothing is sent or moved.
         net.set_alive(host, "wifi", Way::Both, false);
         net.run_for(secs(5));
         assert_eq!(sent(&net), before);

@@ -105,8 +105,8 @@ fn a_host_whose_enrolment_ends_is_cut_off_and_its_address_rests_for_a_day() {
     assert!(net.hosts[bob].end.machine.registered());
     assert_ne!(net.hosts[bob].end.machine.inner(), inner);
     net.anchor_config.resting = vec![(inner[0], until)];
-    // Until the day is over there is none for a host that comes when all others are given away, and a restart
-    // changes nothing in that.
+    // Until the day is over, a host that comes when all other addresses are taken gets none, and a restart does not
+    // change that.
     let register = |net: &mut Net, n: u64| {
         let name = format!("host{n}");
         net.enrolled.insert(name.clone());
@@ -157,7 +157,7 @@ fn a_host_that_is_enrolled_anew_or_has_expired_keeps_its_address() {
     }
 }
 
-/// Two slots, used again by each that comes, while somebody goes on to send to those that have left.
+/// Two slots, reused by each host that comes, while old packets still arrive for those that have left.
 #[test]
 fn packets_for_hosts_that_have_left_reach_nobody() {
     let mut net = Net::new(1);

@@ -158,7 +158,7 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
     );
     let alice = net.anchor.machine.hosts().next().unwrap();
     assert_eq!((alice.conn, alice.paths.len()), (Some(conn), 0));
-    // The host with the old epoch learns that somebody else has its credentials, and does not insist.
+    // The host with the old epoch learns that another machine has its credentials, and does not insist.
     net.run_for(secs(60));
     assert!(!net.hosts[host].end.machine.registered());
     assert!(net.load.worst_signals <= 25, "{:?}", net.load);
@@ -205,7 +205,7 @@ fn a_connection_that_is_refused_does_not_keep_its_host_from_expiring() {
     expect_undisturbed(&mut net, host);
 }
 
-/// To find the oldest flow takes a look at all of them.
+/// Finding the oldest flow means a look at all of them.
 #[test]
 fn under_a_flood_of_new_flows_the_host_looks_for_old_ones_once_in_a_thousand() {
     const MOST: u32 = 65_536;

@@ -247,7 +247,7 @@ fn extensions_whose_hmac_is_wrong_or_missing_come_back_marked_and_unused() {
     opened.answer(&facts(), || Timestamp(2), &mut out).unwrap();
     let marked: Vec<u8> = tlvs(&out[base..len]).map(|tlv| tlv.unwrap().flags).collect();
     assert_eq!(marked, [flags::INTEGRITY; 2]);
-    // Authenticated, without the HMAC TLV: padding alone may come so.
+    // Authenticated, without the HMAC TLV: only padding may come so.
     let base = sender().emit(Some(&key), &mut request).unwrap();
     let mut writer = Writer::new(&mut request[base..]);
     writer.pad(20).unwrap();

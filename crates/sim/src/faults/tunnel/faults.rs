@@ -139,7 +139,7 @@ impl Tunnels {
         self.announce(now, at.host)
     }
 
-    /// Somebody registers as the host with an epoch before that of the host's last registration.
+    /// An old copy of the host registers, with an epoch before that of the host's last registration.
     fn old_copy(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let Some(epoch) = self.reference.epoch(host).filter(|_| self.hosts[host].enrolled) else {
             return Ok(());

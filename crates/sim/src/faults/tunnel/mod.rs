@@ -49,7 +49,7 @@ const ANCHOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113,
 const MAX_SLOTS: u32 = 14;
 /// A host without a sign of life for this long is forgotten; short, so that it happens within a run.
 const EXPIRY: Span = Span::from_secs(6);
-/// How long nobody gets the address of a removed host; short, so that it ends within a run.
+/// How long no host gets the address of a removed one; short, so that it ends within a run.
 const REST: Span = Span::from_secs(2);
 /// In the last seconds of the quiet time packets of flows are counted, until so long before the end.
 const COUNTED: Span = Span::from_secs(5);

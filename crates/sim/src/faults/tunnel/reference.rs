@@ -19,7 +19,7 @@ pub(super) struct Reference {
     hosts: Vec<Account>,
     /// Connections over which an old copy of a host registers.
     old_copies: BTreeSet<ConnId>,
-    /// Addresses of removed hosts, and until when nobody gets them.
+    /// Addresses of removed hosts, and until when no host gets them.
     resting: Vec<(IpAddr, Time)>,
     pub anchor_began: Time,
 }
@@ -72,7 +72,7 @@ impl Reference {
         self.old_copies.insert(conn);
     }
 
-    /// Its addresses are nobody's for a while, and its epochs forgotten.
+    /// No host gets its addresses for a while, and its epochs are forgotten.
     pub fn unenrolled(&mut self, now: Time, host: usize) {
         let addresses = core::mem::take(&mut self.hosts[host].inner);
         self.resting.extend(addresses.into_iter().map(|address| (address, now + REST)));

@@ -8,9 +8,9 @@ const OTHER: &str = "203.0.113.2";
 const OUTSIDE: &str = "198.51.100.1";
 const INSIDE: &str = "192.168.1.2";
 
-/// What the inside host sends: when in milliseconds, from which port, to whom.
+/// What the inside host sends: time in milliseconds, source port, destination.
 type Out = (u64, u16, (&'static str, u16));
-/// What a server sends to the outside address: when, from whom, to which outside port.
+/// What a server sends to the outside address: time, source, destination port.
 type In = (u64, (&'static str, u16), u16);
 
 struct Home {

@@ -108,7 +108,7 @@ fn what_waits_for_the_air_at_a_detachment_is_lost_and_what_is_on_it_arrives() {
 fn a_fixed_address_is_kept_and_the_router_of_the_cell_reaches_it() {
     let mut r = ride(2, Some(FIXED), 1, &[FIXED], 10);
     let middle = r.network.agents[r.sender.0 as usize].node;
-    // Somebody decides where it is: here, half of the time right.
+    // The test routes the host to a fixed cell, which is right half of the time.
     r.network.node_mut(middle).routes.set(Prefix::host(ip(FIXED)), Hop::Interface(2));
     let walk = Walk::new(r.radio, r.cells.clone(), Span::from_millis(105), 1);
     r.network.walk(&walk).unwrap();

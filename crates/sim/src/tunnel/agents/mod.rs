@@ -5,10 +5,10 @@
 //!   (on the host's node)   rule      (sends over an interface)            (owns the pool)
 //! ```
 //!
-//! An application on the host has the inner address as its source. It learns it from its node: the host's
-//! agent gives the node the address once the anchor has ([`crate::Io::set_address`]), and
-//! [`crate::Agent::interfaces_changed`] tells. Whoever knows it beforehand (an anchor that knows the host gives
-//! it the address of before) can use it at once: its packets wait for the first path.
+//! An application on the host has the inner address as its source. It learns it from its node: once the anchor has
+//! given the host the address, the host's agent gives it to the node ([`crate::Io::set_address`]), and
+//! [`crate::Agent::interfaces_changed`] tells. An application that knows the address beforehand (an anchor gives a
+//! known host its former address) can use it at once: its packets wait for the first path.
 
 mod anchor;
 mod host;

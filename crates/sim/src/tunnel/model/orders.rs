@@ -234,7 +234,7 @@ impl<P: Clone> Model<P> {
         Some(Reading { traffic, rode, watched, ..path.meter.reading(now) })
     }
 
-    /// Makes a probe that the machine orders; `None` while nobody is known to send it to.
+    /// Makes a probe that the machine orders; `None` while its destination is unknown.
     fn probe(&mut self, order: &ProbeOrder) -> Option<(Outer, Message<P>)> {
         let (now, is_anchor, measures) = (self.now, self.is_anchor, self.measures);
         let path = self.path_mut(order.slot)?;

@@ -12,7 +12,7 @@ use super::super::rides::{Held, longest_wait};
 use super::super::slot::Slot;
 use super::{Inner, Model, Outer};
 
-/// What an interface of the simulator takes. A narrower link on the way is not known to whoever sends.
+/// The MTU of an interface of the simulator. The sender does not know of narrower links on the way.
 const MTU: u32 = 1_500;
 
 /// A probe that rides.
@@ -133,7 +133,7 @@ impl<P: Clone> Model<P> {
         self.set_timer(slot, None);
     }
 
-    /// Sends the responses that have waited in vain; when to call again.
+    /// Sends the responses that found no ride in time. Returns when to call again.
     pub(super) fn sweep_held(&mut self, now: Time) -> Option<Time> {
         while self.timers.first().is_some_and(|(at, _)| *at <= now) {
             let due = self.timers.pop_first();

@@ -21,7 +21,7 @@ impl<P: Clone> Model<P> {
         self.mtu
     }
 
-    /// The largest packet that is to be sent to an inner address (anchor); `None` when it is nobody's any more.
+    /// Sets the largest packet to send to an inner address (anchor); `None` when no host has the address any more.
     pub fn set_mtu_to(&mut self, address: IpAddr, mtu: Option<u16>) {
         let Some(mtu) = mtu else {
             self.mtus.remove(&address);
@@ -33,7 +33,7 @@ impl<P: Clone> Model<P> {
         self.mtus.insert(address, mtu);
     }
 
-    /// What [`Model::set_mtu_to`] said last of an address that somebody has.
+    /// The last value of [`Model::set_mtu_to`] for an address that a host has.
     #[must_use]
     pub fn mtu_to(&self, address: IpAddr) -> Option<u16> {
         self.mtus.get(&address).copied()

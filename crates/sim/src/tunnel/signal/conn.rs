@@ -169,7 +169,7 @@ impl Conn {
         self.outgoing.extend(bytes);
     }
 
-    /// What has come of the stream, for whoever takes messages off its front.
+    /// The part of the stream that has arrived; the caller takes messages off its front.
     pub fn incoming(&mut self) -> &mut Vec<u8> {
         &mut self.incoming
     }
