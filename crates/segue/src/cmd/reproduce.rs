@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot write to {}", args.out.display()))?;
-    // Kept open by its full name: without root the process gets a view of the file system of its own.
+    // Use its full path: without root the process gets its own view of the file system.
     let out = args.out.canonicalize().with_context(|| args.out.display().to_string())?;
     let rootless = !nix::unistd::geteuid().is_root();
     if rootless && experiments.iter().any(|e| matches!(e.needs, Needs::Namespaces | Needs::Daemons))
@@ -85,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Prints to standard output. That nobody reads it does not matter: the files are written.
+/// Prints to standard output. A closed output does not matter: the files are written.
 fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as something to wait for together with sockets.
+//! Ctrl-C and SIGTERM as a descriptor to wait on together with sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,11 +11,11 @@ use nix::sys::time::TimeSpec;
 use segue_clock::Span;
 use segue_linux::clock;
 
-/// SIGINT and SIGTERM, taken out of their ordinary way.
+/// SIGINT and SIGTERM, blocked and read from a descriptor.
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Takes both signals for the calling thread; the process must have no other yet.
+    /// Takes both signals for the calling thread; the process must have no other thread yet.
     pub fn take() -> io::Result<Signals> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
@@ -25,8 +25,8 @@ impl Signals {
         Ok(Signals(SignalFd::with_flags(&set, flags)?))
     }
 
-    /// Waits until one of `sockets` has something, `until` has come, or a signal; says whether it
-    /// was a signal.
+    /// Waits until one of `sockets` is readable, `until` has come, or a signal arrives; returns
+    /// whether it was a signal.
     pub fn wait<'a>(
         &self,
         sockets: impl Iterator<Item = BorrowedFd<'a>>,

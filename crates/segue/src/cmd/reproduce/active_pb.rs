@@ -1,4 +1,4 @@
-//! Section 5.3 of paper 1: probes that ride on data save the air time of packets of their own.
+//! Section 5.3 of paper 1: probes that ride on data save the air time of separate packets.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const PAPER_BYTES: f64 = 24.0;
 const US_PER_BYTE: f64 = 8.0 / 11.0;
 const T_KA_MS: u64 = 200;
 const RTT_MS: u64 = 40;
-/// The flow is bound, and probes ride.
+/// Time until the flow is bound and probes ride.
 const SETTLE: Span = Span::from_secs(2);
 const LENGTH: Span = Span::from_secs(10);
 
@@ -78,7 +78,7 @@ fn wait(stage: &Stage, span: Span) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The path that most packets left over.
+/// The path that sent most packets.
 fn busiest(before: &Status, after: &Status) -> Option<String> {
     let sent = |status: &Status, name: &str| {
         status.paths.iter().find(|path| path.name == name).map_or(0, |path| path.tx_packets)

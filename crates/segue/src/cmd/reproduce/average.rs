@@ -1,8 +1,8 @@
-//! The generalized average of appendix I as the paper writes it, applied to what the emulator imposed:
-//! what a perfect measurement would have said. And T_tml of section 6.
+//! The generalized average of appendix I as the paper writes it, applied to the imposed values: the
+//! result of a perfect measurement. And T_tml of section 6.
 
-/// Eq. 13 over samples (time in s, value), with one time constant in s while it rises and another
-/// while it falls (section 6.2; equal for the plain average).
+/// Eq. 13 over samples (time in s, value), with one time constant in s for rising and another for
+/// falling (section 6.2; equal for the plain average).
 pub fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
     let mut averages: Vec<(f64, f64)> = Vec::with_capacity(samples.len());
     for (at, x) in samples {
@@ -29,7 +29,7 @@ pub fn t_tml(series: &[(f64, f64)], step: f64, end: f64, old: f64, new: f64) -> 
     after.find(|(_, s)| within(*s)).map(|(at, _)| at - step)
 }
 
-/// The time constant in s that a smoothing factor gives with a reference interval in s (eq. 14).
+/// The time constant in s for a smoothing factor and a reference interval in s (eq. 14).
 pub fn tau(t_s: f64, alpha: f64) -> f64 {
     -t_s / (1.0 - alpha).ln()
 }

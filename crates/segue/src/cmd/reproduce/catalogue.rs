@@ -13,7 +13,7 @@ pub const SALSANO: &str = "Salsano et al. 2018";
 /// Paper 2.
 pub const PATRIARCA: &str = "Patriarca et al. 2012";
 
-/// Names that a wrong one may have meant.
+/// Most suggestions for an unknown name.
 const NEAREST: usize = 3;
 
 /// All experiments.
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Experiment> {
 /// The experiments with these names, each once, in the catalogue's order.
 ///
 /// # Errors
-/// A name that none has, in one line with the nearest ones.
+/// An unknown name, in one line with the nearest ones.
 pub fn find(ids: &[String]) -> anyhow::Result<Vec<Experiment>> {
     let all = all();
     if let Some(unknown) = ids.iter().find(|id| all.iter().all(|e| e.id != id.as_str())) {

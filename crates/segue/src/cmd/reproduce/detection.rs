@@ -29,7 +29,7 @@ pub fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// What one case gave, in ms, sorted.
+/// The results of one case, in ms, sorted.
 struct Case {
     name: String,
     took: Vec<f64>,
@@ -103,8 +103,8 @@ impl Case {
 
     fn lines(&self) -> [Line; 2] {
         let (mean, greatest) = (self.mean(), self.greatest());
-        // The paper gives a mean and a greatest value: to be found sooner than they say is off as well, but for
-        // the half period that the time-out is shorter by.
+        // The paper gives a mean and a maximum. Finding a fault sooner is a deviation too, except
+        // for the half period by which the time-out is shorter.
         let [our_mean, our_worst] = self.ours;
         let (mean_off, worst_off) = (0.01 * our_mean, 0.01 * our_worst);
         [

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::cmd::demo::interrupt::Interrupts;
 
-/// An experiment of one of the papers, or one that tests a formula of theirs.
+/// An experiment of one of the papers, or a test of one of their formulas.
 pub struct Experiment {
-    /// What it is called on the command line and in file names.
+    /// Its name on the command line and in files.
     pub id: &'static str,
     /// Where it comes from.
     pub paper: &'static str,
@@ -19,7 +19,7 @@ pub struct Experiment {
     pub title: &'static str,
     /// About how long it takes.
     pub takes: Duration,
-    /// What it needs, and so what it may share the machine with.
+    /// What it needs, which decides what it may run beside.
     pub needs: Needs,
     /// Runs it. Ends early, with an error, if the user asks to stop.
     pub run: fn(&Stage) -> anyhow::Result<Outcome>,
@@ -30,13 +30,13 @@ pub struct Experiment {
 pub enum Needs {
     /// Nothing: a calculation, or a simulation on virtual time.
     Nothing,
-    /// Network namespaces (root or a user namespace). It measures times of milliseconds and more and
-    /// sends a few packets a second, so that several run at once.
+    /// Network namespaces (root or a user namespace). It measures milliseconds and sends a few
+    /// packets a second, so several run at once.
     Namespaces,
-    /// Network namespaces, and as root the eBPF datapath, whose loading takes the machine for a moment. Several run
-    /// at once, after those of [`Needs::Namespaces`].
+    /// Network namespaces, and as root the eBPF datapath, whose loading occupies the machine for a
+    /// moment. Several run at once, after those of [`Needs::Namespaces`].
     Daemons,
-    /// The machine for itself, and root: it measures processor time.
+    /// The whole machine, and root: it measures processor time.
     Processor,
 }
 
@@ -52,28 +52,28 @@ impl Needs {
     }
 }
 
-/// What an experiment is given.
+/// The environment of an experiment.
 pub struct Stage {
-    /// The user's wish to stop.
+    /// The user's request to stop.
     pub interrupts: Interrupts,
 }
 
 impl Stage {
-    /// Fails once the user wants to stop; what takes long asks from time to time.
+    /// Fails once the user wants to stop; long experiments call it from time to time.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.interrupts.happened(), "interrupted");
         Ok(())
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
     pub figures: Vec<Figure>,
     /// Tables.
     pub tables: Vec<Table>,
-    /// The paper's statements beside what was found.
+    /// The paper's statements beside the findings.
     pub lines: Vec<Line>,
     /// Parameters, and how this differs from what the paper did.
     pub conditions: String,
@@ -82,11 +82,11 @@ pub struct Outcome {
 /// A diagram.
 #[derive(Debug)]
 pub struct Figure {
-    /// Follows the experiment's id in the file's name; empty for the first one.
+    /// Suffix of the experiment's id in the file's name; empty for the first one.
     pub name: &'static str,
-    /// What can be seen.
+    /// What it shows.
     pub caption: String,
-    /// The diagram itself; its points are what the CSV holds.
+    /// The diagram itself; the CSV contains its points.
     pub plot: Plot,
 }
 
@@ -106,11 +106,11 @@ pub struct Table {
 pub struct Line {
     /// The quantity.
     pub what: String,
-    /// The paper's value or statement; says so where the paper gives none.
+    /// The paper's value or statement, or a note that it gives none.
     pub paper: String,
     /// What was found here.
     pub here: String,
-    /// The bar: what is asked of `here`; `null` where there is nothing to judge by.
+    /// The bar for `here`; `null` if there is none.
     pub bar: Option<String>,
     /// Whether it is met; `null` like the bar.
     pub agrees: Option<bool>,
@@ -128,8 +128,8 @@ impl Line {
         Line { bar: Some(bar.into()), agrees: Some(agrees), ..self }
     }
 
-    /// The same line, judged by whether a value that the paper states as such lies within a range: above it is as
-    /// wrong as below.
+    /// The same line, judged by whether a value that the paper states lies within a range: too high
+    /// is as wrong as too low.
     pub fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
         let bar = format!("{} to {} {unit}", digits(*range.start()), digits(*range.end()));
         self.judged(bar, range.contains(&value))
@@ -165,10 +165,10 @@ pub fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Roles of the series, so that a page uses one colour for one thing.
+/// Roles of the series, so that a page uses each colour for one thing.
 pub mod role {
-    /// What was imposed, or what a formula says.
+    /// Imposed values, or those of a formula.
     pub const IMPOSED: &str = "imposed";
-    /// What is measured, by the place of its time constant or variant.
+    /// Measured values, by the position of their time constant or variant.
     pub const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
 }

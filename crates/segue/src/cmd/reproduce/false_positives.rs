@@ -1,4 +1,5 @@
-//! How often a path that works is declared down: eq. 4, the exact Markov chain and the client's machine.
+//! How often a working path is declared down: eq. 4, the exact Markov chain and the client's
+//! machine.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use super::experiment::{
 /// Loss in each direction.
 const LOSSES: [f64; 4] = [0.01, 0.03, 0.05, 0.08];
 const KS: std::ops::RangeInclusive<u8> = 2..=7;
-/// T_KA in s by which probes are counted as time.
+/// T_KA in s, which converts probes to time.
 const T_KA: f64 = 0.1;
 const SEED: u64 = 4;
-/// Probes of each simulation, in parts between which the user can stop it.
+/// Probes of each simulation, in parts so that the user can stop it in between.
 const PROBES: u64 = PARTS * PART;
 const PARTS: u64 = 10;
 const PART: u64 = 100_000;
-/// A simulation is left out if fewer false positives are to be expected.
+/// A simulation is skipped if fewer false positives are expected.
 const EVENTS_LEAST: f64 = 20.0;
-/// Standard deviations within which a count agrees with what is expected.
+/// Standard deviations within which a count agrees with its expectation.
 const SIGMAS: f64 = 4.0;
 
 /// The one experiment.
@@ -98,7 +99,7 @@ impl Point {
         Some([interval(periods as f64), interval(downs as f64)])
     }
 
-    /// Whether both counts are what the chain expects, and eq. 4 is what it expects of the periods.
+    /// Whether both counts agree with the chain, and eq. 4 with the chain's count of periods.
     fn agrees(&self) -> [bool; 2] {
         let Counts { periods, downs } = self.counts.unwrap_or_default();
         let near = |count: u64, mean: f64, sd: f64| (count as f64 - mean).abs() <= SIGMAS * sd;

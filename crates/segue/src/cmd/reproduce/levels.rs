@@ -16,8 +16,8 @@ const PERIOD_S: u64 = EACH_S * LEVELS_MS.len() as u64;
 /// The smoothing factors of the two time constants.
 const FAST: f64 = 0.8;
 const SLOW: f64 = 0.2;
-/// Periods of T_KA after a change of level at which it is asked how much of it an average has followed:
-/// the first answer that knows of it has come.
+/// Periods of T_KA after a change of level at which an average's progress is checked: by then the
+/// first answer that reflects the change has arrived.
 const AFTER_PERIODS: f64 = 2.4;
 
 /// One of the figures.
@@ -139,7 +139,7 @@ fn names(variant: &Variant, fast: f64, slow: f64) -> [String; 2] {
     }
 }
 
-/// What was measured, with the names of the two averages.
+/// The measurement, with the names of the two averages.
 struct Seen<'a> {
     track: &'a Track,
     t_ka_s: f64,
@@ -269,7 +269,7 @@ impl Seen<'_> {
         lines
     }
 
-    /// What share of each change of level an average had followed [`AFTER_PERIODS`] later, as a mean.
+    /// Mean share of each change of level that an average had followed [`AFTER_PERIODS`] later.
     fn after(&self, series: &[(f64, f64)], rising: bool) -> f64 {
         let at = |t| value_at(series, t);
         let changes = self.track.levels.windows(2).map(|pair| (pair[0], pair[1]));

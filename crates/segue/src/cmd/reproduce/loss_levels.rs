@@ -20,10 +20,10 @@ const ONE_OF: [u64; 5] = [1_000, 10, 5, 10, 1_000];
 const EACH_S: u64 = 15;
 const LENGTH_S: u64 = EACH_S * ONE_OF.len() as u64;
 const RTT_MS: u64 = 100;
-/// Most that an average may be off what was imposed, in points of per cent: seconds at the start of a level are not
-/// counted, and a raw value moves in steps of ten.
+/// Largest error of an average, in percentage points. The start of each level is not counted, and a
+/// raw value moves in steps of ten.
 const POINTS: f64 = 2.5;
-/// Seconds at the start of a level in which the average is on its way.
+/// Seconds at the start of a level during which the average still moves.
 const SETTLE_S: f64 = 6.0;
 
 /// Fig. 24.
@@ -58,7 +58,7 @@ fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
     let track = over.run(stage, &course)?;
     let rows = level_rows(&track, over, (t_l, tau));
     let mut lines: Vec<Line> = rows.iter().map(LevelRow::line).collect();
-    // A daemon says its averages, and not the ratio of each interval.
+    // A daemon reports its averages, but not the ratio of each interval.
     if over == Over::Probe {
         lines.extend(track.clients.first().map(delay_line));
     }
@@ -162,9 +162,10 @@ fn level_rows(track: &Track, over: Over, (t_l, tau): (f64, f64)) -> Vec<LevelRow
     .collect()
 }
 
-/// What eq. 13 makes of the drops of a direction, in per cent: a value for each change of the measured average, of what
-/// came to the emulator since the one before. Intervals that change nothing, as those without a loss after others
-/// without one, are told by their length `t_l` in s.
+/// Eq. 13 applied to the drops of a direction, in per cent. It has a value for each change of the
+/// measured average, over the packets that reached the emulator since the previous change.
+/// Intervals that change nothing, such as lossless ones in a row, are found by their length `t_l`
+/// in s.
 fn perfect(client: &Client, way: usize, t_l: f64, tau: f64) -> Vec<(f64, f64)> {
     let packets = if way == 0 { &client.requests } else { &client.answers };
     let share = |from: f64, to: f64| {

@@ -170,7 +170,7 @@ fn fig8(_: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The values that the text gives for the example.
+/// The text's values for the example.
 fn example_lines(plan: &Plan) -> Vec<Line> {
     vec![
         Line::new("K* of the example", "7", plan.k.to_string()).judged("7", plan.k == 7),
@@ -190,7 +190,7 @@ struct Sweep {
     to: f64,
     points: u32,
     ratios: bool,
-    /// The value that the example of Fig. 8 has.
+    /// The value in the example of Fig. 8.
     example: f64,
     /// From the quantity as drawn to targets.
     targets: fn(f64) -> Targets,

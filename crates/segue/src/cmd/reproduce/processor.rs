@@ -1,5 +1,5 @@
-//! Table 2 of paper 1 and Fig. 7 and 8 of paper 2: what answering probes costs the anchor, and how many
-//! hosts that serves.
+//! Table 2 of paper 1 and Fig. 7 and 8 of paper 2: the anchor's cost of answering probes, and how
+//! many hosts that allows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::experiment::{
 const HALF: f64 = 50.0;
 /// Probes a second of one host: two paths, two probes each.
 const PROBES_OF_HOST: f64 = 4.0;
-/// Times that each point is measured.
+/// Measurements of each point.
 const RUNS: usize = 3;
 /// How long each measurement takes.
 const EACH: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ pub fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// What stands for one of the papers' implementations here: what it is written in.
+/// The language of the responder that stands for one of the papers' implementations here.
 fn written(responder: Responder) -> &'static str {
     match responder {
         Responder::Sip => "sipp, in C++; the papers' is in Java",
@@ -52,7 +52,8 @@ fn written(responder: Responder) -> &'static str {
     }
 }
 
-/// A row of Table 2: the paper's implementation, its rate and hosts, and those of that kind here.
+/// A row of Table 2: the paper's implementation, its rate and hosts, and our responders of that
+/// kind.
 struct Kind {
     name: &'static str,
     rate: f64,
@@ -67,7 +68,7 @@ const TABLE2: [Kind; 4] = [
         name: "UDP, C (karle)",
         rate: 3_000.0,
         hosts: 750.0,
-        // The first is as the paper's; what came since answers the same from user space.
+        // The first is like the paper's; the later ones also answer from user space.
         ours: &[Responder::C, Responder::Syscall, Responder::Batched, Responder::AfXdp],
     },
     Kind {
@@ -77,7 +78,7 @@ const TABLE2: [Kind; 4] = [
         ours: &[Responder::Tc, Responder::Xdp],
     },
 ];
-/// By how much a ratio may differ from the paper's, which is of another machine, up or down.
+/// Factor by which a ratio may differ from the paper's, either way: the paper used another machine.
 const FACTOR: f64 = 3.0;
 /// How many requests arrive together.
 const BURSTS: [usize; 2] = [32, 1];
@@ -92,7 +93,7 @@ fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
     let mut skipped = BTreeMap::new();
     let mut method = String::new();
     for _ in 0..RUNS {
-        // One run at a time, so that the user can stop between two.
+        // One run at a time, so that the user can stop in between.
         stage.check()?;
         let options = Options {
             responders: responders.clone(),
@@ -129,7 +130,7 @@ fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Probes a second in half of a processor; `None` where the cost is lost in the noise.
+/// Probes a second with half a processor; `None` if the cost is lost in the noise.
 fn rate_at_half(cost: &Quantity) -> Option<f64> {
     let (us, known) = cost.cost_us();
     known.then(|| HALF / 100.0 * 1e6 / us)
@@ -185,7 +186,7 @@ fn ratio_lines(costs: &Costs) -> Vec<Line> {
                     false => format!("at least {ratio:.1} times"),
                 },
             );
-            // Of a lower bound only the lower side can be judged.
+            // For a lower bound, only the lower side can be judged.
             Some(match known || ratio > most {
                 true => line.within(ratio, least..=most, "times"),
                 false => line.judged(format!("at least {} times", digits(least)), ratio >= least),
@@ -249,7 +250,7 @@ impl Curve {
         Ok(Curve { name: name.into(), points: probes::sweep(&sweep, &mut |_: &str| ())? })
     }
 
-    /// The straight line that fits best: percent of a processor at rest, and for each probe a second.
+    /// The straight line that fits best: percent of a processor when idle, and per probe a second.
     fn fit(&self) -> (f64, f64) {
         let n = self.points.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Point) -> f64| self.points.iter().map(of).sum::<f64>() / n;
@@ -274,7 +275,7 @@ impl Curve {
         1.0 - square(&|p| rest + slope * p.rate) / square(&|_| mean)
     }
 
-    /// The rate at 50 % by the line; `None` where it does not rise.
+    /// The line's rate at 50 %; `None` if it does not rise.
     fn rate_at_half(&self) -> Option<f64> {
         let (rest, slope) = self.fit();
         (slope > 0.0).then(|| (HALF - rest) / slope).filter(|rate| rate.is_finite())

@@ -1,5 +1,5 @@
-//! What the experiments gave, as files, text and JSON. The files are written again after each
-//! experiment, so that an interrupted run leaves what was done.
+//! The experiments' results as files, text and JSON. The files are rewritten after each experiment,
+//! so an interrupted run keeps what was done.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ const PAGE: &str = "index.html";
 const OVERVIEW: &str =
     "How many quantities of each experiment agree with their bars, differ, or have none.";
 
-/// So many quantities are all told in the verdict.
+/// Up to this many quantities, the verdict lists all.
 const FEW: usize = 3;
 
-/// Results by the place of the experiment in the catalogue.
+/// Results by the experiment's position in the catalogue.
 pub struct Results {
     directory: PathBuf,
     machine: Machine,
@@ -194,8 +194,8 @@ impl Results {
     }
 }
 
-/// What the lines with a bar came to, in a sentence: with the bars of those that differ, and of all if they
-/// are few. Empty before the first experiment.
+/// The verdict on the lines with a bar, in a sentence, with the bars of those that differ, or of
+/// all if they are few. Empty before the first experiment.
 fn verdict<'d>(done: impl Iterator<Item = &'d Done> + Clone) -> String {
     let outcomes = || done.clone().filter_map(|each| Some((each.id, each.result.as_ref().ok()?)));
     let lines = outcomes().flat_map(|(id, o)| o.lines.iter().map(move |line| (id, line)));

@@ -18,9 +18,9 @@ const PROBES: u32 = 18_000;
 const T_KA: Span = Span::from_millis(200);
 const RTT: Span = Span::from_millis(100);
 const SEED: u64 = 3;
-/// Standard deviations by which the losses of a run may be off the formula.
+/// Standard deviations by which a run's losses may differ from the formula.
 const SIGMAS: f64 = 4.0;
-/// Points of per cent by which the measured loss may be off the imposed.
+/// Percentage points by which the measured loss may differ from the imposed one.
 const POINTS: f64 = 0.05;
 
 /// The one experiment.
@@ -35,7 +35,7 @@ pub fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// What came of one pair of losses, in per cent.
+/// The result for one pair of losses, in per cent.
 struct Case {
     losses: (f64, f64),
     formula: f64,
@@ -83,7 +83,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
 }
 
 fn measure((up, down): (f64, f64)) -> Case {
-    // A K that no run of losses reaches: a path that is down measures nothing.
+    // A K that no run of losses reaches, because a path that is down measures nothing.
     let config =
         Config { k: 60, t_ka: T_KA, n: 10, mode: Mode::RoundTripLoss, ..Config::default() };
     let mut path = VirtualPath::new(config, RTT, SEED);
@@ -99,7 +99,7 @@ fn measure((up, down): (f64, f64)) -> Case {
             last_gone
         });
         if let Some((sent, Some(rtl))) = path.sample.as_ref().map(|(sent, s)| (*sent, s.rtl)) {
-            // An interval that ends as a request leaves does not have that request in it.
+            // An interval that ends as a request leaves does not include that request.
             let lost = lost - u32::from(last_gone && sent < path.sent);
             weighted += rtl * f64::from(sent - counted.0);
             counted = (sent, lost);

@@ -1,7 +1,6 @@
-//! Which experiments run when. Those in namespaces send a few packets a second and run all at once,
-//! those with daemons after the others;
-//! what computes comes after them, so that it does not disturb them, and what measures the processor
-//! comes last and alone.
+//! Which experiments run when. Those in namespaces send a few packets a second and run all at once;
+//! those with daemons follow. Calculations come after them so as not to disturb them, and processor
+//! measurements run last and alone.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -11,13 +10,13 @@ use super::results::Results;
 use crate::errors::Told;
 use crate::terminal;
 
-/// Time between two looks at what is done.
+/// Time between two checks for finished experiments.
 const LOOK: Duration = Duration::from_millis(250);
-/// Time between two reports where there is no terminal.
+/// Time between two reports without a terminal.
 const REPORT: Duration = Duration::from_secs(15);
 
-/// Runs the experiments and hands each result over when it is there. If the user asks to stop, what
-/// runs ends and what has not begun does not begin.
+/// Runs the experiments and hands over each result as it arrives. If the user asks to stop, running
+/// experiments end and no others start.
 pub fn run(
     experiments: &[Experiment],
     stage: &Stage,
@@ -78,7 +77,7 @@ fn together(
 
 /// What the user sees meanwhile.
 struct Progress {
-    /// None: nothing.
+    /// `None` shows nothing.
     shown: Option<terminal::Progress>,
     start: Instant,
     takes: Duration,

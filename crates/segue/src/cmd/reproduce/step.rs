@@ -100,7 +100,7 @@ fn run(stage: &Stage, variant: &Variant) -> anyhow::Result<Outcome> {
     })
 }
 
-/// T_tml of each time constant with each client, measured and as imposed, in ms.
+/// T_tml of each time constant with each client, in ms, measured and from the imposed values.
 struct Times {
     measured: Vec<Vec<f64>>,
     imposed: Vec<Vec<f64>>,
@@ -108,8 +108,8 @@ struct Times {
 }
 
 impl Times {
-    /// The levels are the medians of what was imposed before and after the step: a little above what
-    /// was set, since nothing takes no time.
+    /// The levels are the medians of the imposed values before and after the step: slightly above
+    /// the configured ones, since forwarding takes time.
     fn of(track: &Track, step: f64, taus: &[f64]) -> Times {
         let imposed = || track.clients.iter().flat_map(|client| &client.imposed);
         let median = |after: bool| {
@@ -136,7 +136,8 @@ impl Times {
         let line = |(i, tau): (usize, &f64)| {
             let formula = tau * 1e3 * 10f64.ln();
             let late = late_s * 1e3;
-            // An average that is off by 1 ms of the step's 100 comes within its tenth τ/10 sooner or later.
+            // An error of 1 ms in the step's 100 shifts the average's arrival within a tenth by
+            // τ/10.
             let off = tau * 1e3 / 10.0;
             let bar = (formula - t_ka * 1e3 - off, formula + late + off);
             let all = &self.measured[i];

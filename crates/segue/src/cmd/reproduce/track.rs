@@ -1,6 +1,7 @@
-//! Probes over an emulated path whose round-trip time and loss follow a course: two namespaces with the
-//! link emulator between them, the clients of `segue probe` in one, `segue probe --listen` in the other.
-//! What comes out is what each client measured beside what the emulator wrote down of each packet.
+//! Probes over an emulated path whose round-trip time and loss follow a course: two namespaces with
+//! the link emulator between them, the clients of `segue probe` in one and `segue probe --listen`
+//! in the other. The result is each client's measurements beside the emulator's record of each
+//! packet.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -26,33 +27,34 @@ use crate::cmd::probe::target::{Marks, News, Target};
 const HOST: [u8; 4] = [10, 62, 0, 1];
 const ANCHOR: [u8; 4] = [10, 62, 0, 2];
 const PORT: u16 = 5_007;
-/// How long the listener may take to listen.
+/// How long the listener may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest time between two looks at the clock and the user's wishes.
+/// Longest time between two checks of the clock and of the user's request to stop.
 const LOOK: Span = Span::from_millis(50);
 
-/// What is imposed and how it is measured.
+/// The imposed course, and how it is measured.
 pub struct Course {
-    /// Begins the names of the namespaces; lower-case letters, another for each experiment.
+    /// Prefix of the namespaces' names; lower-case letters, unique for each experiment.
     pub tag: &'static str,
     /// The clients' settings.
     pub config: Config,
     /// Clients at a time, spread over one T_KA: the same path seen with different phases.
     pub clients: u32,
-    /// What is imposed from when on, the first from the start.
+    /// The imposed levels and their starts; the first applies from the start.
     pub levels: Vec<(Span, Level)>,
     /// The end.
     pub length: Span,
 }
 
-/// What is imposed on the path, half of the time in each direction and all of the loss in each.
+/// The conditions imposed on the path: half of the round-trip time in each direction, and the full
+/// loss in each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     /// Round-trip time in milliseconds.
     pub rtt_ms: u64,
     /// One packet of this many is lost, in each direction; none if `None`.
     pub one_lost_of: Option<u64>,
-    /// Otherwise the probability with which each packet is lost, independently of the others.
+    /// Otherwise the probability of loss of each packet, independent of the others.
     pub random_loss: f64,
 }
 
@@ -64,18 +66,18 @@ pub struct Track {
     pub clients: Vec<Client>,
     /// The longest that the emulator sent a packet after its time, in milliseconds.
     pub late_max_ms: f64,
-    /// Who measured, and how.
+    /// The measuring programs and their settings.
     pub how: String,
 }
 
-/// What one client measured, and what was imposed on its probes.
+/// One client's measurements, and what was imposed on its probes.
 #[derive(Default)]
 pub struct Client {
     /// What each probe brought.
     pub looks: Vec<Look>,
-    /// Round-trip times in ms that the emulator imposed, by the time at which it sent the answer on.
+    /// Imposed round-trip times in ms, by the time at which the emulator forwarded the answer.
     pub imposed: Vec<(f64, f64)>,
-    /// Requests in the order in which they came to the emulator, and whether it dropped them.
+    /// Requests in order of arrival at the emulator, and whether it dropped them.
     pub requests: Vec<(f64, bool)>,
     /// Answers likewise.
     pub answers: Vec<(f64, bool)>,
@@ -105,7 +107,7 @@ impl Level {
     }
 
     fn way(self) -> LinkSpec {
-        // Numbers of packets that no experiment of minutes reaches.
+        // A packet count that no experiment of minutes reaches.
         const MANY: u64 = 100_000;
         let loss = match self.one_lost_of {
             Some(n) => Loss::Exact((0..MANY / n).map(|i| i * n + n / 2).collect()),
@@ -119,7 +121,7 @@ impl Level {
 /// Runs a course.
 ///
 /// # Errors
-/// No permission to make namespaces, a listener that does not start, or the user's wish to stop.
+/// No permission to make namespaces, a listener that does not start, or the user's request to stop.
 pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     let (_, first) = *course.levels.first().context("a course without levels")?;
     let lab = network(course.tag, first)?;
@@ -164,7 +166,7 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
 /// The longest that an emulator sent a packet after its time, in milliseconds.
 ///
 /// # Errors
-/// If it did what it was not told to.
+/// If it did anything that it was not told to.
 pub fn lateness(path: &Handle) -> anyhow::Result<f64> {
     if let Some(why) = path.failure() {
         anyhow::bail!("the link emulator gave up: {why}");
@@ -192,7 +194,7 @@ fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
     Ok(lab)
 }
 
-/// Imposes a level from now on; when that was.
+/// Imposes a level from now on; returns the time.
 pub fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
     let mut at = Time::ZERO;
     for direction in Direction::ALL {
@@ -201,7 +203,7 @@ pub fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
     Ok(at)
 }
 
-/// A client at work.
+/// A running client.
 struct Running {
     target: Option<Target>,
     starts: Time,
@@ -209,7 +211,7 @@ struct Running {
 }
 
 impl Running {
-    /// Does what is due and takes what has arrived; when it wants its next turn.
+    /// Does what is due and takes what has arrived; returns when to call it next.
     fn step(&mut self, now: Time, start: Time, lab: &Lab, config: &Config) -> anyhow::Result<Time> {
         if self.target.is_none() && now >= self.starts {
             let address = (ANCHOR, PORT).into();
@@ -256,8 +258,8 @@ fn wait(clients: &[Running], until: Time) -> anyhow::Result<()> {
     }
 }
 
-/// Gives each client what the emulator did to its probes. A client is known by its port; the ports
-/// come in the order in which the clients began.
+/// Assigns each client the emulator's record of its probes. A client is identified by its port; the
+/// ports appear in the order in which the clients began.
 fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
     let mut log: Vec<&Record> = log.iter().filter(|record| record.is_udp(PORT)).collect();
     log.sort_by_key(|record| record.arrival);
@@ -284,7 +286,8 @@ fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
 }
 
 impl Client {
-    /// What was seen, beside what was done to the packets up and down, in the order in which they came.
+    /// The measurements, beside the emulator's records of the packets up and down, in order of
+    /// arrival.
     pub fn new(looks: Vec<Look>, [up, down]: &[Vec<&Record>; 2], start: Time) -> Client {
         let seconds = |at: Time| at.as_secs_f64() - start.as_secs_f64();
         let fates = |packets: &[&Record]| {
@@ -301,8 +304,8 @@ impl Client {
     }
 }
 
-/// The round-trip time that was imposed on each answered probe. An answer leaves the far end at once:
-/// it is the next packet of the other direction.
+/// The round-trip time imposed on each answered probe. An answer leaves the far end at once: it is
+/// the next packet of the other direction.
 fn round_trips(up: &[&Record], down: &[&Record]) -> impl Iterator<Item = (Time, Span)> {
     up.iter().filter_map(|request| {
         let there = request.delay()?;

@@ -1,4 +1,4 @@
-//! What the experiments on an emulated path have in common: settings, series, accuracy, conditions.
+//! Shared parts of the experiments on an emulated path: settings, series, accuracy, conditions.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::experiment::{Experiment, Line, Needs, Outcome, Stage, role};
 use super::track::{self, Client, Course, Level, Track};
 use super::tunnel;
 
-/// Most that half of the averages may be off, in ms: a busy machine delays packets after their stamps.
+/// Largest median error of the averages, in ms: a busy machine delays packets after their stamps.
 const MEDIAN_MS: f64 = 1.0;
 
-/// What measures.
+/// The measuring program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The client of `segue probe` and its listener, without random loss.
     Probe,
-    /// The daemons' estimators over the tunnel, with random loss and a K as paths have it.
+    /// The daemons' estimators over the tunnel, with random loss and a realistic K.
     Tunnel,
 }
 
@@ -36,13 +36,13 @@ impl Over {
         }
     }
 
-    /// A level with this round-trip time, and the loss that comes with it.
+    /// A level with this round-trip time and the loss of this kind of measurement.
     pub fn level(self, rtt_ms: u64) -> Level {
         let random_loss = if self == Over::Tunnel { tunnel::LOSS } else { 0.0 };
         Level { random_loss, ..Level::of(rtt_ms) }
     }
 
-    /// One of those that measure the same course.
+    /// The name of one of those that measure the same course.
     pub fn one(self) -> &'static str {
         match self {
             Over::Probe => "client",
@@ -50,7 +50,7 @@ impl Over {
         }
     }
 
-    /// How many periods a lost probe may delay what is seen.
+    /// By how many periods a lost probe may delay a measurement.
     pub fn periods_lost(self) -> f64 {
         if self == Over::Tunnel { 1.0 } else { 0.0 }
     }
@@ -68,7 +68,7 @@ impl Over {
     }
 }
 
-/// An experiment of paper 1 whose course takes so many seconds.
+/// An experiment of paper 1 whose course takes `length_s` seconds.
 pub fn experiment(
     id: &'static str,
     title: &'static str,
@@ -81,8 +81,8 @@ pub fn experiment(
     Experiment { id, paper: SALSANO, title, takes, needs, run }
 }
 
-/// How it is probed: with time constants that are pairs (while rising, while falling) in s. `segue probe` has a K that
-/// no delay of a busy machine reaches.
+/// The probing settings, with time constants as pairs (rising, falling) in s. `segue probe` has a K
+/// that no delay of a busy machine reaches.
 pub fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
     let spans = |(rise, fall): &(f64, f64)| Tau {
         rise: Span::from_secs_f64(*rise),
@@ -96,12 +96,12 @@ pub fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
     }
 }
 
-/// The average with the `i`-th time constant as a client knew it, in ms.
+/// A client's average with the `i`-th time constant, in ms.
 pub fn measured(client: &Client, i: usize) -> Vec<(f64, f64)> {
     client.looks.iter().filter_map(|look| Some((look.at, *look.rtt_ms.get(i)?))).collect()
 }
 
-/// The round-trip time as it was set, drawn as steps.
+/// The configured round-trip time, drawn as steps.
 pub fn reference(track: &Track) -> Vec<(f64, f64)> {
     stairs(track, |level| level.rtt_ms as f64)
 }
@@ -113,13 +113,13 @@ pub fn stairs(track: &Track, of: impl Fn(&super::track::Level) -> f64) -> Vec<(f
     pieces.flat_map(|((from, level), to)| [(*from, of(level)), (to, of(level))]).collect()
 }
 
-/// When the last client heard last.
+/// The time of the last answer to any client.
 pub fn end(track: &Track) -> f64 {
     let looks = track.clients.iter().flat_map(|client| client.looks.last());
     looks.map(|look| look.at).fold(0.0, f64::max)
 }
 
-/// The reference and what the emulator really did to each probe of the first client.
+/// The reference, and the delays actually imposed on each probe of the first client.
 pub fn imposed_series(track: &Track) -> Vec<Series> {
     let points = track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default();
     vec![
@@ -128,8 +128,8 @@ pub fn imposed_series(track: &Track) -> Vec<Series> {
     ]
 }
 
-/// How far the averages were from those of what the emulator imposed, over all clients and time
-/// constants, which are pairs (while rising, while falling) in s.
+/// The errors of the averages against those of the imposed values, over all clients and time
+/// constants, which are pairs (rising, falling) in s.
 pub fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
     let mut errors = Vec::new();
     for client in &track.clients {

@@ -1,6 +1,7 @@
 //! The courses of [`super::track`] over the tunnel: host and anchor daemons on the demonstration's network, the same
-//! course on both accesses. What comes out is what the host says of its two paths beside what the emulators wrote
-//! down. Its estimators are those of the datapath: the eBPF programs where they can be loaded.
+//! course on both accesses. The result is the host's measurements of its two paths beside the
+//! emulators' records. The estimators are those of the datapath: the eBPF programs if they can be
+//! loaded.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use crate::cmd::demo::stage::Stage as Daemons;
 use crate::control::PathStatus;
 use crate::daemon::packets::Choice;
 
-/// A K that paths have in earnest: the one of the paper's example (section 4.3).
+/// A realistic K: that of the paper's example (section 4.3).
 pub const K: u8 = 7;
-/// Random loss in each direction where a course says nothing of loss.
+/// Random loss in each direction if a course does not define loss.
 pub const LOSS: f64 = 0.01;
-/// Between two looks at the host.
+/// Time between two polls of the host.
 const LOOK: Duration = Duration::from_millis(10);
 const PATHS: [&str; 2] = [DemoNet::WIFI, DemoNet::LTE];
 
@@ -36,7 +37,7 @@ impl Tunnel {
     /// Builds the network and starts both daemons; `tag` begins the namespaces' names.
     ///
     /// # Errors
-    /// No permission to make namespaces, daemons that do not start, or the user's wish to stop.
+    /// No permission to make namespaces, daemons that do not start, or the user's request to stop.
     pub fn start(
         stage: &Stage,
         tag: &str,
@@ -66,7 +67,8 @@ impl Tunnel {
     }
 }
 
-/// How the host probes, as lines of its file: nothing is left to defaults. The first average may be asymmetric.
+/// The host's probing, as lines of its file; nothing is left to defaults. The first average may be
+/// asymmetric.
 fn lines(config: &Config) -> String {
     let time = |span: Span| format!("\"{}us\"", span.0 / 1_000);
     let taus: Vec<String> = config.taus.iter().map(|tau| time(tau.fall)).collect();
@@ -126,7 +128,7 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     Ok(Track { levels, clients, late_max_ms, how })
 }
 
-/// Keeps what a path's measurement says if it says anything new.
+/// Keeps a path's measurement if it has anything new.
 fn look(path: &PathStatus, at: f64, looks: &mut Vec<Look>) {
     let owl_ewma = [&path.owl_up, &path.owl_down].map(|all| all.first().copied());
     let old = looks.last();

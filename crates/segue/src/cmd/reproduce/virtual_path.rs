@@ -18,14 +18,14 @@ pub struct VirtualPath {
     pub sent: u32,
     served: u32,
     received: u32,
-    /// What the last event brought, and how many requests had been sent by then.
+    /// The sample of the last event, and the number of requests sent by then.
     pub sample: Option<(u32, Sample)>,
 }
 
 impl VirtualPath {
     /// A client that is about to send its first request.
     pub fn new(config: Config, rtt: Span, seed: u64) -> VirtualPath {
-        // Not at zero, where an echoed stamp would look like none.
+        // Not zero, because an echoed stamp of zero would look like none.
         let now = Time(1_000_000_000);
         VirtualPath {
             client: Client::new(config, now, seed),
@@ -39,8 +39,8 @@ impl VirtualPath {
         }
     }
 
-    /// Goes on to the next event, and returns the state if it changed it. `lost` says whether the
-    /// request sent at an instant has no answer.
+    /// Advances to the next event; returns the state if it changed. `lost` says whether the request
+    /// sent at an instant has no answer.
     pub fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
         let due = self.client.deadline().map_or(Time(u64::MAX), |(at, _)| at);
         match self.answers.front().copied() {

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::terminal;
 
-/// How often progress is told, on a terminal and elsewhere.
+/// How often to report progress, on a terminal and elsewhere.
 const LIVE: Duration = Duration::from_millis(500);
 const TOLD: Duration = Duration::from_secs(10);
 /// Failures that are listed; the first of them is shrunk and explained.
@@ -67,7 +67,7 @@ fn machines(name: &str) -> Result<Machines, String> {
     Machines::from_name(name).ok_or_else(|| format!("the machines are {names}"))
 }
 
-/// What all runs gave, as JSON.
+/// The results of all runs, as JSON.
 #[derive(Serialize)]
 struct Summary {
     runs: u64,
@@ -130,7 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// A failure in full: its schedule, what broke, and the same made small.
+/// A full failure: its schedule, the broken invariant, and the shrunk version of both.
 type First = (Schedule, Failure, Option<(Shrunk, Failure)>);
 
 fn print_text(
@@ -190,7 +190,7 @@ fn print_json(
     Ok(())
 }
 
-/// What is to be run.
+/// The runs to do.
 enum Work {
     File(Schedule),
     Seeds { machines: Vec<Machines>, first: u64, seeds: u64 },
@@ -208,7 +208,7 @@ impl Work {
         }
     }
 
-    /// The schedule of a run: all machines of a seed come one after the other.
+    /// The schedule of a run; the machines of a seed have successive numbers.
     fn schedule(&self, number: u64) -> Schedule {
         match self {
             Work::File(schedule) => schedule.clone(),
@@ -232,13 +232,14 @@ fn read(path: &Path) -> anyhow::Result<Schedule> {
     text.parse().with_context(|| format!("--schedule {name}"))
 }
 
-/// All runs over `jobs` threads: how many events there were, and the failures with the runs' numbers.
+/// Does all runs over `jobs` threads; returns the number of events, and the failures with their
+/// runs' numbers.
 fn run_all(work: &Work, jobs: Option<NonZeroU64>) -> anyhow::Result<(u64, Vec<(u64, Failure)>)> {
     let runs = work.len()?;
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let jobs = jobs.map_or(processors, NonZeroU64::get).min(runs).min(1_000);
     let state = Mutex::new(Progress::new(runs));
-    // A guard in the loop's head would be held while the run goes.
+    // A guard in the loop's head would be held during the run.
     let take = || lock(&state).next();
     let one_job = || {
         while let Some(number) = take() {
@@ -246,7 +247,7 @@ fn run_all(work: &Work, jobs: Option<NonZeroU64>) -> anyhow::Result<(u64, Vec<(u
             lock(&state).done(number, outcome);
         }
     };
-    // What panics is reported as a failure, in one place.
+    // Panics are reported as failures, in one place.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     std::thread::scope(|scope| {
@@ -263,7 +264,7 @@ fn lock(state: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
     state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What has been run.
+/// The finished runs.
 struct Progress {
     runs: u64,
     begun: u64,

@@ -1,4 +1,4 @@
-//! `segue sim run` of a population: its shards over the processors, and what came of them.
+//! `segue sim run` of a population: runs its shards over the processors and collects the results.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,16 +13,16 @@ use serde_json::json;
 
 use crate::terminal::Progress;
 
-/// Virtual time between two looks at how far a shard is.
+/// Virtual time between two progress checks of a shard.
 const STEP: Span = Span::from_millis(500);
 
-/// How far a shard is, or that it has ended.
+/// A shard's progress, or its end.
 enum News {
     At(u32, Time, u64),
     End(u32, Box<Stats>, Cost),
 }
 
-/// What a shard took.
+/// The cost of a shard.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Processor time of the part that counts.
@@ -36,8 +36,8 @@ struct Cost {
 /// Runs the population on as many threads as there are processors, or as said.
 ///
 /// # Errors
-/// A machine did what it must not, or results cannot be printed. What a machine finds otherwise than the
-/// equations say is no error: it is printed, and the exit status says it.
+/// If a machine broke its contract, or results cannot be printed. A deviation from the equations is
+/// not an error: it is printed and shown in the exit status.
 pub fn run(spec: &Spec, threads: Option<usize>, json: bool) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let (mut all, costs) = run_shards(spec, threads);
@@ -107,7 +107,7 @@ fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
         if !counts && shard.now() >= from {
             measured = (thread_cpu(), shard.events());
         }
-        // Nobody listens any more only if the program ends.
+        // The receiver is gone only if the program ends.
         let _ = news.send(News::At(number, shard.now(), shard.events()));
     }
     let cost = Cost {
@@ -118,7 +118,7 @@ fn run_shard(spec: &Spec, number: u32, news: &Sender<News>) {
     let _ = news.send(News::End(number, Box::new(shard.finish()), cost));
 }
 
-/// Tells how far the shards are until all have ended.
+/// Reports the shards' progress until all have ended.
 fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
     let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
     let begun = Instant::now();
@@ -145,7 +145,7 @@ fn follow(spec: &Spec, news: &Receiver<News>) -> (Vec<Stats>, Vec<Cost>) {
     ends.into_iter().map(|end| end.expect("every shard has ended")).unzip()
 }
 
-/// What the run took, on standard error since it differs from run to run.
+/// Prints the cost of the run, on standard error because it varies.
 fn tell_cost(spec: &Spec, costs: &[Cost], wall: Duration) {
     let measured = (Time::ZERO + spec.duration).since(spec.measured_from()).as_secs_f64();
     for (number, cost) in costs.iter().enumerate() {
@@ -167,7 +167,7 @@ fn tell_cost(spec: &Spec, costs: &[Cost], wall: Duration) {
     );
 }
 
-/// The most memory that this process has had.
+/// The peak memory of this process.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -62,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut sets = args.set.clone();
     sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
     sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
-    // Once: it may be a pipe.
+    // Read it only once: it may be a pipe.
     let text = file::text(&args.file)?;
     let name = args.file.display().to_string();
     if let Some(spec) = file::population::parse(&text, &name, &sets)? {
@@ -115,7 +115,7 @@ fn begin_trace(args: &Args, prefix: Option<&Path>, built: &Built) -> anyhow::Res
     Trace::begin(built, &trace::Options { prefix, snaplen, only })
 }
 
-/// What the links and the nodes counted, in the order of the file.
+/// Adds the counters of links and nodes, in the order of the file.
 fn add_links(built: &Built, results: &mut Results) {
     for (name, channels) in &built.links {
         for (way, channel) in ["up", "down"].iter().zip(channels) {

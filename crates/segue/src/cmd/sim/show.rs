@@ -22,8 +22,9 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// Results as a table: a heading for each part of the scenario, below it what it found. Distributions are
-/// left to the machines: shares above a bound, and shares of handovers that lost so many packets.
+/// Results as a table: a heading for each part of the scenario, with its results below.
+/// Distributions appear only in JSON: shares above a bound, and shares of handovers by packets
+/// lost.
 #[must_use]
 pub fn table(results: &Results) -> String {
     let short = |name: &str| name.split_once('.').map_or(0, |(_, rest)| rest.chars().count());
@@ -49,13 +50,13 @@ pub fn table(results: &Results) -> String {
     text
 }
 
-/// Six digits that count.
+/// Six significant digits.
 #[must_use]
 pub fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".into();
     }
-    // Not by log10, whose last bit is the machine's.
+    // Not by log10, whose last bit depends on the machine.
     let scientific = format!("{x:.5e}");
     let exponent = scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok());
     let digits = 5 - exponent.unwrap_or(0_i32);

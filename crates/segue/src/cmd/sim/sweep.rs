@@ -106,7 +106,7 @@ pub fn merge(args: MergeArgs) -> anyhow::Result<ExitCode> {
     finish(&plan, &kept, Some(&args.out), args.json)
 }
 
-/// Writes the tables, tells what has failed, and sums up.
+/// Writes the tables, reports failures, and sums up.
 fn finish(
     plan: &Plan,
     kept: &[Kept],

@@ -17,21 +17,22 @@ use crate::config::link::{Way as Parameters, link_table};
 const MAX_HANDOVERS: u64 = 1_000_000;
 
 link_table! {
-    /// The cell of an access router: a link of its own for each radio in it, up from the radio.
+    /// The cell of an access router: a separate link for each radio in it, with `up` from the
+    /// radio.
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Cell {
-        /// Unlike any other cell's.
+        /// Unique among cells.
         pub name: Name,
         /// The access router.
         pub router: Name,
-        /// From which radios without an address of their own get one.
+        /// Radios without an address get one from this prefix.
         pub prefix: Option<Spanned<PrefixText>>,
         /// The router's address on the air.
         pub gateway: Option<Spanned<Address>>,
-        /// What differs from radio to router.
+        /// Parameters that differ from radio to router.
         pub up: Option<Parameters>,
-        /// What differs from router to radio.
+        /// Parameters that differ from router to radio.
         pub down: Option<Parameters>,
     }
 }
@@ -42,7 +43,7 @@ link_table! {
 pub struct Walk {
     /// The node and the name of its radio.
     pub node: Spanned<End>,
-    /// Cells it comes along; one, if it stays there.
+    /// Cells along its way; a single one if it stays there.
     pub cells: Spanned<Vec<Name>>,
     /// Addresses that it keeps; without, it gets one in each cell.
     #[serde(default)]
@@ -51,15 +52,15 @@ pub struct Walk {
     pub begin: Option<Spanned<Duration>>,
     /// Time from one handover to the next.
     pub period: Option<Duration>,
-    /// From its beginning to the first handover; the period if it is not said.
+    /// Time from its beginning to the first handover; by default the period.
     pub first: Option<Duration>,
     /// How long it is attached to both cells.
     pub overlap: Option<Duration>,
     /// How long it is attached to neither.
     pub gap: Option<Duration>,
-    /// From the last cell it walks back.
+    /// It walks back from the last cell.
     pub back_and_forth: Option<bool>,
-    /// Of so many hosts that take turns …
+    /// Of this many hosts that take turns … …
     pub turns: Option<u32>,
     /// … it is this one, from 0.
     pub turn: Option<u32>,
@@ -76,7 +77,7 @@ pub struct Nat {
     pub inside: Vec<Name>,
     /// Whether radios in the node's cells are inside, too.
     pub cells_inside: Option<bool>,
-    /// The address that the outside sees; the node's own if it is not said.
+    /// The address seen from outside; by default the node's own.
     pub outside: Option<Spanned<Address>>,
     /// What the outside port depends on.
     pub mapping: Option<BehaviourName>,
@@ -96,7 +97,7 @@ pub struct Nat {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BehaviourName {
-    /// The inside endpoint alone.
+    /// Only the inside endpoint.
     Endpoint,
     /// The remote address, too.
     Address,
@@ -142,7 +143,7 @@ pub fn add_cell(builder: &mut Builder<'_>, cell: &Cell) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Makes the radio of a `[[walk]]`: its interface is to be there before the routes are found.
+/// Makes the radio of a `[[walk]]`: its interface must exist before routes are computed.
 pub fn add_radio(builder: &mut Builder<'_>, walk: &Walk) -> Result<(), Mistake> {
     let End { node, interface } = walk.node.get_ref();
     let id = builder.end_node(&walk.node)?;

@@ -37,10 +37,11 @@ fn bounded(path: &Path, most: u64) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("cannot read {name}: it is no UTF-8 text"))
 }
 
-/// Files that a scenario names. Each is read once, so that every run of a scenario finds the same.
+/// Files that a scenario names. Each is read only once, so every run of a scenario sees the same
+/// content.
 #[derive(Clone, Debug)]
 pub struct Beside {
-    /// Where they are; `None` if it may name none.
+    /// Their directory; `None` if the scenario may name no files.
     directory: Option<PathBuf>,
     known: Arc<Mutex<BTreeMap<String, Arc<str>>>>,
 }
@@ -68,8 +69,8 @@ impl Beside {
         Ok(text)
     }
 
-    /// A recorded sequence of losses: a word for each packet, `1` or `lost`, `0` or `kept`; what stands
-    /// behind a `#` is a comment.
+    /// A recorded sequence of losses: a word for each packet, `1` or `lost`, `0` or `kept`; a `#`
+    /// begins a comment.
     ///
     /// # Errors
     /// What is wrong, with the line of that file.

@@ -1,4 +1,4 @@
-//! What all applications have in common: two ends, ports, a time.
+//! The common part of all applications: two ends, ports, a time.
 
 use std::net::IpAddr;
 
@@ -18,10 +18,10 @@ pub const TCP: u8 = 6;
 /// UDP's protocol number.
 pub const UDP: u8 = 17;
 
-/// First ports that are given where the file names none, at the end that asks and at the other.
+/// First ports assigned if the file names none, at the asking end and at the other.
 const FIRST_PORTS: [u16; 2] = [49_152, 40_000];
 
-/// Results that are not an application's.
+/// Names of results that applications may not use.
 const RESERVED: [&str; 2] = ["link", "nodes"];
 
 /// The keys that every application has.
@@ -41,7 +41,7 @@ pub struct Common<'a> {
     pub stop: Option<&'a Spanned<Duration>>,
 }
 
-/// Defines an application's table: the keys given, and behind them those of [`Common`].
+/// Defines an application's table: the given keys, followed by those of [`Common`].
 macro_rules! app_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
         $(#[$meta])*
@@ -86,7 +86,7 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// A packet from the first end to the second, or back, to ask for its way.
+    /// A packet from the first end to the second, or back, to look up its route.
     #[must_use]
     pub fn probe(&self, protocol: u8, dscp: u8, back: bool) -> (NodeId, Packet) {
         let Placed { nodes, ends } = self;
@@ -99,8 +99,8 @@ impl Placed {
 }
 
 impl Builder<'_> {
-    /// Finds the ends of an application, gives them so many ports of a protocol, and asks whether
-    /// they reach each other.
+    /// Finds the ends of an application, assigns them ports of a protocol, and checks that they
+    /// reach each other.
     pub fn place(
         &mut self,
         common: Common<'_>,
@@ -143,7 +143,7 @@ impl Builder<'_> {
         Ok(placed)
     }
 
-    /// From when and until when an application is at work.
+    /// When an application starts and stops.
     pub fn period(&self, common: Common<'_>) -> Result<Period, Mistake> {
         let start = common.start.map_or(Ok(Time::ZERO), |start| self.within(start))?;
         let stop = common.stop.map(|stop| self.within(stop)).transpose()?;
@@ -153,7 +153,7 @@ impl Builder<'_> {
         Ok(Period { start: Span(start.0), stop: stop.map(|at| Span(at.0)) })
     }
 
-    /// The name of an application is no other's.
+    /// Reserves the name of an application, which must be unique.
     pub fn take_name(&mut self, name: &Name) -> Result<(), Mistake> {
         super::network::check_name(name)?;
         let text = name.get_ref();
@@ -194,7 +194,7 @@ impl Builder<'_> {
         Ok(interface.addresses.clone())
     }
 
-    /// Takes ports for `owner`, unless somebody has one of them.
+    /// Takes ports for `owner`; fails if another application has one of them.
     pub fn take_ports(
         &mut self,
         node: NodeId,
@@ -218,7 +218,7 @@ impl Builder<'_> {
         Ok(first)
     }
 
-    /// As many ports in a row, the first that are free.
+    /// The first free run of this many ports.
     fn free_ports(
         &mut self,
         node: NodeId,
@@ -243,7 +243,7 @@ impl Builder<'_> {
     }
 }
 
-/// What a model says of its configuration, at the key of the table with this name.
+/// A model's error about its configuration, placed at the key of the table with this name.
 #[must_use]
 pub fn refused(name: &Name, error: &BadConfig) -> Mistake {
     Mistake::beside(name, error.key, error.problem.clone())

@@ -1,4 +1,4 @@
-//! `[[event]]`: what happens at times known before.
+//! `[[event]]`: events at predefined times.
 
 use segue_clock::{Span, Time};
 use segue_sim::AgentId;
@@ -52,7 +52,7 @@ pub fn add(builder: &mut Builder<'_>, event: &Event) -> Result<(), Mistake> {
     }
 }
 
-/// A key that says nothing of the kind of event that it is beside would be passed over in silence.
+/// Refuses keys that do not apply to this kind of event; they would be ignored silently.
 fn check_keys(builder: &Builder<'_>, event: &Event) -> Result<(), Mistake> {
     let Event { cut, mend, attach, detach, rebind, restart, handover, .. } = event;
     let of_anchor = restart.as_ref().filter(|name| builder.anchors.contains_key(name.get_ref()));

@@ -5,7 +5,7 @@
 //!                                                               network, …  ──► Built: a Network and its names
 //! ```
 //!
-//! Everything that can be wrong is found by building the network once; a run builds it again.
+//! Building the network once finds every mistake; a run builds it again.
 
 mod air;
 mod beside;
@@ -34,18 +34,18 @@ use beside::Beside;
 use network::Builder;
 use tables::File;
 
-/// A scenario that was read and found to be runnable.
+/// A valid scenario.
 pub struct Scenario {
     name: String,
     text: String,
     beside: Beside,
     source: Source,
     file: File,
-    /// Times in the file lie before.
+    /// Upper bound of times in the file.
     limit: Span,
 }
 
-/// A network made of a scenario, and what its parts are called.
+/// A network built from a scenario, with the names of its parts.
 pub struct Built {
     /// The network, at time 0.
     pub network: Network,
@@ -64,7 +64,7 @@ impl Scenario {
         Scenario::read_with(path, &[])
     }
 
-    /// Reads a file with some values in place of its own, as [`with`](Scenario::with).
+    /// Reads a file and overrides some values, as [`with`](Scenario::with).
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -72,7 +72,7 @@ impl Scenario {
         Scenario::of_text(path, &text(path)?, sets)
     }
 
-    /// Reads the text of a file that was read before, with some values in place of its own.
+    /// Parses the text of a file read before, and overrides some values.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -81,7 +81,7 @@ impl Scenario {
         Scenario::make(&name, text, sets, directory(&name))
     }
 
-    /// Reads the text of the file `name`, in whose directory other files are looked for.
+    /// Parses the text of the file `name`; other files are searched for in its directory.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -89,7 +89,7 @@ impl Scenario {
         Scenario::make(name, text, &[], directory(name))
     }
 
-    /// Reads a text that must stand for itself: it names no other files.
+    /// Parses a self-contained text, which may name no other files.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -97,8 +97,9 @@ impl Scenario {
         Scenario::make(name, text, &[], Beside::new(None))
     }
 
-    /// The same scenario with some values in place of its own. Keys are dotted, and the element of a list
-    /// goes by its name: `ftp.f1.window`. A value is written as in TOML; what is none there is a text.
+    /// The same scenario with some values overridden. Keys are dotted, and a list element is
+    /// addressed by its name: `ftp.f1.window`. Values are written as in TOML; anything else is
+    /// taken as text.
     ///
     /// # Errors
     /// One line with file and key.
@@ -114,7 +115,7 @@ impl Scenario {
     ) -> anyhow::Result<Scenario> {
         let source = Source::new(name, text, sets)?;
         let file: File = source.read().map_err(|mistake| source.tell(&mistake))?;
-        // A run that is cut short keeps what the file has for later.
+        // A shortened run may keep later times in the file.
         let written = sets.iter().any(|(key, _)| key == "duration");
         let whole: Option<File> =
             written.then(|| Source::new(name, text, &[]).ok()?.read().ok()).flatten();
@@ -142,7 +143,7 @@ impl Scenario {
         self.file.duration.get_ref().0
     }
 
-    /// From which everything random comes.
+    /// The seed of all randomness.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.file.seed
@@ -154,13 +155,13 @@ impl Scenario {
         self.file.sweep.is_some()
     }
 
-    /// The text of the file, without what was set.
+    /// The text of the file, without the overrides.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Values and their places, for who reads a table of its own.
+    /// Values and their places, for callers that read a table themselves.
     #[must_use]
     pub fn source(&self) -> &Source {
         &self.source
@@ -185,7 +186,7 @@ fn directory(name: &str) -> Beside {
     Beside::new(Path::new(name).parent().map(Path::to_owned))
 }
 
-/// A run is told of this often.
+/// Progress reports per run.
 const SLICES: u64 = 1_000;
 
 impl Built {
@@ -202,10 +203,10 @@ impl Built {
         format!("{from}-{to}")
     }
 
-    /// Runs to the end; `tell` hears now and then which share of the time has passed.
+    /// Runs to the end; calls `tell` now and then with the share of time that has passed.
     ///
     /// # Errors
-    /// Time stands still.
+    /// If time stands still.
     pub fn run(&mut self, mut tell: impl FnMut(&Network, f64)) -> anyhow::Result<()> {
         for slice in 1..=SLICES {
             let at = u128::from(self.end.0) * u128::from(slice) / u128::from(SLICES);

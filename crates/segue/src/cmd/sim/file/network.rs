@@ -15,15 +15,15 @@ use super::tables::{Address, End, File, Link, Name, Route};
 use super::{Built, Mistake, air, events, hint, tcp, tunnels, udp};
 use crate::config::link::Way;
 
-/// Addresses of nodes that have none of their own: this network, and the node's number in the file.
+/// Network for nodes without an address; the host part is the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
-/// Addresses of interfaces of mobile hosts that have none: this network, and a number.
+/// Network for mobile hosts' interfaces without an address; the host part is a number.
 const PATHS: [u8; 2] = [10, 254];
 
-/// A network in the making.
+/// A network under construction.
 pub struct Builder<'a> {
     file: &'a File,
-    /// What is made.
+    /// The network so far.
     pub network: Network,
     end: Time,
     limit: Span,
@@ -41,9 +41,9 @@ pub struct Builder<'a> {
     pub cells: BTreeMap<String, CellId>,
     /// Radios by node and interface.
     pub radios: BTreeMap<String, RadioId>,
-    /// Of applications.
+    /// Names of applications.
     pub names: BTreeSet<String>,
-    /// Node, protocol and port, and who has it.
+    /// Node, protocol and port, with the owner's name.
     pub ports: BTreeMap<(NodeId, u8, u16), String>,
     beside: &'a Beside,
     apps: u32,
@@ -113,7 +113,7 @@ impl<'a> Builder<'a> {
         self.network.seed_of(APP, self.apps)
     }
 
-    /// The text of a file beside the scenario.
+    /// The text of a file that the scenario names.
     pub fn read_beside(&self, name: &Name) -> Result<Arc<str>, Mistake> {
         self.beside.read(name.get_ref()).map_err(|message| Mistake::of(name, message))
     }
@@ -124,7 +124,7 @@ impl<'a> Builder<'a> {
         way.map(Way::spec).map_err(|message| Mistake::beside(name, "loss", message))
     }
 
-    /// The node that a host stands on.
+    /// A host's node.
     pub fn host_node(&self, host: &str) -> Option<NodeId> {
         let table = self.file.host.iter().find(|table| table.name.get_ref() == host)?;
         self.node(&table.node).ok()
@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// An address is one node's and no other's.
+    /// Gives an address to a node; fails if another has it.
     pub fn own(&mut self, id: NodeId, address: &Spanned<Address>) -> Result<(), Mistake> {
         let ip = address.get_ref().0;
         if ip.is_unspecified() || ip.is_multicast() {
@@ -245,12 +245,12 @@ impl<'a> Builder<'a> {
         self.file.node.iter().map(|node| node.transit).collect()
     }
 
-    /// Times of the file lie before.
+    /// Upper bound of times in the file.
     pub fn limit(&self) -> Span {
         self.limit
     }
 
-    /// A node that has no address gets one, and each wired interface of a mobile host.
+    /// Gives an address to each node without one, and to each wired interface of a mobile host.
     fn give_addresses(&mut self) -> Result<(), Mistake> {
         let mut given = 0u32;
         for host in &self.file.host {
@@ -344,7 +344,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Names are parts of dotted keys and of columns.
+/// Checks a name, since names are parts of dotted keys and of columns.
 pub fn check_name(name: &Name) -> Result<(), Mistake> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.get_ref().is_empty() || !name.get_ref().chars().all(fits) {

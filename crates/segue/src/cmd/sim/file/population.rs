@@ -1,4 +1,4 @@
-//! Scenarios of very many hosts: `[population]` in place of nodes and links.
+//! Scenarios of very many hosts: `[population]` replaces nodes and links.
 
 use segue_clock::Span;
 use segue_keepalive::Source as Measuring;
@@ -99,13 +99,13 @@ enum Direction {
     Down,
 }
 
-/// Whether a text is a population's. What is no TOML at all is refused where scenarios are read.
+/// Whether a text is a population's. Invalid TOML is refused later, when read as a scenario.
 #[must_use]
 pub fn is_one(text: &str) -> bool {
     text.parse().is_ok_and(|table: toml::Table| table.contains_key("population"))
 }
 
-/// Reads the text of the file `name` if it is a population's; with some values in place of its own.
+/// Parses the text of the file `name` if it is a population's, and overrides some values.
 ///
 /// # Errors
 /// One line with file, line and key.

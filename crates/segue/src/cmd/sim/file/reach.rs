@@ -1,4 +1,4 @@
-//! Whether a packet would arrive, by the routes as they are before the run.
+//! Whether a packet would arrive, by the routes before the run.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use segue_sim::{Body, Network, NodeId, Packet};
 
 use super::common::{TCP, packet};
 
-/// Routers that a way may have.
+/// Most routers on a way.
 const MAX_HOPS: u32 = 64;
 
-/// A packet to ask for a way with.
+/// A packet for looking up a way.
 #[must_use]
 pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
     let (sport, dport) = (from.1, to.1);
@@ -23,8 +23,8 @@ pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> 
     packet(from.0, to.0, dscp, body)
 }
 
-/// Follows a packet to the node that has its destination, or to a tunnel: where that leads is decided in the
-/// run. Whether a translator lies on its way, so that answers go elsewhere.
+/// Follows a packet to the node that has its destination, or to a tunnel, whose route is decided in
+/// the run. Returns whether a translator is on the way, so that answers go elsewhere.
 ///
 /// # Errors
 /// Where it ends.

@@ -1,4 +1,4 @@
-//! The text of a scenario, what was set from outside, and where each value stands.
+//! The text of a scenario, its overrides, and the place of each value.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::config::printable;
 #[derive(Debug)]
 pub struct Mistake {
     at: usize,
-    /// It is the value of this key in the same table that is wrong.
+    /// The wrong value is that of this key in the same table.
     key: Option<&'static str>,
     message: String,
 }
@@ -31,25 +31,25 @@ impl Mistake {
     }
 }
 
-/// A scenario's text and what was set from outside. What is set has places beyond the end of the file.
+/// A scenario's text and its overrides. Overrides have places beyond the end of the file.
 pub struct Source {
     name: String,
     file: String,
     sets: Vec<Set>,
 }
 
-/// A value from outside.
+/// An override.
 struct Set {
     key: String,
     value: String,
     place: Range<usize>,
-    /// `v=VALUE` at its place, behind nothing but spaces.
+    /// `v=VALUE` at its place, preceded only by spaces.
     padded: String,
 }
 
 impl Source {
-    /// Reads the text of the file `name`, and then sets values by dotted keys in which an element of a list
-    /// goes by its `name`, or by its number from 1 if it has none.
+    /// Reads the text of the file `name`, then overrides values by dotted keys. A list element is
+    /// addressed by its `name`, or by its number from 1 if it has none.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -80,7 +80,7 @@ impl Source {
     /// Reads the values into a struct.
     ///
     /// # Errors
-    /// What does not fit, or a key that is not known.
+    /// A value that does not fit, or an unknown key.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Mistake> {
         let values = toml::Deserializer::from(self.values());
         T::deserialize(values).map_err(|error| Mistake {
@@ -90,7 +90,7 @@ impl Source {
         })
     }
 
-    /// `FILE:LINE: KEY: message`, or `FILE: KEY=VALUE: message` for what was set.
+    /// `FILE:LINE: KEY: message`, or `FILE: KEY=VALUE: message` for an override.
     #[must_use]
     pub fn tell(&self, mistake: &Mistake) -> anyhow::Error {
         let Mistake { at, key, message } = mistake;
@@ -158,7 +158,7 @@ impl Set {
         Ok(())
     }
 
-    /// A value as TOML writes it; what is none, such as `5mbit`, is a text.
+    /// A value as TOML writes it; anything else, such as `5mbit`, is a text.
     fn parsed(&self) -> Spanned<DeValue<'_>> {
         let parsed = DeTable::parse(&self.padded).ok().map(Spanned::into_inner);
         let value = parsed.filter(|table| table.len() == 1).and_then(|mut t| t.remove("v"));
@@ -168,7 +168,7 @@ impl Set {
     }
 }
 
-/// In front of a value from outside, to parse it by.
+/// Prefix of an override, so that it can be parsed.
 const VALUE: &str = "v=";
 
 fn element<'a, 'i>(list: &'a mut DeArray<'i>, name: &str) -> Option<&'a mut DeTable<'i>> {
@@ -188,7 +188,7 @@ fn name_of<'a>(value: &'a DeValue<'_>) -> Option<&'a str> {
     }
 }
 
-/// The dotted key of what stands at this place, the innermost there is.
+/// The innermost dotted key at this place.
 fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
     for (key, value) in table {
         let name = key.get_ref();
@@ -245,7 +245,7 @@ fn one_line(message: &str) -> String {
     message.trim_end().replace('\n', ", ")
 }
 
-/// The parser's words for a key that it does not know, with the nearest that it knows.
+/// The parser's message about an unknown key, with the nearest known one.
 fn plain(message: &str) -> String {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let mut words = rest.split('`').skip(1).step_by(2);
@@ -259,7 +259,7 @@ fn plain(message: &str) -> String {
     }
 }
 
-/// What somebody may have meant who wrote `unknown`: the nearest known word, or all of them.
+/// A suggestion for `unknown`: the nearest known word, or all of them.
 #[must_use]
 pub fn hint(unknown: &str, known: &[&str]) -> String {
     let near = |word: &&&str| strsim::jaro_winkler(word, unknown);

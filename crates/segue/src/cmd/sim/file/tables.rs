@@ -1,4 +1,4 @@
-//! The tables of a scenario as they are written, before anything is checked but their form.
+//! The tables of a scenario as written; only their form is checked.
 
 use std::net::IpAddr;
 
@@ -21,12 +21,12 @@ pub type Name = Spanned<String>;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
-    /// From which everything random comes.
+    /// The seed of all randomness.
     #[serde(default = "first_seed")]
     pub seed: u64,
     /// When the run ends.
     pub duration: Spanned<Duration>,
-    /// The axes of a sweep, which it reads itself and a single run does without.
+    /// The axes of a sweep, which parses them itself; a single run ignores them.
     #[serde(default)]
     pub sweep: Option<de::IgnoredAny>,
     /// Hosts and routers.
@@ -35,10 +35,10 @@ pub struct File {
     /// Links between them.
     #[serde(default)]
     pub link: Vec<Link>,
-    /// Rules that go before the shortest paths.
+    /// Rules that take precedence over the shortest paths.
     #[serde(default)]
     pub route: Vec<Route>,
-    /// What happens at times known before.
+    /// Events at predefined times.
     #[serde(default)]
     pub event: Vec<Event>,
     /// Cells of access routers.
@@ -84,7 +84,7 @@ fn first_seed() -> u64 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Unlike any other node's.
+    /// Unique among nodes.
     pub name: Name,
     /// Reached over any of its interfaces.
     #[serde(default)]
@@ -99,16 +99,16 @@ link_table! {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct Link {
-        /// Unlike any other link's.
+        /// Unique among links.
         pub name: Name,
         /// `node` or `node:interface`; up is from the first to the second.
         pub ends: [Spanned<End>; 2],
-        /// Addresses of the first end and of the second, reached over this link alone.
+        /// Addresses of the first end and of the second, reached only over this link.
         #[serde(default)]
         pub addresses: [Vec<Spanned<Address>>; 2],
-        /// What differs from the first end to the second.
+        /// Parameters that differ from the first end to the second.
         pub up: Option<Way>,
-        /// What differs from the second end to the first.
+        /// Parameters that differ from the second end to the first.
         pub down: Option<Way>,
     }
 }
@@ -121,11 +121,11 @@ impl Link {
     }
 }
 
-/// Where a node sends some packets, before it looks at the shortest paths.
+/// Where a node sends some packets, before it considers the shortest paths.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Whose.
+    /// The node.
     pub node: Name,
     /// Sources it is for.
     pub from: Option<Spanned<PrefixText>>,
@@ -161,15 +161,15 @@ pub struct Event {
     pub rebind: Option<Name>,
     /// And has this outside address from then on.
     pub address: Option<Spanned<Address>>,
-    /// This anchor or host crashes and begins again.
+    /// This anchor or host crashes and restarts.
     pub restart: Option<Name>,
-    /// This host is told to move all flows to the interface `to`.
+    /// This host is ordered to move all flows to the interface `to`.
     pub handover: Option<Name>,
     /// Which interface; without it an earlier order ends.
     pub to: Option<Name>,
-    /// Which direction of the link; both if it is not said.
+    /// Which direction of the link; by default both.
     pub way: Option<Direction>,
-    /// After which the cut is mended; how long an anchor is down.
+    /// Time until the cut is mended; or how long an anchor is down.
     #[serde(rename = "for")]
     pub lasting: Option<Duration>,
 }
@@ -195,7 +195,7 @@ pub struct Address(pub IpAddr);
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixText(pub Prefix);
 
-/// A node, and perhaps the name of an interface there.
+/// A node, optionally with the name of one of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// The node.

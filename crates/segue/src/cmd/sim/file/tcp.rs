@@ -10,8 +10,8 @@ use super::network::Builder;
 use super::{Mistake, hint};
 use crate::config::Duration;
 
-/// Defines an application's table over TCP: the keys given, those of every application and those of a
-/// connection.
+/// Defines an application's table over TCP: the given keys, those of every application and those of
+/// a connection.
 macro_rules! tcp_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
         $crate::cmd::sim::file::common::app_table! {
@@ -19,7 +19,7 @@ macro_rules! tcp_table {
             $vis struct $name {
                 /// Which sender.
                 pub variant: Option<$crate::cmd::sim::file::tcp::VariantName>,
-                /// What sets the other keys where they are silent.
+                /// The profile that supplies missing keys.
                 pub profile: Option<$crate::cmd::sim::file::tcp::Profile>,
                 /// Bytes of a full data packet with its IP and TCP headers.
                 pub packet: Option<toml::Spanned<u32>>,
@@ -68,7 +68,7 @@ macro_rules! tcp_table {
 tcp_table! {
     /// A stream of bytes over TCP.
     pub struct Tcp {
-        /// How many; without end if it is not said.
+        /// How many bytes; by default endless.
         pub bytes: Option<u64>,
     }
 }
@@ -76,9 +76,9 @@ tcp_table! {
 tcp_table! {
     /// Files, to the end that asks.
     pub struct Ftp {
-        /// Bytes of a file; one without end if it is not said.
+        /// Bytes of a file; by default one endless file.
         pub file_bytes: Option<u64>,
-        /// How many files one after the other.
+        /// How many successive files.
         pub files: Option<u64>,
         /// From the end of a file to the start of the next.
         pub pause: Option<Duration>,
@@ -179,7 +179,7 @@ pub struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// The parameters: the profile's, and over them what is said.
+    /// The parameters: the profile's, overridden by the given keys.
     pub fn config(&self, v6: bool) -> Result<Config, Mistake> {
         let variant = self.variant.map_or(Variant::Sack, |v| v.0);
         let mut config = match self.profile.unwrap_or(Profile::Modern) {

@@ -17,13 +17,13 @@ name = \"wire\"
 ends = [\"r:lan\", \"b\"]
 ";
 
-/// The error of the base with `rest` behind it.
+/// The error of the base followed by `rest`.
 fn refusal(rest: &str) -> String {
     let error = Scenario::parse(&format!("{BASE}{rest}\n"), "s.toml").err();
     error.unwrap_or_else(|| panic!("taken: {rest}")).to_string()
 }
 
-/// The error of the base with one text in place of another.
+/// The error of the base with one text replaced by another.
 fn refusal_with(old: &str, new: &str) -> String {
     assert!(BASE.contains(old));
     let error = Scenario::parse(&BASE.replacen(old, new, 1), "s.toml").err();
@@ -46,7 +46,7 @@ fn a_mistake_is_told_in_one_line_with_file_line_and_key() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What stands behind the base, and what is said of it.
+/// Additions to the base, with the expected error.
 const NETWORK: &[(&str, &str)] = &[
     ("delay = \"10\"", "15: link.wire.delay: \"10\" has no unit: write for example 100ms or 1.5s"),
     ("dely = \"10ms\"", "15: link.wire.dely: unknown key (did you mean delay?)"),
@@ -307,7 +307,7 @@ const MOBILE: &[(&str, &str)] = &[
     ),
 ];
 
-/// What stands in the base in place of something, and what is said of it.
+/// Replacements in the base, with the expected error.
 const FORM: &[(&str, &str, &str)] = &[
     ("\"10s\"", "\"0s\"", "1: duration: a run of no time"),
     (
@@ -352,7 +352,7 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
         let expected = format!("s.toml: {key}={value}: {expected}");
         assert_eq!(error.as_deref(), Some(expected.as_str()));
     }
-    // What is not there is made, within what is.
+    // Missing tables are created within existing ones.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
     assert!(matches!(
         { lossy.file.link[1].ways() }[1].clone().spec().loss,
@@ -391,7 +391,7 @@ fn the_documentation_has_every_key() {
             false => Scenario::parse(&text, "x").err(),
         };
         let error = error.map(|error| error.to_string()).unwrap_or_default();
-        // The reader names the keys that it would have taken.
+        // The reader names the valid keys.
         let keys = error.split_once("(known: ").and_then(|(_, keys)| keys.strip_suffix(')'));
         let keys: Vec<&str> =
             keys.unwrap_or_else(|| panic!("{table}: {error}")).split(", ").collect();

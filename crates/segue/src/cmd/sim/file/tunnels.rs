@@ -33,12 +33,12 @@ pub struct Anchor {
     pub name: Name,
     /// Where it is: a node, or an interface whose address it has.
     pub node: Spanned<End>,
-    /// Inner addresses that it gives away: one prefix of IPv4, one of IPv6 at most.
+    /// Inner addresses that it assigns: at most one IPv4 and one IPv6 prefix.
     #[serde(default)]
     pub pool: Vec<Spanned<PrefixText>>,
     /// Most paths of all hosts together.
     pub max_paths: Option<u32>,
-    /// After which a silent host is forgotten.
+    /// Time after which a silent host is forgotten.
     pub expiry: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ pub struct Host {
     /// How its paths are probed, as in a host's file.
     #[serde(default)]
     pub keepalive: KeepaliveKeys,
-    /// What differs for the path of an interface, as in a host's file.
+    /// Settings for the path of an interface, as in a host's file.
     #[serde(default)]
     pub path: BTreeMap<String, PathKeys>,
     /// How flows move, as in a host's file.
@@ -66,11 +66,11 @@ pub struct Host {
     pub steering: SteeringKeys,
 }
 
-/// An anchor that waits for its hosts.
+/// An anchor whose hosts are yet to be added.
 struct Planned<'a> {
     table: &'a Anchor,
     node: NodeId,
-    /// Its addresses outside.
+    /// Its outer addresses.
     addresses: Vec<IpAddr>,
     pools: Vec<(Prefix, Pool)>,
     known: Vec<Known>,
@@ -176,7 +176,7 @@ fn add_one_host(
             "rides are not simulated: leave them out",
         ));
     }
-    // Where the file does not say, probes would ride.
+    // Without a key in the file, probes would ride.
     paths.values_mut().chain([&mut path]).for_each(|path| path.keepalive.rides = false);
     let config = HostConfig {
         anchor: anchor.addresses.iter().map(|a| SocketAddr::new(*a, TUNNEL_PORT)).collect(),
@@ -227,8 +227,8 @@ fn inner_addresses(
     Ok(inner)
 }
 
-/// Over one of its interfaces at least a host reaches its anchor, and the anchor reaches it. A radio is
-/// somewhere only when the run has begun.
+/// Checks that host and anchor reach each other over at least one of the host's interfaces. A radio
+/// has no place before the run begins.
 fn expect_reach(
     builder: &Builder<'_>,
     node: NodeId,

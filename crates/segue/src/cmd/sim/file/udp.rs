@@ -17,8 +17,8 @@ use super::tables::Name;
 use crate::config::Duration;
 use crate::config::link::Rate;
 
-/// Defines an application's table over UDP: the keys given, those of every application and those of its
-/// measurement.
+/// Defines an application's table over UDP: the given keys, those of every application and those of
+/// its measurement.
 macro_rules! udp_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
         $crate::cmd::sim::file::common::app_table! {
@@ -26,12 +26,12 @@ macro_rules! udp_table {
             $vis struct $name {
                 /// Code point of its packets.
                 pub dscp: Option<Spanned<u8>>,
-                /// After which a packet is lost.
+                /// Time after which a packet counts as lost.
                 pub loss_after: Option<Spanned<Duration>>,
                 /// What delay variance is counted from.
                 #[serde(default)]
                 pub forwarding: ForwardingName,
-                /// Instants of handovers that no interface shows.
+                /// Instants of handovers that no interface change shows.
                 #[serde(default)]
                 pub handovers: Vec<Spanned<Duration>>,
                 /// How long before its instant a handover's interval begins.
@@ -61,7 +61,7 @@ macro_rules! udp_table {
 udp_table! {
     /// A telephone call.
     pub struct Voip {
-        /// Sets the keys below where they are silent.
+        /// Supplies the missing keys among those below.
         #[serde(default)]
         pub codec: Codec,
         /// Time between packets.
@@ -86,7 +86,7 @@ udp_table! {
         pub trace_size: SizeUnit,
         /// Most bytes of video in a datagram.
         pub max_payload_bytes: Option<u32>,
-        /// Datagrams of a frame are spread over its time.
+        /// Spreads the datagrams of a frame over its time.
         pub paced: Option<bool>,
     }
 }

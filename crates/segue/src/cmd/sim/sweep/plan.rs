@@ -1,4 +1,4 @@
-//! What a sweep runs: axes, seeds, and the number of each run.
+//! The plan of a sweep: axes, seeds, and the number of each run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,17 +11,17 @@ use toml::{Spanned, Value};
 
 use crate::cmd::sim::file::{Mistake, Scenario};
 
-/// Most runs of a sweep; each has a file of its own until the end.
+/// Most runs of a sweep; each has its own file until the end.
 const MAX_RUNS: u64 = 1_000_000;
 
-/// Runs that are tried, without running them, before a value is refused that is wrong by itself: it may be
-/// right beside the value of another axis.
+/// Combinations checked, without running them, before a value that is wrong by itself is refused:
+/// it may be right with another axis's value.
 const TRIES: u64 = 100;
 
 /// A grid of runs. Two sweeps with the same plan have the same results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who made it: another version may find something else.
+    /// The version that made it: another version may have other results.
     version: String,
     /// The text of the scenario.
     scenario: String,
@@ -34,7 +34,7 @@ pub struct Plan {
 pub struct Axis {
     /// Dotted, with names of list elements.
     pub key: String,
-    /// As they would be written in the scenario.
+    /// The values as written in the scenario.
     pub values: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct Point<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seeds(Vec<u64>);
 
-/// A share of the runs: one of so many, from 0.
+/// A share of the runs: its number from 0, and the number of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: u64,
@@ -61,10 +61,10 @@ pub struct Shard {
 }
 
 impl Plan {
-    /// The plan of a scenario with a table `[sweep]`, and what the command line says.
+    /// The plan of a scenario with a table `[sweep]` and command line options.
     ///
     /// # Errors
-    /// An axis that is none, or too many runs; with file, line and key.
+    /// An invalid axis, or too many runs; with file, line and key.
     pub fn of(
         scenario: &Scenario,
         sets: &[(String, Vec<String>)],
@@ -93,8 +93,8 @@ impl Plan {
         Ok(Plan { version, scenario: scenario.text().to_owned(), axes, seeds })
     }
 
-    /// Checks every value before anything runs: one that is wrong by itself and beside the others is
-    /// refused.
+    /// Checks every value before anything runs: refuses one that is wrong both by itself and
+    /// combined with the others.
     ///
     /// # Errors
     /// One line with file, line and key.
@@ -126,8 +126,8 @@ impl Plan {
         counts.fold(self.seeds.len() as u64, u64::saturating_mul)
     }
 
-    /// The parameters of a run: the seed changes from one run to the next, then the last axis, at last the
-    /// first.
+    /// The parameters of a run: the seed varies fastest, then the last axis, and the first axis
+    /// slowest.
     pub fn point(&self, run: u64) -> Point<'_> {
         let seeds = self.seeds.len() as u64;
         let (mut rest, seed) = (run / seeds, self.seeds[(run % seeds) as usize]);
@@ -146,12 +146,12 @@ impl Plan {
         (0..self.runs()).filter(|run| run % shard.of == shard.index).collect()
     }
 
-    /// Whether it has as many runs as a sweep may have: it may come from a file.
+    /// Whether it has an allowed number of runs: it may come from a file.
     pub fn is_one(&self) -> bool {
         (1..=MAX_RUNS).contains(&self.runs())
     }
 
-    /// What of another plan differs, for people.
+    /// How another plan differs, in words.
     pub fn difference(&self, other: &Plan) -> &'static str {
         match () {
             () if self.version != other.version => "was made by another version",
@@ -170,7 +170,8 @@ fn place(scenario: &Scenario, axis: &Axis, error: &anyhow::Error) -> anyhow::Err
     let Some(key) = table.keys().find(|key| *key.get_ref() == axis.key) else {
         return anyhow!("{error}");
     };
-    // The scenario's own words are `FILE: KEY=VALUE: message`, or of a place that the value made wrong.
+    // The scenario's own error is `FILE: KEY=VALUE: message`, or names a place that the value made
+    // wrong.
     let text = error.to_string();
     let message = match text.split_once(&format!(" {}=", axis.key)) {
         Some((_, rest)) => rest,
@@ -180,7 +181,7 @@ fn place(scenario: &Scenario, axis: &Axis, error: &anyhow::Error) -> anyhow::Err
 }
 
 impl Point<'_> {
-    /// What of the scenario to set.
+    /// The overrides of the scenario.
     pub fn sets(&self) -> Vec<(String, String)> {
         let axes = self.values.iter().map(|(key, value)| ((*key).into(), (*value).into()));
         axes.chain([("seed".into(), self.seed.to_string())]).collect()
@@ -197,7 +198,7 @@ impl fmt::Display for Point<'_> {
 }
 
 impl Shard {
-    /// It is everything.
+    /// Whether it is all runs.
     pub fn is_whole(self) -> bool {
         self.of == 1
     }
@@ -218,7 +219,7 @@ impl FromStr for Shard {
     }
 }
 
-/// The part of a scenario file that is read here; a scenario's own reader refuses what it does not know.
+/// The part of a scenario file that is read here; the scenario's own reader refuses unknown keys.
 #[derive(Deserialize)]
 struct SweepFile {
     sweep: Option<BTreeMap<Spanned<String>, Spanned<Value>>>,
@@ -300,7 +301,7 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
-/// `--set`: a key, and values between commas that are in no bracket or quotation mark.
+/// `--set`: a key, and values separated by commas outside brackets and quotation marks.
 pub fn set(text: &str) -> Result<(String, Vec<String>), String> {
     let (key, rest) = text.split_once('=').ok_or_else(|| format!("{text:?} is no KEY=VALUE"))?;
     let (mut values, mut depth, mut quoted) = (vec![String::new()], 0i32, false);
@@ -377,7 +378,7 @@ fn steps(from: &Value, to: &Value, step: &Value) -> Result<Vec<String>, String> 
     Ok((0..count).map(|i| format!("{:.places$}", a + i as f64 * s)).collect())
 }
 
-/// How many values lie on a way, both ends counted.
+/// How many values a range has, including both ends.
 fn span(far: f64, step: f64) -> Result<u64, String> {
     let count = far / step;
     if !count.is_finite() || count < 0.0 {

@@ -1,5 +1,5 @@
-//! A sweep's directory: `sweep.json` says which sweep it is, `runs/` has a file for each finished run. A
-//! file appears there whole or not at all, so that nothing but what was under way is lost with the process.
+//! A sweep's directory: `sweep.json` identifies the sweep, and `runs/` has a file for each finished
+//! run. A file appears there whole or not at all, so a crash loses only the runs under way.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,18 +16,18 @@ pub struct Store {
     runs: PathBuf,
 }
 
-/// What a run found.
+/// The stored result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Its number.
     pub run: u64,
-    /// Why it was not run to its end.
+    /// Why it did not finish.
     pub error: Option<String>,
     /// Its results, in their order.
     pub results: Vec<(String, Figure)>,
 }
 
-/// A value. Numbers with a fraction are texts that give back the same bits.
+/// A value. Fractional numbers are texts that parse to the same bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Figure {
@@ -59,7 +59,7 @@ impl Store {
     /// The directory of a sweep: a new one, or one of the same plan.
     ///
     /// # Errors
-    /// A directory of another sweep, or one that cannot be written.
+    /// A directory of another sweep, or an unwritable one.
     pub fn open(dir: &Path, plan: &Plan) -> anyhow::Result<Store> {
         let runs = dir.join("runs");
         fs::create_dir_all(&runs).with_context(|| format!("cannot make {}", runs.display()))?;
@@ -89,7 +89,7 @@ impl Store {
         write(&self.path(kept.run), &serde_json::to_vec(kept).context("a run")?)
     }
 
-    /// Whether a run is there and can be read.
+    /// Whether a run is stored and readable.
     pub fn has(&self, run: u64) -> bool {
         self.load(run).is_ok()
     }
@@ -97,7 +97,7 @@ impl Store {
     /// A finished run.
     ///
     /// # Errors
-    /// It is not there, or is no run.
+    /// It is missing or malformed.
     pub fn load(&self, run: u64) -> anyhow::Result<Kept> {
         let path = self.path(run);
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
@@ -117,7 +117,7 @@ impl Store {
     }
 }
 
-/// Writes a file under another name and gives it its own when it is whole.
+/// Writes a file under a temporary name and renames it once complete.
 ///
 /// # Errors
 /// It cannot be written.
@@ -187,7 +187,7 @@ pub fn gather(dirs: &[PathBuf]) -> anyhow::Result<(Plan, Vec<Kept>)> {
     Ok((plan, all))
 }
 
-/// Numbers in ascending order, neighbours together, and no more than fit a line.
+/// Ascending numbers with neighbours merged into ranges, at most as many as fit a line.
 fn ranges(numbers: &[u64]) -> String {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for n in numbers {

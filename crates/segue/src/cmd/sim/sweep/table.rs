@@ -1,6 +1,6 @@
 //! The table of a sweep: a row for each run, in the order of their numbers; as CSV (RFC 4180) and as
-//! Parquet. Columns are the run, its seed, the axes, and every result that a run has, in the order in which
-//! they first come; what a run does not have is empty.
+//! Parquet. The columns are the run, its seed, the axes, and every result of any run, in order of
+//! first appearance; a result that a run lacks is empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ enum Cell {
     Text(String),
 }
 
-/// What the values of a column have in common.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Unsigned,
@@ -50,7 +50,7 @@ impl Table {
     /// The table of these runs, in ascending order of their numbers.
     ///
     /// # Errors
-    /// Two columns of one name.
+    /// Two columns with the same name.
     pub fn of(plan: &Plan, kept: &[Kept]) -> anyhow::Result<Table> {
         let rows = kept.len();
         let points: Vec<_> = kept.iter().map(|run| plan.point(run.run)).collect();
@@ -103,7 +103,7 @@ impl Table {
     /// One row group, nothing compressed, no time of writing: the same table is the same bytes.
     ///
     /// # Errors
-    /// None for tables as they are made here.
+    /// Does not happen for tables made here.
     pub fn parquet(&self) -> anyhow::Result<Vec<u8>> {
         let fields = self.columns.iter().map(|column| column.field().map(Arc::new));
         let fields = fields.collect::<Result<Vec<_>, _>>().context("Parquet schema")?;
@@ -221,7 +221,7 @@ impl Figure {
     }
 }
 
-/// A value of an axis, as TOML reads it; what is none there is a text.
+/// A value of an axis, as TOML reads it; anything else is a text.
 fn written(text: &str) -> Cell {
     let table = format!("v = {text}").parse::<toml::Table>().ok();
     match table.filter(|table| table.len() == 1).and_then(|mut table| table.remove("v")) {
@@ -233,8 +233,8 @@ fn written(text: &str) -> Cell {
     }
 }
 
-/// A column of the narrowest kind that holds all of its values: numbers with a fraction make all numbers
-/// such, and anything else that differs makes texts.
+/// A column of the narrowest kind that holds all of its values: one fractional number makes the
+/// column fractional, and any other mix makes it text.
 fn column(name: &str, cells: Vec<Option<Cell>>) -> Column {
     let mut kinds = cells.iter().flatten().map(Cell::kind);
     let first = kinds.next().unwrap_or(Kind::Float);

@@ -1,4 +1,4 @@
-//! Plans, tables, and runs that are kept: without a simulation.
+//! Plans, tables and stored runs, without a simulation.
 
 use std::fs::{self, File};
 use std::sync::Mutex;
@@ -97,7 +97,7 @@ fn the_command_line_adds_axes_replaces_them_and_gives_seeds() {
     assert_eq!(points.len(), 6);
     assert_eq!(points[1], "link.wire.loss=0.1 link.wire.delay=\"1ms\" link.wire.rate=6mbit seed=1");
     assert_eq!(plan.check(&scenario(GRID)).map_err(|error| error.to_string()), Ok(()));
-    // Without seeds there is the scenario's.
+    // Without seeds, the scenario's seed is used.
     let one = Plan::of(&scenario(""), &sets, None).unwrap();
     assert_eq!(one.point(0).seed, 7);
 }
@@ -192,7 +192,7 @@ fn shards_share_the_runs_out_and_seeds_and_sets_are_read_from_the_command_line()
     assert!(set("k").is_err());
 }
 
-/// Values of every kind; the loss decides which there are.
+/// Values of every kind; the loss decides which of them appear.
 fn outcome(point: &Point<'_>) -> Result<Results, String> {
     let mut results = Results::new();
     results.int("f.sent", u64::MAX - point.run);
@@ -318,7 +318,7 @@ fn shards_in_directories_of_their_own_make_the_whole_and_a_missing_one_is_named(
     let (other, ..) = swept(&self::plan("[sweep]\nseeds = 2"), 1);
     let error = gather(&[paths[0].clone(), other.path().to_owned()]).unwrap_err().to_string();
     assert!(error.contains("holds a sweep that has another scenario than"), "{error}");
-    // The same run with two results: somebody's files are not what they seem.
+    // The same run with two results: the files are inconsistent.
     let kept = Kept::of(0, Err("otherwise".into()));
     Store::open(&paths[1], &plan).unwrap().keep(&kept).unwrap();
     let error = gather(&paths).unwrap_err().to_string();

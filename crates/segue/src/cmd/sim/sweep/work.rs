@@ -1,4 +1,4 @@
-//! Runs over threads: each takes the next run that nobody has, and keeps its results at once.
+//! Distributes runs over threads: each takes the next free run and stores its results at once.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,10 +12,10 @@ use super::plan::{Plan, Point};
 use super::store::{Kept, Store};
 use crate::terminal;
 
-/// Does those of `runs` that the store does not have.
+/// Does those of `runs` that the store lacks.
 ///
 /// # Errors
-/// A run that cannot be kept; the others that are under way are kept before.
+/// A run that cannot be stored; the others under way are stored first.
 pub fn execute(
     plan: &Plan,
     store: &Store,
@@ -60,7 +60,7 @@ pub fn execute(
     wrong.map_or(Ok(()), Err)
 }
 
-/// How far the sweep is.
+/// Progress of the sweep.
 struct Progress {
     all: usize,
     done: usize,

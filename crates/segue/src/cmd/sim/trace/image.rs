@@ -1,4 +1,4 @@
-//! The bytes of a packet, as a capture would have them. Payloads of applications are zeros.
+//! The bytes of a packet as a capture would show them. Application payloads are zeros.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use segue_tunnel::ProbeKind;
 use segue_wire::header::flags;
 use segue_wire::{Header, PacketType};
 
-/// Window that every TCP header shows: the models have none on the wire.
+/// Window in every TCP header: the models carry none on the wire.
 const WINDOW: u16 = u16::MAX;
 const TCP_HEADER: usize = 20;
 const TCP_OPTIONS: usize = 40;
@@ -82,9 +82,10 @@ fn tunnelled(message: &tunnel::Message<Packet>) -> Vec<u8> {
     }
 }
 
-/// A datagram of the signalling connection. The daemons' is QUIC and encrypted; the simulator's shows its
-/// kind, connection and number in 17 bytes, for a part of the stream its place in 8, and then what it
-/// carries: for a part of the stream the messages as docs/wire/signalling.md has them. Behind that there are zeros.
+/// A datagram of the signalling connection. The daemons use encrypted QUIC. The simulator's
+/// datagram has its kind, connection and number in 17 bytes; for a part of the stream, its position
+/// in 8 bytes; and then its content: for a part of the stream, the messages as in
+/// docs/wire/signalling.md. Zeros fill the rest.
 fn signalled(datagram: &signal::Datagram, bytes: usize) -> Vec<u8> {
     let (kind, content) = match &datagram.frame {
         signal::Frame::Hello { name } => (1, name.clone().into_bytes()),
@@ -103,7 +104,7 @@ fn signalled(datagram: &signal::Datagram, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// A TCP segment. Streams begin at 0 behind a SYN that the models may leave out, so that the first byte
+/// A TCP segment. Streams begin at 0 with a SYN that the models may leave out, so the first byte
 /// has number 1.
 fn tcp(packet: &Packet, segment: &Segment, room: usize) -> Vec<u8> {
     let number = |byte: u64| (byte + 1) as u32;
@@ -131,8 +132,8 @@ fn tcp(packet: &Packet, segment: &Segment, room: usize) -> Vec<u8> {
     ip(packet, &[&header.to_bytes()[..], &payload].concat())
 }
 
-/// SACK blocks always, even where they cost nothing in the model; timestamps if there is room for them; then
-/// nothing up to the length that the model has.
+/// SACK blocks always, even if they cost nothing in the model; timestamps if there is room; then
+/// padding up to the model's length.
 fn options(segment: &Segment, room: usize) -> Vec<TcpOptionElement> {
     let number = |byte: u64| (byte + 1) as u32;
     let mut options = Vec::new();
@@ -168,8 +169,8 @@ fn udp(packet: &Packet, (sport, dport): (u16, u16), payload: &[u8]) -> Vec<u8> {
     ip(packet, &[&header.to_bytes()[..], payload].concat())
 }
 
-/// An IP header, and behind it what it carries. Packets are atomic: they say "do not fragment", and have
-/// the identification 0 (RFC 6864).
+/// An IP header and its payload. Packets are atomic: "do not fragment" is set, and the
+/// identification is 0 (RFC 6864).
 fn ip(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let protocol = IpNumber(packet.protocol());
     let length = u16::try_from(payload.len()).expect("a packet is shorter than 64 KiB");

@@ -32,9 +32,9 @@ const RESOLUTION: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// What is written.
+/// What to write.
 pub struct Options {
-    /// In front of `.pcapng` and `.log`.
+    /// Prefix of `.pcapng` and `.log`.
     pub prefix: PathBuf,
     /// Most bytes of a packet.
     pub snaplen: u32,
@@ -42,7 +42,7 @@ pub struct Options {
     pub only: Vec<String>,
 }
 
-/// A trace in the making.
+/// A trace under way.
 #[derive(Clone)]
 pub struct Trace(Rc<RefCell<Files>>);
 
@@ -51,16 +51,16 @@ struct Files {
     log: BufWriter<File>,
     snaplen: u32,
     nodes: Vec<String>,
-    /// Sending and receiving interface of a channel, where they are traced, and what it is called.
+    /// Sending and receiving interface of a channel, if traced, and the channel's name.
     channels: BTreeMap<ChannelId, Places>,
-    /// The first thing that went wrong; nothing is written after it.
+    /// The first error; nothing is written after it.
     failed: Option<anyhow::Error>,
 }
 
 struct Places {
     from: Option<u32>,
     to: Option<u32>,
-    /// Who sends.
+    /// The sender.
     node: NodeId,
     name: String,
 }
@@ -69,7 +69,7 @@ impl Trace {
     /// Begins a trace of a network that has not run.
     ///
     /// # Errors
-    /// A file that cannot be written, or an interface that is not there.
+    /// A file that cannot be written, or an unknown interface.
     pub fn begin(built: &Built, options: &Options) -> anyhow::Result<Trace> {
         let create = |end: &str| -> anyhow::Result<BufWriter<File>> {
             let mut path = options.prefix.clone().into_os_string();
@@ -98,7 +98,7 @@ impl Trace {
         }))))
     }
 
-    /// Who is to see what happens.
+    /// The observer for the run.
     #[must_use]
     pub fn observer(&self) -> Box<dyn Observer> {
         Box::new(self.clone())
@@ -107,7 +107,7 @@ impl Trace {
     /// Ends the trace.
     ///
     /// # Errors
-    /// The first thing that could not be written.
+    /// The first write error.
     pub fn end(&self) -> anyhow::Result<()> {
         let mut files = self.0.borrow_mut();
         if let Some(error) = files.failed.take() {
@@ -160,7 +160,7 @@ fn interface(name: &str, snaplen: u32) -> InterfaceDescriptionBlock<'static> {
 }
 
 impl Files {
-    /// Does something with the files, unless something has failed before.
+    /// Runs `what` on the files, unless an earlier step failed.
     fn attempt(&mut self, what: impl FnOnce(&mut Files) -> anyhow::Result<()>) {
         if self.failed.is_none() {
             self.failed = what(self).err();
