@@ -93,8 +93,8 @@ impl Prefix {
         Prefix { addr, len: self.len }
     }
 
-    /// The address so many behind the network's first; `None` if it lies beyond the prefix, or is its last one of
-    /// IPv4 (the broadcast address).
+    /// The address this far behind the network's first; `None` if it lies beyond the prefix, or is its last one of IPv4
+    /// (the broadcast address).
     #[must_use]
     pub fn nth(&self, number: u32) -> Option<IpAddr> {
         let len = u32::from(self.len);

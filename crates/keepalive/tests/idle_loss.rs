@@ -1,5 +1,5 @@
-//! Loss of a path that carries its probes alone: averages tend to what the link loses, however often the
-//! path is called down for it.
+//! Loss of a path that carries only its probes: averages tend to what the link loses, however often the path is called
+//! down for it.
 
 mod common;
 

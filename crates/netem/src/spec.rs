@@ -201,7 +201,7 @@ pub enum SpecError {
     UnsortedLoss(usize),
     /// A trace of losses without an entry.
     EmptyTrace,
-    /// A trace of losses with so many entries.
+    /// A trace of losses with this many entries.
     LongTrace(u64),
     /// A profile whose step at this position does not come after the one before it.
     UnsortedProfile(usize),

@@ -13,8 +13,8 @@ use crate::net::{Node, NodeId};
 use crate::packet::Packet;
 use crate::results::Results;
 
-/// A program on a node. The network calls it with what concerns it and carries out, after each call, what
-/// it asked for in [`Io`]; then it arms [`deadline`](Agent::deadline).
+/// A program on a node. The network calls it with events that concern it and, after each call, carries out what it
+/// requested in [`Io`]; then it arms [`deadline`](Agent::deadline).
 pub trait Agent: Any {
     /// The run begins.
     fn start(&mut self, io: &mut Io<'_>);
@@ -25,13 +25,13 @@ pub trait Agent: Any {
     /// Its deadline has come.
     fn wake(&mut self, io: &mut Io<'_>);
 
-    /// When it wants to be woken.
+    /// When to wake it.
     fn deadline(&self) -> Option<Time>;
 
-    /// Interfaces of its node have changed: they came, went, or have other addresses; or the node has.
+    /// Interfaces of its node came, went or changed their addresses, or the node's own addresses changed.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
 
-    /// Adds what it found to the results of the run; `name` is its name in the scenario.
+    /// Adds its results to those of the run; `name` is its name in the scenario.
     fn report(&self, name: &str, now: Time, results: &mut Results);
 
     /// For a caller that knows the agent's type.
@@ -41,7 +41,7 @@ pub trait Agent: Any {
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// What an agent asks for.
+/// What an agent requests.
 #[derive(Debug)]
 pub enum Action {
     /// Send by the routes of the node.
@@ -50,19 +50,19 @@ pub enum Action {
     SendOn(u32, Box<Packet>),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
     Arrive(Box<Packet>),
-    /// The node has this address, or has it no longer.
+    /// The node gets or loses this address.
     Address(IpAddr, bool),
     /// A line of the event log.
     Log(String),
 }
 
-/// An agent's view of its node at one instant, and what it asks for.
+/// An agent's view of its node at one instant, and its requests.
 pub struct Io<'a> {
     /// Virtual time.
     pub now: Time,
     /// The node it lives on.
     pub id: NodeId,
-    /// The node's interfaces, addresses and routes, as they are.
+    /// The node's current interfaces, addresses and routes.
     pub node: &'a Node,
     pub(crate) actions: &'a mut Vec<Action>,
     /// The event log is read; if not, agents need not write lines for it.
@@ -85,7 +85,7 @@ impl Io<'_> {
         self.actions.push(Action::Arrive(Box::new(packet)));
     }
 
-    /// Gives the node an address, or takes it away; its other agents are told as of a change of interfaces.
+    /// Gives the node an address, or takes it away. Its other agents are told as if an interface had changed.
     pub fn set_address(&mut self, address: IpAddr, present: bool) {
         self.actions.push(Action::Address(address, present));
     }

@@ -26,10 +26,9 @@ pub struct Dumbbell {
     pub rate_bps: u64,
     /// Propagation delay, each way.
     pub delay: Span,
-    /// ns-2's limit: an arrival is dropped when one packet less than this many wait behind the one being
-    /// sent.
+    /// ns-2's limit: an arrival is dropped when one packet fewer than this many wait behind the one being sent.
     pub queue: u32,
-    /// When a counter of packets to lose is set, and to what ([`Loss::Armed`]).
+    /// When a counter of packets to lose is set, and its value ([`Loss::Armed`]).
     pub drop_at: Vec<(Span, u32)>,
     /// How long the sender sends.
     pub duration: Span,
@@ -37,15 +36,15 @@ pub struct Dumbbell {
     pub trace: bool,
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// `goodput_bps` (packets handed over in order, with their headers, over the duration), `delivered`,
     /// `sent`, `retransmissions`, `timeouts`, `queue_drops`, `loss_drops`.
     pub results: Results,
-    /// A point for each segment, if it was asked for.
+    /// A point for each segment, if requested.
     pub trace: Vec<TracePoint>,
-    /// Time stood still before the end ([`Network::stuck`]): nothing that was found counts.
+    /// Time stood still before the end ([`Network::stuck`]): the results are invalid.
     pub stuck: bool,
 }
 
@@ -53,7 +52,7 @@ impl Dumbbell {
     /// Runs it.
     ///
     /// # Errors
-    /// A parameter that makes no link.
+    /// A parameter that no link can have.
     pub fn run(&self) -> Result<Outcome, SpecError> {
         let mut network = Network::new(1);
         let ends = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)].map(IpAddr::from);

@@ -19,7 +19,7 @@ pub struct Packet {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Length of the IP packet with its headers, which is what links serialise and queues count.
+    /// Length of the IP packet with its headers: what links serialise and queues count.
     pub bytes: u32,
     /// Routers it may still pass.
     pub ttl: u8,
@@ -48,7 +48,7 @@ pub enum Body {
     Signal(Box<signal::Datagram>),
 }
 
-/// A UDP datagram of an application. Its content is what a receiver needs to measure.
+/// A UDP datagram of an application. Its content is what a receiver needs for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Source port.
@@ -57,12 +57,12 @@ pub struct Datagram {
     pub dport: u16,
     /// Number of the datagram in its stream, from 0.
     pub seq: u64,
-    /// What the application calls it, for instance the number of a video frame.
+    /// The application's tag, for instance the number of a video frame.
     pub tag: u32,
 }
 
 impl Packet {
-    /// Protocol number of what is directly behind the IP header.
+    /// Protocol number of the header directly behind the IP header.
     #[must_use]
     pub fn protocol(&self) -> u8 {
         match &self.body {

@@ -1,5 +1,4 @@
-//! What happens next: events in the order of their time, those of one instant in the order in which they
-//! were scheduled.
+//! Future events in the order of their time, and within an instant in the order of scheduling.
 //!
 //! A timing wheel with 64 slots to a level, each level 64 times as coarse as the one below, down to single
 //! nanoseconds, and a short sorted list of what is next:
@@ -13,11 +12,10 @@
 //!   current   the next slot's events, sorted; what is scheduled within its span is put in between
 //! ```
 //!
-//! An event lies at the level of the highest digit (to base 64) in which its time differs from `base`, in the
-//! slot of that digit. `base` moves only to the start of the slot whose turn has come, below which everything
-//! is empty then, so that the others stay where they are. Events of one instant are therefore always
-//! together, in the order of scheduling, and no serial number has to be kept: taking a slot apart and
-//! sorting it keep their order.
+//! An event lies at the level of the highest digit (to base 64) in which its time differs from `base`, in the slot of
+//! that digit. `base` moves only to the start of the slot whose turn has come. Everything below is empty then, so the
+//! other events stay where they are. Events of one instant are therefore always together, in the order of scheduling,
+//! without serial numbers: taking a slot apart and sorting it keep their order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -30,11 +28,11 @@ const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 /// Levels that a time of 64 bits needs.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
-/// A slot with at most so many events is sorted as a whole, if the caller does not say otherwise.
+/// A slot with at most this many events is sorted as a whole, unless the caller says otherwise.
 const SORT: usize = 32;
-/// The current list is put back into slots when it has grown to this: its insertions cost its length.
+/// The current list is put back into slots when it has grown to this length, since insertions cost its length.
 const SPILL: usize = 512;
-/// Room for more events than this is given back when a slot is empty.
+/// An empty slot gives back its room beyond this many events.
 const KEEP: usize = 1 << 13;
 
 struct Entry<E> {
@@ -50,7 +48,7 @@ struct Level<E> {
 
 /// Events to come.
 pub struct EventQueue<E> {
-    /// What is at or before `covered`, in order.
+    /// The events at or before `covered`, in order.
     current: VecDeque<Entry<E>>,
     covered: u64,
     base: u64,
@@ -59,7 +57,7 @@ pub struct EventQueue<E> {
     filled: u32,
     len: usize,
     scheduled: u64,
-    /// A slot with at most so many events is sorted as a whole.
+    /// A slot with at most this many events is sorted as a whole.
     sort: usize,
 }
 
@@ -94,8 +92,8 @@ impl<E> EventQueue<E> {
         }
     }
 
-    /// Lets `event` happen at `at`, after what was scheduled before for the same instant. An event for an
-    /// instant that has passed is the next to happen.
+    /// Schedules `event` at `at`, after earlier events for the same instant. An event for an instant that has passed is
+    /// the next to happen.
     pub fn schedule(&mut self, at: Time, event: E) {
         self.len += 1;
         self.scheduled += 1;
@@ -127,19 +125,18 @@ impl<E> EventQueue<E> {
         self.current.pop_front().map(|entry| (Time(entry.at), entry.event))
     }
 
-    /// The next events, as many as are known in order; there may be further ones. For a caller that prepares
-    /// for what is coming.
+    /// The next events, as many as are known in order; there may be more. For a caller that prepares for them.
     pub fn upcoming(&self) -> impl Iterator<Item = (Time, &E)> {
         self.current.iter().map(|entry| (Time(entry.at), &entry.event))
     }
 
-    /// How many events are to come.
+    /// How many events are pending.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Nothing is to come.
+    /// No event is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -209,8 +206,7 @@ impl<E> EventQueue<E> {
         Some(())
     }
 
-    /// Puts the current list but for its first instant back into slots, all of which are empty as far as it
-    /// reaches.
+    /// Puts the current list except its first instant back into slots, which are all empty as far as the list reaches.
     fn spill(&mut self) {
         let Some(first) = self.current.front().map(|entry| entry.at.max(self.base)) else { return };
         if self.current.back().is_none_or(|entry| entry.at <= first) {
@@ -265,9 +261,9 @@ mod tests {
     /// What may happen to a queue.
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many events, so far after what happened last; negative: before.
+        /// This many events, this far after the last one to happen; negative: before.
         Schedule(i64, usize),
-        /// Events are taken up to so far after what happened last, at most so many.
+        /// Events are taken up to this far after the last one, at most this many.
         Pop(u64, usize),
     }
 

@@ -1,4 +1,4 @@
-//! What a run found: named values in a defined order.
+//! The results of a run: named values in a defined order.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ impl Results {
         self.0.push((name.into(), Value::Int(value)));
     }
 
-    /// Adds a number; one that is not finite is left out, since no output format agrees on it.
+    /// Adds a number. Leaves out one that is not finite, since output formats disagree on it.
     pub fn float(&mut self, name: impl Into<String>, value: f64) {
         if value.is_finite() {
             self.0.push((name.into(), Value::Float(value)));

@@ -8,7 +8,7 @@ use std::time::Instant;
 use segue_sim::faults::{Machines, Schedule, run};
 use segue_tunnel::planted::choose;
 
-/// A mistake that is not found with so many seeds is not found.
+/// Seeds after which a mistake counts as not found.
 const MAX_SEEDS: u64 = 1_000;
 /// Seeds of each set of machines that find nothing in machines without mistakes.
 const SOUND_SEEDS: u64 = 60;

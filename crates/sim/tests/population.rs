@@ -120,7 +120,7 @@ fn flows_survive_outages_and_orders_and_the_gaps_of_planned_handovers_are_those_
     assert!(gap > 1.0 && gap < bound, "{gap}");
 }
 
-/// Nothing failed, and so many facts were judged. Too few events are an excuse for what losses do by chance alone.
+/// Nothing failed, and this many facts were judged. Too few events excuse what losses do purely by chance.
 fn expect_no_failure(spec: &Spec, stats: &Stats, judged: usize) {
     let (mut facts, mut held) = (std::collections::BTreeSet::new(), 0);
     for verdict in verdicts(spec, stats) {

@@ -11,18 +11,18 @@ use crate::Class;
 pub struct Config {
     /// A path is better if its score is higher by more than this, in points of score.
     pub margin: f64,
-    /// A better path that came up after the one in use, and less than `settle` ago, must stay better
-    /// so long before flows move to it: a path that returns is used again promptly. Doubled for each
-    /// failure of that path beyond the first that is not yet forgiven.
+    /// A better path that came up after the one in use, and less than `settle` ago, must stay better for this long
+    /// before flows move to it: a path that returns is used again promptly. Doubled for each failure of that path
+    /// beyond the first that is not yet forgiven.
     pub hold: Span,
-    /// Between paths that both have been up for a while, the better one must stay better so long: a
-    /// passing queue or a few losses move nothing.
+    /// Between paths that have both been up for a while, the better one must stay better for this long: a passing queue
+    /// or a few losses move nothing.
     pub settle: Span,
     /// The longest that `hold` grows to for a path that keeps failing.
     pub max_hold: Span,
     /// One failure of a path is forgiven per this span since its last one.
     pub forgive: Span,
-    /// After a move to a better path, flows stay at least so long, unless it goes down.
+    /// After a move to a better path, flows stay at least this long, unless it goes down.
     pub min_stay: Span,
     /// Class by differentiated services code point.
     pub dscp: BTreeMap<u8, Class>,

@@ -166,8 +166,8 @@ impl Rate {
         self.average = now_is * (1.0 - keep) + self.average * keep;
     }
 
-    /// When a question about a missing answer may be asked: at once on a path that carries little; else as its data pay
-    /// for it.
+    /// When a question about a missing answer may be asked: soon after the last while data pay for it, seldom
+    /// otherwise.
     fn may_ask_at(&self, due: Time) -> Time {
         self.asked.map_or(due, |asked| due.max(asked + self.apart()))
     }

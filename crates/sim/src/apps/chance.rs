@@ -107,8 +107,8 @@ pub(crate) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -mean * libm::log(1.0 - rng.unit())
 }
 
-/// Standard normal (Box and Muller 1958; the second of the pair is not kept, so that what is drawn depends
-/// on the number of draws alone).
+/// Standard normal (Box and Muller 1958; the second of the pair is dropped, so that the sequence depends only on the
+/// number of draws).
 pub(crate) fn normal(rng: &mut Rng) -> f64 {
     let radius = libm::sqrt(-2.0 * libm::log(1.0 - rng.unit()));
     radius * libm::cos(core::f64::consts::TAU * rng.unit())

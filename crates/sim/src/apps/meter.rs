@@ -7,9 +7,9 @@
 //!                      └ decided in the order of sending: histograms, handovers
 //! ```
 //!
-//! The simulator sees both ends, as somebody does who reads a trace: one meter stands for a direction of an
-//! application and is told of each datagram at its sending and at its arrival. It keeps the datagrams of
-//! the last [`MeterConfig::loss_after`] and counts the others.
+//! The simulator sees both ends, like the reader of a trace: one meter stands for a direction of an application and is
+//! told of each datagram when it is sent and when it arrives. It keeps the datagrams of the last
+//! [`MeterConfig::loss_after`] and counts the others.
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -78,8 +78,8 @@ pub enum Way {
 /// How a stream is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterConfig {
-    /// A packet that has not arrived so long after it was sent is lost (RFC 2680, section 2.7: the threshold
-    /// is the measurer's to state).
+    /// A packet that has not arrived within this time is lost (RFC 2680, section 2.7: the threshold is the measurer's
+    /// to state).
     pub loss_after: Span,
     /// What delay variance is counted from.
     pub forwarding: Forwarding,

@@ -29,7 +29,7 @@ pub struct Shot {
 
 /// When an application sends what. A source knows nothing of addresses.
 pub trait Source {
-    /// When the next datagram is to be sent; `None`: never again.
+    /// When to send the next datagram; `None`: never again.
     fn next(&self) -> Option<Time>;
     /// Takes the next datagram and goes on to the one after it.
     fn take(&mut self) -> Option<Shot>;

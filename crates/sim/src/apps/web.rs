@@ -43,8 +43,8 @@ pub struct WebConfig {
     pub reading_s: Dist,
     /// Bytes of a request.
     pub request_bytes: u32,
-    /// Connections over which the browser fetches objects at the same time. The browser uses so many ports
-    /// from its first one, the server one.
+    /// Connections over which the browser fetches objects at the same time. The browser uses this many ports from its
+    /// first one, the server one.
     pub connections: u16,
     /// Pages after which the browser stops; `None`: never.
     pub pages: Option<u64>,

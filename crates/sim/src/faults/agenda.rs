@@ -1,5 +1,5 @@
-//! What happens next in a small world. Beside [`crate::EventQueue`], which is for millions of events and does
-//! not say when the next one is.
+//! The next event in a small world. [`crate::EventQueue`], in contrast, is for millions of events and does not say when
+//! the next one is.
 
 use alloc::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ pub struct Link {
     last_arrival: Time,
     dead_since: Option<Time>,
     settled_since: Time,
-    /// The smallest and largest delays that packets had.
+    /// The smallest and largest delay of its packets.
     least: Span,
     most: Span,
 }
@@ -52,7 +52,7 @@ impl Link {
         }
     }
 
-    /// When a packet of so many bytes that is sent now arrives, and its copy if it is doubled.
+    /// When a packet of this many bytes that is sent now arrives, and its copy if it is doubled.
     pub fn send(&mut self, now: Time, bytes: u32) -> [Option<Time>; 2] {
         let lost = self.rng.chance(self.loss);
         let doubled = self.rng.chance(self.duplicate);
@@ -80,7 +80,7 @@ impl Link {
         [Some(at), copy]
     }
 
-    /// Takes the part of a fault that is about this direction.
+    /// Applies the part of a fault that concerns this direction.
     pub fn inject(&mut self, now: Time, fault: &Fault) {
         let share = |permille: u16| f64::from(permille.min(1_000)) / 1_000.0;
         match fault {
@@ -92,7 +92,7 @@ impl Link {
                 self.held_up = Span::from_millis(u64::from(*ms));
             }
             Fault::Delay(_, _, ms) => self.delay = Span::from_millis(u64::from(*ms)),
-            // What is small enough does not notice: the link is as clean as before.
+            // Small packets do not notice: for them the link is as clean as before.
             Fault::Narrow(_, _, mtu) => {
                 self.takes = *mtu;
                 return;
@@ -133,13 +133,13 @@ impl Link {
         self.takes
     }
 
-    /// The probability with which it loses a packet.
+    /// The probability that it loses a packet.
     #[must_use]
     pub fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// The smallest and the largest delay that any packet has had.
+    /// The smallest and the largest delay of any packet so far.
     #[must_use]
     pub fn delays(&self) -> (Span, Span) {
         (self.least.min(self.delay), self.most.max(self.delay))

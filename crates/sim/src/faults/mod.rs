@@ -8,10 +8,10 @@
 //!                                   └ shrink: the same with fewer faults
 //! ```
 //!
-//! A [`World`] is a set of machines with what is between them. There are two: [`tunnel`] (hosts and an anchor)
-//! and [`estimators`] (the two ends of one path's measurement). Another set of machines joins by
-//! implementing the trait and a name in [`Machines`]: schedules, links, records, shrinking and the verb are the
-//! same. What is injected and checked, with each bound, stands in docs/simulator/faults.md.
+//! A [`World`] is a set of machines with what is between them. There are two: [`tunnel`] (hosts and an anchor) and
+//! [`estimators`] (the two ends of one path's measurement). Another set of machines joins by implementing the trait and
+//! adding a name to [`Machines`]; schedules, links, records, shrinking and the verb stay the same.
+//! docs/simulator/faults.md lists what is injected and checked, with each bound.
 
 mod agenda;
 pub mod estimators;
@@ -46,7 +46,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// That `invariant` does not hold, by what was found.
+    /// The violation of `invariant`, with what was found.
     #[must_use]
     pub fn new(invariant: &'static str, detail: String) -> Violation {
         Violation { invariant, detail }
@@ -82,16 +82,16 @@ fn counters_of(e: &Estimates) -> [u64; 9] {
 
 /// A set of machines on virtual time, with what is between them and what must hold of them.
 pub trait World {
-    /// When the next thing happens; `None` if nothing is to come.
+    /// When the next thing happens; `None` if nothing is pending.
     fn next(&self) -> Option<Time>;
 
-    /// Lets one thing happen that is due at `now`.
+    /// Runs one event that is due at `now`.
     ///
     /// # Errors
-    /// An invariant that what the machines did breaks.
+    /// An invariant that the machines have broken.
     fn step(&mut self, now: Time, record: &mut Record) -> Result<(), Violation>;
 
-    /// Lets a fault happen. One that makes no sense here does nothing.
+    /// Injects a fault. One that makes no sense here does nothing.
     ///
     /// # Errors
     /// As for [`World::step`].
@@ -103,13 +103,13 @@ pub trait World {
     /// An invariant that does not hold.
     fn check(&mut self, now: Time) -> Result<(), Violation>;
 
-    /// What must hold when all has been mended for [`schedule::QUIET_MS`].
+    /// What must hold [`schedule::QUIET_MS`] after all has been mended.
     ///
     /// # Errors
     /// An invariant that does not hold.
     fn finish(&mut self, now: Time) -> Result<(), Violation>;
 
-    /// The state of the machines, for a person who has a failure before him.
+    /// The state of the machines, for a person who examines a failure.
     fn describe(&self) -> String;
 }
 
@@ -126,7 +126,7 @@ pub struct Failure {
     pub state: String,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Hash of all events: the same for the same schedule.
@@ -137,15 +137,15 @@ pub struct Outcome {
     pub failure: Option<Failure>,
 }
 
-/// The instant at which a run of `seed` starts: every fourth run sees the stamps of probes, microseconds
-/// modulo 2³², go round.
+/// The instant at which a run of `seed` starts: in every fourth run the stamps of probes, microseconds modulo 2³²,
+/// wrap.
 fn start_of(seed: u64) -> Time {
     const ROUND: Time = Time((1 << 32) * 1_000);
     if seed % 4 == 3 { ROUND - Span::from_secs(9) } else { Time(1_000_000_000) }
 }
 
-/// Runs a schedule from its start to its end or to the first violation. Texts of the last events are in
-/// the failure if `keeps_text`.
+/// Runs a schedule from its start to its end or to the first violation. The failure has the texts of the last events if
+/// `keeps_text`.
 #[must_use]
 pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
     let start = start_of(schedule.seed);
@@ -164,7 +164,7 @@ pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
     Outcome { hash: record.hash(), events: record.events(), failure }
 }
 
-/// Runs a world through a schedule; where it broke and how, if it did.
+/// Runs a world through a schedule. Returns where and how it broke, if it did.
 ///
 /// # Errors
 /// The first violation and its time.

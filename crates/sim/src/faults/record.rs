@@ -1,4 +1,4 @@
-//! What happened in a run: a hash of all of it, and the last of it as text.
+//! What happened in a run: a hash of everything, and the last events as text.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -20,15 +20,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// An empty record of a run that starts at `start`. Texts are kept if `keeps_text`: they cost more than
-    /// the rest of a run, so a run is done again for them once it has failed.
+    /// An empty record of a run that starts at `start`. Texts are kept only if `keeps_text`: they cost more than the
+    /// rest of a run, so a failed run is repeated for them.
     #[must_use]
     pub fn new(start: Time, keeps_text: bool) -> Record {
         let last = keeps_text.then(VecDeque::new);
         Record { start, hash: 0xcbf2_9ce4_8422_2325, events: 0, last }
     }
 
-    /// Something happened: what tells it from other events, as numbers, and what a person reads.
+    /// Records an event: numbers that tell it from other events, and a text for people.
     pub fn note(&mut self, now: Time, what: &[u64], text: impl FnOnce() -> String) {
         self.events += 1;
         self.mix(now.since(self.start).0);

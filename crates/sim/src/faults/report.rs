@@ -11,8 +11,8 @@ use super::{Failure, Violation};
 /// Runs that shrinking may take.
 pub const SHRINK_RUNS: usize = 400;
 
-/// A failure in words: what broke and when, the last events and the state then, how to see it again, and the
-/// shrunk schedule if there is one. `replay` is the command that does the run again.
+/// A failure in words: what broke and when, the last events and the state then, how to reproduce it, and the shrunk
+/// schedule if there is one. `replay` is the command that repeats the run.
 #[must_use]
 pub fn report(
     schedule: &Schedule,
@@ -59,7 +59,7 @@ fn describe(text: &mut String, failure: &Failure, shrunk: bool) {
     }
 }
 
-/// The command that does a seed's run again.
+/// The command that repeats a seed's run.
 #[must_use]
 pub fn replay_seed(schedule: &Schedule) -> String {
     format!("segue sim faults --machines {} --seed {}", schedule.machines.name(), schedule.seed)

@@ -92,24 +92,22 @@ pub struct PathRef {
     pub path: usize,
 }
 
-/// One fault, or the end of one. None does harm where it makes no sense, so that any subset of a schedule
-/// is a schedule.
+/// One fault, or the end of one. A fault that makes no sense has no effect, so any subset of a schedule is a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// Packets are lost with this probability, in thousandths.
     Loss(PathRef, Way, u16),
-    /// The next packets are lost, so many.
+    /// This many of the next packets are lost.
     Burst(PathRef, Way, u16),
     /// Packets arrive twice with this probability, in thousandths; the copy up to 20 ms later.
     Duplicate(PathRef, Way, u16),
-    /// Packets are held up with this probability, in thousandths, by up to so many milliseconds, and
-    /// overtaken.
+    /// Packets are held up with this probability, in thousandths, by up to this many milliseconds, and overtaken.
     Reorder(PathRef, Way, u16, u16),
     /// The one-way delay is this from now on, in milliseconds.
     Delay(PathRef, Way, u16),
-    /// Larger packets are lost from now on, without a word: so many bytes, IP header included.
+    /// Packets above this size are lost silently from now on, in bytes, IP header included.
     Narrow(PathRef, Way, u16),
-    /// A router on the way says that a packet was too big for so many bytes, true or not.
+    /// A router on the way says, truly or not, that a packet was too big for this many bytes.
     TooBig(PathRef, Way, u16),
     /// Nothing arrives any more.
     Cut(PathRef, Way),
@@ -119,15 +117,15 @@ pub enum Fault {
     CutAll(usize),
     /// The interface goes.
     Gone(PathRef),
-    /// It comes back, or is as it was.
+    /// It comes back, or stays as it is.
     Back(PathRef),
-    /// The interface has another address, and the host knows.
+    /// The interface gets another address, and the host knows.
     Renumber(PathRef),
-    /// A NAT on the way forgets: the anchor sees another source, and what goes to the old one is lost.
+    /// A NAT on the way forgets: the anchor sees another source, and packets to the old one are lost.
     Rebind(PathRef),
-    /// A host starts again, with a greater epoch.
+    /// A host restarts, with a greater epoch.
     RestartHost(usize),
-    /// The anchor starts again with what it wrote down.
+    /// The anchor restarts with what it has stored.
     RestartAnchor,
     /// A host's signalling connection ends at both ends.
     BreakSignal(usize),
@@ -183,11 +181,11 @@ pub struct HostShape {
 pub struct Schedule {
     /// What it is for.
     pub machines: Machines,
-    /// Of the draws of the links and of the machines' secrets.
+    /// Seed of the links' draws and the machines' secrets.
     pub seed: u64,
     /// The packet paths measure by themselves, and the machines learn from readings.
     pub readings: bool,
-    /// Detection follows use, as without a configuration: K and T_KA of the hosts are those that bounds are made of.
+    /// Detection follows use, as without a configuration: the bounds are derived from the hosts' K and T_KA.
     pub follows_use: bool,
     /// The hosts.
     pub hosts: Vec<HostShape>,
@@ -199,9 +197,9 @@ pub struct Schedule {
 
 /// Flows of each host.
 pub const FLOWS: usize = 3;
-/// What a link takes at first, IP header included.
+/// The initial MTU of a link, IP header included.
 pub const MTU: u16 = 1_500;
-/// What one takes that is narrowed, or is said to: tunnels of many kinds, and less than any IPv6 link has.
+/// MTUs that a narrowed link has, or is said to have: those of tunnels of many kinds, and one below any IPv6 link's.
 const MTUS: [u16; 8] = [1_000, 1_280, 1_330, 1_358, 1_400, 1_420, 1_492, MTU];
 
 impl Schedule {
@@ -215,7 +213,7 @@ impl Schedule {
             false => Vec::from([HostShape::draw(&mut rng, 1)]),
         };
         let readings = tunnel && rng.chance(0.3);
-        // Drawn apart, so that seeds stay what they were but for it.
+        // Drawn separately, so that existing seeds change only in this.
         let follows_use = tunnel && Rng::new(seed ^ 0x7573_6564).chance(0.3);
         if tunnel {
             let mut rng = Rng::new(seed ^ 0x7269_6465);
@@ -253,7 +251,7 @@ impl Schedule {
     }
 }
 
-/// In two of five runs, what links take changes one to six times, or is said to. Drawn apart, as `follows_use`.
+/// In two of five runs, links change their MTU, or are said to, one to six times. Drawn separately, as `follows_use`.
 fn draw_sizes(seed: u64, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
     let mut rng = Rng::new(seed ^ 0x7369_7a65);
     if !rng.chance(0.4) {
@@ -286,8 +284,8 @@ impl HostShape {
 }
 
 impl Fault {
-    /// Draws a fault. The weights are those of this table, of 100; `keepalive` has the first two columns'
-    /// faults of links, restarts and flows.
+    /// Draws a fault. The weights are those of this table, of 100; `keepalive` has only the first two columns' faults
+    /// of links, restarts and flows.
     fn draw(rng: &mut Rng, hosts: &[HostShape], machines: Machines) -> Fault {
         let host = rng.below(hosts.len() as u64) as usize;
         let paths = hosts[host].paths.len() as u64;
@@ -321,7 +319,7 @@ impl Fault {
         }
     }
 
-    /// The path that it is about.
+    /// The path that the fault concerns.
     #[must_use]
     pub fn path(&self) -> Option<PathRef> {
         match self {
@@ -344,7 +342,7 @@ impl Fault {
         }
     }
 
-    /// The host that it is about.
+    /// The host that the fault concerns.
     #[must_use]
     pub fn host(&self) -> Option<usize> {
         match self {

@@ -5,17 +5,17 @@ use alloc::vec::Vec;
 
 use super::schedule::{Entry, Fault, Schedule, Way};
 
-/// What came of it.
+/// The result of shrinking.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The smallest failing schedule found.
     pub schedule: Schedule,
-    /// How often `fails` was asked.
+    /// How often `fails` was called.
     pub runs: usize,
 }
 
-/// The smallest schedule for which `fails` still says true, found with at most `max_runs` questions.
-/// `schedule` itself is one for which it does.
+/// The smallest schedule for which `fails` is still true, found with at most `max_runs` calls. It is true for
+/// `schedule` itself.
 pub fn shrink(schedule: &Schedule, max_runs: usize, fails: impl Fn(&Schedule) -> bool) -> Shrunk {
     let mut search = Search { best: schedule.clone(), runs: 0, max_runs, fails };
     loop {
@@ -54,8 +54,8 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
         fails
     }
 
-    /// Leaves out ever smaller parts of the entries. What a part alone does is covered by leaving the
-    /// others out, one after the other.
+    /// Leaves out ever smaller parts of the entries. Leaving out all other parts, one after the other, covers the case
+    /// of one part by itself.
     fn fewer_entries(&mut self) {
         let mut parts = 2;
         while !self.best.entries.is_empty() && !self.is_spent() {
@@ -80,8 +80,8 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
         }
     }
 
-    /// Leaves out the last host or the last path of a host that no entry names; the quiet time begins
-    /// after the last entry.
+    /// Leaves out the last host, or the last path of a host, that no entry names; the quiet time begins after the last
+    /// entry.
     fn smaller_network(&mut self) {
         loop {
             let named = |entry: &Entry, host: usize| entry.fault.host() == Some(host);
@@ -148,8 +148,7 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
     }
 }
 
-/// The same fault with simpler values: all or nothing in place of now and then, both directions in place
-/// of one.
+/// The same fault with simpler values: all or nothing replaces now and then, both directions replace one.
 fn simpler(fault: &Fault) -> Vec<Fault> {
     let mut simpler = Vec::new();
     match *fault {

@@ -1,4 +1,4 @@
-//! Schedules as text, one thing a line, so that they can be kept, changed by hand and replayed.
+//! Schedules as text, one item per line, so that people can keep, edit and replay them.
 //!
 //! ```text
 //! # what follows # is a remark
@@ -207,7 +207,7 @@ fn millis(word: &str, name: &str, most: u64) -> Result<u64, String> {
     number(digits, name, 0, most)
 }
 
-/// What the lines so far have said.
+/// What the lines so far have set.
 #[derive(Default)]
 struct Draft {
     machines: Option<Machines>,

@@ -27,7 +27,7 @@ const REMOTES: usize = 256;
 /// What a mapping or its filter depends on (RFC 4787, sections 4.1 and 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// On the inside address and port alone.
+    /// Only on the inside address and port.
     EndpointIndependent,
     /// On the remote address, too.
     AddressDependent,

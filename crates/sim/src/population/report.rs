@@ -22,7 +22,7 @@ const SIGMAS: f64 = 4.5;
 /// Probes over which the spread of eq. 4's count is computed; it grows with their square root.
 const SAMPLE: u64 = 100_000;
 
-/// Something that was found beside what it should be.
+/// A finding and its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// What, with its class and end.
@@ -138,7 +138,7 @@ fn distribution(name: &str, times_us: &[u32], results: &mut Results) {
     }
 }
 
-/// The findings beside what should be.
+/// The findings and their expected values.
 #[must_use]
 pub fn verdicts(spec: &Spec, stats: &Stats) -> Vec<Verdict> {
     let mut verdicts = Vec::new();

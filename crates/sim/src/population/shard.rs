@@ -272,7 +272,7 @@ impl Shard {
         self.follow_host(host);
     }
 
-    /// Does what a host's end wants, and looks at its deadline.
+    /// Carries out what a host's end requests, and looks at its deadline.
     pub(super) fn follow_host(&mut self, host: u32) {
         let mut effects = core::mem::take(&mut self.host_effects);
         for effect in effects.drain(..) {
@@ -363,7 +363,7 @@ impl Shard {
         self.follow_anchor(anchor);
     }
 
-    /// Does what an anchor's end wants, and looks at its deadline.
+    /// Carries out what an anchor's end requests, and looks at its deadline.
     pub(super) fn follow_anchor(&mut self, anchor: usize) {
         let mut effects = core::mem::take(&mut self.anchor_effects);
         for effect in effects.drain(..) {

@@ -1,4 +1,4 @@
-//! What is so beside what the ends believe: outages and lost exchanges of a path, to judge the machines by.
+//! The truth, as opposed to what the ends believe: outages and lost exchanges of a path, to judge the machines by.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::State;

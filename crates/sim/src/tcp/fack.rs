@@ -106,7 +106,7 @@ impl Fack {
         let half = core.window() / 2;
         core.cut_ssthresh();
         if core.config.halving == Halving::Flight {
-            // What the receiver holds beyond the hole is not outstanding here: no more than the window is.
+            // Data that the receiver holds beyond the hole is not outstanding here: at most the window is.
             core.ssthresh = core.ssthresh.min(half.max(2 * core.smss) as f64);
         }
         core.cwnd = core.smss_f64();

@@ -69,7 +69,7 @@ impl Recovery for RackTlp {
         let acked = ack.next - core.una;
         let blocks = ack.sack.blocks();
         let told = self.rack.acknowledge(now, ack.next, blocks, ack.echo);
-        // A probe that was not needed says nothing of reordering.
+        // An unnecessary probe says nothing about reordering.
         self.rack.on_duplicate(told.dsack.is_some_and(|(_, end)| !self.tlp.is_probe(end)));
         if acked > 0 {
             core.advance(now, ack, true);

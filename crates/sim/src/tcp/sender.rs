@@ -14,7 +14,7 @@ use super::segment::Sack;
 pub enum Input {
     /// The connection opens.
     Start,
-    /// The application gives so many units more.
+    /// The application gives this many more units.
     Offer(u64),
     /// An acknowledgement.
     Ack(Ack),
@@ -72,7 +72,7 @@ pub trait Recovery {
     /// A segment left during the last call.
     fn on_sent(&mut self, _core: &mut Core, _now: Time, _segment: Transmit) {}
 
-    /// A timer of its own beside the retransmission timer.
+    /// A timer of its own, in addition to the retransmission timer.
     fn deadline(&self, _core: &Core) -> Deadline {
         None
     }

@@ -1,4 +1,4 @@
-//! The end of either side on virtual time: what the daemons run, over the model of a packet path.
+//! The end of either side on virtual time: the daemons' code over the model of a packet path.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -27,7 +27,7 @@ pub enum Effect<P, O> {
     Transmit(Outer, Message<P>),
     /// An inner packet that came over the path in this slot.
     Deliver(Inner<P>, u32),
-    /// What the machine wants.
+    /// An output of the machine.
     Own(O),
 }
 
@@ -42,7 +42,7 @@ pub type AnchorEnd<P> = SimEnd<Anchor, P>;
 
 /// A side whose packet path is modelled.
 pub trait Modelled: Side {
-    /// Has the model know what the machine says to its driver, and returns what is left to do.
+    /// Applies to the model what the machine tells its driver, and returns what is left to do.
     fn note<P: Clone>(own: Self::Own, model: &mut Model<P>) -> Option<Self::Own>;
 }
 
@@ -72,15 +72,15 @@ pub struct SimEnd<M: Modelled, P: Clone> {
 }
 
 impl<P: Clone> SimEnd<Host, P> {
-    /// A host that has seen nothing yet. `seed` is unlike that of any other end.
+    /// A host that has seen nothing yet. `seed` differs from that of any other end.
     #[must_use]
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
         let source = config.source;
         SimEnd::over(Host::new(config, seed), Model::of_host(source))
     }
 
-    /// Tells the machine which flows were in use when, so that it forgets those that ended. A daemon does it
-    /// every [`SWEEP`].
+    /// Tells the machine when flows were last in use, so that it forgets those that ended. A daemon does it every
+    /// [`SWEEP`].
     pub fn sweep(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
         let seen: Vec<_> = self.datapath.seen().collect();
         self.handle(now, HostInput::Flows { seen, last: true }, effects);
@@ -88,7 +88,7 @@ impl<P: Clone> SimEnd<Host, P> {
 }
 
 impl<P: Clone> SimEnd<Anchor, P> {
-    /// An anchor that knows what `config.known` says. `seed` is unlike that of any other end and start.
+    /// An anchor that knows what `config.known` says. `seed` differs from that of any other end and start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
         let source = config.source;
@@ -135,7 +135,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         self.datapath.wrong()
     }
 
-    /// Gives the machine an input and carries out what it says.
+    /// Gives the machine an input and carries out its outputs.
     pub fn handle(&mut self, now: Time, input: M::Input, effects: &mut Vec<Effect<P, M::Own>>) {
         let turn = self.end.handle(now, input);
         self.follow(now, turn, effects);
@@ -222,7 +222,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
             Received::Probe(probe, answer) => {
                 leave(&mut self.end.datapath, effects);
                 effects.extend(answer.map(|(outer, message)| Effect::Transmit(outer, message)));
-                // The probe lets a host do what is due, so that no tick comes for it.
+                // The probe lets a host do what is due, so there is no tick for it.
                 if M::ROLE == Role::Host && self.is_due(now) {
                     let due = self.end.machine.due(now);
                     self.follow(now, Turn::reading(due), effects);
@@ -248,14 +248,14 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         self.follow(now, turn, effects);
     }
 
-    /// Has the machine look at a path if its packet path calls for it at once: data follow a silence.
+    /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
     fn look(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
         if let Some(slot) = self.end.datapath.take_call() {
             self.on_event(now, Event::Look(slot), effects);
         }
     }
 
-    /// Does what the machine says, until it says no more.
+    /// Carries out the machine's outputs until there are none.
     fn follow(
         &mut self,
         now: Time,
@@ -284,7 +284,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 }
 
-/// What was ordered to leave leaves.
+/// Packets that were ordered to leave now do.
 fn leave<P: Clone, O>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O>>) {
     // Mostly nothing.
     if model.has_sent() {

@@ -42,7 +42,7 @@ pub struct Datagram {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// The message; what is in it is a packet itself.
+    /// The message; inside it is a packet of its own.
     pub message: Message<crate::Packet>,
 }
 
@@ -68,14 +68,14 @@ pub enum Body<P> {
         report: bool,
         /// Flag QUESTION, of a request and of the response to it: neither counts as a packet.
         question: bool,
-        /// Of a request: before how long the sender heard another path, which is in doubt ([`segue_wire::age`]).
+        /// Of a request: how long ago the sender heard another path, which is in doubt ([`segue_wire::age`]).
         age: u8,
         /// The measurement data.
         probe: Probe,
-        /// The key of its authenticator, which is right if this is the receiver's.
+        /// The key of its authenticator, valid if it is the receiver's.
         key: ProbeKey,
     },
-    /// An inner packet and a probe. In a box, so that packets without rides are no larger.
+    /// An inner packet and a probe. Boxed, so that packets without rides are no larger.
     Ride(Box<Ride<P>>),
     /// A test of the packet size, or its answer.
     Size {
@@ -86,7 +86,7 @@ pub enum Body<P> {
     },
 }
 
-/// An inner packet that takes a probe along.
+/// An inner packet that carries a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ride<P> {
     /// The packet, as in data.
@@ -118,7 +118,7 @@ impl<P> Message<P> {
         outer_bytes(outer.is_ipv6()) + payload
     }
 
-    /// The inner packet, alone or with a probe.
+    /// The inner packet, with or without a probe.
     #[must_use]
     pub fn inner(&self) -> Option<&Inner<P>> {
         match &self.body {

@@ -1,4 +1,4 @@
-//! What a packet path that measures by itself knows of a path, and which probes it keeps to itself.
+//! What a packet path that measures by itself knows about a path, and which probes it keeps from the machine.
 
 use core::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use segue_wire::Probe;
 /// Numbers and measurements of one path, beside the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    /// Probes that say nothing new stay here.
+    /// Probes that say nothing new are kept here.
     pub quiet: bool,
     sent: u32,
     last_sent: Option<Time>,
@@ -36,7 +36,7 @@ impl Meter {
         self.last_received.map_or(0, Time::micros32)
     }
 
-    /// When there has been no probe that counted for so long; `None` before any.
+    /// When there will have been no counting probe for this long; `None` before any.
     pub fn silent_at(&self, silence: Span) -> Option<Time> {
         self.last_received.map(|at| at + silence)
     }
@@ -46,7 +46,7 @@ impl Meter {
         u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
     }
 
-    /// Numbers and echoes of a probe that the machine orders are this end's.
+    /// A probe that the machine orders gets its numbers and echoes from this end.
     pub fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
         let Some((last, received)) = self.last.as_ref() else {
             return self.on_request(now, is_anchor, probe);
@@ -67,7 +67,7 @@ impl Meter {
         }
     }
 
-    /// Whether a response counts: each once, and late ones up to 64 behind the newest.
+    /// Whether a response counts: each once, including late ones up to 64 behind the newest.
     pub fn counts(&mut self, seq: u32) -> bool {
         if seq == 0 || seq > self.sent {
             return false;
@@ -83,7 +83,7 @@ impl Meter {
         fresh
     }
 
-    /// Notes a probe that counts; whether it says something new.
+    /// Notes a probe that counts. Returns whether it says something new.
     pub fn tells(
         &mut self,
         now: Time,
@@ -104,7 +104,7 @@ impl Meter {
             self.last_sent = Some(now);
         }
         let echo = if kind == ProbeKind::Request { probe.t_ss } else { probe.t_sc };
-        // One ahead of the clock is a challenge.
+        // A stamp ahead of the clock is a challenge.
         if echo != 0 && now.micros32().wrapping_sub(echo) < 1 << 31 {
             let us = now.micros32().wrapping_sub(echo).wrapping_sub(probe.dt);
             let rtt = Span::from_micros(u64::from(us));
@@ -125,7 +125,7 @@ impl Meter {
         !self.quiet || !same
     }
 
-    /// Counts what went between the last probe and this one.
+    /// Counts the packets between the last probe and this one.
     fn count(&mut self, kind: ProbeKind, arrival: &Arrival) {
         let Some((last, before)) = &self.last else { return };
         let (probe, here) = (arrival.probe, arrival.received.wrapping_sub(*before));
@@ -138,7 +138,7 @@ impl Meter {
         }
     }
 
-    /// What the machine gets to know.
+    /// What the machine learns.
     pub fn reading(&self, now: Time) -> Reading {
         let seconds = self.rtt.map(Span::as_secs_f64);
         let t_ka = self.last.as_ref().map(|(last, _)| u64::from(last.t_ka_ms));

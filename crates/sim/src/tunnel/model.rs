@@ -1,6 +1,6 @@
-//! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and the answers
-//! to requests, rides included. What it does is what `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths;
-//! the packets of Salsano 2018 are not in it.
+//! A model of the packet path of either end: slots, cookies, counters, `via`, the flow table, and the answers to
+//! requests, rides included. It behaves as `docs/wire/tunnel-and-probe.md` says of the daemons' packet paths, without
+//! the packets of Salsano 2018.
 
 mod orders;
 mod rides;
@@ -33,12 +33,12 @@ pub struct Outer {
     pub remote: SocketAddr,
 }
 
-/// What became of a packet that was given to the packet path.
+/// The outcome of a packet that was given to the packet path.
 #[derive(Clone, Debug)]
 pub enum Sent<P> {
     /// It leaves.
     Out(Outer, Message<P>),
-    /// Its flow has no binding: it is held, and the machine is to say what happens to it.
+    /// Its flow has no binding: it is held until the machine decides.
     Miss(Unbound),
     /// It waits with an earlier packet of its flow, or was dropped.
     Nothing,
@@ -61,23 +61,22 @@ pub enum Received<P> {
     Nothing,
 }
 
-/// An order of a machine that no packet path could obey: a fault of the machine, which nothing but a test
-/// looks for.
+/// An order of a machine that no packet path could obey: a fault of the machine, which only a test looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It names a path that is not there.
+    /// It names a path that does not exist.
     NoPath(u32),
-    /// Another path, the second, still goes over this one, which is to be removed.
+    /// The first path is to be removed, but the second still goes over it.
     StillUsed(u32, u32),
-    /// Bindings are to go from a path to itself.
+    /// Bindings would go from a path to itself.
     ViaItself(u32),
-    /// Probes shall be kept where each is needed.
+    /// Probes would be kept where each is needed.
     Quiet(u32),
-    /// A flow is to be bound to a path that is not there.
+    /// A flow would be bound to a path that does not exist.
     Bound(FlowKey, u32),
-    /// A flow is to be bound to a path of another host than that which has its destination.
+    /// A flow would be bound to a path of another host than the one with its destination.
     OthersPath(FlowKey, u32),
-    /// An address is to be forgotten that is not known.
+    /// An unknown address would be forgotten.
     NoAddress(IpAddr),
     /// A packet that is not held.
     NoTicket(Ticket),
@@ -95,16 +94,16 @@ struct Held<P> {
     packets: Vec<Inner<P>>,
 }
 
-/// A flow's path, and when it was used last.
+/// A flow's path, and when it was last used.
 #[derive(Clone, Copy)]
 struct Bound {
     slot: u32,
-    /// What the path's packets bring: a later path in the slot has another one.
+    /// The cookie that the path's packets carry: a later path in the slot has another one.
     cookie: u64,
     seen: Time,
 }
 
-/// What a probe says beside its measurement data.
+/// The fields of a probe beside its measurement data.
 struct Head {
     kind: ProbeKind,
     k: u8,
@@ -117,7 +116,7 @@ struct Head {
 
 /// Packets of one flow kept while it has no binding.
 const MAX_HELD: usize = 64;
-/// How long packets of a flow join the first that is held.
+/// How long packets of a flow are kept with the first held one.
 const HOLD: Span = Span::from_millis(100);
 
 /// The packet path of one end. Inner packets carry a payload `P` that it does not look at.
@@ -127,7 +126,7 @@ pub struct Model<P> {
     is_anchor: bool,
     /// It measures by itself, and its machine learns from readings.
     measures: bool,
-    /// By number. Boxes, since an anchor's table has holes and grows.
+    /// By number. Boxed, since an anchor's table has holes and grows.
     slots: Vec<Option<Box<Slot>>>,
     flows: BTreeMap<FlowKey, Bound>,
     inner: BTreeMap<IpAddr, u32>,
@@ -138,13 +137,13 @@ pub struct Model<P> {
     next_ticket: u64,
     refused: u64,
     wrong: Option<Wrong>,
-    /// A path whose driver is to be called.
+    /// A path whose driver must be called.
     call: Option<u32>,
-    /// What the paths with rides wait for, and until when.
+    /// Timers of the paths with rides.
     timers: BTreeSet<(Time, u32)>,
-    /// What left last, of each path that follows its use and has carried something.
+    /// The packets that left last, for each path that follows its use and has carried something.
     copies: BTreeMap<u32, Copies<Inner<P>>>,
-    /// What leaves because of orders, until it is taken.
+    /// Packets that leave because of orders, until they are taken.
     sent: Vec<(Outer, Message<P>)>,
 }
 
@@ -178,7 +177,7 @@ impl<P: Clone> Model<P> {
         }
     }
 
-    /// A path whose packets go over the one in `slot` though that is not there.
+    /// A path whose packets go over the one in `slot` although that does not exist.
     fn user_of(&self, slot: u32) -> Option<u32> {
         let uses = |(_, path): &(u32, &Slot)| path.via.is_some_and(|via| via.slot == slot);
         self.paths().find(uses).map(|(number, _)| number)
@@ -195,17 +194,17 @@ impl<P: Clone> Model<P> {
         !self.sent.is_empty()
     }
 
-    /// What leaves because of orders since the last call.
+    /// The packets that leave because of orders since the last call.
     pub fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
         core::mem::take(&mut self.sent)
     }
 
-    /// The path of which the driver is to take a reading at once: data follow a silence.
+    /// The path of which the driver must take a reading at once: data follow a silence.
     pub fn take_call(&mut self) -> Option<u32> {
         self.call.take()
     }
 
-    /// Every binding and every redirection is to a path that exists. It looks at all of them.
+    /// Checks that every binding and every redirection leads to a path that exists. Looks at all of them.
     #[must_use]
     pub fn bindings_hold(&self) -> bool {
         let there = |slot: u32| self.path(slot).is_some();
@@ -213,7 +212,7 @@ impl<P: Clone> Model<P> {
             && self.paths().all(|(_, path)| path.via.is_none_or(|via| there(via.slot)))
     }
 
-    /// Every flow that has a way takes a path of the host that has its destination (anchor).
+    /// Checks that every flow with a route takes a path of the host that has its destination (anchor).
     #[must_use]
     pub fn flows_reach_their_hosts(&self) -> bool {
         let owner = |slot: u32| self.path(slot).map(|path| path.setup.owner);
@@ -240,12 +239,12 @@ impl<P: Clone> Model<P> {
         self.next_hop(self.flows.get(key)?).map(|(slot, _)| slot)
     }
 
-    /// The flows that are bound, and the paths to which.
+    /// The bound flows and their paths.
     pub fn bindings(&self) -> impl Iterator<Item = (&FlowKey, u32)> {
         self.flows.iter().map(|(key, bound)| (key, bound.slot))
     }
 
-    /// The flows that are bound, and when a packet of each was sent or received last.
+    /// The bound flows, and when a packet of each was last sent or received.
     pub fn seen(&self) -> impl Iterator<Item = (FlowKey, Time)> {
         self.flows.iter().map(|(key, bound)| (*key, bound.seen))
     }
@@ -280,7 +279,7 @@ impl<P: Clone> Model<P> {
         self.path(slot).map(|path| path.setup.key)
     }
 
-    /// Whether it is known where packets of a path go.
+    /// Whether the destination of a path's packets is known.
     #[must_use]
     pub fn is_shown(&self, slot: u32) -> bool {
         self.path(slot).is_some_and(|path| path.outer(self.is_anchor).is_some())
@@ -293,9 +292,8 @@ impl<P: Clone> Model<P> {
         setup.is_some_and(|setup| (setup.rx_cookie, &setup.key) == (cookie, key))
     }
 
-    /// Reads what the next packet of a path will need. A driver of very many ends does this for several of
-    /// them before their turn, so that their memory comes to the processor at once and not one by one; the
-    /// number means nothing.
+    /// Reads what the next packet of a path will need. A driver of very many ends does this for several of them before
+    /// their turn, so that their memory arrives together and not one by one; the number means nothing.
     #[must_use]
     pub fn warm(&self, slot: u32) -> u64 {
         self.path(slot).map_or(0, |path| {
@@ -303,7 +301,7 @@ impl<P: Clone> Model<P> {
         })
     }
 
-    /// The paths that are there.
+    /// The paths that exist.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.paths().map(|(slot, _)| slot)
     }
@@ -326,8 +324,8 @@ impl<P: Clone> Model<P> {
         path
     }
 
-    /// The path on which packets of a flow go, and whether only this direction does. Another path in the slot
-    /// of a former one is not it, and no packet goes over another host's path.
+    /// The path of a flow's packets, and whether only this direction takes it. A path that has replaced another in its
+    /// slot does not count, and no packet goes over another host's path.
     fn next_hop(&self, bound: &Bound) -> Option<(u32, bool)> {
         let path = self.path(bound.slot).filter(|path| path.setup.rx_cookie == bound.cookie)?;
         let Some(via) = path.via else { return Some((bound.slot, false)) };
@@ -352,7 +350,7 @@ impl<P: Clone> Model<P> {
         self.send_over(now, hop, inner)
     }
 
-    /// Where a packet of a flow goes that is sent now.
+    /// Where a packet of a flow that is sent now goes.
     fn hop_of(&mut self, now: Time, key: &FlowKey) -> Option<(u32, bool)> {
         let bound = self.flows.get_mut(key)?;
         bound.seen = now;

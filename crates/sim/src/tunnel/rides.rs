@@ -4,29 +4,29 @@ use segue_clock::{Span, Time};
 use segue_keepalive::{Probing, Reading};
 use segue_wire::{HELD_AT_MOST_MS, Probe};
 
-/// From the machine's order of a request until the packet path has sent it, and steps of T_KA begin. What leaves at the
-/// same instant of virtual time rides in none of them.
+/// Time from the machine's order of a request until the packet path has sent it and steps of T_KA begin. A packet that
+/// leaves at the same instant of virtual time belongs to no step.
 const LATER: Span = Span::from_micros(1);
 
-/// What a packet path keeps of a path with rides.
+/// The state that a packet path keeps of a path with rides.
 #[derive(Debug, Default)]
 pub(super) struct Rides {
-    /// When the packet path's timer for this path comes, if it is set: the end of a response's wait (anchor), or a call
-    /// of the driver (host). [`super::Model`] has them in order.
+    /// When the packet path's timer for this path fires, if it is set: the end of a response's wait (anchor), or a call
+    /// of the driver (host). [`super::Model`] has the timers in order.
     pub timer: Option<Time>,
     /// Probes that rode: requests at a host, responses at an anchor.
     pub rode: u32,
-    /// Requests that this host has sent, which is the number of the last, and when that left.
+    /// The number of requests that this host has sent, which is the number of the last, and when that left.
     requests: u32,
     last_sent: Option<Time>,
-    /// When the last request went alone: steps of T_KA begin here.
+    /// When the last bare request left: steps of T_KA begin here.
     grid: Option<Time>,
     last_ride: Option<Time>,
     /// The newest response, how many packets had come with it, and when.
     echo: Option<(Probe, u32, Time)>,
     /// See [`Reading::watched`].
     pub watched: Option<Time>,
-    /// When a packet left last that could take a response along (anchor).
+    /// When a packet last left that could have carried a response (anchor).
     pub last_fit: Option<Time>,
     /// The response that waits (anchor).
     pub held: Option<Held>,
@@ -57,8 +57,8 @@ pub(super) fn longest_wait(probing: &Probing, t_ka_ms: u16) -> Span {
 }
 
 impl Rides {
-    /// The beginning of the step in which a request is to ride on a packet that leaves at `now`; `None` if one has
-    /// ridden in it, or none went alone yet.
+    /// The beginning of the step in which a request should ride on a packet that leaves at `now`; `None` if one has
+    /// ridden in it, or no bare request has left yet.
     pub fn request_due(&self, now: Time, t_ka: Span) -> Option<Time> {
         let grid = self.grid.filter(|grid| *grid <= now)?;
         let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
@@ -71,7 +71,7 @@ impl Rides {
         self.last_ride = Some(now);
     }
 
-    /// A request leaves alone.
+    /// A request leaves by itself.
     pub fn goes_alone(&mut self, now: Time) {
         self.grid = Some(now + LATER);
         self.watched = None;
@@ -105,7 +105,7 @@ impl Rides {
         }
     }
 
-    /// What a packet path that does not measure says of it.
+    /// The packet path's report on it, where it does not measure.
     pub fn reading(&self) -> Reading {
         let (sent, rode, last_sent) = (self.requests, self.rode, self.last_sent);
         Reading { sent, rode, last_sent, ..Reading::default() }

@@ -1,4 +1,4 @@
-//! One path of a packet path: cookies, counters, and who is at its other end.
+//! One path of a packet path: cookies, counters, and the other end's address.
 
 use core::net::SocketAddr;
 
@@ -26,11 +26,11 @@ pub(super) struct Slot {
     pub(super) bytes: [u64; 2],
     /// The source that has proved itself, and the own address that it writes to (anchor).
     pub(super) learned: Option<(SocketAddr, SocketAddr)>,
-    /// The last source that had not, and what it has to echo.
+    /// The last source that has not, and what it must echo.
     pub(super) asked: Option<(SocketAddr, u32)>,
     pub(super) last_seq: Option<u32>,
     pub(super) meter: Meter,
-    /// When anything valid arrived.
+    /// When anything valid last arrived.
     pub(super) heard_at: Option<Time>,
     /// The data of a host's path, once there are any.
     pub(super) traffic: Option<Box<Traffic>>,
@@ -63,7 +63,7 @@ impl Slot {
         self.heard_at.map_or(0, |at| segue_wire::age::encode(now.since(at).0))
     }
 
-    /// Data left (no age) or arrived. Whether the driver is to be called.
+    /// Data left (no age) or arrived. Returns whether the driver must be called.
     pub(super) fn carries(&mut self, now: Time, bytes: u32, arrived: Option<u8>) -> bool {
         let traffic = self.traffic.get_or_insert_default();
         let last = traffic.sent_at.max(traffic.received_at);
@@ -80,8 +80,8 @@ impl Slot {
         self.setup.probing.follows_use && last.is_none_or(|last| now.since(last) > SILENCE)
     }
 
-    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the
-    /// machine, looks at its number.
+    /// Whether a probe is for this end and newer than those before. A response may be late: the meter, or the machine,
+    /// checks its number.
     pub(super) fn takes(&mut self, is_anchor: bool, kind: ProbeKind, probe: &Probe) -> bool {
         if is_anchor != (kind == ProbeKind::Request) {
             return false;
@@ -97,7 +97,7 @@ impl Slot {
         true
     }
 
-    /// The answer to a request, which goes to where that came from. `challenge`: what that has to echo first.
+    /// The answer to a request, sent to the request's source. `challenge`: what that source must echo first.
     pub(super) fn answer<P>(
         &mut self,
         now: Time,
@@ -121,8 +121,8 @@ impl Slot {
         (Outer { ifindex: 0, local: to, remote: from }, answer)
     }
 
-    /// Takes the source of a request as where packets go if it has echoed what an answer to it said;
-    /// otherwise what it has to echo, which is ahead of the clock.
+    /// Takes the source of a request as the destination of packets if it has echoed the stamp of an answer sent to it.
+    /// Otherwise returns what it must echo, which is ahead of the clock.
     pub(super) fn learn(
         &mut self,
         now: Time,
@@ -146,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// A probe that leaves alone, and is nothing but a probe.
+    /// A probe that leaves as a packet of its own.
     pub(super) fn probe<P>(&self, kind: ProbeKind, k: u8, probe: Probe) -> Message<P> {
         let (report, question, age, key) = (false, false, 0, self.setup.key);
         self.message(Body::Probe { kind, k, report, question, age, probe, key })

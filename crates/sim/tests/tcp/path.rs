@@ -15,7 +15,7 @@ pub enum Way {
     Back,
 }
 
-/// What becomes of a packet: it arrives so many times, each so much later than it would on a quiet path.
+/// The fate of a packet: one arrival per entry, each this much later than on a quiet path.
 pub type Fate = Vec<Span>;
 
 /// It arrives once, in time.

@@ -18,9 +18,9 @@ const LONGER: u64 = 40;
 enum Talk {
     /// So often in both directions.
     Both(u64),
-    /// From the host alone.
+    /// Only from the host.
     Up(u64),
-    /// To the host alone.
+    /// Only to the host.
     Down(u64),
     /// From the host, and what is said is sent back.
     Keys(u64),

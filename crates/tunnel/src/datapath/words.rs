@@ -157,7 +157,7 @@ pub struct ProbeEvent {
     pub kernel_stamp: bool,
 }
 
-/// What a machine wants of its packet path. A [`crate::End`] carries it out.
+/// An order of a machine to its packet path. A [`crate::End`] carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Set a path up or change it.
@@ -168,7 +168,7 @@ pub enum Order {
     SetVia(u32, Option<Via>),
     /// Whether to keep probes that say nothing new from the machine.
     SetQuiet(u32, bool),
-    /// A path was declared down after so long a silence, or is up: for a packet path that measures.
+    /// A path was declared down after this silence, or is up: for a packet path that measures.
     SetDown(u32, Option<Span>),
     /// Whether the host says that it does not hear a path: for a packet path that measures (anchor).
     SetDeaf(u32, bool),

@@ -1,5 +1,5 @@
-//! Probes that ride on data: none goes alone while data run, responses wait no longer than they may, and what dies is
-//! found as early as is promised.
+//! Probes that ride on data: no bare probe leaves while data run, responses wait no longer than they may, and faults
+//! are found as early as promised.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Reading, Source, State};
@@ -109,7 +109,7 @@ fn an_outage_while_requests_ride_and_after_rides_are_over_is_found_within_the_bo
     }
 }
 
-/// The word of it rides: no request of the other path may go alone for as long as data run there.
+/// The report rides: no bare request of the other path may leave as long as data run there.
 #[test]
 fn the_anchor_hears_of_a_dead_downlink_from_requests_that_ride() {
     for source in BOTH {

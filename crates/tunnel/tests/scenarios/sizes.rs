@@ -71,7 +71,7 @@ fn a_path_too_narrow_for_ipv6_carries_nothing_while_another_lives() {
     net.set_alive(host, "lte", crate::net::Way::Both, true);
     net.run_for(secs(10));
     assert!(net.flows_use(bulk, "lte"), "{:?}", net.routes(bulk));
-    // A narrow path alone makes the tunnel narrow.
+    // One narrow path makes the tunnel narrow.
     net.link(host, "lte").present = false;
     net.announce(host);
     net.run_for(secs(2));

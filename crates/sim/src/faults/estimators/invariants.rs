@@ -10,13 +10,13 @@ use super::super::{Violation, counters_of};
 
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
-/// Requests and unsolicited responses in a second more than 1/T_KA: one for the second's edge, and one for
-/// each start or switch.
+/// Requests and unsolicited responses per second beyond 1/T_KA: one for the second's edge, and one for each start or
+/// switch.
 const SPARE_PROBES: u32 = 2;
 /// Averages of loss after the quiet time: more than ten of the main time constant and two loss intervals.
 const LOSS_FORGOTTEN: f64 = 0.01;
 
-/// The reference: since when each end is as it is, and what was last seen of it.
+/// The reference: since when each end has been in its state, and what was last seen of it.
 pub(super) struct Watch {
     config: Config,
     client: End,
@@ -205,10 +205,10 @@ impl Watch {
         Ok(())
     }
 
-    /// After a cause has gone, a time-out may still run out until the next answer comes: one period and a
-    /// round trip. Then `up_after` answers to consecutive requests bring the path back. A client that has
-    /// begun again may take the answers to its predecessor's requests, which have the same numbers, for its own
-    /// while they are under way, a round trip more.
+    /// After a cause has gone, a time-out may still run out until the next answer comes: one period and a round trip.
+    /// Then `up_after` answers to consecutive requests bring the path back. A restarted client may mistake answers to
+    /// its predecessor's requests, which have the same numbers, for its own while they are under way: a round trip
+    /// more.
     fn expect_no_false_alarm(
         &self,
         now: Time,

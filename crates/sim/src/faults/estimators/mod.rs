@@ -1,8 +1,8 @@
-//! The two ends of one path's measurement, [`Client`] and [`Server`], with nothing but links between them.
+//! The two ends of one path's measurement, [`Client`] and [`Server`], with only links between them.
 //!
-//! The server's clock is ahead of the client's by hours. Data passes in both directions while a flow runs.
-//! A restarted host numbers from 1 again and keeps talking to the same server; a restarted anchor has other
-//! keys, so both ends begin again and what is under way counts for nothing.
+//! The server's clock is ahead of the client's by hours. Data passes in both directions while a flow runs. A restarted
+//! host numbers from 1 again and keeps talking to the same server. A restarted anchor has other keys, so both ends
+//! begin again and packets under way do not count.
 
 mod invariants;
 
@@ -22,9 +22,9 @@ use super::link::Link;
 use super::schedule::{FLOWS, Fault, Schedule};
 use super::{Record, Violation, World};
 
-/// A machine that wants more ticks than this at one instant never comes to rest.
+/// A machine that asks for more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 8;
-/// What one input or tick of a client and of a server may lead to, by their own documentation.
+/// Most outputs of one input or tick of a client and of a server, by their own documentation.
 const MAX_CLIENT_OUTPUTS: usize = 8;
 const MAX_SERVER_OUTPUTS: usize = 4;
 /// Bytes of any packet: none is too large for a link.
@@ -74,7 +74,7 @@ pub struct Estimators {
     rc: u32,
     /// Whether each flow runs, and how often it began.
     flows: [(bool, u32); FLOWS],
-    /// Keys of which start: packets of others are refused.
+    /// The start whose keys are in use: packets of others are refused.
     keys: u32,
     queue: Agenda<Event>,
     rng: Rng,
@@ -278,7 +278,7 @@ impl World for Estimators {
     }
 
     fn step(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
-        // What has arrived goes before a tick that is due.
+        // Arrivals go before a tick that is due.
         if let Some((_, event)) = self.queue.pop_until(now) {
             let kind = match event {
                 Event::AtServer(..) => 1,

@@ -24,17 +24,17 @@ pub(super) struct Access {
     pub inside: IpAddr,
     /// What the anchor sees as the source, behind the network's NAT.
     pub outside: SocketAddr,
-    /// Since when the interface is not there.
+    /// Since when the interface has been gone.
     pub absent_since: Option<Time>,
     pub up: Link,
     pub down: Link,
-    /// Since when the operator has it that way.
+    /// Since when the operator's setting stands.
     pub keepalive: (bool, Time),
     /// When the interface came, went, or changed its address or the NAT's.
     pub changed: Time,
     /// By direction, since when data have been lost for their size and none of their flow has passed, and when last.
     pub too_large: [Option<(Time, Time)>; 2],
-    /// When one was lost last on its way up.
+    /// When one was last lost on its way up.
     pub lost_up: Option<Time>,
 }
 
@@ -56,7 +56,7 @@ impl Access {
         self.absent_since.into_iter().chain(self.down.dead_since()).min()
     }
 
-    /// Since when the path has been as it is, without any fault; `None` while it has one.
+    /// Since when the path has been unchanged and without any fault; `None` while it has one.
     pub fn clean_since(&self) -> Option<Time> {
         if self.absent_since.is_some() {
             return None;
@@ -64,13 +64,13 @@ impl Access {
         Some(self.up.clean_since()?.max(self.down.clean_since()?).max(self.changed))
     }
 
-    /// The largest RTT that its links can have given.
+    /// The largest RTT that its links can have caused.
     pub fn rtt_max(&self) -> Span {
         self.up.delays().1 + self.down.delays().1
     }
 
-    /// A packet of so many bytes leaves, of the flow with large ones if `is_large`. When it arrives, and its copy; and
-    /// whether it is lost for its size.
+    /// A packet of this many bytes leaves; `is_large` if it belongs to the flow with large ones. Returns when it and
+    /// its copy arrive, and whether it is lost for its size.
     pub fn carry(&mut self, now: Time, up: bool, bytes: u32, is_large: bool) -> Carriage {
         let link = if up { &mut self.up } else { &mut self.down };
         let arrivals = link.send(now, bytes);
@@ -97,13 +97,13 @@ impl Access {
     }
 }
 
-/// What becomes of a packet on a link.
+/// The fate of a packet on a link.
 pub(super) struct Carriage {
     pub arrivals: [Option<Time>; 2],
     pub too_large: bool,
 }
 
-/// A flow that sends nothing large over a path for so long has left it.
+/// A flow that sends nothing large over a path for this long has left it.
 const PAUSE: Span = Span::from_millis(500);
 
 /// A host.
@@ -121,7 +121,7 @@ pub(super) struct Node {
     pub routes: [(Option<u32>, Time); FLOWS],
     /// When it began.
     pub began: Time,
-    /// Time of the last fault that is about it alone.
+    /// Time of the last fault that concerns only this host.
     pub disturbed: Time,
 }
 
@@ -144,18 +144,18 @@ pub(super) struct Count {
 
 /// The flow whose packets are as large as the tunnel takes.
 pub(super) const LARGE: usize = 1;
-/// The flow that comes down only: the anchor learns nothing from it.
+/// The flow that only comes down: the anchor learns nothing from it.
 pub(super) const SILENT: usize = 2;
 
 /// What a flow is like: distance of its packets and code point.
 pub(super) fn shape_of(flow: usize) -> (Span, u8) {
-    // Voice (EF), bulk (CS1) and whatever.
+    // Voice (EF), bulk (CS1) and default.
     let (ms, dscp) = [(40, 46), (70, 8), (110, 0)][flow];
     (Span::from_millis(ms), dscp)
 }
 
-/// K and T_KA with which an outage is found as late as where detection follows use: at most one idle period, before
-/// data show it.
+/// K and T_KA that find an outage as late as when detection follows use: after at most one idle period, before data
+/// show it.
 const FOLLOWS_USE: (u8, Span) = (3, Span::from_millis(1_500));
 
 pub(super) fn host_config(
@@ -257,7 +257,7 @@ impl Node {
     }
 }
 
-/// The source that the anchor sees when a NAT has chosen for the `nth` time.
+/// The source that the anchor sees after a NAT's `nth` choice.
 pub(super) fn outside(host: usize, path: usize, nth: u16) -> SocketAddr {
     let [high, low] = nth.to_be_bytes();
     SocketAddr::new(Ipv4Addr::new(100, 64 + (host * 8 + path) as u8, high, low).into(), PORT)

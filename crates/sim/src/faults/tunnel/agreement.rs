@@ -1,4 +1,4 @@
-//! What both ends must agree on once nothing has happened for a while, and what must be at the end.
+//! What both ends must agree on once nothing has happened for a while, and what must hold at the end.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,10 +13,10 @@ use crate::faults::Violation;
 use crate::faults::link::Link;
 use crate::faults::schedule::MTU;
 
-/// Data go on being lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
-/// takes less than its interface: while one is found out, they may meet the next.
+/// Data may be lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
+/// takes less than its interface: while one is being found out, they may meet the next.
 const BLACK_HOLE: Span = Span::from_secs(3);
-/// What happens at the same instant is not yet wrong.
+/// Events of the same instant are not yet wrong.
 const EDGE: Span = Span::from_millis(1);
 
 impl Tunnels {
@@ -130,9 +130,9 @@ impl Tunnels {
         }
     }
 
-    /// The downlink of a flow follows its uplink: a packet tells the anchor, one way later. After a move to
-    /// a faster path the last packet over the slower one still comes, and tells the old path once more, until
-    /// the next packet.
+    /// The downlink of a flow follows its uplink: a packet tells the anchor, one way later. After a move to a faster
+    /// path the last packet over the slower one still arrives and points to the old path once more, until the next
+    /// packet.
     fn expect_routes_agree(&self, now: Time, host: usize, due: Time) -> Result<(), Violation> {
         let node = &self.hosts[host];
         for flow in all_flows().filter(|flow| node.flows[*flow].runs && *flow != SILENT) {
@@ -142,7 +142,7 @@ impl Tunnels {
             };
             let ways = node.accesses.iter().map(|access| access.up.delays().1);
             let way = shape_of(flow).0 + ways.max().unwrap_or_default() + EDGE;
-            // What is lost for its size tells the anchor nothing.
+            // A packet lost for its size tells the anchor nothing.
             let lost = access.lost_up.filter(|_| flow == LARGE).unwrap_or(due);
             if now <= moved.max(due).max(lost) + way {
                 continue;

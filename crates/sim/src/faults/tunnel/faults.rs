@@ -1,4 +1,4 @@
-//! What each fault does to the network.
+//! The effect of each fault on the network.
 
 use alloc::string::ToString;
 
@@ -90,7 +90,7 @@ impl Tunnels {
         }
     }
 
-    /// A router's message quotes the packet, and so where it went and its cookie.
+    /// A router's message quotes the packet, and so its destination and its cookie.
     fn too_big(&mut self, now: Time, at: PathRef, way: Way, mtu: u16) -> Result<(), Violation> {
         let node = &self.hosts[at.host];
         let name = &node.accesses[at.path].name;

@@ -1,4 +1,4 @@
-//! What must hold after every event, of one end or of a flow's path.
+//! What must hold after every event, for one end or for a flow's path.
 
 mod answers;
 
@@ -17,25 +17,26 @@ use super::{Tag, Tunnels, Who, all_flows};
 use crate::faults::{Violation, counters_of};
 use crate::tunnel::{AnchorEnd, Body, HostEffect, Message};
 
-/// A machine that wants more ticks than this at one instant never comes to rest.
+/// A machine that asks for more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 50;
-/// Messages, probes and reports that one input or tick may lead to, for each path of the end: the offers of a
-/// registration, and as many reports.
+/// Most messages, probes and reports of one input or tick, for each path of the end: the offers of a registration, and
+/// as many reports.
 const MAX_OUTPUTS_PER_PATH: usize = 16;
-/// Signalling messages of a host in a second: a registration with its offers, twice, and moves.
+/// Signalling messages of a host per second: a registration with its offers, twice, and moves.
 const SIGNALS: u32 = 25;
 /// More of them for each fault in this second or the one before.
 const SIGNALS_PER_FAULT: u32 = 15;
-/// Requests in a second on each path more than 1/T_KA: the second's edge, a start, two to show a new address,
-/// and two on the way to the instants of another path.
+/// Requests per second on each path beyond 1/T_KA: the second's edge, a start, two to show a new address, and two on
+/// the way to the instants of another path.
 const SPARE_PROBES: u32 = 6;
-/// Requests in a second on each path: twice as many where they ride, since on a path that is not up they go alone too.
+/// Requests per second on each path: twice as many where they ride, since on a path that is not up bare requests leave
+/// too.
 fn per_second(keepalive: &Keepalive) -> u32 {
     let periods = (1_000_000_000 / keepalive.t_ka.0) as u32;
     if keepalive.rides { periods * 2 } else { periods }
 }
 
-/// Requests in a second where detection follows use: questions come eight milliseconds apart, and for those about one
+/// Requests per second where detection follows use: questions come eight milliseconds apart, and for those about one
 /// path the others have one each.
 const QUESTIONS: u32 = 250;
 /// Periods more until ends with rides agree: see [`settle`].
@@ -52,7 +53,7 @@ struct Seen {
     counters: [u64; 9],
 }
 
-/// What was seen of the machines, to hold the next against it.
+/// What was seen of the machines, for comparison with the next state.
 pub(super) struct Watch {
     hosts: Vec<Load>,
     host_paths: Vec<BTreeMap<u8, Seen>>,
@@ -137,7 +138,7 @@ impl Watch {
         })
     }
 
-    /// What one input or tick led to: packets of flows that waited for a path do not count.
+    /// The outputs of one input or tick, without packets of flows that waited for a path.
     pub fn on_outputs(&self, who: Who, count: usize) -> Result<(), Violation> {
         let paths = match who {
             Who::Host(host) => self.hosts[host].paths as usize,
@@ -226,7 +227,7 @@ impl Watch {
             format!("a flow of host {host} is bound to a path that is gone")
         })?;
         let seen = &mut self.host_paths[host];
-        // An interface that is back may be given, for a moment, the grant that its former path was sent.
+        // An interface that is back may, for a moment, get the grant sent for its former path.
         for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
             self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
         }
@@ -314,7 +315,7 @@ fn expect_obeyed(
     }
 }
 
-/// Takes what is counted on a path: no less than before, on the same path.
+/// Takes the counts of a path: they never decrease on the same path.
 fn note(
     seen: &mut Seen,
     now: Time,
@@ -356,11 +357,11 @@ fn expect_sense(
     Ok(())
 }
 
-/// From when no path has a fault until both ends have it up and know of each other that they do: a period
-/// until the next request, `up_after` answers a period apart, a period and a way until the word of it; and
-/// round trips for the answer, for what was under way, and for an offer and its grant, whose messages may
-/// have to be sent again. Where probes ride a request may come a period later, three times: the first, the last that
-/// brings it up, and the one with the word; and a response may wait a period for its ride.
+/// Time from when no path has a fault until both ends have it up and know this of each other: a period until the next
+/// request, `up_after` answers a period apart, a period and a one-way delay until the report of it; and round trips for
+/// the answer, for what was under way, and for an offer and its grant, whose messages may have to be sent again. Where
+/// probes ride a request may come a period later, three times: the first, the last that brings it up, and the one with
+/// the report; and a response may wait a period for its ride.
 pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
     let rides = if keepalive.rides { RIDES_SETTLE } else { 0 };
     let periods = u64::from(keepalive.up_after) + 2 + rides;
@@ -368,7 +369,7 @@ pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
 }
 
 impl Tunnels {
-    /// No flow's packets go where they die for longer than eq. 1 allows, while another path lives.
+    /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
     pub(super) fn expect_no_flow_on_a_dead_path(&self, now: Time) -> Result<(), Violation> {
         for (host, node) in self.hosts.iter().enumerate() {
             let dead =

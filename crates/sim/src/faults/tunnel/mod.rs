@@ -51,13 +51,13 @@ const MAX_SLOTS: u32 = 14;
 const EXPIRY: Span = Span::from_secs(6);
 /// How long no host gets the address of a removed one; short, so that it ends within a run.
 const REST: Span = Span::from_secs(2);
-/// In the last seconds of the quiet time packets of flows are counted, until so long before the end.
+/// Packets of flows are counted in the last seconds of the quiet time, until the second span before the end.
 const COUNTED: Span = Span::from_secs(5);
 const IN_FLIGHT: Span = Span::from_secs(1);
-/// Bytes of a packet of a flow, if they are not to be large.
+/// Bytes of a packet of a flow without large ones.
 const SMALL: u16 = 200;
 
-/// What a packet of a flow says of itself.
+/// What a packet of a flow says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tag {
     host: u8,
@@ -482,7 +482,7 @@ fn seed(rng: &mut Rng) -> [u8; 32] {
     seed
 }
 
-/// What a packet of a flow says of itself.
+/// What a packet of a flow says about itself.
 fn tag_of(message: &Message<Tag>) -> Option<Tag> {
     message.inner().map(|inner| inner.payload)
 }

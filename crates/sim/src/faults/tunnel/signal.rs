@@ -57,14 +57,14 @@ impl Conns {
         self.conns.get(&id).is_some_and(|conn| accesses.iter().any(|a| conn.goes_over(a)))
     }
 
-    /// The anchor begins again and knows none of them.
+    /// The anchor restarts and knows none of them.
     pub fn anchor_forgets(&mut self) {
         for conn in self.conns.values_mut() {
             conn.anchor_forgot = true;
         }
     }
 
-    /// A host begins again and knows none of its own.
+    /// A host restarts and knows none of its own.
     pub fn host_forgets(&mut self, host: usize) {
         for conn in self.conns.values_mut().filter(|conn| conn.host == host) {
             conn.host_forgot = true;

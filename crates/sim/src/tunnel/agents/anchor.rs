@@ -14,10 +14,10 @@ use super::{ends, inner, line, seed, signalled, tunnelled};
 use crate::packet::Body;
 use crate::{Agent, Io, Packet, Results};
 
-/// Something that happens to an anchor at a time known before.
+/// Something that happens to an anchor at a preset time.
 #[derive(Clone, Debug)]
 pub enum AnchorOrder {
-    /// It crashes, and begins again after this time with what it has written down.
+    /// It crashes, and restarts after this time with what it has stored.
     Restart(Span),
     /// A host is enrolled.
     Enroll(String),
@@ -45,10 +45,10 @@ pub struct AnchorAgent {
     signal: AnchorSignal,
     enrolled: BTreeSet<String>,
     admitted: BTreeSet<ConnId>,
-    /// What is written down.
+    /// What it has stored.
     known: BTreeMap<String, Known>,
     orders: VecDeque<(Time, AnchorOrder)>,
-    /// It has crashed and begins again then.
+    /// It has crashed and restarts then.
     dead_until: Option<Time>,
     reports: Vec<(Time, Report)>,
     counts: Counts,
@@ -56,7 +56,7 @@ pub struct AnchorAgent {
 }
 
 impl AnchorAgent {
-    /// An anchor at which these hosts are enrolled. `seed` is unlike that of any other end.
+    /// An anchor at which these hosts are enrolled. `seed` differs from that of any other end.
     #[must_use]
     pub fn new(
         config: AnchorConfig,
@@ -79,7 +79,7 @@ impl AnchorAgent {
         }
     }
 
-    /// Lets something happen at `at`, behind what was ordered for the same time.
+    /// Schedules an event at `at`, after earlier orders for the same time.
     pub fn order(&mut self, at: Time, order: AnchorOrder) {
         let place = self.orders.partition_point(|(other, _)| *other <= at);
         self.orders.insert(place, (at, order));
@@ -97,13 +97,13 @@ impl AnchorAgent {
         &self.end
     }
 
-    /// What it told, and when.
+    /// What it reported, and when.
     #[must_use]
     pub fn reports(&self) -> &[(Time, Report)] {
         &self.reports
     }
 
-    /// What it has written down of the hosts.
+    /// What it has stored about the hosts.
     pub fn known(&self) -> impl Iterator<Item = &Known> {
         self.known.values()
     }
@@ -113,7 +113,7 @@ impl AnchorAgent {
         self.work(io);
     }
 
-    /// Does what machine and signalling want done, until neither wants more.
+    /// Carries out the outputs of machine and signalling until there are none.
     fn work(&mut self, io: &mut Io<'_>) {
         loop {
             let mut effects = core::mem::take(&mut self.effects);

@@ -17,12 +17,12 @@ use super::{ends, inner, line, seed, signalled, tunnelled};
 use crate::packet::Body;
 use crate::{Agent, Io, Packet, Results};
 
-/// Something that happens to a host at a time known before.
+/// Something that happens to a host at a preset time.
 #[derive(Clone, Debug)]
 pub enum HostOrder {
     /// An input of its machine: an operator's order, or its end.
     Input(Box<HostInput>),
-    /// It crashes and begins again at once, knowing nothing.
+    /// It crashes and restarts at once, with no memory.
     Restart,
 }
 
@@ -55,7 +55,7 @@ pub struct HostAgent {
 }
 
 impl HostAgent {
-    /// A host with this name at its anchor. `seed` is unlike that of any other.
+    /// A host with this name at its anchor. `seed` differs from that of any other.
     #[must_use]
     pub fn new(name: impl Into<String>, config: HostConfig, seed_of_host: u64) -> HostAgent {
         let name = name.into();
@@ -76,7 +76,7 @@ impl HostAgent {
         }
     }
 
-    /// Lets something happen at `at`, behind what was ordered for the same time.
+    /// Schedules an event at `at`, after earlier orders for the same time.
     pub fn order(&mut self, at: Time, order: HostOrder) {
         let place = self.orders.partition_point(|(other, _)| *other <= at);
         self.orders.insert(place, (at, order));
@@ -100,7 +100,7 @@ impl HostAgent {
         self.end.machine.inner()
     }
 
-    /// What it told, and when.
+    /// What it reported, and when.
     #[must_use]
     pub fn reports(&self) -> &[(Time, Report)] {
         &self.reports
@@ -128,7 +128,7 @@ impl HostAgent {
         }
     }
 
-    /// Does what machine and signalling want done, until neither wants more.
+    /// Carries out the outputs of machine and signalling until there are none.
     fn work(&mut self, io: &mut Io<'_>) {
         loop {
             let mut effects = core::mem::take(&mut self.effects);
@@ -180,7 +180,7 @@ impl HostAgent {
         }
     }
 
-    /// Whether an address of the node is one that the anchor gave at some time.
+    /// Whether the anchor has ever given the node this address.
     fn is_inner(&self, address: IpAddr) -> bool {
         self.reports.iter().any(|(_, report)| {
             matches!(report, Report::Registered { inner, .. } if inner.contains(&address))

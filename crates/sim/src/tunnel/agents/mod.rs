@@ -33,8 +33,8 @@ pub use host::{HostAgent, HostOrder};
 
 const UDP: u8 = 17;
 
-/// Puts a host on a node. What has a source in one of `pools`, the addresses that its anchor gives away, goes
-/// to it.
+/// Puts a host on a node. Packets whose source is in one of `pools`, the addresses that its anchor gives away, go to
+/// it.
 pub fn add_host(
     network: &mut Network,
     node: NodeId,
@@ -52,8 +52,7 @@ pub fn add_host(
     id
 }
 
-/// Puts an anchor on a node. What is for `pools`, the addresses that it gives away, goes there from
-/// everywhere.
+/// Puts an anchor on a node. Packets to `pools`, the addresses that it gives away, go there from everywhere.
 pub fn add_anchor(
     network: &mut Network,
     node: NodeId,

@@ -1,4 +1,4 @@
-//! What the model does of what every packet path does.
+//! The part of the model that every packet path has.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -52,7 +52,7 @@ impl<P: Clone> Datapath for Model<P> {
         match &mut self.slots[place] {
             Some(old) if cookies(&old.setup) == cookies(setup) => old.setup = setup.clone(),
             old => {
-                // A redirection outlives the path: the machine has to end it.
+                // A redirection outlives the path: the machine must end it.
                 let via = old.as_ref().and_then(|old| old.via);
                 self.set_timer(slot, None);
                 self.slots[place] = Some(Box::new(Slot::new(setup.clone(), via)));
@@ -69,7 +69,7 @@ impl<P: Clone> Datapath for Model<P> {
         if removed.is_none() {
             self.note(Wrong::NoPath(slot));
         }
-        // An anchor would search all paths of all hosts; its harness does.
+        // An anchor would have to search all paths of all hosts; its harness does that.
         if !self.is_anchor
             && let Some(user) = self.user_of(slot)
         {
@@ -219,7 +219,7 @@ impl<P: Clone> Datapath for Model<P> {
 }
 
 impl<P: Clone> Model<P> {
-    /// What was measured on a path until `now`, if this end measures, and what data it carries.
+    /// What was measured on a path until `now`, if this end measures, and the data that it carries.
     #[must_use]
     pub fn reading_at(&self, now: Time, slot: u32) -> Option<Reading> {
         let path = self.path(slot)?;

@@ -1,4 +1,4 @@
-//! Which packet takes a probe along, and what waits for one: docs/wire/tunnel-and-probe.md, "Rides".
+//! Which packet carries a probe, and what waits for one: docs/wire/tunnel-and-probe.md, "Rides".
 
 use core::net::SocketAddr;
 
@@ -32,7 +32,7 @@ pub(super) struct Request {
 }
 
 impl<P: Clone> Model<P> {
-    /// The probe that a packet takes along which leaves now and has been counted.
+    /// The probe that a packet which leaves now, and has been counted, carries.
     pub(super) fn rider(
         &mut self,
         now: Time,
@@ -81,7 +81,8 @@ impl<P: Clone> Model<P> {
         Some(Rider { kind: ProbeKind::Request, k, probe })
     }
 
-    /// Answers a request that came from one address to another: at once with what this returns, or later.
+    /// Answers a request that came from one address to another. The answer leaves at once and is returned, or leaves
+    /// later.
     pub(super) fn respond(
         &mut self,
         now: Time,
@@ -98,7 +99,7 @@ impl<P: Clone> Model<P> {
         let received = path.rx;
         let Slot { rides, setup, .. } = path;
         let probing = &setup.probing;
-        // Who asks alone may be in doubt.
+        // A host whose request does not ride may be in doubt.
         let may_wait = challenge.is_none() && !question && !(alone && probing.follows_use);
         if let Some(rides) = rides.as_deref_mut().filter(|_| may_wait) {
             let wait = longest_wait(probing, probe.t_ka_ms);
@@ -143,19 +144,19 @@ impl<P: Clone> Model<P> {
         if !self.measures {
             return next;
         }
-        // The driver sees not every request, so one may be held from now on, for the shortest wait at least.
+        // The driver does not see every request, so a response may be held from now on, at least for the shortest wait.
         let riding = self.paths().filter(|(_, path)| path.rides.is_some());
         let shortest = riding.map(|(_, path)| now + longest_wait(&path.setup.probing, 0)).min();
         next.into_iter().chain(shortest).min()
     }
 
-    /// When the driver is to be called: a request is to ride until then, or a response to come.
+    /// When to call the driver: a request should have ridden by then, or a response come.
     #[must_use]
     pub fn calls_at(&self) -> Option<Time> {
         self.timers.first().filter(|_| !self.is_anchor).map(|(at, _)| *at)
     }
 
-    /// A path whose driver is to be called now, since rides have ceased or a response is missing.
+    /// A path whose driver must be called now, since rides have ceased or a response is missing.
     pub fn take_due_call(&mut self, now: Time) -> Option<u32> {
         let due = self.timers.first().copied().filter(|(at, _)| *at <= now && !self.is_anchor);
         let (_, slot) = due?;

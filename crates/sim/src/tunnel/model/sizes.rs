@@ -1,21 +1,21 @@
-//! How large packets are to be, and tests of that.
+//! Packet sizes, and tests of them.
 
 use core::net::IpAddr;
 
 use super::{Model, Wrong};
 
 impl<P: Clone> Model<P> {
-    /// Whether a path leaves nothing to a device to cut.
+    /// Whether packets of a path leave one by one, so that no device has to cut them.
     pub fn is_one_by_one(&self, slot: u32) -> bool {
         self.path(slot).is_some_and(|path| path.one_by_one)
     }
 
-    /// The largest packet that is to enter the tunnel (host).
+    /// Sets the largest packet that may enter the tunnel (host).
     pub fn set_mtu(&mut self, mtu: u16) {
         self.mtu = Some(mtu);
     }
 
-    /// What [`Model::set_mtu`] said last.
+    /// The last value of [`Model::set_mtu`].
     #[must_use]
     pub fn mtu(&self) -> Option<u16> {
         self.mtu

@@ -15,7 +15,7 @@ use super::{Conn, Datagram, Event, Frame};
 /// Connections of one host; one more ends its oldest.
 const CONNECTIONS: usize = 4;
 
-/// What an anchor's signalling wants done or known.
+/// What an anchor's signalling orders or reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnchorSignalOutput {
     /// Send from an own address to a host's.
@@ -60,7 +60,7 @@ struct Served {
     due: Option<Time>,
 }
 
-/// An anchor's signalling. After each call, take [`AnchorSignal::poll`] until it gives nothing.
+/// An anchor's signalling. After each call, call [`AnchorSignal::poll`] until it returns nothing.
 #[derive(Default)]
 pub struct AnchorSignal {
     conns: BTreeMap<u64, Served>,
@@ -95,7 +95,7 @@ impl AnchorSignal {
         if !self.conns.contains_key(&id) {
             match &datagram.frame {
                 Frame::Hello { name } => self.admit(now, id, name.clone(), (from, to)),
-                // It would be answered for ever.
+                // An answer to it would be answered in turn, for ever.
                 Frame::Reset | Frame::Close => return,
                 _ => {
                     let reset = Datagram {

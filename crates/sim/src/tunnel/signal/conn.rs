@@ -22,12 +22,12 @@ const MAX_IN_FLIGHT: usize = 32;
 const MAX_AHEAD: usize = 64;
 /// Bytes that may wait for their acknowledgement; more end the connection, as a full outbox does.
 const MAX_OUTGOING: usize = 1 << 16;
-/// How long a connection that is to end waits for the acknowledgement of what was sent.
+/// How long a connection that is about to end waits for the acknowledgement of what was sent.
 const LINGER: Span = Span::from_secs(1);
 /// How long the anchor waits for a host's first message.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// What a datagram led to.
+/// The result of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is done: at the anchor, the host's first message has begun to come.
@@ -49,13 +49,13 @@ enum Phase {
     Finishing {
         until: Time,
     },
-    /// The other end is to be told.
+    /// The other end must be told.
     Closing,
     Ended,
 }
 
 /// One connection at one end. After each [`Conn::receive`], [`Conn::tick`] and [`Conn::write`], send what
-/// [`Conn::poll`] gives until it gives nothing.
+/// [`Conn::poll`] returns until it returns nothing.
 #[derive(Clone, Debug)]
 pub struct Conn {
     id: u64,
@@ -82,15 +82,15 @@ pub struct Conn {
     received: u64,
     ahead: BTreeMap<u64, Vec<u8>>,
     incoming: Vec<u8>,
-    /// What the idle time-out counts from.
+    /// The start of the idle time-out.
     idle_since: Time,
-    /// Something that wants an answer was sent since the last packet came.
+    /// Something that requires an answer was sent since the last packet came.
     asked: bool,
     last_heard: Time,
 }
 
 impl Conn {
-    /// The host's end of a connection that begins.
+    /// The host's end of a new connection.
     #[must_use]
     pub fn client(now: Time, id: u64, name: String) -> Conn {
         Conn { hello_due: true, name, ..Conn::new(now, id, Phase::Greeting) }
@@ -174,7 +174,7 @@ impl Conn {
         &mut self.incoming
     }
 
-    /// Shows life at once, for instance from another address.
+    /// Sends a sign of life at once, for instance from another address.
     pub fn ping(&mut self) {
         self.ping_due |= self.is_open();
     }
@@ -246,7 +246,7 @@ impl Conn {
         opens.then_some(Event::Opened)
     }
 
-    /// Takes what is new of a part of the stream that leaves no gap.
+    /// Takes the new bytes of a part of the stream that leaves no gap.
     fn append(&mut self, offset: u64, bytes: &[u8]) {
         let known = (self.received - offset) as usize;
         if let Some(new) = bytes.get(known..) {

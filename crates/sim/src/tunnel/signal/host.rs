@@ -15,7 +15,7 @@ use super::{Conn, Datagram, Event};
 /// Head start of each address of the anchor over the next.
 const STAGGER: Span = Span::from_millis(150);
 
-/// What a host's signalling wants done or known.
+/// What a host's signalling orders or reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSignalOutput {
     /// Send over an interface to an address of the anchor.
@@ -47,12 +47,12 @@ struct Attempt {
     to: SocketAddr,
 }
 
-/// A host's signalling. After each call, take [`HostSignal::poll`] until it gives nothing.
+/// A host's signalling. After each call, call [`HostSignal::poll`] until it returns nothing.
 pub struct HostSignal {
     name: String,
     anchors: Vec<SocketAddr>,
     ids: Rng,
-    /// Attempts that begin later.
+    /// Attempts that will begin later.
     waiting: VecDeque<(Time, String, SocketAddr)>,
     attempts: Vec<Attempt>,
     current: Option<Attempt>,
@@ -60,8 +60,8 @@ pub struct HostSignal {
 }
 
 impl HostSignal {
-    /// Nothing connected. `anchors` are the addresses of the anchor's signalling, best first; `seed` names
-    /// the connections and is unlike that of any other host or start.
+    /// Nothing connected. `anchors` are the addresses of the anchor's signalling, best first; `seed` names the
+    /// connections and differs from that of any other host or start.
     #[must_use]
     pub fn new(name: String, anchors: Vec<SocketAddr>, seed: u64) -> HostSignal {
         HostSignal {
@@ -189,7 +189,7 @@ impl HostSignal {
         self.out.pop_front()
     }
 
-    /// Ends the connection and all attempts: their end is no news.
+    /// Ends the connection and all attempts, without reporting their end.
     fn abandon(&mut self, now: Time) {
         self.waiting.clear();
         self.attempts.extend(self.current.take());

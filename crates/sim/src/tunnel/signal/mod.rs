@@ -32,9 +32,9 @@ pub use segue_wire::SIGNAL_PORT;
 
 /// A connection without any packet for this long is dead (`crates/segue`, `signalling`).
 pub const IDLE: Span = Span::from_secs(10);
-/// How often an idle connection shows life (`crates/segue`, `signalling`).
+/// How often an idle connection sends a sign of life (`crates/segue`, `signalling`).
 pub const KEEP_ALIVE: Span = Span::from_secs(1);
-/// Most bytes of the stream in a datagram: what 1200 bytes of QUIC have room for.
+/// Most bytes of the stream in a datagram: what fits into 1200 bytes of QUIC.
 const CHUNK: usize = 1_150;
 /// UDP payload of a datagram of a handshake (RFC 9000, section 14.1).
 const HANDSHAKE_BYTES: u32 = 1_200;
@@ -52,7 +52,7 @@ pub struct Datagram {
     pub dport: u16,
     /// The connection, named by its host.
     pub conn: u64,
-    /// Number of the packet, from 0 in each direction; none is used twice.
+    /// Number of the packet, from 0 in each direction; none is reused.
     pub number: u64,
     /// What the sender has received.
     pub ack: Option<Ack>,
@@ -86,9 +86,9 @@ pub enum Frame {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// A sign of life that wants an answer.
+    /// A sign of life that requires an answer.
     Ping,
-    /// Nothing but the acknowledgement.
+    /// Only the acknowledgement.
     Ack,
     /// The connection ends.
     Close,
@@ -97,7 +97,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Whether the other end is to acknowledge it.
+    /// Whether the other end must acknowledge it.
     fn elicits(&self) -> bool {
         matches!(self, Frame::Hello { .. } | Frame::Stream { .. } | Frame::Ping)
     }

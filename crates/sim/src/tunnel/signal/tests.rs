@@ -152,7 +152,7 @@ proptest! {
         let all: Vec<u64> = (0..60).collect();
         prop_assert!(all.starts_with(&world.heard_by_anchor));
         prop_assert!((0..=60).collect::<Vec<u64>>().ends_with(&world.heard_by_host));
-        // Ten seconds in which every one of its probes is lost do not happen with few losses.
+        // With few losses a connection never loses all its probes for ten seconds.
         prop_assert!(world.downs == 0 || loss > 0.05);
         if world.downs == 0 {
             prop_assert_eq!(&world.heard_by_anchor, &all);
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// With a connection over Wi-Fi and one message, which is number 77.
+    /// With a connection over Wi-Fi and one message, number 77.
     fn connected(seed: u64, wire: Wire) -> World {
         let mut world = World::new(seed, Wire::good());
         world.host.connect(world.now, &names(&["wifi", "lte"]));
