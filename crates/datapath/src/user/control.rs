@@ -70,9 +70,9 @@ impl<'a> Writer<'a> {
 /// What the kernel said about a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Size of each datagram of which the kernel made one.
+    /// Size of each datagram that the kernel merged into this one.
     pub gro_size: Option<usize>,
-    /// The address that was addressed.
+    /// The destination address.
     pub local: Option<IpAddr>,
     /// The interface it came by.
     pub ifindex: u32,
