@@ -1,4 +1,4 @@
-# What a person needs: `make demo` and `make test`. Both install missing system packages and say so.
+# Targets for users: `make demo` and `make test`. Both install missing system packages and say so.
 
 CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:/sbin

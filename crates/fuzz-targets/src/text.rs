@@ -50,8 +50,7 @@ fn expect_join(line: &str) {
     }
 }
 
-/// A request for a certificate: the certificate is for the key whose possession the request proves, or the error is
-/// one line.
+/// A request for a certificate: the certificate is for the key that the request proves to have, or there is one line.
 pub fn certificate_request(data: &[u8]) {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     let authority = AUTHORITY.get_or_init(|| Authority::generate().expect("random numbers"));

@@ -100,8 +100,8 @@ pub fn size(data: &[u8]) {
     assert!(Size::open(&packet, &key, true).is_err(), "bit {bit}");
 }
 
-/// A router's message about a packet that was too big: the quoted packet, as another parser reads it, contains what
-/// is found.
+/// A router's message about a packet that was too big: what is found is in the quoted packet, as another parser reads
+/// it.
 pub fn icmp(data: &[u8]) {
     for (v6, said) in [(false, TooBig::parse_v4(data)), (true, TooBig::parse_v6(data))] {
         let Some(said) = said else { continue };
