@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(whole[VnetHeader::LEN + 40..], packet[40..]);
         let finished = whole[VnetHeader::LEN..].to_vec();
         assert_eq!(again(&finished, 0).unwrap(), whole);
-        // What is wrong stays wrong.
+        // A wrong checksum stays wrong.
         let mut spoilt = finished;
         spoilt[60] ^= 1;
         assert_eq!(again(&spoilt, 0).unwrap()[VnetHeader::LEN..], spoilt);

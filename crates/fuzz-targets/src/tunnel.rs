@@ -129,7 +129,7 @@ pub fn icmp(data: &[u8]) {
 /// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
 /// reverses twice to itself, and agrees with another parser where that one accepts the packet.
 pub fn inner(data: &[u8]) {
-    // A length of zero means "as long as it is" to the other parser; ours reads it as it stands.
+    // A zero length means "as long as it is" to the other parser; ours takes it literally.
     let stated = match data.first().map(|first| first >> 4) {
         Some(4) => data.get(2..4),
         _ => data.get(4..6),

@@ -49,7 +49,7 @@ pub struct Report {
     pub netem: Option<Spread>,
     /// How the emulator's thread is scheduled: `realtime`, `nice` or `ordinary`.
     pub scheduling: &'static str,
-    /// What was found next to its bar; all is well if every bar holds.
+    /// Each finding next to its bar; all is well if every bar holds.
     pub verdicts: Vec<Verdict>,
 }
 

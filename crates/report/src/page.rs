@@ -61,7 +61,7 @@ impl Page {
         self.blocks.push(html! { @for part in paragraphs { p { (part) } } });
     }
 
-    /// Adds a list of files beside the page: the name of each, and what it holds.
+    /// Adds a list of files next to the page: the name and content of each.
     pub fn push_links(&mut self, links: &[(&str, &str)]) {
         self.blocks.push(html! {
             ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (what) } } }

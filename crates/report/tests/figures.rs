@@ -302,7 +302,7 @@ fn texts_are_within(svg: &str, width: i32) {
             _ => -long,
         };
         let (from, room) = match text.contains("rotate(270") {
-            // Upwards, so that what is before lies below.
+            // Upwards, so earlier text lies below.
             true => (height - number("y") + start, height),
             false => (number("x") + start, f64::from(width)),
         };

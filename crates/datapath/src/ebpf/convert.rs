@@ -53,8 +53,8 @@ pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
     }
 }
 
-/// How long nothing had come when a path was declared down, as the low bits of `silence` have it: within
-/// 4.4 %, 4 ms at least and 220 s at most.
+/// How long a path was silent when it was declared down, as the low bits of `silence` have it: within 4.4 %, at least
+/// 4 ms and at most 220 s.
 pub(super) fn kernel_silence(silence: Span) -> u8 {
     let units = silence.as_secs_f64() * 1e6 / SILENCE_UNIT_US;
     (units.log2() * 8.0 + 1.0).round().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8

@@ -1,6 +1,6 @@
-//! The estimator of the programs beside the one in floating point, over one long trace on virtual
-//! time: a client and a server with clocks of their own, delays that wander, reordering, losses,
-//! silences, and counters and clocks that wrap.
+//! Compares the programs' estimator with the one in floating point, over one long trace on virtual time: a client and
+//! a server with clocks of their own, delays that wander, reordering, losses, silences, and counters and clocks that
+//! wrap.
 
 mod deaf;
 mod idle;

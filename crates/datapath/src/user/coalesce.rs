@@ -162,7 +162,7 @@ impl<'a> Segment<'a> {
         self.headers[self.network + 13]
     }
 
-    /// Whether `next`, the `n`-th after this, has the same headers but for what segmentation computes.
+    /// Whether `next`, the `n`-th after this, has the same headers except for what segmentation computes.
     fn same_but_position(&self, next: &Segment<'_>, n: usize) -> bool {
         let (a, b) = (self.headers, next.headers);
         if a.len() != b.len() || a[0] != b[0] {

@@ -1,4 +1,4 @@
-//! Control messages beside datagrams: `struct cmsghdr` and what the kernel's UDP puts behind it.
+//! Control messages next to datagrams: `struct cmsghdr` and the kernel's UDP data behind it.
 
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

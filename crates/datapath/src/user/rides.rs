@@ -241,7 +241,7 @@ impl Path {
         tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
     }
 
-    /// What has been sent on a path with rides, and the data of one that is asked about.
+    /// What was sent on a path with rides, and the data of one in question.
     pub fn reading(&self) -> Option<Reading> {
         let probing = &self.config.probing;
         let reading = || lock(&self.state.tx).rides.reading(monotonic());
