@@ -1,4 +1,4 @@
-# What a person needs: `make demo` and `make test`. Both install missing system packages and say so.
+# Targets for users: `make demo` and `make test`. Both install missing system packages and say so.
 
 CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -50,8 +50,8 @@ fuzz:
 		$(CARGO) fuzz run -s none $$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 || exit 1; \
 	done
 
-## Properties with PROPERTY_CASES cases each, from a seed of this second unless PROPERTY_SEED says another. A failure
-## is kept in a file to be committed (proptest-regressions), and its seed is printed first.
+## Properties with PROPERTY_CASES cases each, from a seed of this second unless PROPERTY_SEED is set. A failure is
+## kept in a file to commit (proptest-regressions), and its seed is printed first.
 PROPERTY_CASES ?= 4000
 properties:
 	@seed=$${PROPERTY_SEED:-$$(date +%s)} && set -x && \
@@ -61,7 +61,7 @@ properties:
 	$(CARGO) test -p segue-datapath --lib user && \
 	$(CARGO) test -p segue --lib units
 
-## MUTANTS mistakes (200) planted in the pure crates, drawn by MUTANTS_SEED: how many their own tests find. An hour or two.
+## How many of MUTANTS (200) mistakes in the pure crates, drawn by MUTANTS_SEED, their own tests find. An hour or two.
 mutants:
 	scripts/mutants
 
@@ -86,8 +86,8 @@ soak:
 	for run in 1 2 3; do $(MAKE) unit || exit 1; done
 	$(MAKE) fuzz FUZZ_SECONDS=600
 
-## The program, units of systemd, man pages, completions, and configurations to begin with. DESTDIR and PREFIX as usual;
-## BINARY names a program that is built already. What stands in /etc/segue is left as it is.
+## Installs the program, systemd units, man pages, completions and initial configurations. DESTDIR and PREFIX as usual;
+## BINARY names an already built program. Existing files in /etc/segue stay unchanged.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 RELEASE := target/release/segue

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Rules that the compiler and clippy do not check: the length of files, the purity of the crates
-# that hold protocols, properties that forget, and words that have no place in the tree. Prints every
-# breach; fails if any.
+# Rules that the compiler and clippy do not check: the length of files, the purity of the protocol crates, properties
+# without kept failures, and forbidden words. Prints every breach; fails if any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 max_lines=600
 pure="clock ip wire keepalive steering tunnel netem sim"
 impure='\bstd::(time|net|fs|io|thread|env|process)\b|\bInstant\b|\bSystemTime\b|\bHash(Map|Set)\b|\btokio\b|\b(Udp|Tcp)(Socket|Stream|Listener)\b'
-# Work left undone, debris of debugging, praise, and paths of somebody's machine. The brackets keep
-# the pattern from finding itself.
+# Unfinished work, debugging leftovers, praise, and paths of one machine. The brackets keep the pattern from matching
+# itself.
 words='\b(TO[D]O|FIX[M]E|X[X]X)\b|\b([t]odo|[u]nimplemented|[d]bg)!|[s]eamless|[b]lazing|[c]utting.edge|(^|[ "`(=])/([h]ome|[w]ork|[s]hared)/'
 
 failed=0
@@ -17,7 +16,7 @@ complain() { echo "$1" >&2; failed=1; }
 tracked() { git ls-files -co --exclude-standard -- "$@" | while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
 
 for file in $(tracked 'crates/*/src/*.rs' | grep -v -e '/tests/' -e '/tests\.rs$'); do
-  # What stands before the tests at the end of the file.
+  # Only the part before the tests at the end of the file.
   lines=$(awk '/^#\[cfg\(test\)\]/ { exit } { n++ } END { print n + 0 }' "$file")
   [ "$lines" -le "$max_lines" ] || complain "$file: $lines lines, more than $max_lines"
 done

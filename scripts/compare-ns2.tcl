@@ -5,7 +5,7 @@
 # Prints: delivered sent retransmissions timeouts
 lassign $argv kind rate delay queue packet window duration drops options trace
 
-# Only the headers that are used: a packet of ns-2 is as large as all that it might carry.
+# Only the headers in use: a packet of ns-2 is as large as everything that it might carry.
 remove-all-packet-headers
 add-packet-header Flags IP TCP
 
@@ -23,7 +23,7 @@ foreach {name value} $options { $tcp set $name $value }
 $ns attach-agent $n0 $tcp
 $ns attach-agent $n1 $sink
 $ns connect $tcp $sink
-# No packet stands for a handshake, and packetSize_ is all that is on the wire.
+# There are no handshake packets, and packetSize_ is the whole size on the wire.
 $tcp set syn_ false
 $tcp set delay_growth_ false
 $tcp set useHeaders_ false
@@ -31,8 +31,8 @@ $tcp set packetSize_ $packet
 set ftp [new Application/FTP]
 $ftp attach-agent $tcp
 
-# A link gives a packet to its target when it starts to serialise it, for the time of its arrival: another
-# target is for the packets that start from then on.
+# A link hands a packet to its target when serialisation starts, timed for its arrival: a new target applies to
+# packets that start from then on.
 set wire [[$ns link $n0 $n1] set link_]
 set beyond [$wire target]
 proc arm {count} {
@@ -66,7 +66,7 @@ proc finish {} {
   exit 0
 }
 $ns at 0 "$ftp start"
-# What the receiver had at the end is acknowledged half a round trip later.
+# The receiver's last packets are acknowledged half a round trip later.
 set wire_s [expr [$wire set delay_] + 40 * 8.0 / [$wire set bandwidth_]]
 $ns at [expr $duration + $wire_s] finish
 $ns run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the system packages that building, testing or measuring needs, if they are missing, and says
-# so. Knows Debian and its relatives; elsewhere it names what is missing and stops.
+# Installs missing system packages for building, testing or measuring, and says so. Knows Debian and its relatives;
+# elsewhere it names the missing ones and stops.
 # usage: scripts/deps.sh build|test|bench
 set -euo pipefail
 

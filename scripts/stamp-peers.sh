@@ -24,19 +24,18 @@ fi
 key=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
 echo $key >"$work/key"; chmod 600 "$work/key"
 
-# begin COMMAND…: starts what is to listen on $port in the background and waits until it does; its number is
-# in $!, its output in $work/peer
+# begin COMMAND…: starts a listener for $port in the background and waits until it listens; its number is in $!, its
+# output in $work/peer
 begin() {
   "$@" >"$work/peer" 2>&1 & started+=($!)
   wait_for 'test -n "$(ss -Hlun "sport = :$port")"'
 }
 # wait_for TEST: up to twenty seconds
 wait_for() { for _ in {1..100}; do if eval "$1"; then return; fi; sleep 0.2; done; echo "not within 20 s: $1" >&2; }
-# end PID: ends what begin started, as Ctrl-C would
+# end PID: ends what begin started, like Ctrl-C
 end() { kill -INT "$1" 2>/dev/null || true; sleep 0.5; kill "$1" 2>/dev/null || true; wait "$1" 2>/dev/null || true; }
 
-# dissected DECODER: packets in the capture, and how many of them tshark takes for measurement packets
-# without a complaint
+# dissected DECODER: packets in the capture, and how many of them tshark accepts as measurement packets
 dissected() {
   local all good
   all=$(tshark -r "$work/capture" 2>/dev/null | wc -l)
@@ -68,8 +67,8 @@ ours() {
   row "$name" "$(jq -s '[.[]|select(.type=="summary")][0].targets[0].received' "$work/ours")"
 }
 
-# theirs NAME PATTERN OPTIONS… -- SENDER…: a foreign sender towards our reflector on $port; PATTERN finds
-# the number of answers in what it prints; without one, what our reflector sent is counted
+# theirs NAME PATTERN OPTIONS… -- SENDER…: a foreign sender towards our reflector on $port; PATTERN finds the number
+# of answers in its output; without one, our reflector's sent packets are counted
 theirs() {
   local name=$1 pattern=$2 options=(); shift 2
   while [ "$1" != -- ]; do options+=("$1"); shift; done; shift

@@ -7,7 +7,7 @@ use std::process::Command;
 use libbpf_cargo::SkeletonBuilder;
 
 const SOURCE: &str = "src/bpf/bench.bpf.c";
-/// The probe's format and authenticator are the datapath's own.
+/// The probe's format and authenticator come from the datapath.
 const SHARED: &str = "../datapath/src/bpf";
 const REFLECTOR: &str = "src/c/reflector.c";
 
@@ -37,7 +37,7 @@ fn main() {
     println!("cargo::rerun-if-changed={SHARED}/probe.bpf.h");
 }
 
-/// By the compiler of the eBPF programs.
+/// Uses the compiler of the eBPF programs.
 fn reflector(arch: &str, out: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let target = format!("--target={arch}-linux-gnu");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Objects by the names of their sources: the tunnel's packet path, and the STAMP reflector alone.
+/// Objects by the names of their sources: the tunnel's packet path, and the STAMP reflector by itself.
 const OBJECTS: [&str; 2] = ["segue", "reflector"];
 
 fn main() {

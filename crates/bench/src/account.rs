@@ -1,10 +1,10 @@
-//! Who pays for a packet: exact processor time of all that takes part.
+//! The cost of a packet: exact processor time of everything that takes part.
 //!
-//! Sampling in ticks is useless for loads that come and go in microseconds. The scheduler's run time is
-//! exact. On a virtual wire softirqs run in the context of whoever sends, so they are charged to this
-//! process or to the responder's; what is put off goes to the processor's ksoftirqd, whose run time is
-//! added. A kernel that accounts interrupts separately takes softirqs out of the run times
-//! ([`Meter::new`] finds out); there its own count of them, exact then, is added.
+//! Sampling in ticks is useless for loads that come and go in microseconds. The scheduler's run time is exact. On a
+//! virtual wire softirqs run in the sender's context, so they are charged to this process or to the responder's;
+//! deferred work goes to the processor's ksoftirqd, whose run time is added. A kernel that accounts interrupts
+//! separately takes softirqs out of the run times ([`Meter::new`] finds out); there its own count of them, exact
+//! then, is added.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use segue_linux::clock::{monotonic, thread_cpu};
 use crate::BenchError;
 use crate::error::system;
 
-/// Pins the calling thread, and what it starts from now on, to the last processor it may use; which
+/// Pins the calling thread, and everything it starts from then on, to the last processor it may use; returns which
 /// one that is.
 pub(crate) fn pin() -> Result<usize, BenchError> {
     let own = Pid::from_raw(0);
@@ -34,12 +34,12 @@ pub(crate) fn pin() -> Result<usize, BenchError> {
 #[derive(Debug)]
 pub(crate) struct Meter {
     clocks: Vec<ClockId>,
-    /// The processor whose softirqs the kernel counts apart from run times.
+    /// The processor whose softirqs the kernel counts separately from run times.
     apart: Option<usize>,
 }
 
 impl Meter {
-    /// A meter for all on `cpu`, where the calling thread is pinned.
+    /// A meter for everything on `cpu`, where the calling thread is pinned.
     pub(crate) fn new(cpu: usize) -> Meter {
         let mut clocks = vec![ClockId::CLOCK_PROCESS_CPUTIME_ID];
         clocks.extend(softirq_thread(cpu).and_then(|pid| clock_getcpuclockid(pid).ok()));
@@ -88,8 +88,8 @@ fn interrupts_ns(cpu: usize) -> u64 {
     columns.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
 
-/// Whether the kernel takes softirqs out of run times: a thread that does little but cause softirqs
-/// (datagrams over the loopback device) has then been on the processor for longer than it ran.
+/// Whether the kernel takes softirqs out of run times. If so, a thread that mostly causes softirqs (datagrams over
+/// the loopback device) has been on the processor for longer than it ran.
 fn softirqs_are_apart(cpu: usize) -> bool {
     let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
     let Ok(to) = socket.local_addr() else { return false };
@@ -97,13 +97,13 @@ fn softirqs_are_apart(cpu: usize) -> bool {
     let counted = interrupts_ns(cpu);
     while monotonic().0 - wall.0 < Duration::from_millis(100).as_nanos() as u64 {
         for _ in 0..32 {
-            // To itself: most of the work is done in the softirq. A full buffer drops, as it may.
+            // To itself: the softirq does most of the work. A full buffer drops, which is fine.
             let _ = socket.send_to(&[0; 8], to);
         }
     }
     let wall = monotonic().0 - wall.0;
     let ran = (thread_cpu() - ran).0 + (waited_ns() - waited);
-    // Both signs together: other processes alone could cause either.
+    // Both signs together: other processes could cause either one.
     ran < wall * 9 / 10 && interrupts_ns(cpu) - counted > wall / 10
 }
 

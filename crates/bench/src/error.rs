@@ -5,16 +5,16 @@ use std::io;
 use segue_datapath::DatapathError;
 use segue_linux::LinuxError;
 
-/// Why a bench could not be run.
+/// Why a bench could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Namespaces, eBPF and packet sockets need root.
     #[error("this bench makes network namespaces and loads eBPF programs: run it as root")]
     NotRoot,
-    /// A program or a facility of the kernel is not there.
+    /// A program or a facility of the kernel is missing.
     #[error("{what} is missing: {remedy}")]
     Missing {
-        /// What is not there.
+        /// What is missing.
         what: &'static str,
         /// What to do about it.
         remedy: String,
@@ -25,7 +25,7 @@ pub enum BenchError {
         /// Its name.
         responder: &'static str,
     },
-    /// Something was asked for that makes no sense.
+    /// A request that makes no sense.
     #[error("{0}")]
     Option(&'static str),
     /// The system refused.
@@ -33,7 +33,7 @@ pub enum BenchError {
     System {
         /// What was tried.
         what: &'static str,
-        /// The answer.
+        /// The system's answer.
         #[source]
         source: io::Error,
     },

@@ -53,7 +53,7 @@ impl Generator {
         self.requests.format()
     }
 
-    /// Sends one burst; how many of it the device took.
+    /// Sends one burst; returns how many of it the device took.
     fn send(&mut self, burst: usize) -> Result<usize, BenchError> {
         let burst = burst.clamp(1, BURST_MAX);
         let now_us = (monotonic().0 / 1000) as u32;
@@ -83,8 +83,7 @@ impl Generator {
         }
     }
 
-    /// Sends at a pace and looks at no answer; how many were sent. Returns when answers have had time
-    /// to come.
+    /// Sends at a pace and reads no answer; returns how many were sent, after answers have had time to arrive.
     pub(crate) fn send_paced(&mut self, pace: Pace) -> Result<u64, BenchError> {
         let mut sent = 0;
         for at in departures(pace) {
@@ -95,9 +94,8 @@ impl Generator {
         Ok(sent)
     }
 
-    /// Sends at a pace and takes the turnaround of each answer: from before the system call that sends
-    /// the burst to the kernel's stamp of the answer's arrival, in nanoseconds. Later requests do not
-    /// wait for earlier answers.
+    /// Sends at a pace and measures the turnaround of each answer: from before the system call that sends the burst
+    /// to the kernel's stamp of the answer's arrival, in nanoseconds. Later requests do not wait for earlier answers.
     pub(crate) fn turnarounds(
         &mut self,
         pace: Pace,
@@ -115,7 +113,7 @@ impl Generator {
     }
 }
 
-/// The times at which bursts leave. One that is late does not put the later ones off.
+/// The times at which bursts leave. A late one does not delay the others.
 fn departures(pace: Pace) -> impl Iterator<Item = Time> {
     let start = monotonic().0;
     let gap_ns = pace.burst as f64 / pace.rate * 1e9;
@@ -134,7 +132,7 @@ fn open(ifindex: u32) -> Result<OwnedFd, BenchError> {
     // SAFETY: no memory is passed.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     check("open a packet socket", fd)?;
-    // SAFETY: a descriptor just made, owned by nobody else.
+    // SAFETY: a descriptor just made, with no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -162,9 +160,9 @@ fn open(ifindex: u32) -> Result<OwnedFd, BenchError> {
 pub struct Checked {
     /// Requests sent.
     pub sent: u64,
-    /// Answered by a valid response to that very request.
+    /// Answered by a valid response to that request.
     pub answered: u64,
-    /// Answers that were not what they must be: length, MAC, cookie, counters.
+    /// Invalid answers: wrong length, MAC, cookie or counters.
     pub invalid: u64,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! One generator sends the same requests to each way of answering them ([`Responder`]), from a SIP
 //! server to XDP, over a virtual wire between two network namespaces, all on one processor.
-//! [`probes::run`] makes the table, [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). What is
-//! measured, and how softirqs are charged, stands in `docs/bench.md`.
+//! [`probes::run`] makes the table, [`probes::sweep`] the curves of paper 2 (Fig. 7 and 8). `docs/bench.md` says what
+//! is measured, and how softirqs are charged.
 //!
-//! Everything needs root. Namespaces are called `segue-bench…` and go when a bench ends.
+//! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
 mod account;
 mod error;

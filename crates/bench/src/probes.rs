@@ -18,24 +18,24 @@ pub use crate::generator::Checked;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who answers, in the order of the table.
+    /// The responders, in the order of the table.
     pub responders: Vec<Responder>,
     /// Kinds of requests: how many arrive together (1 to 64).
     pub bursts: Vec<usize>,
-    /// Times that each part is measured.
+    /// How often each part is measured.
     pub runs: usize,
     /// How long each measurement takes.
     pub duration: Duration,
-    /// Paths that the requests belong to, one after the other.
+    /// Paths that the requests belong to, in turn.
     pub paths: u32,
     /// Also measure raw frames.
     pub raw: bool,
-    /// Also measure sending, with so many paths.
+    /// Also measure sending, with this many paths.
     pub sending: Option<u32>,
 }
 
 impl Default for Options {
-    /// All of it, five runs of a second.
+    /// Everything, five runs of a second.
     fn default() -> Options {
         Options {
             responders: Responder::ALL.to_vec(),
@@ -67,9 +67,9 @@ impl Options {
     }
 }
 
-/// Hears how far a bench has come.
+/// Receives the progress of a bench.
 pub trait Progress {
-    /// One line about what begins.
+    /// One line about the part that begins.
     fn step(&mut self, text: &str);
 }
 
@@ -91,7 +91,7 @@ struct Figures {
 
 /// Measures what an answered probe costs.
 ///
-/// What is missing on this machine (a JVM, `sipp`) is left out, and said so in the report.
+/// A part that this machine lacks (a JVM, `sipp`) is left out, and the report says so.
 ///
 /// # Errors
 /// Without root, or when the system refuses a part that every Linux has.
@@ -119,7 +119,7 @@ pub fn run(options: &Options, progress: &mut (dyn Progress + Send)) -> Result<Re
     })
 }
 
-/// Runs `f` on a thread that stays on one processor, with all that it starts.
+/// Runs `f` on a thread that stays on one processor, with everything it starts.
 fn on_one_processor<T: Send>(
     f: impl FnOnce(&World, &Meter, usize) -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
@@ -179,7 +179,7 @@ fn table(
     Ok(())
 }
 
-/// One responder, all kinds of requests. The drop goes first in every other run.
+/// One responder, all kinds of requests. Every other run starts with the drop.
 fn one_run(
     options: &Options,
     trial: &Trial<'_>,
@@ -251,7 +251,7 @@ fn row(responder: Responder, burst: usize, rate: f64, runs: &[Figures]) -> Optio
     Some(row.with_rates())
 }
 
-/// The value that a share of the sorted values do not exceed, in microseconds.
+/// The value that this share of the sorted values does not exceed, in microseconds.
 fn quantile_us(sorted_ns: &[u64], share: f64) -> Option<f64> {
     let last = sorted_ns.len().checked_sub(1)?;
     Some(sorted_ns[(last as f64 * share).ceil() as usize] as f64 / 1e3)
@@ -260,7 +260,7 @@ fn quantile_us(sorted_ns: &[u64], share: f64) -> Option<f64> {
 /// Sends requests to a responder and judges each answer as a client would.
 ///
 /// # Errors
-/// As [`run`]; [`BenchError::Missing`] if the responder is not there.
+/// As [`run`]; [`BenchError::Missing`] if the responder is not available.
 pub fn check(
     responder: Responder,
     rate: f64,
@@ -276,7 +276,7 @@ pub fn check(
 /// A curve of processor time against rate.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// Who answers.
+    /// The responder.
     pub responder: Responder,
     /// Requests a second, all clients together.
     pub rates: Vec<f64>,
@@ -284,7 +284,7 @@ pub struct Sweep {
     pub clients: u32,
     /// How many requests arrive together.
     pub burst: usize,
-    /// Times that each point is measured; the median counts.
+    /// How often each point is measured; the median counts.
     pub runs: usize,
     /// How long each measurement takes.
     pub duration: Duration,
@@ -295,7 +295,7 @@ pub struct Sweep {
 pub struct Point {
     /// Requests a second.
     pub rate: f64,
-    /// Share of one processor that answering takes, in percent, over that of dropping.
+    /// Share of one processor for answering, in percent, beyond that of dropping.
     pub cpu_percent: Quantity,
     /// Share of the requests that were answered: below 1 the responder is at its limit.
     pub answered: f64,
@@ -305,7 +305,7 @@ pub struct Point {
 /// user space with one to three clients, Fig. 8 for the kernel).
 ///
 /// # Errors
-/// As [`run`]; [`BenchError::Missing`] if the responder is not there.
+/// As [`run`]; [`BenchError::Missing`] if the responder is not available.
 pub fn sweep(
     sweep: &Sweep,
     progress: &mut (dyn Progress + Send),
@@ -326,7 +326,7 @@ pub fn sweep(
             world,
             meter,
             responder: sweep.responder,
-            // As many for each client, so that three do not share what one has alone.
+            // The same for each client, so that three do not share what one has to itself.
             paths: 64 * sweep.clients,
             clients: sweep.clients,
         };

@@ -1,13 +1,13 @@
-//! The requests that the generator sends and the answers that it takes for valid.
+//! The generator's requests, and the answers that it accepts.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 
-/// Where requests go to, whatever their form.
+/// The destination port of requests, in any form.
 pub(crate) const SERVICE_PORT: u16 = 5005;
-/// Where they come from.
+/// Their source port.
 pub(crate) const GENERATOR_PORT: u16 = 40_005;
 /// The responder's address.
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -47,13 +47,13 @@ pub(crate) fn key(slot: u32) -> ProbeKey {
 pub(crate) enum Format {
     /// Segue's probe.
     Probe,
-    /// Segue's probe, which comes back as it was sent.
+    /// Segue's probe, returned unchanged.
     Echo,
     /// MESSAGE with a Timestamp header, answered by 200 (RFC 3261, 3428).
     Sip,
 }
 
-/// Which request an answer belongs to.
+/// The request that an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) slot: u32,
@@ -86,7 +86,7 @@ impl Format {
         let id = Id { slot, seq: probe.seq };
         let expected = match self {
             Format::Echo => head == header(slot),
-            // Its counters began with the first request, or later where requests were lost before.
+            // Its counters began with the first request, or later if requests were lost before.
             _ => {
                 head.packet_type == PacketType::Response
                     && head.cookie == peer(slot).1
@@ -110,8 +110,8 @@ fn header(slot: u32) -> Header {
     }
 }
 
-/// A request whose echoes say that the last answer took 60 µs on its way and was kept for 40 µs: so
-/// that the responder has a round-trip time to average while nobody reads its answers.
+/// A request whose echoes say that the last answer took 60 µs on its way and was kept for 40 µs. The responder thus
+/// has a round-trip time to average while its answers are not read.
 fn request(id: Id, now_us: u32) -> Probe {
     Probe {
         seq: id.seq,
@@ -130,7 +130,7 @@ fn sip_message(id: Id, from: Ipv4Addr, now_us: u32) -> String {
     let Id { slot, seq } = id;
     let mut text = String::with_capacity(512);
     let body = format!("sc={seq};ss={0};r={0};dt=40;heard=1;tka=500\r\n", seq - 1);
-    // A string takes what is written to it.
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
         "MESSAGE sip:anchor@{FAR}:{SERVICE_PORT} SIP/2.0\r\n\

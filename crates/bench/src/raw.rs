@@ -1,6 +1,6 @@
-//! Raw XDP frames: no socket buffer is made on the way there and back, and the generator is cheap
-//! enough to be counted in. The kernel runs a program on live frames (`BPF_PROG_TEST_RUN`), which makes
-//! each one a valid request and sends it over the wire.
+//! Raw XDP frames: no socket buffer is made in either direction, and the generator is cheap enough to be counted in.
+//! The kernel runs a program on live frames (`BPF_PROG_TEST_RUN`), which makes each one a valid request and sends it
+//! over the wire.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -19,13 +19,13 @@ use crate::{BenchError, Responder};
 const HEADERS: usize = 42;
 /// Frames that the kernel makes at a time.
 const BATCH: u32 = 64;
-/// Frames of a call; between calls there is time for what was put off.
+/// Frames of a call; deferred work runs between calls.
 const CALL: u32 = 100_000;
-/// Calls that are not measured, and measured ones for each second that was asked for.
+/// Unmeasured calls, and measured ones for each requested second.
 const WARM_CALLS: u32 = 2;
 const CALLS_PER_S: f64 = 20.0;
 
-/// Who meets the frames.
+/// What receives the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Drop,
@@ -111,7 +111,7 @@ fn one_run(
     Ok((each_us, done as f64 / counts.raw.max(1) as f64))
 }
 
-/// What meets the frames; gone when dropped.
+/// What receives the frames; removed when dropped.
 enum Met {
     Drop { _program: Attached },
     Running(Box<dyn Running>),
@@ -134,7 +134,7 @@ impl Met {
 
 const LIVE: &str = "run a program on live frames";
 
-/// Sends frames as fast as they go.
+/// Sends frames as fast as possible.
 fn generate(world: &World, frames: u32) -> Result<(), BenchError> {
     world.near.run(|| run_live(&world.programs.generate, frames))?
 }

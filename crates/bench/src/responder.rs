@@ -17,17 +17,17 @@ use crate::BenchError;
 use crate::protocol::Format;
 use crate::world::{Hook, World};
 
-/// A way of answering probes, from the dearest to the cheapest.
+/// A way of answering probes, from the most expensive to the cheapest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(into = "&'static str")]
 pub enum Responder {
-    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`, a C++ program, where the papers' was in
-    /// Java). It keeps no state and checks nothing: the least that SIP can cost.
+    /// SIP MESSAGE with a Timestamp header, answered by 200 OK (`sipp`, a C++ program; the papers used Java). It
+    /// keeps no state and checks nothing: the least that SIP can cost.
     Sip,
     /// A Java program over UDP that does what [`Responder::Syscall`] does.
     Java,
-    /// A C program over UDP that does the same: one socket, one system call for each packet in and out, as
-    /// paper 1's.
+    /// A C program over UDP that does the same: one socket, one system call for each packet in and out, like paper
+    /// 1's.
     C,
     /// The same in Rust, in a thread of the bench; MAC checked, counters, RTT, loss.
     Syscall,
@@ -39,7 +39,7 @@ pub enum Responder {
     Tc,
     /// Segue's eBPF datapath with its XDP program attached.
     Xdp,
-    /// A program that sends the request back as it came, and knows nothing of it: the floor.
+    /// A program that returns the request unchanged and parses nothing: the floor.
     XdpBare,
 }
 
@@ -81,7 +81,7 @@ impl Responder {
         }
     }
 
-    /// Where it meets requests: the baseline drops them at the same place.
+    /// Where it meets requests: the baseline drops them there.
     pub(crate) fn hook(self) -> Hook {
         match self {
             Responder::AfXdp | Responder::Xdp | Responder::XdpBare => Hook::Xdp,
@@ -89,12 +89,12 @@ impl Responder {
         }
     }
 
-    /// Whether it can take frames of the raw generator.
+    /// Whether it can take frames from the raw generator.
     pub(crate) fn takes_raw_frames(self) -> bool {
         matches!(self, Responder::Xdp | Responder::XdpBare)
     }
 
-    /// Starts it at the far end, for paths 0 to `paths` − 1 of so many clients.
+    /// Starts it at the far end, for paths 0 to `paths` − 1 of this many clients.
     pub(crate) fn start(
         self,
         world: &World,
@@ -139,7 +139,7 @@ impl FromStr for Responder {
     }
 }
 
-/// A responder that runs; it ends when dropped.
+/// A running responder; it ends when dropped.
 pub(crate) trait Running {
     /// Processes of its own, whose time counts.
     fn processes(&self) -> Vec<Pid> {

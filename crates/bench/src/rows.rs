@@ -31,8 +31,8 @@ impl Quantity {
         Some(Quantity { median, min, max })
     }
 
-    /// Of processor times for a probe in microseconds: the median, and true if it is one. Of what is lost
-    /// in the noise only an upper bound is known, the greatest of the runs and at least the noise.
+    /// Of processor times for a probe in microseconds: the median, and true if it is one. If the noise hides it, only
+    /// an upper bound is known: the greatest of the runs and at least the noise.
     #[must_use]
     pub fn cost_us(&self) -> (f64, bool) {
         if self.median >= NOISE_US { (self.median, true) } else { (self.max.max(NOISE_US), false) }
@@ -42,36 +42,36 @@ impl Quantity {
 /// What one responder costs with requests of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which one.
+    /// The responder.
     pub responder: Responder,
     /// Requests that arrive together: 32 or 1.
     pub burst: usize,
     /// Requests a second while it was measured.
     pub rate: f64,
-    /// Processor time for an answered probe, less that of the same requests into a drop at the same
-    /// place, in microseconds.
+    /// Processor time for an answered probe, minus that of the same requests into a drop at the same place, in
+    /// microseconds.
     pub cpu_us: Quantity,
-    /// All processor time for an answered probe, the generator's included, in microseconds.
+    /// Total processor time for an answered probe, including the generator's, in microseconds.
     pub total_us: f64,
     /// Processor time for a request into the drop, in microseconds.
     pub drop_us: f64,
     /// Share of the requests that were answered.
     pub answered: f64,
-    /// Probes a second that half a processor answers, by `cpu_us`; `None` if that is lost in the noise.
+    /// Probes a second that half a processor answers, by `cpu_us`; `None` if the noise hides that.
     pub rate_at_half_cpu: Option<f64>,
     /// Hosts that half a processor serves, with four probes a second each.
     pub hosts: Option<f64>,
     /// Median turnaround in microseconds.
     pub p50_us: Option<Quantity>,
-    /// Turnaround that one answer of a hundred exceeds, in microseconds.
+    /// Turnaround that one answer in a hundred exceeds, in microseconds.
     pub p99_us: Option<Quantity>,
 }
 
-/// Least processor time for a probe that is told from nothing, in microseconds.
+/// Least processor time for a probe that stands out from noise, in microseconds.
 pub(crate) const NOISE_US: f64 = 0.02;
 
 impl Row {
-    /// Fills in what follows from `cpu_us`: the slower runs must not disagree on its sign.
+    /// Fills in what follows from `cpu_us`: the slower runs must agree on its sign.
     pub(crate) fn with_rates(mut self) -> Row {
         let known = self.cpu_us.median >= NOISE_US;
         self.rate_at_half_cpu = known.then(|| 0.5e6 / self.cpu_us.median);
@@ -83,9 +83,9 @@ impl Row {
 /// Frames without socket buffers, generator included.
 #[derive(Clone, Debug, Serialize)]
 pub struct RawRow {
-    /// Who answers, or `drop`.
+    /// The responder, or `drop`.
     pub responder: &'static str,
-    /// All processor time for a frame (answered, or dropped) in microseconds.
+    /// Total processor time for a frame (answered, or dropped) in microseconds.
     pub cpu_us: Quantity,
     /// Share of the frames that were answered, or reached the drop.
     pub answered: f64,
@@ -96,9 +96,9 @@ pub struct RawRow {
 pub struct Sending {
     /// Paths, each of which gets one probe every 500 ms.
     pub paths: u32,
-    /// Processor time for a probe by `Datapath::send_probes`, receiving taken off, in microseconds.
+    /// Processor time for a probe by `Datapath::send_probes`, without receiving, in microseconds.
     pub batch_us: Quantity,
-    /// Processor time for a probe with one send call each, receiving taken off, in microseconds.
+    /// Processor time for a probe with one send call each, without receiving, in microseconds.
     pub single_us: Quantity,
     /// What a frame of the batch cost at the other end, in microseconds.
     pub batch_receiving_us: f64,
@@ -110,7 +110,7 @@ pub struct Sending {
     pub single_arrived: f64,
 }
 
-/// On which side of a bar a result is to be.
+/// On which side of a bar a result must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Side {
     /// There or above.
@@ -130,25 +130,25 @@ impl fmt::Display for Side {
     }
 }
 
-/// A bar that results are held against.
+/// A bar for results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bar {
     /// What is compared.
     pub what: String,
-    /// The ratio that is asked for, and on which side of it the measured one is to be.
+    /// The required ratio, and on which side of it the measured one must be.
     pub bar: f64,
     /// Which: `at least` or `at most`.
     pub side: Side,
-    /// The ratio that was measured.
+    /// The measured ratio.
     pub measured: f64,
-    /// The cheaper side is lost in the noise: `measured` is a lower bound, by the most that it can cost.
+    /// The noise hides the cheaper side: `measured` is a lower bound, from the most that it can cost.
     pub at_least: bool,
-    /// Whether the bar is met, by the lower bound where there is no more.
+    /// Whether the bar is met, by the lower bound if only that is known.
     pub met: bool,
 }
 
 impl Bar {
-    /// `dear` is to cost at least `bar` times as much as `cheap`.
+    /// `dear` must cost at least `bar` times as much as `cheap`.
     fn less(what: String, bar: f64, dear: &Quantity, cheap: &Quantity) -> Bar {
         let (cost_us, known) = cheap.cost_us();
         let measured = dear.median / cost_us;
@@ -160,9 +160,9 @@ impl Bar {
 /// What was left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Skipped {
-    /// Which part.
+    /// The part.
     pub what: String,
-    /// Why, and what to do about it.
+    /// The reason, and what to do about it.
     pub why: String,
 }
 
@@ -192,7 +192,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Holds the results against their bars.
+    /// Compares the results with their bars.
     pub(crate) fn judge(&mut self) {
         let mut bars = Vec::new();
         for (burst, bar) in [(32, 7.0), (1, 10.0)] {

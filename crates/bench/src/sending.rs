@@ -1,4 +1,4 @@
-//! Sending the probes of many paths at once, against one send call for each.
+//! Sends the probes of many paths at once, compared with one send call for each.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::world::{Hook, World};
 /// Periods of each run.
 const ROUNDS: u32 = 4;
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long what was put off may take.
+/// How long deferred work may take.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Measures both; who goes first changes from run to run. The other end drops what arrives where it is
-/// met first: frames at XDP, as a driver that takes frames wants it, socket buffers at TC. What receiving
-/// costs is taken off: elsewhere another machine pays for it.
+/// Measures both; the order changes from run to run. The other end drops packets where it first meets them: frames at
+/// XDP, as a driver that takes frames wants it, socket buffers at TC. The cost of receiving is subtracted: normally
+/// another machine pays for it.
 pub(crate) fn measure(
     world: &World,
     meter: &Meter,
@@ -61,11 +61,11 @@ pub(crate) fn measure(
     })
 }
 
-/// Of a run, for each probe.
+/// Figures of a run, for each probe.
 struct Figures {
     /// Processor time of both ends.
     all_us: f64,
-    /// That of the other end, in rounds of its own: watching it takes time, too.
+    /// That of the other end, in rounds of its own: measuring it takes time, too.
     receiving_us: f64,
     arrived: f64,
 }
@@ -86,7 +86,7 @@ fn one_run(
         if round % 2 == 0 {
             let before = meter.read(&[]);
             way.send(&orders)?;
-            // What was put off is still to come.
+            // Deferred work is still to come.
             std::thread::sleep(SETTLE);
             cpu_ns += meter.read(&[]) - before;
             reached += world.programs.counts()?.dropped;

@@ -1,4 +1,4 @@
-//! Two network namespaces with a wire between them: the generator is near, the responder far.
+//! Two network namespaces with a wire between them: the generator at the near end, the responder at the far end.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::skel::{Attached, Programs};
 const WIRE: &str = "sgw0";
 /// Bytes of the responders' receive buffers: room for bursts while the processor is elsewhere.
 pub(crate) const RECEIVE_BUFFER: usize = 8 << 20;
-/// Most addresses that requests come from.
+/// Most addresses that send requests.
 pub(crate) const CLIENTS_MAX: u32 = 3;
 
 /// Where a program meets packets on the wire.
@@ -28,7 +28,7 @@ pub(crate) enum Hook {
     Xdp,
 }
 
-/// The bench's network; gone when dropped.
+/// The bench's network; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) near: Netns,
@@ -61,8 +61,8 @@ impl World {
         Ok(World { near, far, near_ifindex, far_ifindex, macs, programs })
     }
 
-    /// Counts answers where they arrive. XDP answers need a program at the driver's hook here; behind
-    /// it each socket buffer of the others would be copied for nothing.
+    /// Counts answers where they arrive. XDP answers need a program at the driver's hook here; for the others it
+    /// would copy each socket buffer for nothing.
     pub(crate) fn attach_sink(&self, hook: Hook) -> Result<Attached, BenchError> {
         self.near.run(|| match hook {
             Hook::Tc => Attached::tc(&self.programs.sink_tc, self.near_ifindex),
@@ -78,13 +78,13 @@ impl World {
         })?
     }
 
-    /// A socket that requests arrive at.
+    /// A socket that receives requests.
     pub(crate) fn far_socket(&self) -> Result<UdpSocket, BenchError> {
         let socket = self
             .far
             .run(|| UdpSocket::bind((FAR, SERVICE_PORT)))?
             .map_err(system("open the responder's socket"))?;
-        // Beyond the system's limit only outside user namespaces: less is no fault.
+        // Beyond the system's limit only outside user namespaces: a smaller buffer is no fault.
         let _ = nix::sys::socket::setsockopt(
             &socket,
             nix::sys::socket::sockopt::RcvBufForce,
@@ -95,7 +95,7 @@ impl World {
 }
 
 fn end_of_wire(near: bool) -> Result<(u32, [u8; 6]), BenchError> {
-    // What the kernel says of itself (neighbours, group memberships) would be answered for nothing.
+    // The responder would answer the kernel's own packets (neighbours, group memberships) for nothing.
     link::sysctl("net.ipv6.conf.all.disable_ipv6", "1")?;
     if near {
         for number in 0..CLIENTS_MAX {
@@ -110,7 +110,7 @@ fn end_of_wire(near: bool) -> Result<(u32, [u8; 6]), BenchError> {
     Ok((index, mac.unwrap_or_default()))
 }
 
-/// So that no address is asked for in the middle of a measurement.
+/// Avoids address resolution in the middle of a measurement.
 fn set_neighbour(ns: &Netns, address: &str, mac: [u8; 6]) -> Result<(), BenchError> {
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     let status = ns

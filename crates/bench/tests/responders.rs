@@ -1,4 +1,4 @@
-//! Each responder of this machine answers each probe, and answers it right. Counts, not speeds.
+//! Each responder of this machine answers each probe correctly. Counts, not speeds.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -23,8 +23,7 @@ fn answers_all(responder: Responder) {
     if !is_root() {
         return;
     }
-    // What comes later than the grace after the last request is not waited for: on a busy machine, once
-    // more.
+    // Answers later than the grace after the last request are not waited for: on a busy machine, try once more.
     let enough = (0..5).any(|_| {
         let checked = match probes::check(responder, RATE, BURST, DURATION) {
             Err(BenchError::Missing { what, remedy }) => {

@@ -3,19 +3,18 @@
 //!
 //! `tunnel_bench [--json] [--rounds N] [--seconds N] [--whole | --wire-like]`
 //!
-//! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a
-//! real one (cut to packets before it, merged by GRO behind it). Sender and receiver are pinned to a
-//! processor each. The order rotates from round to round; medians are shown. Behind the figures of
-//! `segue` stand the bars that they are held against ([`RATE_BAR`], [`cpu_bar`]).
+//! Two kinds of wire: one that carries super-packets whole (a virtual pair's default) and one like a real one (cut to
+//! packets before it, merged by GRO behind it). Sender and receiver are pinned to a processor each. The order rotates
+//! from round to round; medians are shown. Next to the figures of `segue` stand their bars ([`RATE_BAR`],
+//! [`cpu_bar`]).
 //!
 //! A virtual pair copies every packet for XDP, which a network card does not: `vxlan+xdp` is VXLAN with
 //! an XDP program attached that only lets it pass, for a fair view of `segue-xdp`.
 //!
-//! Processor time is not sampled in ticks, which softirqs escape. `own` is the scheduler's exact run
-//! time of both iperf3 processes and of all ksoftirqd threads: the packet path runs in their context
-//! (and the little of it that interrupts somebody else is missed). `busy` is all time in which a processor
-//! was not idle, which the kernel measures and does not sample either: complete, interrupts included,
-//! but with whatever else the machine does.
+//! Processor time is not sampled in ticks, which softirqs escape. `own` is the scheduler's exact run time of both
+//! iperf3 processes and of all ksoftirqd threads: the packet path runs in their context (the little that interrupts
+//! other tasks is missed). `busy` is all time in which a processor was not idle, which the kernel also measures and
+//! does not sample: complete, interrupts included, but with everything else that the machine does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -266,7 +265,7 @@ impl Net {
         let client = iperf3(&self.a, &["-c", to, "-t", &time, "-J", "-A", "0"])?;
         let output = client.wait_with_output()?;
         if !output.status.success() {
-            // It waits for a client that does not come.
+            // It waits for a client that never comes.
             server.kill()?;
         }
         server.wait()?;
@@ -348,7 +347,7 @@ fn softirq_threads_ns() -> u64 {
         .sum()
 }
 
-/// Both ends of the tunnel, gone when dropped.
+/// Both ends of the tunnel, removed when dropped.
 struct Tunnel {
     stop: Arc<AtomicBool>,
     daemons: Vec<std::thread::JoinHandle<()>>,
@@ -420,7 +419,7 @@ fn end_of_tunnel(role: Role, end: u8, xdp: Xdp, sink: EventSink) -> Result<Ebpf,
         ifindex: if host { ifindex } else { 0 },
         gateway: None,
         owner: u32::from(!host),
-        // As without a configuration: what leaves may have to leave again.
+        // As without a configuration: packets that leave may have to leave again.
         probing: segue_keepalive::Probing { follows_use: true, ..Default::default() },
     };
     let entry = path.owner;

@@ -175,7 +175,7 @@ fn wait_for_device(ns: &Netns, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// A process that ends with its owner, as its user would end it.
+/// A process that ends with its owner, as a user would end it.
 struct Process(Child);
 
 impl Drop for Process {
@@ -249,7 +249,7 @@ fn run_time(processes: &[u32]) -> Result<f64> {
     Ok(ns as f64 / 1e9)
 }
 
-/// Seconds that children which have ended ran.
+/// Seconds that ended children ran.
 fn children_time() -> Result<f64> {
     use nix::sys::time::TimeValLike;
     // SAFETY: an all-zero rusage is valid, and getrusage fills it.

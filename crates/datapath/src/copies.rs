@@ -11,11 +11,11 @@ const MAX_HEADERS: usize = 256;
 /// TCP flags (RFC 9293, 3.1), byte 13 of the header.
 const FIN_PSH: u8 = 1 | 8;
 
-/// A packet as it came to the tunnel, or as much of it as was kept, with its virtio header, its checksums complete. Of a
-/// super-packet of segments of `gso_size` the first one; 0 for any other packet.
+/// A packet as it came to the tunnel, or as much of it as was kept, with its virtio header, its checksums complete.
+/// For a super-packet of segments of `gso_size`, the first one; `gso_size` is 0 for any other packet.
 ///
 /// # Errors
-/// [`DropReason::InnerPacket`] if it is none that can be sent alone.
+/// [`DropReason::InnerPacket`] if it cannot be sent by itself.
 pub fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     let bad = DropReason::InnerPacket;
     let most = if gso_size == 0 { kept.len() } else { MAX_HEADERS + usize::from(gso_size) };
@@ -27,7 +27,7 @@ pub fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     vnet.csum_offset = if protocol == TCP { 16 } else { 6 };
     if gso_size > 0 {
         let header = match (protocol, packet.get(transport + 12)) {
-            // Nobody has looked at what comes from a guest of this machine: it may say that it has no header.
+            // A packet from a guest of this machine is unchecked: it may say that it has no header.
             (TCP, Some(offset)) => transport + usize::from(offset >> 4).max(5) * 4,
             _ => transport + 8,
         };
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(whole[VnetHeader::LEN + 40..], packet[40..]);
         let finished = whole[VnetHeader::LEN..].to_vec();
         assert_eq!(again(&finished, 0).unwrap(), whole);
-        // What is wrong stays wrong.
+        // A wrong checksum stays wrong.
         let mut spoilt = finished;
         spoilt[60] ^= 1;
         assert_eq!(again(&spoilt, 0).unwrap()[VnetHeader::LEN..], spoilt);

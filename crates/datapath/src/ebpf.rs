@@ -108,16 +108,16 @@ struct Programs {
     /// Egress of access interfaces.
     leave: OwnedFd,
     xdp: OwnedFd,
-    /// Of the programs that ingress hands to; the kernel empties it when nobody holds it.
+    /// Of the programs that ingress hands to; the kernel empties it when its last reference goes.
     _reflectors: MapHandle,
-    /// Timers that watch rides; the kernel ends them when nobody holds it.
+    /// Timers that watch rides; the kernel ends them when its last reference goes.
     _watches: MapHandle,
     stamp: StampMaps,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
 pub struct Ebpf {
-    /// While it is open the kernel stamps what arrives, before it waits for a processor.
+    /// While it is open the kernel stamps each packet on arrival, before the packet waits for a processor.
     _stamps: OwnedFd,
     interfaces: BTreeMap<u32, Interface>,
     egress: Option<Attached>,
@@ -128,7 +128,7 @@ pub struct Ebpf {
     max_paths: u32,
     options: EbpfOptions,
     batch: Batch,
-    /// How many paths with rides have which T_KA in microseconds.
+    /// How many paths with rides use each T_KA, in microseconds.
     riding: BTreeMap<u32, u32>,
     ways: Ways,
     /// Responses that the programs have begun to hold.
@@ -149,7 +149,7 @@ impl Ebpf {
         Ebpf::with_options(setup, sink, EbpfOptions::default())
     }
 
-    /// As [`Ebpf::new`], with other than the default choices.
+    /// Like [`Ebpf::new`], with explicit choices.
     ///
     /// # Errors
     /// When the kernel refuses the device or the programs.
@@ -218,7 +218,7 @@ impl Ebpf {
     }
 }
 
-/// A socket that wants arrival stamps: with one open, the kernel takes them of all packets.
+/// A socket that wants arrival stamps: while one is open, the kernel stamps every packet.
 fn stamp_arrivals() -> io::Result<OwnedFd> {
     let family = nix::sys::socket::AddressFamily::Inet;
     let kind = nix::sys::socket::SockType::Datagram;
@@ -252,7 +252,7 @@ impl Datapath for Ebpf {
         let ends = both_ends(config);
         let endpoint = match ends {
             Some((local, remote)) => {
-                // The daemon may know of a new address before this half has heard of it.
+                // The daemon may know a new address before this half has heard of it.
                 let number = self.shore.tables.add_local(local.ip())?;
                 kernel_endpoint(remote, config.ifindex, number)
             }
@@ -267,11 +267,11 @@ impl Datapath for Ebpf {
                 path.heard = old.config.heard;
                 path.silence = old.config.silence;
                 (totals, outage) = (old.totals, old.outage);
-                // Where copies begin anew, so do their numbers.
+                // When copies begin anew, so do their numbers.
                 let kept = old.config.flags & path.flags & PATH_FOLLOWS_USE != 0;
                 reinjected = if kept { old.reinjected } else { 0 };
             }
-            // An anchor's endpoint is the programs' from then on.
+            // From then on the programs own an anchor's endpoint.
             _ if self.shore.role == Role::Anchor => {
                 self.clear(slot, &path_state { endpoint, ..path_state::default() })?;
             }
@@ -404,7 +404,7 @@ impl Datapath for Ebpf {
         self.check_slot(slot)?;
         let Some(path) = self.paths.get(&slot) else { return Err(DatapathError::NoPath { slot }) };
         let tables = &self.shore.tables;
-        // The programs look at the binding alone.
+        // The programs look only at the binding.
         if self.shore.role == Role::Anchor && tables.owner_of(key.dst) != Some(path.config.owner) {
             return Err(DatapathError::Owner { address: key.dst, slot });
         }
@@ -425,7 +425,7 @@ impl Datapath for Ebpf {
         if self.shore.role == Role::Host {
             return None;
         }
-        // As many as there is room for: more may come all the time.
+        // Only as many as there is room for: more may come all the time.
         for _ in 0..self.max_paths {
             let Some(held) = self.shore.tables.pop_held() else { break };
             // Times of the programs are modulo 2³² µs.
@@ -437,7 +437,7 @@ impl Datapath for Ebpf {
         let orders: Vec<_> =
             due.iter().map(|slot| (kernel_sweep(*slot), self.ethertype(*slot))).collect();
         self.shore.send_probes(&orders);
-        // One that is held from now on waits for the shortest period at least.
+        // A response held from here on waits for at least the shortest period.
         let next = self.held.next();
         let shortest = self.riding.first_key_value();
         let soonest = shortest.map(|(us, _)| now + Span::from_micros(u64::from(*us)));
@@ -492,7 +492,7 @@ impl LinuxDatapath for Ebpf {
 
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError> {
         if let Some(interface) = self.interfaces.get(&ifindex) {
-            // Its hardware address may be another one by now.
+            // Its hardware address may have changed.
             if interface.xdp.is_some()
                 && let Ok(device) = DeviceKind::of(ifindex)
             {
@@ -506,7 +506,7 @@ impl LinuxDatapath for Ebpf {
                 source: io::ErrorKind::InvalidInput.into(),
             });
         }
-        // Its addresses may have come a moment ago, and the thread that is told of them is not there yet.
+        // Its addresses may have come a moment ago, before the watching thread heard of them.
         locals::refresh(&self.shore.tables)?;
         let device = DeviceKind::of(ifindex).map_err(|source| DatapathError::Kernel {
             what: "look at the access interface",

@@ -9,7 +9,7 @@ pub enum DatapathError {
     /// A kernel facility is missing or refused.
     #[error("{what}: {source}")]
     Kernel {
-        /// What was tried, in a person's words.
+        /// What was tried, in plain words.
         what: &'static str,
         /// The kernel's answer.
         #[source]

@@ -29,26 +29,26 @@ use std::collections::BTreeMap;
 use segue_ip::Prefix;
 use segue_wire::DropReason;
 
-/// What a daemon asks of a packet path beside what every driver does.
+/// What a daemon asks of a packet path beyond what every driver asks.
 pub trait LinuxDatapath: Datapath<Error = DatapathError, Packet = MissPacket> + Send {
     /// Which implementation this is, for status output.
     fn kind(&self) -> Kind;
     /// Index of the TUN device.
     fn tun_ifindex(&self) -> u32;
-    /// Starts to receive tunnel packets on an interface, with Ethernet frames or without; does nothing if
-    /// it already does.
+    /// Starts receiving tunnel packets on an interface, with or without Ethernet frames; does nothing if it already
+    /// receives there.
     fn attach(&mut self, ifindex: u32) -> Result<(), DatapathError>;
-    /// Stops to receive tunnel packets on an interface; does nothing if it does not, or is gone.
+    /// Stops receiving tunnel packets on an interface; does nothing if it is not attached or gone.
     fn detach(&mut self, ifindex: u32);
-    /// What hosts may reach (anchor); everything until it is said. An address of `pools`, of which there is at most
-    /// one of each family, is a host's also while nobody has it.
+    /// Sets what hosts may reach (anchor); everything until it is called. An address of `pools`, of which there is at
+    /// most one of each family, counts as a host's even while unassigned.
     fn set_reach(&mut self, reach: Reach, pools: &[Prefix]) -> Result<(), DatapathError>;
-    /// Some of the bindings, those learned from arriving packets included: what lies behind `from`, in an
-    /// order of the datapath's own, [`FLOWS_A_PAGE`] at most. With `owner`, only flows over paths of that host
-    /// (anchor), so that a page may be empty and not the last. A binding that stays while pages are taken is
-    /// in one of them, once; one whose path is gone is in none.
+    /// A page of the bindings, including those learned from arriving packets: those behind `from`, in an order of the
+    /// datapath's own, at most [`FLOWS_A_PAGE`]. With `owner`, only flows over paths of that host (anchor), so a page
+    /// may be empty and not the last. A binding that stays while pages are taken is in exactly one of them; one whose
+    /// path is gone is in none.
     fn flow_page(&mut self, from: FlowCursor, owner: Option<u32>) -> FlowPage;
-    /// All bindings in one go. That takes seconds where there are many: a daemon takes pages.
+    /// All bindings in one go. With many bindings that takes seconds: a daemon takes pages.
     fn flows(&mut self) -> Vec<FlowEntry> {
         let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
         while let Some(cursor) = from {
@@ -60,7 +60,7 @@ pub trait LinuxDatapath: Datapath<Error = DatapathError, Packet = MissPacket> + 
     }
     /// Refused packets by reason, those above zero.
     fn drops(&mut self) -> BTreeMap<DropReason, u64>;
-    /// STAMP requests that got no answer because of a rate, where this datapath answers them.
+    /// STAMP requests left unanswered because of a rate limit, where this datapath answers them.
     fn stamp_limited(&self) -> u64 {
         0
     }

@@ -1,8 +1,8 @@
-//! The packets of flows that nobody has decided on yet, as both halves keep them.
+//! The packets of flows that wait for a decision, as both halves keep them.
 //!
-//! Each host has shares of its own: of flows and bytes that wait, and of what goes up to the daemon. At an
-//! anchor a flow counts for the host that its packets are to, since that host's state is what the decision
-//! waits for; a mobile host has one share, its own.
+//! Each host has shares of its own: of waiting flows and bytes, and of reports to the daemon. At an anchor a flow
+//! counts for the host that its packets go to, since the decision waits for that host's state; a mobile host has one
+//! share, its own.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,15 +11,14 @@ use segue_wire::FlowKey;
 
 use crate::{MissPacket, Role};
 
-/// Packets held for a flow while its first is with the daemon; further ones are refused.
+/// Packets held for a flow while the daemon has its first; further ones are refused.
 const HELD_PER_FLOW: usize = 64;
-/// Flows of one host that wait at an anchor; a further one is refused until an older one is settled.
+/// Flows of one host that may wait at an anchor; a further one is refused until an older one is settled.
 const FLOWS_PER_HOST: usize = 256;
-/// Bytes held for one host at an anchor, those that are with the daemon included; further packets are refused.
+/// Bytes held for one host at an anchor, including packets that the daemon has; further packets are refused.
 const BYTES_PER_HOST: usize = 1 << 20;
-/// Flows that wait in all; at a mobile host all are its own. Where more hosts have some than whole shares fit
-/// in, each has an equal part, so that one that comes late finds room: all parts together stay below
-/// `HELD_FLOWS · (1 + ln hosts)`.
+/// Flows that may wait in all; at a mobile host all are its own. When more hosts wait than whole shares fit, each has
+/// an equal part, so that a late host finds room: all parts together stay below `HELD_FLOWS · (1 + ln hosts)`.
 const HELD_FLOWS: usize = 4_096;
 /// Bytes held in all, divided likewise.
 const HELD_BYTES: usize = 16 << 20;
@@ -29,12 +28,12 @@ const REPORTS_AT_ONCE: u64 = 512;
 const REPORT_PACE: Span = Span(1_000_000_000 / 2_048);
 /// After this time without a decision a flow is reported again.
 const REPORT_AGAIN: Span = Span::from_millis(100);
-/// After this time without a decision what is held for a flow is given up.
+/// After this time without a decision the packets held for a flow are given up.
 const GIVE_UP: Span = Span::from_secs(1);
-/// For how long what the daemon has refused does not come up again: at an anchor all that is to the same
-/// host, at a mobile host the flow.
+/// How long a refusal by the daemon lasts: at an anchor for all packets to the same host, at a mobile host for the
+/// flow.
 const REFUSED_FOR: Span = Span::from_millis(100);
-/// Refused flows that a mobile host remembers; when there are more it forgets them all, so that some come up
+/// Refused flows that a mobile host remembers; when there are more it forgets them all, so that some are reported
 /// once more.
 const REFUSED_FLOWS: usize = 1_024;
 
@@ -42,7 +41,7 @@ const REFUSED_FLOWS: usize = 1_024;
 pub struct Misses {
     role: Role,
     flows: HashMap<FlowKey, Held>,
-    /// By owner. One entry for each that has flows, was refused or told of lately.
+    /// By owner. One entry for each host that has flows, was refused or was reported lately.
     shares: HashMap<u32, Share>,
 }
 
@@ -54,19 +53,19 @@ struct Held {
     packets: VecDeque<Vec<u8>>,
 }
 
-/// What one host has of the room.
+/// The room that one host uses.
 #[derive(Default)]
 struct Share {
     flows: usize,
     bytes: usize,
     /// When all reports so far would have been made at the pace.
     paid: Time,
-    /// Nothing comes up before.
+    /// Nothing is reported before.
     refused_until: Time,
     refused: HashMap<FlowKey, Time>,
 }
 
-/// What becomes of a packet that missed.
+/// What happens to a packet that missed.
 pub enum Missed {
     /// Give this to the daemon.
     Report(MissPacket),
@@ -138,8 +137,8 @@ impl Misses {
         held.packets
     }
 
-    /// Ends the wait of a flow that nobody will carry, and says how many packets that concerned, the one
-    /// that was reported included. For a moment its like does not come up again.
+    /// Ends the wait of a flow that will not be carried. Returns how many packets that concerned, including the one
+    /// reported. For a moment such packets are not reported again.
     pub fn refuse(&mut self, key: &FlowKey, now: Time) -> u64 {
         let Some(owner) = self.flows.get(key).map(|held| held.owner) else { return 1 };
         if let Some(share) = self.shares.get_mut(&owner) {
@@ -151,7 +150,7 @@ impl Misses {
         1 + self.settle(key).len() as u64
     }
 
-    /// Gives up what nobody decided on in time, and says how many packets that were.
+    /// Gives up what was not decided in time. Returns how many packets that were.
     pub fn purge(&mut self, now: Time) -> u64 {
         let old = |held: &Held| now.since(held.reported) >= GIVE_UP;
         let flows = self.flows.iter().filter(|(_, held)| old(held));

@@ -1,17 +1,17 @@
-//! Until when inner addresses have paid for the flows that began there. It outlives the owner: a host that registers
-//! anew must not have a new share.
+//! Until when inner addresses have paid for the flows that began there. The record outlives the owner: a host that
+//! registers anew must not get a new share.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use segue_clock::Time;
 
-/// Addresses that are remembered before those are forgotten that owe nothing.
+/// Addresses to remember before forgetting those that owe nothing.
 const ROOM: usize = 1_024;
 
-/// What is in the past is as good as nothing, and forgotten when there are twice as many as owed something the last
-/// time: at most two for each address from which flows began within [`FLOWS_AT_ONCE`](crate::FLOWS_AT_ONCE) times
-/// [`FLOW_PACE`](crate::FLOW_PACE), a minute, beside [`ROOM`].
+/// Times in the past no longer matter. They are forgotten when there are twice as many entries as owed something the
+/// last time: at most two for each address from which flows began within [`FLOWS_AT_ONCE`](crate::FLOWS_AT_ONCE)
+/// times [`FLOW_PACE`](crate::FLOW_PACE), a minute, plus [`ROOM`].
 #[derive(Debug)]
 pub(crate) struct Paid {
     until: HashMap<IpAddr, Time>,
@@ -25,7 +25,7 @@ impl Default for Paid {
 }
 
 impl Paid {
-    /// What an address has paid, to be written.
+    /// What an address has paid, for update.
     pub(crate) fn of(&mut self, address: IpAddr, now: Time) -> &mut Time {
         if self.until.len() >= self.room && !self.until.contains_key(&address) {
             self.until.retain(|_, until| *until > now);
@@ -34,7 +34,7 @@ impl Paid {
         self.until.entry(address).or_default()
     }
 
-    /// The same, not kept any more.
+    /// Returns what an address has paid, and forgets it.
     pub(crate) fn take(&mut self, address: IpAddr) -> Time {
         self.until.remove(&address).unwrap_or_default()
     }

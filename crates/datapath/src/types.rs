@@ -1,4 +1,4 @@
-//! What the packet paths of a daemon have beside the words that every packet path shares.
+//! What the packet paths of a daemon have beyond the common types of every packet path.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct Setup {
     pub role: Role,
     /// Most paths at a time; slots are below it.
     pub max_paths: u32,
-    /// Most flow bindings at a time; the least recently used gives way.
+    /// Most flow bindings at a time; the least recently used is evicted.
     pub max_flows: u32,
     /// Firewall mark that outer packets carry, so that the host's routing rules let them pass.
     pub mark: u32,
@@ -28,7 +28,7 @@ pub struct Setup {
 /// Which implementation carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// eBPF at TC, with decapsulation in XDP on at least one interface or not.
+    /// eBPF at TC, possibly with decapsulation in XDP.
     Ebpf {
         /// XDP decapsulates on at least one attached interface.
         xdp: bool,
@@ -37,10 +37,10 @@ pub enum Kind {
     User,
 }
 
-/// What an anchor's hosts may begin flows to. Answers to what others began pass in any case.
+/// Where an anchor's hosts may begin flows to. Answers to flows that others began always pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Inner addresses of hosts, those included that nobody has at the moment.
+    /// Inner addresses of hosts, including unassigned ones.
     pub hosts: bool,
     /// The anchor's own inner addresses.
     pub anchor: Services,
@@ -52,8 +52,8 @@ impl Reach {
     /// No limit.
     pub const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
 
-    /// Whether a host may begin a flow of this protocol to an address that belongs to `owner`, or to nobody and
-    /// is `of_pool` or not.
+    /// Whether a host may begin a flow of this protocol to an address. `owner` owns it, if it has an owner; `of_pool`
+    /// says whether an address without one lies in a pool.
     #[must_use]
     pub fn allows(&self, owner: Option<u32>, of_pool: bool, protocol: u8) -> bool {
         const ICMP: [u8; 2] = [1, 58];
@@ -81,16 +81,16 @@ pub enum Services {
     All,
 }
 
-/// Flows that may begin from one inner address of an anchor's host at once: a sixteenth of the table of an
-/// anchor's daemon. Further ones are refused, since one host must not push the others' flows out of it.
+/// Flows that one inner address of an anchor's host may begin at once: a sixteenth of the table of an anchor's
+/// daemon. Further ones are refused: one host must not push the others' flows out of it.
 pub const FLOWS_AT_ONCE: u32 = 65_536;
 /// From one flow to the next after that.
 pub const FLOW_PACE: Span = Span(1_000_000_000 / 1_024);
 
-/// What lies between the stamps of both ends and the wire, and no stamp tells: the way through drivers
-/// and, in user space, the far end's system call that sends; with the rounding of four stamps to
-/// microseconds. Nine tenths of what was measured against stamps at both edges of a wire stay below a third
-/// of it (docs/measured.md, "Error of round-trip times").
+/// Time between the stamps of both ends and the wire that no stamp shows: the way through drivers and, in user space,
+/// the far end's sending system call, plus the rounding of four stamps to microseconds. Nine tenths of what was
+/// measured against stamps at both edges of a wire stay below a third of it (docs/measured.md, "Error of round-trip
+/// times").
 pub const STAMP_TO_WIRE: Span = Span::from_micros(100);
 
 /// One flow binding.
@@ -108,7 +108,7 @@ pub struct FlowEntry {
     pub last_seen: Time,
 }
 
-/// Most bindings in a page of them, and most that are looked at for one: a page takes a millisecond or two.
+/// Most bindings in a page, and most examined for one: a page takes a millisecond or two.
 pub const FLOWS_A_PAGE: usize = 512;
 
 /// Where a page of bindings begins; the default is the beginning of all.
@@ -124,7 +124,7 @@ pub struct FlowPage {
     pub next: Option<FlowCursor>,
 }
 
-/// A packet without a binding, as it came from the TUN device. Opaque but for its flow.
+/// A packet without a binding, as it came from the TUN device. Only its flow is visible.
 #[derive(Debug)]
 pub struct MissPacket {
     /// Its flow.

@@ -1,12 +1,12 @@
 //! The datapath for kernels, containers and unprivileged user namespaces without eBPF: a TUN
 //! descriptor and UDP sockets.
 //!
-//! Two threads own the packets. `egress` reads super-packets from the TUN device, finds their path
-//! (`flows`), finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment
-//! (`path`, `socket`). `ingress` takes batches from all sockets, checks them, answers probes
-//! (`probes`, or with the next data: `rides`) and puts TCP segments together again ([`coalesce`]). The tables are behind one lock
-//! that is taken once a batch and never held during a system call; counters have a lock for each path
-//! and direction, so that a probe carries exactly what left before it.
+//! Two threads own the packets. `egress` reads super-packets from the TUN device, finds their path (`flows`),
+//! finishes and cuts them ([`segment`]) and gives the kernel one buffer to segment (`path`, `socket`). `ingress`
+//! takes batches from all sockets, checks them, answers probes (`probes`, or with the next data: `rides`) and puts
+//! TCP segments together again ([`coalesce`]). One lock guards the tables; it is taken once a batch and never held
+//! during a system call. Counters have a lock for each path and direction, so that a probe carries exactly what left
+//! before it.
 //!
 //! [`PathSetup::gateway`] is not used: the kernel's routes out of the path's interface decide.
 
@@ -65,7 +65,7 @@ pub struct User {
     tun_ifindex: u32,
     setup: Setup,
     threads: Vec<(&'static str, JoinHandle<()>)>,
-    /// Why one has ended, if it said.
+    /// Why a thread has ended, if it said.
     ended: Arc<Mutex<Option<&'static str>>>,
 }
 
@@ -82,7 +82,7 @@ struct Shared {
     wake_ingress: tun::Wake,
     /// An anchor's sockets; empty at a host, whose sockets belong to its paths.
     anchor: Vec<Arc<Socket>>,
-    /// Sockets of paths, those about to be closed included, which a new path takes over.
+    /// Sockets of paths, including those about to be closed, which a new path takes over.
     opened: Mutex<Vec<Weak<Socket>>>,
     /// Responses that wait for a ride.
     waiting: rides::Waiting,
@@ -98,7 +98,7 @@ struct Core {
     flows: FlowTable,
     shares: Shares,
     misses: Misses,
-    /// How packets without an index are told apart.
+    /// How to tell packets without an index apart.
     upmt: upmt::Table,
 }
 
@@ -107,7 +107,7 @@ impl Core {
         self.paths.get(slot as usize)?.as_ref()
     }
 
-    /// What the address has paid for flows stays with it, whoever has it.
+    /// What an address has paid for flows stays with it, even when its host changes.
     fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
         if self.inner.len() >= MAX_INNER && !self.inner.contains_key(&address) {
             return Err(DatapathError::Full { what: "inner address" });
@@ -120,8 +120,8 @@ impl Core {
         self.inner.remove(&address);
     }
 
-    /// Whether the anchor's settings let a host begin a flow. An address of a pool that nobody has at the moment is
-    /// another host's: a flow there would still stand when that host comes.
+    /// Whether the anchor's settings let a host begin a flow. A pool address without a host counts as another host's:
+    /// the flow would still stand when that host comes.
     fn may_begin(&self, key: &FlowKey) -> bool {
         let owner = self.inner.get(&key.dst).copied();
         let of_pool = self.pools.iter().any(|pool| pool.contains(key.dst));
@@ -270,7 +270,7 @@ fn anchor_sockets(setup: &Setup) -> Result<Vec<Arc<Socket>>, DatapathError> {
     Ok(sockets)
 }
 
-/// Where a path sends at first: a host as configured, an anchor as learned, else as configured.
+/// Where a path sends at first: a host as configured; an anchor as learned, or else as configured.
 fn endpoint(role: Role, config: &PathSetup, learned: Endpoint) -> Endpoint {
     if role == Role::Anchor && learned.remote.is_some() {
         return learned;
@@ -284,8 +284,8 @@ impl Datapath for User {
     type Error = DatapathError;
     type Packet = MissPacket;
 
-    /// A program that ends takes this datapath with it: there is nothing that could eat packets. What
-    /// nobody decided on is given up here.
+    /// A program that ends takes this datapath with it, so no stale program can swallow packets. Packets still
+    /// undecided are given up here.
     fn heartbeat(&mut self) {
         let given_up = lock(&self.shared.core).misses.purge(monotonic());
         self.shared.drops.add(DropReason::NoRemote, given_up);
@@ -400,7 +400,7 @@ impl Datapath for User {
         }
     }
 
-    /// What was sent on a path with rides, and nothing measured: the daemon sees every probe.
+    /// What was sent on a path with rides; nothing measured, since the daemon sees every probe.
     fn reading(&mut self, slot: u32) -> Option<Reading> {
         let path = lock(&self.shared.core).path(slot).cloned();
         path?.reading()
@@ -447,7 +447,7 @@ impl LinuxDatapath for User {
         self.tun_ifindex
     }
 
-    /// Sockets hear every interface that their addresses are on.
+    /// Sockets receive on every interface that has their addresses.
     fn attach(&mut self, _ifindex: u32) -> Result<(), DatapathError> {
         Ok(())
     }

@@ -115,7 +115,7 @@ fn the_first_packets_of_a_flow_wait_for_the_decision_and_arrive_in_order() {
     let port = sender.local_addr().unwrap().port();
     let flow = flows.iter().find(|f| f.key.sport == port).expect("the flow is bound");
     assert_eq!((flow.slot, flow.packets, flow.bytes), (HOST_SLOT, 10, 1280));
-    // The anchor learned the way back from the packets.
+    // The anchor learned the return path from the packets.
     let back = lab.anchor.with(|u| u.flows());
     assert!(back.iter().any(|f| f.key == flow.key.reversed() && f.slot == ANCHOR_SLOT));
 }
@@ -230,7 +230,7 @@ fn what_is_wrong_is_counted_by_its_reason_and_changes_nothing() {
     let refused = (cases.len() + ordered.len() * 8) as u64;
     let total = || lab.anchor.with(|u| u.drops()).values().sum::<u64>();
     wait_for("every flipped bit counted", || total() == refused);
-    // What carries an inner packet that is refused has arrived all the same, and is counted.
+    // A packet with a refused inner packet has still arrived, and is counted.
     let inner = [DropReason::InnerSource, DropReason::InnerPacket].map(|r| lab.anchor.drops(r));
     let rx_packets = before.0.rx_packets + inner.iter().sum::<u64>() as u32;
     let rx_bytes = before.0.rx_bytes + (good.len() - Header::LEN) as u64; // the foreign source's
@@ -318,7 +318,7 @@ fn a_new_outer_source_is_learned_from_a_valid_probe_with_its_echo_only() {
     let remote = || lab.anchor.with(|u| u.counters(ANCHOR_SLOT).remote);
     let old = Some(SocketAddr::new(outer(false, 1), PORT));
     assert_eq!(remote(), old);
-    // Data with a right cookie is taken, but does not move the path.
+    // Data with a right cookie are accepted, but do not move the path.
     let packets = lab.anchor.with(|u| u.counters(ANCHOR_SLOT).rx_packets);
     let mut data = header(PacketType::Data, ANCHOR_SLOT, ANCHOR_COOKIE).emit().to_vec();
     data.extend(datagram([10, 9, 0, 1], [10, 9, 0, 2]));
@@ -422,10 +422,10 @@ fn everything_works_in_an_unprivileged_user_namespace() {
         );
         return;
     }
-    // The nobody user may not be able to read the build directory.
+    // The user `nobody` may not be able to read the build directory.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("tests");
-    // By another process: what a child of another test holds open for writing cannot be run.
+    // Copied by another process: a file that another test's child holds open for writing cannot be run.
     let mut copy = std::process::Command::new("cp");
     let copied = copy.arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copied.unwrap().success());

@@ -1,5 +1,4 @@
-//! What left on a path that died, sent a second time over another, in user space. Needs root; says so and passes
-//! otherwise.
+//! What left on a path that died is sent again over another, in user space. Needs root; says so and passes otherwise.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -63,7 +62,7 @@ fn lab(offloads: Offloads) -> Lab {
     lab
 }
 
-/// While it lasts what comes over the first path has an index that this end does not know.
+/// While it lives, packets over the first path have an index that this end does not know.
 fn while_dead<T>(sender: &End, slot: u32, body: impl FnOnce() -> T) -> T {
     let ifindex = sender.ns.run(|| link::index_of(HOST_DEVICE).unwrap_or(0)).unwrap();
     let own = if slot == HOST_SLOT { host_config(false) } else { anchor_config() };
@@ -95,7 +94,7 @@ fn seldom(lab: &Lab, v6: bool) {
     far.connect(near.local_addr().unwrap()).unwrap();
     let ends = [(&near, &far, &lab.host, HOST_SLOT), (&far, &near, &lab.anchor, ANCHOR_SLOT)];
     for (from, to, sender, slot) in ends {
-        // The kernel takes its time to make an address of IPv6 usable.
+        // The kernel takes its time to make an IPv6 address usable.
         wait_for("the first packet", || from.send(b"there").is_ok());
         assert_eq!(to.recv(&mut [0; 8]).unwrap(), 5);
         while_dead(sender, slot, || {

@@ -1,5 +1,5 @@
-//! Slots that are used again in user space: what was bound to the former path stays with it. Needs root;
-//! says so and passes otherwise.
+//! Slots that are reused in user space: what was bound to the former path stays with it. Needs root; says so and
+//! passes otherwise.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -17,7 +17,7 @@ use user_lab::{
     wait_for,
 };
 
-/// A path with other cookies, to where the first one's packets go too.
+/// A path with other cookies, to the first one's remote end.
 fn later(owner: u32) -> PathSetup {
     let host = host_config(false);
     let rx_cookie = ANCHOR_COOKIE + 1;
@@ -34,7 +34,7 @@ fn flow(lab: &Lab, v6: bool, learned: bool) -> ([UdpSocket; 2], FlowKey) {
     let (near, far) = (bind(1, &lab.host.ns), bind(2, &lab.anchor.ns));
     let (near_at, far_at) = (near.local_addr().unwrap(), far.local_addr().unwrap());
     if learned {
-        // The kernel takes its time to make an address of IPv6 usable.
+        // The kernel takes its time to make an IPv6 address usable.
         wait_for("the first packet", || {
             near.send_to(b"first", far_at).unwrap();
             far.recv(&mut [0; 8]).is_ok()

@@ -42,8 +42,8 @@ fn every_pair_of_families(offloads: Offloads) {
         return;
     }
     for outer_v6 in [false, true] {
-        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at
-        // the anchor that a response waits for the next packet in any case.
+        // T_KA is so short at the host that nearly every packet has a period of its own, and so long at the anchor
+        // that a response always waits for the next packet.
         let lab = riding(outer_v6, offloads, Span::from_millis(1));
         lab.anchor_probes_as(rides(Span::from_secs(10)));
         for v6 in [false, true] {
@@ -66,7 +66,7 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let lab = riding(false, Offloads::Whole, Span::from_secs(100));
     let (sender, receiver) = flow(&lab);
     let before = lab.host.with(|u| u.counters(HOST_SLOT)).tx_packets;
-    // In step: what waits for a binding may be overtaken by what comes after it.
+    // In step: a later packet may overtake one that waits for a binding.
     let mut buffer = [0; 200];
     for n in 0..50u8 {
         sender.send_to(&[n; 100], receiver.local_addr().unwrap()).unwrap();
@@ -142,7 +142,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     if skipped() {
         return;
     }
-    // The time of the sweep is given, so that nobody has to wait for so long.
+    // The test gives the time of the sweep, so that it need not wait that long.
     let t_ka = Span::from_secs(100);
     let lab = riding(false, Offloads::Whole, t_ka);
     assert_eq!(lab.anchor.with(|u| u.sweep(monotonic())), None);
@@ -154,7 +154,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 100];
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    // That packet took a request along, which is answered at once too.
+    // That packet carried a request, which is answered at once too.
     expect_probe(&lab.anchor.probes, "the ride");
     expect_probe(&lab.host.probes, "its answer");
     anchor.send_to(b"back", from).unwrap();
@@ -179,7 +179,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let response = expect_probe(&lab.host.probes, "the riding answer");
     assert_eq!(response.arrival.probe.seq, request.arrival.probe.seq);
     not_inflated(&response, 50_000);
-    // The sending thread takes note after the packet has left, which may arrive first.
+    // The sending thread takes note after the packet has left; the packet may arrive first.
     let settled = || lab.anchor.with(|u| u.sweep(monotonic())).is_none();
     assert!((0..100).any(|_| settled() || {
         std::thread::sleep(Duration::from_millis(10));
@@ -261,7 +261,7 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
     }
 }
 
-/// Nor does it wait: whoever asks may be in doubt.
+/// Nor does it wait: the asking end may be in doubt.
 #[test]
 fn the_answer_to_a_question_takes_no_ride() {
     if skipped() {
@@ -294,7 +294,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     }
     let lab = riding(false, Offloads::Whole, Span::from_secs(100));
     let tap = lab.anchor.ns.run(|| Tap::new("segue0")).unwrap();
-    // Somebody listens, so that no ICMP error goes back.
+    // A socket listens, so that no ICMP error goes back.
     let _open = lab.anchor.ns.run(|| UdpSocket::bind((inner(false, 2), 4001)).unwrap()).unwrap();
     let socket = lab.host.ns.run(|| UdpSocket::bind((outer(false, 1), 0)).unwrap()).unwrap();
     let to = SocketAddr::new(outer(false, 2), PORT);
@@ -326,7 +326,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     assert_eq!(received(), before, "none of these has arrived");
     assert!(lab.anchor.probes.lock().unwrap().try_recv().is_err());
 
-    // The probe of a ride counts even where the inner packet is refused, and the packet once.
+    // The probe of a ride counts even if the inner packet is refused, and the packet counts once.
     refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
     let event = expect_probe(&lab.anchor.probes, "the probe of a foreign packet");
     assert_eq!(
@@ -336,7 +336,7 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
     expect_probe(&lab.anchor.probes, "the probe of an empty packet");
 
-    // Of a replay the data is delivered, and counted once.
+    // A replay's data is delivered, and counted once.
     socket.send_to(&ride(RIDE_ONE_WAY, 102, KEY, &data), to).unwrap();
     tap.expect(&data);
     expect_probe(&lab.anchor.probes, "the probe");
@@ -373,7 +373,7 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
         [&probe.seal(&header, &KEY)[..], &data].concat()
     };
     let tap = lab.host.ns.run(|| Tap::new("segue0")).unwrap();
-    // Somebody listens, so that no ICMP error goes back and takes a request along.
+    // A socket listens, so that no ICMP error goes back and carries a request.
     let _open = lab.host.ns.run(|| UdpSocket::bind((inner(false, 1), 4001)).unwrap()).unwrap();
     socket.send_to(&ride(0, 1), to).unwrap();
     wait_for("type", || lab.host.drops(DropReason::Type) == 1);
@@ -381,14 +381,14 @@ fn a_host_refuses_requests_that_ride_and_answers_to_what_it_never_sent() {
     wait_for("replay", || lab.host.drops(DropReason::Replay) == 1);
     tap.expect(&data);
     assert!(lab.host.probes.lock().unwrap().try_recv().is_err());
-    // A second answer to the last request is no more than a replay.
+    // A second answer to the last request is only a replay.
     socket.send_to(&ride(RIDE_RESPONSE, 2), to).unwrap();
     wait_for("replay", || lab.host.drops(DropReason::Replay) == 2);
     tap.expect(&data);
     assert!(lab.host.probes.lock().unwrap().try_recv().is_err());
 }
 
-/// Both ends agree on rides, and one request has gone alone and been answered since.
+/// Both ends agree on rides, and one request has since gone alone and been answered.
 fn riding(outer_v6: bool, offloads: Offloads, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
     lab.probe_as(Probing { k: 4, ..rides(t_ka) }, rides(t_ka));

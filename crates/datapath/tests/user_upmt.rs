@@ -1,4 +1,4 @@
-//! Paths with UPMT's own packets in the user-space datapath. What needs root says so and passes without.
+//! Paths with UPMT's own packets in the user-space datapath. Tests that need root say so and pass without it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -40,7 +40,7 @@ fn every_pair_of_families(offloads: Offloads) {
         return;
     }
     for (outer_v6, rides) in [(false, false), (true, false), (false, true), (true, true)] {
-        // As in user_rides.rs: nearly every packet of the host takes a request, and responses wait.
+        // As in user_rides.rs: nearly every packet of the host carries a request, and responses wait.
         let lab = upmt(outer_v6, offloads, rides, Span::from_millis(1));
         lab.anchor_probes_as(Probing { k: 9, ..probing(rides, Span::from_secs(10)) });
         for v6 in [false, true] {
@@ -102,7 +102,7 @@ fn a_probe_is_answered_with_k_as_agreed_and_the_word_heard() {
             (request.arrival.received, request.arrival.probe.sc)
         );
         assert_eq!(response.arrival.probe.t_sc, request.arrival.probe.t_sc);
-        // What the anchor held it for is no part of the round trip, which is all within the test.
+        // The round trip, which is all within the test, does not include the time that the anchor held it.
         let sent_at = response.arrival.sent_at.expect("the kernel tells when the request left");
         assert!(sent_at <= request.arrival.at && request.arrival.at <= response.arrival.at);
         let elapsed = response.arrival.at.micros32().wrapping_sub(response.arrival.probe.t_sc);
@@ -154,7 +154,7 @@ fn an_anchor_has_paths_of_both_forms() {
     let counted = || [ANCHOR_SLOT, slots[1]].map(|s| lab.anchor.with(|u| u.counters(s)).rx_packets);
     let before = counted();
     exchange(&lab, false);
-    // Refusals of ports nobody listens on (ICMP) are counted too.
+    // ICMP refusals of ports without a listener are counted too.
     let between = counted();
     assert!(between[0] >= before[0] + 12 && between[1] == before[1], "{before:?} {between:?}");
     lab.host.slot.store(slots[0], std::sync::atomic::Ordering::Release);
@@ -292,7 +292,7 @@ fn rides_are_taken_apart_and_refused_where_they_are_wrong() {
     let taken = anchor.receive(from, &good, None);
     assert_eq!((taken.packets.len(), taken.answers, taken.probes[0].arrival.probe.seq), (1, 1, 1));
     assert_eq!(taken.packets[0][..], data[..]);
-    // Repeated, its data is data still.
+    // Repeated, its data are still data.
     let again = anchor.receive(from, &good, None);
     assert_eq!(again.refused, [(DropReason::Replay, 1)].into());
     assert_eq!((again.packets.len(), again.answers), (1, 0));
@@ -319,7 +319,7 @@ fn a_host_takes_its_anchors_packets_alone() {
     expect_refused(&host, &from.to_string(), &request(1).emit(), DropReason::Type);
 }
 
-/// Both ends agree on UPMT's packets, and one request has been answered since.
+/// Both ends agree on UPMT's packets, and one request has since been answered.
 fn upmt(outer_v6: bool, offloads: Offloads, rides: bool, t_ka: Span) -> Lab {
     let lab = Lab::new(outer_v6, offloads);
     let probing = probing(rides, t_ka);

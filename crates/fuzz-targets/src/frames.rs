@@ -1,11 +1,10 @@
-//! What the emulator reads of a frame.
+//! What the emulator reads from a frame.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use segue_lab::frame::{Ports, ports, stays_on_link};
 
-/// An Ethernet frame: where another parser finds a whole UDP or TCP packet the ports are the same;
-/// packets between link-local addresses stay on the link. A frame that is cut off never says something
-/// else than the whole one, only less.
+/// An Ethernet frame: if another parser finds a whole UDP or TCP packet, the ports are the same; packets between
+/// link-local addresses stay on the link. A truncated frame may say less than the whole one, never something else.
 pub fn frame(data: &[u8]) {
     let (whole, stays) = (ports(data), stays_on_link(data));
     for n in 0..data.len().min(128) {

@@ -1,6 +1,6 @@
-//! One function for each parser: it takes any bytes, hands them to the parser and panics where a
-//! property does not hold. The fuzzer (`fuzz/`) calls these with inputs of its own making, an ordinary
-//! `cargo test` with the inputs kept in `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
+//! One function for each parser: it takes any bytes, hands them to the parser and panics if a property does not hold.
+//! The fuzzer (`fuzz/`) calls these with generated inputs, an ordinary `cargo test` with the inputs kept in
+//! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
 mod frames;
 mod packets;
@@ -19,7 +19,7 @@ pub use text::{
 pub use tunnel::{enrol, from_anchor, from_host, header, icmp, inner, probe, ride, size, upmt};
 pub use values::{link, plan};
 
-/// A target: any bytes in, a panic where a property does not hold.
+/// A target: takes any bytes, panics if a property does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its directory in `fuzz/corpus/`.
@@ -54,7 +54,7 @@ pub const ALL: [(&str, Target); 28] = [
     ("stamp", stamp),
 ];
 
-/// Takes the first `N` bytes of an input, zero where it is too short.
+/// Takes the first `N` bytes of an input, zeros if it is too short.
 fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     let n = data.len().min(N);

@@ -1,4 +1,4 @@
-//! The user-space packet path: receiving, cutting and putting together.
+//! The user-space packet path: receiving, cutting and coalescing.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +25,8 @@ fn own() -> [IpAddr; 2] {
     [[10, 8, 0, 1].into(), [0xfd08, 0, 0, 0, 0, 0, 0, 1].into()]
 }
 
-/// What the rules say about one packet: the inner packet that is delivered, whether a probe is taken,
-/// and for what it, or a part of it, is refused.
+/// The rules' verdict on one packet: the inner packet that is delivered, whether a probe is taken, and the reason why
+/// the packet, or a part of it, is refused.
 #[derive(Default)]
 struct Expected<'a> {
     packet: Option<&'a [u8]>,
@@ -200,8 +200,8 @@ fn mend(packet: &mut [u8], choice: u8) {
     }
 }
 
-/// Cutting what the TUN device hands over: the pieces are as many and as long as was said, and carry
-/// the payload whole and in order.
+/// Cutting a packet from the TUN device: the pieces have the announced number and lengths, and carry the whole
+/// payload in order.
 pub fn segment(data: &[u8]) {
     let Some((vnet, packet)) = VnetHeader::split(data) else { return };
     let Ok(inner) = Inner::parse(packet) else { return };
@@ -227,7 +227,7 @@ pub fn segment(data: &[u8]) {
     assert_eq!(at, packet.len());
 }
 
-/// TCP segments, spoilt ones and other packets as the input says.
+/// TCP segments, corrupted ones and other packets as the input says.
 fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
     let mut seq = 0u32;
     let mut packets = Vec::new();
@@ -272,10 +272,10 @@ fn packets(mut data: &[u8]) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Putting segments together: what comes out, cut again, is what went in.
+/// Coalescing segments: the output, cut again, is the input.
 pub fn coalesce(data: &[u8]) {
     let mut packets = packets(data);
-    // What was left open leaves finished.
+    // Open checksums leave finished.
     packets.retain(|packet| partial::left_open(packet).is_none());
     let mut out: Vec<Vec<u8>> = Vec::new();
     let mut coalescer =
@@ -302,8 +302,8 @@ pub fn coalesce(data: &[u8]) {
     }
 }
 
-/// A packet without what may change: the identification of an IPv4 packet that may not be fragmented
-/// (RFC 6864, 4.1) and the header checksum that covers it.
+/// A packet without the fields that may change: the identification of an IPv4 packet that may not be fragmented (RFC
+/// 6864, 4.1) and the header checksum that covers it.
 fn without_meaning(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet.len() >= 20 && packet[0] >> 4 == 4 && packet[6] & 0x40 != 0 {

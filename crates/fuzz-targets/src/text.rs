@@ -1,4 +1,4 @@
-//! What people and programs write: configuration, join lines, requests, numbers.
+//! Text from users and programs: configuration, join lines, requests, numbers.
 
 use std::sync::OnceLock;
 
@@ -19,13 +19,13 @@ fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
 }
 
-/// An error for people is one line that says something.
+/// An error for users is one line with content.
 fn expect_one_line(error: &str) {
     assert!(!error.is_empty() && !error.contains(char::is_control), "{error:?}");
 }
 
-/// The join line: what is read is read back from its own line; a refusal does not repeat the line,
-/// which is a secret. Bytes that are no line are tried as what a line encodes.
+/// The join line: what is read is read back from its own line; a refusal does not repeat the line, which is a secret.
+/// Input that is no line is tried as the content of one.
 pub fn join(data: &[u8]) {
     if let Some(line) = text(data) {
         expect_join(line);
@@ -50,7 +50,7 @@ fn expect_join(line: &str) {
     }
 }
 
-/// A request for a certificate: a certificate is for the key that the request proves to have, or there is one line.
+/// A request for a certificate: the certificate is for the key that the request proves to have, or there is one line.
 pub fn certificate_request(data: &[u8]) {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     let authority = AUTHORITY.get_or_init(|| Authority::generate().expect("random numbers"));
@@ -78,8 +78,8 @@ fn expect_line(error: &str, text: &str) {
     assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error:?}");
 }
 
-/// A host's configuration: an error is one line with file and line, or with the key; what is accepted
-/// can be used by a daemon.
+/// A host's configuration: an error is one line with file and line, or with the key; an accepted one is usable by a
+/// daemon.
 pub fn host_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let file = match parse::<HostFile>(text, "f") {
@@ -107,7 +107,7 @@ pub fn host_config(data: &[u8]) {
     }
 }
 
-/// An anchor's configuration, as [`host_config`].
+/// An anchor's configuration, like [`host_config`].
 pub fn anchor_config(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let file = match parse::<AnchorFile>(text, "f") {
@@ -127,8 +127,8 @@ pub fn anchor_config(data: &[u8]) {
     }
 }
 
-/// The description of a test network: an error is one line with the number of the line. What is
-/// accepted is read the same again, and no longer with a key that nobody knows behind it.
+/// The description of a test network: an error is one line with the number of the line. An accepted one is read the
+/// same again, and refused with an unknown key appended.
 pub fn lab_file(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match file::parse(text) {
@@ -143,8 +143,8 @@ pub fn lab_file(data: &[u8]) {
     }
 }
 
-/// A scenario: an error is one line with file and line. What is accepted is accepted again with a comment
-/// behind it, and no longer with a key that nobody knows; setting its seed to what it is changes nothing.
+/// A scenario: an error is one line with file and line. An accepted one is accepted again with a comment appended,
+/// and refused with an unknown key appended; setting its seed to its own value changes nothing.
 pub fn scenario(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match Scenario::parse_alone(text, "f") {
@@ -162,9 +162,8 @@ pub fn scenario(data: &[u8]) {
     }
 }
 
-/// The file that `segue probe --key` reads: a key is taken exactly where there are 32 hexadecimal digits
-/// and nothing else but white space, and it is what they say. Bytes that are no text are tried as what a
-/// file states.
+/// The file that `segue probe --key` reads: a key is accepted exactly if there are 32 hexadecimal digits and
+/// otherwise only white space, and its value is theirs. Input that is no text is tried as the content of a file.
 pub fn probe_key(data: &[u8]) {
     let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     if let Some(text) = text(data) {
@@ -177,7 +176,7 @@ pub fn probe_key(data: &[u8]) {
     assert_eq!(read.map(|key| key.0.to_vec()), (data.len() == 16).then(|| data.to_vec()));
 }
 
-/// The control socket: what is read is written in a form that is read as the same again.
+/// The control socket: a message is written in a form that reads back the same.
 pub fn control(data: &[u8]) {
     let write = |value: &dyn Fn() -> serde_json::Result<String>| value().expect("written");
     if let Ok(request) = serde_json::from_slice::<Request>(data) {
@@ -194,7 +193,7 @@ pub fn control(data: &[u8]) {
     }
 }
 
-/// Durations, shares and rates as people type them: in range, or one line that says why not.
+/// Durations, shares and rates as users type them: in range, or one line that says why not.
 pub fn units(data: &[u8]) {
     let Some(text) = text(data) else { return };
     match people::duration(text) {
@@ -214,8 +213,8 @@ pub fn units(data: &[u8]) {
     }
 }
 
-/// A trace of video frames: an error is one line with the number of the line. What is accepted is read the
-/// same from its own text and with a comment behind it, and refused with a line that is no frame.
+/// A trace of video frames: an error is one line with the number of the line. An accepted one is read the same from
+/// its own text and with a comment appended, and refused with a line that is no frame.
 pub fn video_trace(data: &[u8]) {
     let Some(text) = text(data) else { return };
     for (seconds, bits) in [(false, false), (true, true)] {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::take;
 
-/// The tunnel header: what parses is emitted as the same bytes, and a refusal names what is wrong with
-/// these very bytes.
+/// The tunnel header: a parsed header is emitted as the same bytes, and a refusal names the fault in these very
+/// bytes.
 pub fn header(data: &[u8]) {
     match Header::parse(data) {
         Ok(header) => assert_eq!(header.emit(), data[..Header::LEN]),
@@ -34,8 +34,8 @@ pub fn header(data: &[u8]) {
     }
 }
 
-/// The probe: bytes with a right authenticator are what sealing gives, a sealed probe opens, and it
-/// does not once a bit has changed or the key is another.
+/// The probe: bytes with a right authenticator are what sealing gives; a sealed probe opens, but not with a changed
+/// bit or another key.
 pub fn probe(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     if let (Ok(header), Ok(probe)) = (Header::parse(data), Probe::open(data, &key)) {
@@ -61,8 +61,8 @@ pub fn probe(data: &[u8]) {
     assert_eq!(Probe::open(&packet, &key), Err(WireError::Mac));
 }
 
-/// The test of a packet size: what opens is what sealing gives, with a bit changed or another key it does not open, and
-/// what is not as long as it says is refused.
+/// The test of a packet size: what opens is what sealing gives, it does not open with a changed bit or another key,
+/// and a test of another length than it states is refused.
 pub fn size(data: &[u8]) {
     let key = ProbeKey(core::array::from_fn(|i| i as u8));
     for from_host in [true, false] {
@@ -100,7 +100,8 @@ pub fn size(data: &[u8]) {
     assert!(Size::open(&packet, &key, true).is_err(), "bit {bit}");
 }
 
-/// What a router says of a packet that was too big: what is found stands in the quoted packet, as another parser reads it.
+/// A router's message about a packet that was too big: what is found is in the quoted packet, as another parser reads
+/// it.
 pub fn icmp(data: &[u8]) {
     for (v6, said) in [(false, TooBig::parse_v4(data)), (true, TooBig::parse_v6(data))] {
         let Some(said) = said else { continue };
@@ -108,7 +109,7 @@ pub fn icmp(data: &[u8]) {
             true => &data[8..],
             false => &data[usize::from(data[0] & 15) * 4 + 8..],
         };
-        // The other parser wants whole packets, and lengths that are right.
+        // The other parser wants whole packets and right lengths.
         let ip = match v6 {
             true => 40,
             false => usize::from(quote[0] & 15) * 4,
@@ -128,7 +129,7 @@ pub fn icmp(data: &[u8]) {
 /// The inner packet: what is read does not depend on bytes behind the packet, lies in its ranges,
 /// reverses twice to itself, and agrees with another parser where that one accepts the packet.
 pub fn inner(data: &[u8]) {
-    // A length of zero means "as long as it is" to the other parser; ours reads it as it stands.
+    // A zero length means "as long as it is" to the other parser; ours takes it literally.
     let stated = match data.first().map(|first| first >> 4) {
         Some(4) => data.get(2..4),
         _ => data.get(4..6),
@@ -175,8 +176,8 @@ pub fn inner(data: &[u8]) {
     }
 }
 
-/// A ride: sealed, its probe and inner packet come out as they went in; with any bit of the first 56
-/// bytes changed it is refused. Any bytes as they are: what opens is what was sealed.
+/// A ride: sealed, its probe and inner packet come out as they went in; with any bit of the first 56 bytes changed it
+/// is refused. Arbitrary bytes: what opens is what was sealed.
 pub fn ride(data: &[u8]) {
     let key = ProbeKey([42; 16]);
     if let Ok((probe, inner)) = Probe::open_ride(data, &key) {
@@ -198,8 +199,8 @@ pub fn ride(data: &[u8]) {
     assert_eq!(Probe::open_ride(&packet, &key), Err(WireError::Mac));
 }
 
-/// UPMT's packets: what a probe or a trailer says is read back from its own bytes, and a trailer with
-/// any bit changed is refused.
+/// UPMT's packets: the fields of a probe or a trailer are read back from its own bytes, and a trailer with any bit
+/// changed is refused.
 pub fn upmt(data: &[u8]) {
     if let Some(Ok(probe)) = ProbePacket::parse(data) {
         assert_eq!(ProbePacket::parse(&probe.emit()), Some(Ok(probe)));
@@ -230,8 +231,8 @@ pub fn enrol(data: &[u8]) {
     stream::<Enrolled>(data);
 }
 
-/// A stream of messages: what is read is the same however the stream is cut, and is read back from
-/// its own encoding, which is no longer than what came.
+/// A stream of messages: however the stream is cut, the same messages are read. Each is read back from its own
+/// encoding, which is no longer than the input.
 fn stream<M: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(data: &[u8]) {
     let (mut whole, mut messages, mut failed) = (data.to_vec(), Vec::new(), false);
     loop {

@@ -1,4 +1,4 @@
-//! Parameters that people choose: targets of the planner, properties of links.
+//! Parameters that users choose: targets of the planner, properties of links.
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Config;
@@ -7,7 +7,7 @@ use segue_netem::{Change, Jitter, LinkModel, LinkSpec, Loss, Profile, Queue, Ver
 
 use crate::take;
 
-/// Any bits as a number, or a tame one, so that both are found often.
+/// Any bits as a number, or an ordinary one, so that both occur often.
 fn number(data: &mut &[u8]) -> f64 {
     let [tame, bits @ ..]: [u8; 9] = take(data);
     let bits = u64::from_be_bytes(bits);
@@ -18,7 +18,7 @@ fn number(data: &mut &[u8]) -> f64 {
     }
 }
 
-/// The planner: a plan meets what was asked, within rounding, and can be used.
+/// The planner: a plan meets its targets, within rounding, and is usable.
 pub fn plan(data: &[u8]) {
     let mut data = data;
     let [choice, k_max] = take(&mut data);
@@ -114,8 +114,8 @@ fn link_spec(data: &mut &[u8]) -> LinkSpec {
     }
 }
 
-/// A link: what its check accepts carries packets, loses none without a reason and, unless it may
-/// reorder, delivers in order.
+/// A link: one that passes its check carries packets, loses none without a reason and, unless it may reorder,
+/// delivers in order.
 pub fn link(data: &[u8]) {
     let mut data = data;
     let spec = link_spec(&mut data);

@@ -18,7 +18,7 @@ use crate::emulator::{EmulatorSpec, Handle};
 use crate::nat::Nat;
 use crate::topology::{End, Lab};
 
-/// What can be chosen about the demonstration's network. The default is the demonstration's own.
+/// Options of the demonstration's network. The default is the demonstration's own.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
     /// Begins the namespaces' names, lower-case letters.
@@ -90,7 +90,7 @@ impl DemoNet {
             lab.emulate(device, host, router, spec)?;
             default_routes(&lab, "host", net, Some(u32::from(net) * 100))?;
         }
-        // Beside its own, the router has an outside address for each access network (NAT).
+        // Besides its own address, the router has an outside address for each access network (NAT).
         let core: Vec<Prefix> = [1, 11, 12].iter().flat_map(|host| prefixes(9, *host)).collect();
         lab.connect(
             End { node: "router", device: "core", addresses: &core },
@@ -150,8 +150,8 @@ impl DemoNet {
         self.emulator(Self::LTE)
     }
 
-    /// Takes the carrier from the host's device towards an access (`wifi` or `lte`), as a pulled cable does, or gives
-    /// it back.
+    /// Removes or restores the carrier of the host's device towards an access (`wifi` or `lte`), like pulling a
+    /// cable.
     ///
     /// # Errors
     /// The kernel refused.
@@ -159,7 +159,7 @@ impl DemoNet {
         self.lab.set_carrier(access, carrier)
     }
 
-    /// The network as such.
+    /// The network itself.
     #[must_use]
     pub fn lab(&self) -> &Lab {
         &self.lab
@@ -194,7 +194,7 @@ impl DemoNet {
     }
 }
 
-/// 10.61.NET.HOST and fd61:NET::HOST, where NET and HOST stand there as they are written in decimal.
+/// 10.61.NET.HOST and fd61:NET::HOST, with NET and HOST written in decimal in both.
 const fn pair(net: u8, host: u8) -> (Ipv4Addr, Ipv6Addr) {
     let (net6, host6) = (as_written(net), as_written(host));
     (Ipv4Addr::new(10, 61, net, host), Ipv6Addr::new(0xfd61, net6, 0, 0, 0, 0, 0, host6))

@@ -3,8 +3,8 @@
 //!
 //! The thread owns both sockets and does all sending; a [`Handle`] shares the models, counters and log
 //! with it under one lock, which the thread never holds while it waits. What belongs to the link itself
-//! (ARP, neighbour discovery, link-local packets) passes at once and uncounted: what is emulated is the
-//! way behind the first hop, so that a silent link does not look like a vanished neighbour.
+//! (ARP, neighbour discovery, link-local packets) passes at once and uncounted: the emulated part is behind the first
+//! hop, so a silent link does not look like a vanished neighbour.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ mod worker;
 
 use worker::Worker;
 
-/// Records kept until they are taken; later ones are counted and not kept.
+/// Records kept until they are taken; later ones are only counted.
 const MAX_RECORDS: usize = 4_000_000;
 
 /// A direction of an emulated link.
@@ -60,7 +60,7 @@ pub struct EmulatorSpec {
     pub up: LinkSpec,
     /// From the second end to the first.
     pub down: LinkSpec,
-    /// Seed of loss and jitter; the directions draw differently from it.
+    /// Seed of loss and jitter; each direction draws its own sequence from it.
     pub seed: u64,
     /// Keep a record of each packet.
     pub log: bool,
@@ -71,26 +71,25 @@ pub struct EmulatorSpec {
 pub struct Health {
     /// How the thread is scheduled.
     pub precision: Precision,
-    /// The longest that a packet was sent after its time.
+    /// The longest that a packet was sent after its due time.
     pub late_max: Span,
     /// Sum of all delays beyond the imposed one, over `sent` packets.
     pub late_sum: Span,
     /// Packets sent.
     pub sent: u64,
-    /// Packets lost because the emulator was too slow: no room to receive or to keep them, known a
-    /// moment later ([`Handle::stop`] waits for it). While this is zero, the drop counts of the models
-    /// are the whole truth.
+    /// Packets lost because the emulator was too slow: no room to receive or to keep them. Known a moment later
+    /// ([`Handle::stop`] waits for it). While this is zero, the models' drop counts are complete.
     pub overruns: u64,
     /// Packets that the far device did not take.
     pub send_failures: u64,
     /// Records not kept because the log was full.
     pub records_lost: u64,
-    /// Processor time of the emulator's thread. What the kernel does with a packet beyond the far
-    /// device, up to its delivery to a socket, mostly happens within the send and is part of it.
+    /// Processor time of the emulator's thread. It includes most of what the kernel does with a packet beyond the far
+    /// device, up to its delivery to a socket: that mostly happens within the send.
     pub cpu: Span,
 }
 
-/// A running emulator. Dropping it stops the thread; packets under way are then gone.
+/// A running emulator. Dropping it stops the thread; packets under way are lost.
 #[derive(Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -111,7 +110,7 @@ struct State {
     failure: Option<String>,
 }
 
-/// One direction: its model and the packets under way, by the time at which they are due.
+/// One direction: its model and the packets under way, by due time.
 #[derive(Debug)]
 struct Way {
     model: LinkModel,
@@ -169,8 +168,8 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
     Ok(Handle { shared, thread: Some(thread) })
 }
 
-/// Switches the offloads of a device of the calling thread's namespace off: what leaves it then is
-/// what a wire would carry, no super-packets and with checksums filled in.
+/// Switches off the offloads of a device of the calling thread's namespace: what then leaves it is what a wire would
+/// carry, no super-packets and with checksums filled in.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -182,8 +181,8 @@ pub fn wire_like(device: &str) -> Result<()> {
 }
 
 impl Handle {
-    /// Begins or ends silence in one direction and returns the instant at which it did. Packets that
-    /// wait for serialisation are dropped; those on the wire arrive.
+    /// Begins or ends silence in one direction and returns the time of the change. Packets that wait for
+    /// serialisation are dropped; those on the wire arrive.
     pub fn set_silent(&self, direction: Direction, silent: bool) -> Time {
         let mut state = self.lock();
         let now = monotonic();
@@ -199,8 +198,8 @@ impl Handle {
         now
     }
 
-    /// Gives one direction other parameters and returns the instant from which they hold. Packets
-    /// under way keep the times that they have.
+    /// Gives one direction other parameters and returns the time from which they hold. Packets under way keep their
+    /// times.
     ///
     /// # Errors
     /// A spec that makes no link; then nothing changes.
@@ -268,7 +267,7 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    /// A panic under the lock would have ended the emulator; what it left is still worth reading.
+    /// A panic under the lock would have ended the emulator; its data are still worth reading.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

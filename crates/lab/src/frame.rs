@@ -1,4 +1,4 @@
-//! What an emulator has to know of a frame: whether it belongs to the link itself, and its ports.
+//! What an emulator must know about a frame: whether it belongs to the link itself, and its ports.
 
 /// Length of an Ethernet header. It is not counted: rates and sizes are those of IP packets.
 pub const ETHERNET_BYTES: usize = 14;
@@ -41,7 +41,7 @@ pub fn ports(frame: &[u8]) -> Option<Ports> {
     [6, 17].contains(&protocol).then_some(Ports { protocol, source, destination })
 }
 
-/// The first bytes of a UDP packet's payload. What is not there is zero, all of it in other packets.
+/// The first bytes of a UDP packet's payload. Missing bytes are zero; for other packets all are.
 pub fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
     let mut first = [0; N];
     if let Some((17, datagram)) = transport(frame) {

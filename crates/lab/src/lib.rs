@@ -1,6 +1,6 @@
-//! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an
-//! [`emulator`] stands in the middle of a link that is to have a delay, a rate or losses, and
-//! [`DemoNet`] is the network of the demonstration. Everything is gone when the lab is dropped.
+//! Test networks in namespaces with link emulation: a [`Lab`] holds nodes and links, an [`emulator`] in the middle of
+//! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
+//! removed when the lab is dropped.
 
 pub mod demo;
 pub mod emulator;

@@ -1,4 +1,4 @@
-//! What an emulator writes down of each packet.
+//! What an emulator records about each packet.
 
 use std::io::{self, Write};
 
@@ -11,21 +11,21 @@ use crate::frame::Ports;
 /// One packet on an emulated link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// When the kernel received it from the sender's device.
     pub arrival: Time,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
     /// Length of the IP packet in bytes.
     pub bytes: u32,
     /// Its ports, if it has any.
     pub ports: Option<Ports>,
-    /// The first bytes of its payload, if it is UDP; what is not there is zero.
+    /// The first bytes of its payload, if it is UDP; missing bytes are zero.
     pub payload: [u8; Record::PAYLOAD_BYTES],
 }
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was sent on.
@@ -42,10 +42,10 @@ pub enum Fate {
 }
 
 impl Record {
-    /// How much of a payload is kept: enough to know a probe again (header, sequence number, t_Sc, t_Ss).
+    /// How much of a payload is kept: enough to recognise a probe (header, sequence number, t_Sc, t_Ss).
     pub const PAYLOAD_BYTES: usize = 28;
 
-    /// The delay that the packet really had, from arrival to departure.
+    /// The packet's actual delay, from arrival to departure.
     #[must_use]
     pub fn delay(&self) -> Option<Span> {
         match self.fate {

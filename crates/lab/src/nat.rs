@@ -30,7 +30,7 @@ const FIRST_PORT: u16 = 20_000;
 const GENERATIONS: u16 = 64;
 
 impl Nat {
-    /// Hides `inside` behind `outside`, one address a family, which the router must own.
+    /// Hides `inside` behind `outside`, one address of each family, which the router must own.
     pub fn add(&mut self, name: &str, inside: &[Prefix], outside: &[IpAddr]) {
         self.networks.push(Network {
             name: name.to_owned(),
@@ -66,8 +66,8 @@ impl Nat {
         Ok(())
     }
 
-    /// Gives every flow of the network `name` another outside port, as a NAT does that restarted.
-    /// Flows of other networks keep theirs if nobody else took them.
+    /// Gives every flow of the network `name` another outside port, like a NAT that restarted. Flows of other
+    /// networks keep theirs unless another flow took them.
     ///
     /// # Errors
     /// No such network, or the kernel refused.
@@ -80,8 +80,8 @@ impl Nat {
         Ok(())
     }
 
-    /// Replaces the table as a whole. A packet for an outside address that belongs to no flow is
-    /// dropped in silence, as NATs do, where a host would answer "port unreachable".
+    /// Replaces the whole table. A packet for an outside address that belongs to no flow is silently dropped, as NATs
+    /// do; a host would answer "port unreachable".
     fn rules(&self) -> String {
         let (mut post, mut input) = (String::new(), String::new());
         for n in &self.networks {

@@ -17,7 +17,7 @@ const EMULATORS: &str = "emu";
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
-    // Emulators stop before the devices vanish under them: fields are dropped in this order.
+    // Emulators stop before their devices vanish: fields are dropped in this order.
     emulators: BTreeMap<String, Emulated>,
     nodes: BTreeMap<String, Netns>,
 }
@@ -33,7 +33,7 @@ pub struct End<'a> {
     pub addresses: &'a [Prefix],
 }
 
-/// A link with its devices in the emulators' node, each beside the device of its end.
+/// A link with its devices in the emulators' node, each next to the device of its end.
 #[derive(Debug)]
 struct Emulated {
     devices: [String; 2],
@@ -41,7 +41,7 @@ struct Emulated {
 }
 
 impl Lab {
-    /// An empty network. Leftovers of earlier ones whose process is gone are deleted first.
+    /// An empty network. First deletes leftovers of earlier networks whose process is gone.
     ///
     /// # Errors
     /// A tag that is not made of letters, or no permission to make namespaces.
@@ -53,14 +53,14 @@ impl Lab {
         let prefix = format!("segue-{tag}{}", std::process::id());
         let mut lab = Lab { prefix, emulators: BTreeMap::new(), nodes: BTreeMap::new() };
         lab.add_node(EMULATORS, false)?;
-        // A device of the emulator must not speak for itself (router solicitations, MLD).
+        // A device of the emulator must not send packets of its own (router solicitations, MLD).
         lab.node(EMULATORS)?
             .run(|| link::sysctl("net.ipv6.conf.default.disable_ipv6", "1"))?
             .context("keep the emulator's devices quiet")?;
         Ok(lab)
     }
 
-    /// What the names of all its namespaces begin with.
+    /// The prefix of all its namespaces' names.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -76,7 +76,7 @@ impl Lab {
         }
         let node = Netns::create(&format!("{}-{name}", self.prefix))?;
         node.run(|| -> Result<()> {
-            // Hosts with several ways out are the point of these networks.
+            // Hosts with several routes out are the point of these networks.
             for which in ["all", "default"] {
                 link::sysctl(&format!("net.ipv4.conf.{which}.rp_filter"), "0")?;
                 link::sysctl(&format!("net.ipv6.conf.{which}.accept_ra"), "0")?;
@@ -100,7 +100,7 @@ impl Lab {
         self.nodes.get(name).with_context(|| format!("there is no node called {name}"))
     }
 
-    /// The names of the nodes, sorted; the one that holds the emulators' devices is not among them.
+    /// The names of the nodes, sorted, without the one that holds the emulators' devices.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str).filter(|name| *name != EMULATORS)
     }
@@ -121,7 +121,7 @@ impl Lab {
     /// Joins two nodes by a perfect link with all offloads.
     ///
     /// # Errors
-    /// A device name that is taken, an address that is none, or no permission.
+    /// A device name that is taken, an invalid address, or no permission.
     pub fn connect(&mut self, a: End, b: End) -> Result<()> {
         let (node_a, node_b) = (self.node(a.node)?, self.node(b.node)?);
         node_a.run(|| link::create_veth(a.device, b.device, Some(node_b)))??;
@@ -129,8 +129,8 @@ impl Lab {
         node_b.run(|| configure(&b))?
     }
 
-    /// Joins two nodes by an emulated link called `name`; `up` is the direction from `a` to `b`. Both
-    /// devices stay up whatever the emulator does, and have no offloads.
+    /// Joins two nodes by an emulated link called `name`; `up` is the direction from `a` to `b`. Both devices have no
+    /// offloads and stay up whatever the emulator does.
     ///
     /// # Errors
     /// As [`connect`](Self::connect), or a spec that makes no link.
@@ -153,7 +153,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes the carrier from the first device of an emulated link, or gives it back.
+    /// Removes or restores the carrier of the first device of an emulated link.
     ///
     /// # Errors
     /// No such link, or no permission.
@@ -166,7 +166,7 @@ impl Lab {
         self.emulators.get(name).with_context(|| format!("there is no emulated link called {name}"))
     }
 
-    /// Adds a route to a node: `destination` by way of `gateway`, with `metric` if given.
+    /// Adds a route to a node: `destination` via `gateway`, with `metric` if given.
     ///
     /// # Errors
     /// No such node, or a gateway that is not on a link.

@@ -1,4 +1,4 @@
-//! The emulator measures itself: does it impose the delay, the loss and the rate that it was asked for?
+//! The emulator measures itself: does it impose the requested delay, loss and rate?
 //!
 //! Two nodes with one emulated link, real sockets at both ends. What the emulator says about each packet
 //! (its stamps, its counters) is compared with what was imposed and with what the ends see.
@@ -31,9 +31,9 @@ const LARGE_BYTES: usize = 1_472;
 const HEADER_BYTES: usize = 28;
 /// Two-sided 99.9 % of the normal distribution.
 const Z: f64 = 3.290_5;
-/// By how much a packet may seem early, in microseconds.
+/// By how much a packet may appear early, in microseconds.
 const EARLY_US: f64 = 100.0;
-/// How long the ends wait for what is still under way.
+/// How long the ends wait for packets still under way.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The result of [`run`].
@@ -45,24 +45,24 @@ pub struct Report {
     pub loss: LossReport,
     /// Imposed and achieved rate.
     pub rate: RateReport,
-    /// The kernel's own netem in the same place; absent where the kernel has none.
+    /// The kernel's own netem in the same place; absent if the kernel has none.
     pub netem: Option<Spread>,
     /// How the emulator's thread is scheduled: `realtime`, `nice` or `ordinary`.
     pub scheduling: &'static str,
-    /// What was found beside its bar; all hold if all is well.
+    /// Each finding next to its bar; all is well if every bar holds.
     pub verdicts: Vec<Verdict>,
 }
 
-/// One thing that was checked.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What, with its unit.
+    /// The quantity, with its unit.
     pub what: &'static str,
-    /// What was found.
+    /// The value found.
     pub found: f64,
-    /// Least and greatest value that is within bounds.
+    /// Least and greatest allowed value.
     pub bar: [f64; 2],
-    /// Whether it is.
+    /// Whether it is allowed.
     pub holds: bool,
 }
 
@@ -115,7 +115,7 @@ pub struct LossReport {
     pub interval: [f64; 2],
 }
 
-/// The rate, under an offer above it.
+/// The rate, under an offered load above it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RateReport {
     /// Imposed rate in bits per second of IP packets.
@@ -149,7 +149,7 @@ pub fn run(seed: u64) -> Result<Report> {
     Ok(report)
 }
 
-/// The bounds are generous: a busy machine is late, a wrong emulator is far off. Nothing can be early but by the
+/// The bounds are generous: a busy machine is late, a wrong emulator is far off. A packet can be early only by the
 /// clocks' resolution, and the ends' own scheduling only adds.
 fn verdicts(report: &Report, overruns: u64) -> Vec<Verdict> {
     let Report { delay, loss, rate, .. } = report;
@@ -198,15 +198,15 @@ impl Bench {
         let to = bind(lab.node("b")?, B)?;
         from.connect(to.local_addr()?)?;
         to.set_read_timeout(Some(PATIENCE))?;
-        // Neighbours are found before anything is measured.
+        // Neighbours are resolved before measuring.
         to.send_to(b"hello", from.local_addr()?)?;
         from.set_read_timeout(Some(Duration::from_secs(5)))?;
         from.recv(&mut [0; 8]).context("the two ends cannot reach each other")?;
         Ok(Bench { lab, from, to })
     }
 
-    /// Sends `count` datagrams of `bytes` bytes, `burst` at a time every `gap`, each with the instant
-    /// at which it was sent; returns instants of sending and arrival of those that arrived.
+    /// Sends `count` datagrams of `bytes` bytes, `burst` at a time every `gap`, each with its sending time; returns
+    /// sending and arrival times of those that arrived.
     fn send(&self, count: u32, bytes: usize, burst: u32, gap: Span) -> Result<Vec<(Time, Time)>> {
         let (from, to) = (&self.from, &self.to);
         std::thread::scope(|scope| {
@@ -381,7 +381,7 @@ mod tests {
         bad.delay.stamped.p50_us = 2_500.0;
         bad.delay.end_to_end.p50_us = 6_000.0;
         assert_eq!(broken(&bad, 0), 5);
-        // What is too early, too fast or arrived though it was dropped is as wrong as the opposite.
+        // Packets that are too early, too fast or arrive though dropped are as wrong as the opposite.
         bad.loss.missing = 250;
         bad.rate.achieved_bps = 60_000_000;
         bad.delay.stamped.p50_us = -2_500.0;

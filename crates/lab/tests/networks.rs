@@ -1,4 +1,4 @@
-//! Emulated networks against the running kernel. They need root, and say so where they have not.
+//! Emulated networks on the running kernel. They need root, and say so without it.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first failure")]
 
@@ -117,7 +117,7 @@ fn a_silent_direction_drops_everything_while_both_devices_stay_up() {
     emulator.set_silent(Direction::Up, true);
     let to = bind(lab.node("b").unwrap(), [10, 61, 3, 2], 5006);
     let from = bind(lab.node("a").unwrap(), [10, 61, 3, 1], 0);
-    // The neighbour entry is forgotten: the sender must not notice anything all the same.
+    // The neighbour entry is forgotten, but the sender must not notice anything.
     lab.node("a").unwrap().run(|| link::set_up("a0", false).unwrap()).unwrap();
     lab.node("a").unwrap().run(|| link::set_up("a0", true).unwrap()).unwrap();
     for _ in 0..20 {
@@ -200,7 +200,7 @@ fn both_accesses_of_the_demonstration_carry_both_families_with_their_delay() {
             let least = times[0];
             println!("{device} to {peer}: {least:.3} ms of {round_trip} ms, {times:.2?}");
             assert!(least >= round_trip, "faster than the link: {least}");
-            // What a busy machine adds to the others is not the link's.
+            // The link does not cause what a busy machine adds to the others.
             assert!(least < round_trip + 4.0, "least {least} ms");
         }
     }

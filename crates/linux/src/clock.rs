@@ -3,7 +3,7 @@
 use nix::time::{ClockId, clock_gettime};
 use segue_clock::{Span, Time};
 
-/// The instant on `CLOCK_MONOTONIC`, the clock of eBPF's `bpf_ktime_get_ns` too.
+/// The time on `CLOCK_MONOTONIC`, which is also the clock of eBPF's `bpf_ktime_get_ns`.
 ///
 /// # Panics
 /// Never on Linux, where the clock always exists.
@@ -28,9 +28,9 @@ pub fn thread_cpu() -> Span {
 /// How good the realtime clock is, by the kernel's own account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockQuality {
-    /// It is kept in step with UTC by an external source.
+    /// An external source keeps it in step with UTC.
     pub synchronised: bool,
-    /// The largest error, in nanoseconds; without synchronisation it says nothing.
+    /// The largest error, in nanoseconds; meaningless without synchronisation.
     pub error_max_ns: u64,
 }
 
@@ -51,7 +51,7 @@ pub fn tai_offset_ns() -> i64 {
     i64::from(discipline().1.tai) * 1_000_000_000
 }
 
-/// What the kernel says of its clock, and the state of it.
+/// The kernel's clock parameters, and the clock's state.
 fn discipline() -> (libc::c_int, libc::timex) {
     // SAFETY: all bytes zero is a value of this plain structure, with which the call changes nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };

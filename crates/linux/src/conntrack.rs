@@ -1,5 +1,5 @@
-//! The connection table of the kernel's NAT. Flushing it takes a message without any attribute, which
-//! is described here; a library for the whole of ctnetlink would be out of proportion.
+//! The connection table of the kernel's NAT. Flushing it takes one message without attributes, described here; a
+//! library for all of ctnetlink would be out of proportion.
 
 use std::convert::Infallible;
 
@@ -38,7 +38,7 @@ impl NetlinkSerializable for DeleteConnections {
     }
 }
 
-/// The kernel answers with nothing but an acknowledgement or an error.
+/// The kernel answers only with an acknowledgement or an error.
 impl NetlinkDeserializable for DeleteConnections {
     type Error = Infallible;
 

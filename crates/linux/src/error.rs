@@ -1,4 +1,4 @@
-//! What can go wrong between this crate and the kernel, in a person's words.
+//! What can go wrong between this crate and the kernel, in plain words.
 
 use std::io;
 
@@ -67,5 +67,5 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// The result of asking the kernel for something.
+/// The result of a request to the kernel.
 pub type Result<T> = std::result::Result<T, LinuxError>;

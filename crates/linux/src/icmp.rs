@@ -1,4 +1,4 @@
-//! What routers say of packets that were too big for them, whoever has sent those.
+//! What routers say about packets that were too big for them, from any sender on this machine.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -9,13 +9,13 @@ use tokio::io::unix::AsyncFd;
 
 use crate::error::{LinuxError, Result};
 
-/// Of both families: the option that names the types that are not to come, and the type that is.
+/// By family: the option that names the message types to block, and the type to receive.
 const FILTER: libc::c_int = 1;
 const SOL_RAW: libc::c_int = 255;
 const UNREACHABLE: u32 = 3;
 const PACKET_TOO_BIG: u32 = 2;
 
-/// A raw socket that gets the messages of a family in which a packet may be called too big.
+/// A raw socket for the messages of one family that say that a packet was too big.
 pub struct TooBigSocket(AsyncFd<OwnedFd>);
 
 impl TooBigSocket {
@@ -31,7 +31,7 @@ impl TooBigSocket {
         };
         let socket =
             Socket::new(domain, Type::RAW.nonblocking(), Some(protocol)).map_err(refused)?;
-        // Bits that are set are types that do not come.
+        // A set bit blocks that type.
         match v6 {
             true => {
                 let mut filter = [u32::MAX; 8];
@@ -46,11 +46,11 @@ impl TooBigSocket {
         Ok(TooBigSocket(unsafe { AsyncFd::register(fd) }.map_err(|e| refused(e.into()))?))
     }
 
-    /// Waits for the next message and says how long it is: with its IP header for IPv4, without for IPv6. What does
-    /// not fit is cut off. May be given up.
+    /// Waits for the next message and returns its length: with its IP header for IPv4, without for IPv6. What does
+    /// not fit is cut off. May be cancelled.
     ///
     /// # Errors
-    /// When the socket is of no use any more.
+    /// When the socket no longer works.
     pub async fn receive(&self, buffer: &mut [u8]) -> Result<usize> {
         let told = |e: std::io::Error| LinuxError::refused("receive ICMP", e);
         loop {

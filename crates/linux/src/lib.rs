@@ -1,8 +1,8 @@
-//! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses
-//! ([`link`]), neighbours ([`neighbour`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]),
-//! UDP sockets with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection
-//! table ([`conntrack`]), the monotonic clock ([`clock`]), threads that wake up on time ([`thread`]), who is at the other
-//! end of a Unix socket ([`peer`]) and the process's signals ([`process`]).
+//! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses ([`link`]), neighbours
+//! ([`neighbour`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]), UDP sockets
+//! with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection table ([`conntrack`]), the monotonic
+//! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
+//! ([`peer`]) and the process's signals ([`process`]).
 
 pub mod clock;
 pub mod conntrack;

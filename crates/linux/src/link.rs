@@ -38,7 +38,7 @@ pub struct Link {
     pub loopback: bool,
     /// Largest packet in bytes without the link layer's header.
     pub mtu_bytes: u32,
-    /// Link-layer address; all zero where the device has none of six bytes.
+    /// Link-layer address; all zero if the device has none of six bytes.
     pub mac: [u8; 6],
 }
 
@@ -49,7 +49,7 @@ pub struct Address {
     pub index: u32,
     /// Address and prefix length.
     pub prefix: Prefix,
-    /// Of link or host scope, or an IPv4 link-local address: of no use beyond the link.
+    /// Of link or host scope, or an IPv4 link-local address: useless beyond the link.
     pub link_local: bool,
     /// Usable as a source: neither tentative, nor a failed duplicate, nor deprecated.
     pub usable: bool,
@@ -116,7 +116,7 @@ pub fn create_veth(name: &str, peer: &str, peer_ns: Option<&Netns>) -> Result<()
         .map_err(|e| LinuxError::refused(format!("create the veth pair {name} and {peer}"), e))
 }
 
-/// Removes a device (with a veth its peer too).
+/// Removes a device (and the peer of a veth).
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -149,8 +149,7 @@ pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("set the MTU of {name} to {mtu_bytes}"), e))
 }
 
-/// Adds an address to a device, usable at once (no duplicate address detection). One that is there
-/// already is no error.
+/// Adds an address to a device, usable at once (no duplicate address detection). An existing one is no error.
 ///
 /// # Errors
 /// No such device, or no permission.
@@ -250,7 +249,7 @@ fn read_address(message: &AddressMessage) -> Option<Address> {
     }
     let failed = flags.contains(AddressFlags::Dadfailed);
     let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
-    // Optimistic addresses are tentative and usable all the same (RFC 4429, 3.3).
+    // Optimistic addresses are tentative but usable (RFC 4429, 3.3).
     let optimistic = flags.contains(AddressFlags::Optimistic) && !failed;
     let addr = local.or(other)?;
     let scope = u8::from(message.header.scope);
@@ -262,13 +261,13 @@ fn read_address(message: &AddressMessage) -> Option<Address> {
     })
 }
 
-/// 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel knows that of IPv6 only: the scope
-/// of an IPv4 address is what whoever added it said, often nothing.
+/// 169.254.0.0/16, which no router forwards (RFC 3927, 2.7). The kernel knows that only of IPv6: the program that
+/// adds an IPv4 address sets its scope, and often leaves it out.
 pub(crate) fn is_ipv4_link_local(addr: IpAddr) -> bool {
     matches!(addr, IpAddr::V4(a) if a.is_link_local())
 }
 
-/// True for the errors that mean "it is gone already" when something is removed.
+/// True for the errors that mean "already gone" when something is removed.
 #[must_use]
 pub fn is_gone(error: &LinuxError) -> bool {
     matches!(error, LinuxError::NoSuchDevice { .. } | LinuxError::NoSuchNamespace { .. })

@@ -1,10 +1,9 @@
 //! A watch on interfaces that come and go.
 //!
 //! [`snapshot`] lists the devices of the caller's network namespace with the addresses and routes
-//! that matter for paths; a [`Monitor`] waits for the next list that differs. The notifications of
-//! rtnetlink serve as a wake-up call only and what is reported is always read in full, so that a lost
-//! notification (a full socket buffer) cannot leave a wrong picture behind. Call from a tokio runtime;
-//! a current-thread one is enough.
+//! that matter for paths; a [`Monitor`] waits for the next list that differs. The notifications of rtnetlink only
+//! wake it up, and it always reads the state in full, so a lost notification (a full socket buffer) cannot leave a
+//! wrong picture behind. Call from a tokio runtime; a current-thread one is enough.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -36,7 +35,7 @@ use crate::link::is_ipv4_link_local;
 /// Changes come in groups (a link, its addresses, its routes); they are reported together when
 /// nothing has come for this long, …
 const QUIET: Duration = Duration::from_millis(50);
-/// … but at the latest after this long, should changes never stop, and at once when a link went down.
+/// … but at the latest after this long if changes never stop, and at once when a link went down.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The kernel refused to tell about interfaces.
@@ -53,9 +52,9 @@ pub struct MonitorError {
 /// A network device, as far as paths are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What protocols are told of it. Its addresses are those that a new socket may use (neither tentative nor
-    /// deprecated), in ascending order; its gateways the next hops of the best default routes over it, where they have
-    /// one.
+    /// What protocols are told about it. Its addresses are those that a new socket may use (neither tentative nor
+    /// deprecated), in ascending order; its gateways are the next hops of the best default routes over it, if they
+    /// have one.
     pub interface: Interface,
     /// It carries packets: administratively up, and the link below is up or does not say.
     pub up: bool,
@@ -75,13 +74,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// The route that packets to `destination` take if they must leave over this device.
+    /// The route of packets to `destination` that must leave over this device.
     #[must_use]
     pub fn route_to(&self, destination: IpAddr) -> Option<&Route> {
         self.routes.iter().find(|route| route.destination.contains(destination))
     }
 
-    /// An address of `anchor`'s family is here, and a route towards it.
+    /// It has an address of `anchor`'s family, and a route towards it.
     #[must_use]
     pub fn reaches(&self, anchor: IpAddr) -> bool {
         self.interface.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
@@ -89,9 +88,9 @@ impl Device {
     }
 }
 
-/// Those of `devices` over which a path to `anchor` may run: up, neither loopback nor a device of
-/// this program (their names begin with `segue`, those of test networks excepted, which are no TUN
-/// devices), with an address of the anchor's family and a route to it.
+/// The devices over which a path to `anchor` may run. They are up, are neither loopback nor a device of this program
+/// (whose names begin with `segue`; test networks' are excepted, being no TUN devices), and have an address of the
+/// anchor's family and a route to it.
 #[must_use]
 pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
     let named = |d: &Device| d.interface.name.starts_with("segue");
@@ -103,7 +102,7 @@ pub fn physical_candidates(devices: &[Device], anchor: IpAddr) -> Vec<Device> {
         .collect()
 }
 
-/// The devices as they are, by index.
+/// The current devices, by index.
 ///
 /// # Errors
 /// If netlink is unavailable (no permission, no such socket family).
@@ -129,7 +128,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to watch; what changes from here on is reported.
+    /// Starts to watch; reports every change from here on.
     ///
     /// # Errors
     /// If netlink is unavailable.
@@ -139,7 +138,7 @@ impl Monitor {
         Ok(Monitor { socket, last })
     }
 
-    /// The list that was reported last.
+    /// The list last reported.
     #[must_use]
     pub fn current(&self) -> &[Device] {
         &self.last
@@ -152,14 +151,14 @@ impl Monitor {
     /// If netlink fails.
     pub async fn changed(&mut self) -> Result<Vec<Device>, MonitorError> {
         loop {
-            // A change that was taken from the socket by an earlier, dropped call shows up here.
+            // A change that an earlier, dropped call took from the socket shows up here.
             let devices = snapshot().await?;
             if devices != self.last {
                 self.last.clone_from(&devices);
                 return Ok(devices);
             }
             self.notified().await.map_err(fail("watch interfaces"))?;
-            // Not at all once a link is down.
+            // No delay once a link is down.
             let settled = async {
                 while self.all_up().await? {
                     match tokio::time::timeout(QUIET, self.notified()).await {
@@ -175,7 +174,7 @@ impl Monitor {
         }
     }
 
-    /// Whether those that were up when they were reported last still are.
+    /// Whether the devices last reported as up still are.
     async fn all_up(&self) -> Result<bool, MonitorError> {
         let links = with_netlink(async |handle| read_links(&handle).await).await?;
         let is_up = |old: &Device| links.get(&old.interface.index).is_some_and(|new| new.up);
@@ -368,7 +367,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// Puts lists in order, so that equal states compare equal, and sums the default routes up.
+/// Sorts lists, so that equal states compare equal, and sums the default routes up.
 fn finished(mut device: Device) -> Device {
     device.interface.addresses.sort_unstable();
     // The kernel does not mention an IPv4 route's metric of 0.
@@ -379,7 +378,7 @@ fn finished(mut device: Device) -> Device {
     };
     device.routes.sort_unstable_by_key(order);
     let defaults = || device.routes.iter().filter(|route| route.destination.len == 0);
-    // Routes stand in order of their metrics, so the first of a family is its best. Its next hop may be of the other.
+    // Routes are in order of their metrics, so the first of a family is its best. Its next hop may be of the other.
     let best = |v6: bool| {
         let first = defaults().find(|route| route.destination.addr.is_ipv6() == v6)?;
         first.gateway.filter(|gateway| gateway.is_ipv6() == v6)
@@ -442,7 +441,7 @@ mod tests {
         let v4 = route("0.0.0.0/0", Some("192.0.2.1"), 100);
         let v6 = route("::/0", Some("fe80::1"), 50);
         assert_eq!(gateways(&[v6, v4]), ["192.0.2.1", "fe80::1"]);
-        // The best one decides, whatever it has (RFC 5549).
+        // The best one decides, whatever its next hop (RFC 5549).
         let first = route("0.0.0.0/0", Some("fe80::1"), 50);
         assert_eq!(gateways(&[v4, first, v6]), ["fe80::1"]);
         assert_eq!(gateways(&[v4, Route { metric: None, gateway: None, ..v4 }]), [""; 0]);

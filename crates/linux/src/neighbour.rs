@@ -11,9 +11,9 @@ use rtnetlink::packet_route::neighbour::{
 use crate::error::{LinuxError, Result};
 use crate::netlink;
 
-/// Forgets the link-layer address of a neighbour on the device with this index, and drops the packets that wait
-/// for it: the kernel keeps them for three seconds, and their senders count them as not sent yet. An entry that an
-/// operator has set for good stays; one that is not there is no error.
+/// Forgets the link-layer address of a neighbour on the device with this index, and drops the packets that wait for
+/// it: the kernel keeps them for three seconds, and their senders count them as not yet sent. A permanent entry that
+/// an operator has set stays; a missing one is no error.
 ///
 /// # Errors
 /// When netlink is refused.

@@ -1,9 +1,9 @@
 //! One blocking exchange with netlink at a time; messages and sockets are those of the rtnetlink family
 //! of crates.
 //!
-//! It opens its socket in the namespace of the calling thread and runs on any thread, also inside an
-//! async runtime, where rtnetlink's own client (it needs a runtime to itself) must not be waited for.
-//! Watching for changes is not its business (see [`monitor`](crate::monitor)).
+//! It opens its socket in the namespace of the calling thread and runs on any thread, also inside an async runtime.
+//! There, a caller must not wait for rtnetlink's own client, which needs a runtime to itself. To watch for changes,
+//! use [`monitor`](crate::monitor).
 
 use std::fmt::Debug;
 use std::io;
@@ -75,7 +75,8 @@ where
             Ok(NetlinkPayload::Error(e)) if e.code.is_some() => return Err(e.to_io()),
             Ok(NetlinkPayload::Error(_)) => return Ok(true),
             Ok(other) => tracing::debug!("netlink message without content: {other:?}"),
-            // One exotic device or route must not hide all the others; whoever asks each second would say so each second.
+            // One exotic device or route must not hide all the others; a caller that asks each second would log it
+            // each second.
             Err(e) => tracing::debug!("netlink message left out: {e}"),
         }
         let aligned = len.next_multiple_of(usize::from(NLMSG_ALIGNTO));

@@ -83,7 +83,7 @@ impl Netns {
         Ok(Netns { name: None, file, owned: false })
     }
 
-    /// The name under which it was made or opened; `None` for [`Netns::current`].
+    /// The name with which it was made or opened; `None` for [`Netns::current`].
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -154,7 +154,7 @@ pub fn list_with_prefix(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Deletes the named namespace; what still uses it keeps it alive without the name.
+/// Deletes the named namespace; processes that still use it keep it alive without the name.
 ///
 /// # Errors
 /// No such namespace, or no permission.
@@ -162,7 +162,7 @@ pub fn delete(name: &str) -> Result<()> {
     let path = path_of(name)?;
     let what = || format!("delete network namespace {name}");
     match umount2(&path, MntFlags::MNT_DETACH) {
-        // EINVAL: an empty file that never became a mount point; it is removed all the same.
+        // EINVAL: an empty file that never became a mount point; remove it anyway.
         Ok(()) | Err(Errno::EINVAL) => (),
         Err(Errno::ENOENT) => return Err(LinuxError::NoSuchNamespace { name: name.to_owned() }),
         Err(e) => return Err(LinuxError::refused(what(), e)),

@@ -13,11 +13,11 @@ use crate::clock::{monotonic, realtime_ns};
 use crate::error::{LinuxError, Result};
 use crate::link::index_of;
 
-/// Room for frames that the reader is late for; at 50 Mbit/s about a second's worth.
+/// Room for frames while the reader is late; at 50 Mbit/s about a second's worth.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
 
-/// A packet socket bound to one device: all frames that arrive there, also those for other stations,
-/// none of its own.
+/// A packet socket bound to one device: receives all frames that arrive there, including those for other stations,
+/// and none that it sends.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -47,7 +47,7 @@ impl PacketSocket {
         // SAFETY: no memory is passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         let fd = Errno::result(fd).map_err(refused)?;
-        // SAFETY: a descriptor just made, owned by nobody else.
+        // SAFETY: a descriptor just made, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         setsockopt(&fd, sockopt::ReceiveTimestampns, &true).map_err(refused)?;
         // Beyond the system's limit only with CAP_NET_ADMIN outside any user namespace.
@@ -131,7 +131,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-/// Whether the device of a packet socket, which is down, still exists: the kernel binds the socket to none otherwise.
+/// Whether a packet socket's device, which is down, still exists: otherwise the kernel has unbound the socket.
 fn is_bound(fd: RawFd) -> bool {
     // SAFETY: plain data for which all zero is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -141,8 +141,8 @@ fn is_bound(fd: RawFd) -> bool {
     result == 0 && address.sll_ifindex > 0
 }
 
-/// The kernel stamps in time of day. A stamp that is missing, in the future or more than a second old
-/// (the clock was set) is replaced by the present.
+/// The kernel stamps in time of day. The current time replaces a stamp that is missing, in the future or more than a
+/// second old (the clock was set).
 fn on_monotonic(stamp_ns: Option<u64>) -> Time {
     let (now, now_ns) = (monotonic(), realtime_ns());
     let age = stamp_ns.and_then(|s| now_ns.checked_sub(s)).filter(|age| *age < 1_000_000_000);

@@ -9,7 +9,7 @@ const GROUPS_MAX: usize = 65_536;
 /// The supplementary groups of the process that connected this Unix socket, as they were then (SO_PEERGROUPS).
 ///
 /// # Errors
-/// If this is no such socket.
+/// If this is not such a socket.
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {

@@ -16,7 +16,7 @@ use crate::error::{LinuxError, Result};
 use crate::link::family;
 use crate::netlink;
 
-/// Adds a route. It fails if the same destination with the same metric is there already.
+/// Adds a route. Fails if the same destination with the same metric exists.
 ///
 /// # Errors
 /// The kernel's: gateway unreachable, route exists, no permission.
@@ -24,7 +24,7 @@ pub fn add_route(route: &Route) -> Result<()> {
     put(route, NLM_F_CREATE | NLM_F_EXCL, "add")
 }
 
-/// Adds a route unless the same destination with the same metric is there already. Says whether it is new.
+/// Adds a route unless the same destination with the same metric exists. Returns whether it is new.
 ///
 /// # Errors
 /// The kernel's: gateway unreachable, no permission.
@@ -39,7 +39,7 @@ fn if_new(error: io::Error) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(false) } else { Err(error) }
 }
 
-/// Adds a route or takes the place of the one with the same destination, table and metric.
+/// Adds a route, or replaces the one with the same destination, table and metric.
 ///
 /// # Errors
 /// The kernel's: gateway unreachable, no permission.
@@ -61,8 +61,8 @@ pub fn delete_route(route: &Route) -> Result<()> {
         .map_err(|e| route_error("delete", route, e))
 }
 
-/// Makes a destination unreachable wherever a table has no better route to it, of any device; the entry stays when
-/// devices go. One that is there already stays. Says whether it is new.
+/// Makes a destination unreachable unless a table has a better route to it, of any device. The entry stays when
+/// devices go; an existing one stays. Returns whether it is new.
 ///
 /// # Errors
 /// No permission, no such family.
@@ -73,7 +73,7 @@ pub fn add_unreachable(destination: Prefix, table: u32, metric: u32) -> Result<b
         .map_err(|e| route_error("close", &route, e))
 }
 
-/// Takes [`add_unreachable`] back.
+/// Undoes [`add_unreachable`].
 ///
 /// # Errors
 /// There is none, no permission.
@@ -109,7 +109,7 @@ fn unreachable(destination: Prefix, table: u32, metric: u32) -> (Route, RouteMes
     (route, message)
 }
 
-/// The unicast routes of all tables but the kernel's own local one, in the kernel's order.
+/// The unicast routes of all tables except the kernel's own local one, in the kernel's order.
 ///
 /// # Errors
 /// When netlink is refused.
@@ -126,17 +126,17 @@ pub fn routes() -> Result<Vec<Route>> {
 /// Adds a policy rule.
 ///
 /// # Errors
-/// The same rule is there already, no permission.
+/// The same rule exists, no permission.
 pub fn add_rule(rule: &Rule) -> Result<()> {
     let message = RouteNetlinkMessage::NewRule(rule_message(rule));
     netlink::request(message, NLM_F_CREATE | NLM_F_EXCL)
         .map_err(|e| LinuxError::refused(format!("add the routing rule {}", rule.priority), e))
 }
 
-/// Adds a policy rule unless it is there already. Says whether it is new.
+/// Adds a policy rule unless it exists. Returns whether it is new.
 ///
 /// # Errors
-/// No permission, or a rule is there that the kernel takes for the same and is another: it does not compare all of them.
+/// No permission, or a different rule that the kernel takes for the same: it does not compare every field.
 pub fn add_missing_rule(rule: &Rule) -> Result<bool> {
     match add_rule(rule) {
         Err(error) if error.errno() == Some(Errno::EEXIST) => match rules()?.contains(rule) {
@@ -156,7 +156,7 @@ pub fn delete_rule(rule: &Rule) -> Result<()> {
         .map_err(|e| LinuxError::refused(format!("delete the routing rule {}", rule.priority), e))
 }
 
-/// The policy rules of both families, but those that do what [`Then`] does not know, in the kernel's order.
+/// The policy rules of both families, except those whose action [`Then`] does not know, in the kernel's order.
 ///
 /// # Errors
 /// When netlink is refused.

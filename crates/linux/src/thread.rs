@@ -11,7 +11,7 @@ pub enum Precision {
     Ordinary,
 }
 
-/// Asks for timers without slack and for the best scheduling that the system allows. Whoever gets
+/// Asks for timers without slack and for the best scheduling that the system allows. A thread with
 /// [`Precision::Realtime`] must not spin for long.
 pub fn prefer_precision() -> Precision {
     // SAFETY: changes an attribute of the calling thread, no memory is passed.

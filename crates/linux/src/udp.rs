@@ -2,9 +2,9 @@
 //!
 //! A [`TimestampedSocket`] never blocks; wait for its descriptor with `poll` (readable: datagrams;
 //! error: transmit stamps). Stamps are the kernel's software stamps (`SO_TIMESTAMPING`), taken when a
-//! datagram enters or leaves the network stack, and are reported on the monotonic clock. The kernel
-//! takes them on the realtime clock; both clocks are read when a stamp is collected, and each stamp comes
-//! with how far the conversion may be off.
+//! datagram enters or leaves the network stack, and are reported on the monotonic clock. The kernel takes them on the
+//! realtime clock. Both clocks are read when a stamp is collected, and each stamp says how far the conversion may be
+//! off.
 
 mod clocks;
 mod error;
@@ -48,14 +48,14 @@ pub struct Datagram {
     pub truncated: bool,
     /// Where it came from; IPv4 addresses are never in their IPv6-mapped form.
     pub source: SocketAddr,
-    /// The local address it was sent to, where the kernel tells.
+    /// The local address it was sent to, if the kernel says.
     pub local: Option<IpAddr>,
     /// When it arrived.
     pub at: Time,
     /// `at` is the kernel's; else it is when this program picked the datagram up.
     pub kernel_stamp: bool,
-    /// How far `at` may be off: by the conversion between clocks; without a kernel stamp it may be
-    /// too late by the time since the socket was last found empty.
+    /// How far `at` may be off: by the conversion between clocks; without a kernel stamp it may be too late by the
+    /// time since the socket was last found empty.
     pub error: Span,
     /// When this program picked it up; later than `at` by its wake-up delay.
     pub seen: Time,
@@ -82,14 +82,14 @@ pub struct TxStamp {
 pub struct TimestampedSocket {
     socket: Socket,
     v6: bool,
-    /// The kernel takes transmit stamps; without them ids are handed out all the same.
+    /// The kernel takes transmit stamps; ids are assigned even without them.
     tx_stamps: bool,
     want_tx_stamps: bool,
     /// The id of the next datagram, and the id at which the kernel's count was zero.
     next_id: u32,
     kernel_zero: u32,
     ahead: Ahead,
-    /// When there was last nothing to receive; the start before that.
+    /// When there was last nothing to receive; before that, the start.
     empty: Cell<Time>,
     wants_icmp: bool,
     /// ICMP errors that wait to be collected.
@@ -140,7 +140,7 @@ impl TimestampedSocket {
     /// The address it is bound to.
     ///
     /// # Errors
-    /// The kernel's, which has no reason to.
+    /// The kernel's; it has no reason to fail.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.socket.local_addr()?;
         address.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
@@ -167,7 +167,7 @@ impl TimestampedSocket {
         self.send_marked(payload, to, from, None)
     }
 
-    /// As [`TimestampedSocket::send`], with a traffic class or type of service for this datagram alone.
+    /// Like [`TimestampedSocket::send`], with a traffic class or type of service only for this datagram.
     ///
     /// # Errors
     /// As there.
@@ -210,7 +210,7 @@ impl TimestampedSocket {
         let sent = loop {
             match sendmsg(fd, &iov, &control, flags, Some(&to)) {
                 Err(Errno::EINTR) => {}
-                // The kernel hands an ICMP error out with the next call, whichever that is.
+                // The kernel reports an ICMP error on the next call of any kind.
                 Err(error) if again && error != Errno::EAGAIN => {
                     again = false;
                     self.start_stamps();
@@ -219,7 +219,7 @@ impl TimestampedSocket {
             }
         };
         if let Err(error) = sent {
-            // Kernels differ in whether a datagram that fails takes a number: count from zero again.
+            // Whether a failed datagram takes a number depends on the kernel: count from zero again.
             self.start_stamps();
             return Err(error.into());
         }
@@ -244,7 +244,7 @@ impl TimestampedSocket {
                 return Ok(None);
             }
             Err(Errno::EINTR) => return Ok(None),
-            // An ICMP error, which the error queue has too: what has arrived comes with the next call.
+            // An ICMP error, which is also in the error queue: the next call returns what has arrived.
             Err(_) if self.wants_icmp => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -284,9 +284,8 @@ impl TimestampedSocket {
         }))
     }
 
-    /// Takes the next transmit stamp; `None` if there is none. Stamps come in any order, and may not
-    /// come at all where a device driver takes none. ICMP errors that it comes by it keeps for
-    /// [`TimestampedSocket::icmp_error`].
+    /// Takes the next transmit stamp; `None` if there is none. Stamps come in any order, and may never come if a
+    /// device driver takes none. Keeps the ICMP errors that it finds for [`TimestampedSocket::icmp_error`].
     ///
     /// # Errors
     /// The kernel's.
@@ -330,7 +329,7 @@ impl TimestampedSocket {
             }
             if let (Some(stamp), Some(number)) = (stamp, number) {
                 let id = self.kernel_zero.wrapping_add(number);
-                // A straggler from before the count was set back names an id that is not out yet.
+                // A straggler from before the count restarted names an id not yet assigned.
                 if id.wrapping_sub(self.kernel_zero) < self.next_id.wrapping_sub(self.kernel_zero) {
                     return Ok(Some(TxStamp { id, at: stamp.at, error: stamp.error }));
                 }

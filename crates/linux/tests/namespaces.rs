@@ -157,7 +157,7 @@ fn addresses_routes_and_rules_are_read_back_as_they_were_set_and_deleted() {
                 assert!(!link::rules().unwrap().contains(&rule));
                 assert!(link::is_gone(&link::delete_rule(&rule).unwrap_err()));
                 assert!(link::add_missing_rule(&rule).unwrap());
-                // The kernel takes its opposite for the same, and has only the one.
+                // The kernel takes its opposite for the same rule, and keeps only one.
                 let opposite = Rule { invert: !rule.invert, ..rule.clone() };
                 let refused = link::add_missing_rule(&opposite).unwrap_err();
                 assert_eq!(refused.errno(), Some(Errno::EEXIST), "{rule:?}");

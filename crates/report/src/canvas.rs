@@ -33,9 +33,9 @@ const FAMILY: &str = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 /// What the backend divides a font's size by.
 const BACKEND_SCALE: f64 = 1.24;
 const LEGEND_SAMPLE: i32 = 56;
-/// Width that a tick of the horizontal axis and its label need.
+/// Width that a tick of the horizontal axis and its label needs.
 const TICK: f64 = 175.0;
-/// With fewer ticks a horizontal axis is hard to read.
+/// A horizontal axis with fewer ticks is hard to read.
 const FEWEST_TICKS: usize = 3;
 
 /// A drawing in progress.
@@ -175,7 +175,7 @@ impl Canvas<'_> {
     }
 }
 
-/// Size of the triangle that marks what lies above the axis.
+/// Size of the triangle that marks values above the axis.
 pub(crate) const ABOVE: i32 = 22;
 /// Opacity of a stretch of a timeline.
 pub(crate) const AREA: f64 = 0.85;
@@ -191,8 +191,8 @@ fn style(anchor: (HPos, VPos), weight: FontStyle) -> TextStyle<'static> {
     TextStyle::from(font.style(weight)).color(&INK).pos(Pos::new(anchor.0, anchor.1))
 }
 
-/// Ticks of the horizontal axis: as few as may be of those that have room for any label, but three if short
-/// labels leave room for them.
+/// Ticks of the horizontal axis: as few as possible of those that have room for any label, but three if short labels
+/// leave room for them.
 fn x_ticks(x: &Scale) -> Vec<(f64, String)> {
     let roomy = (x.pixels.1 - x.pixels.0) / TICK;
     let apart = |ticks: &Vec<(f64, String)>| {
@@ -201,7 +201,7 @@ fn x_ticks(x: &Scale) -> Vec<(f64, String)> {
     };
     let counts = [8.0, 7.0, 6.0, 5.0, 4.0].map(|count| roomy.max(count));
     let choices = counts.into_iter().chain([roomy]).map(|count| x.ticks(count)).filter(apart);
-    // Of equals the last, which has the fewest.
+    // Of equals the last, which has the fewest ticks.
     choices.max_by_key(|ticks| ticks.len().min(FEWEST_TICKS)).unwrap_or_else(|| x.ticks(roomy))
 }
 
@@ -210,22 +210,22 @@ pub(crate) fn below(x_name: &[String]) -> i32 {
     (1 + x_name.len() as i32) * LINE + 16
 }
 
-/// About how wide a letter is.
+/// Approximate width of a letter.
 const CHAR: f64 = FONT as f64 * 0.56;
 
-/// About how wide a text is. The reader's font is not known; this is the mean of common ones.
+/// Approximate width of a text. The reader's font is not known; this is the mean of common ones.
 pub(crate) fn text_width(text: &str) -> i32 {
     (text.chars().count() as f64 * CHAR) as i32
 }
 
-/// A text broken into lines that are about this wide at most, between words where that is possible.
+/// A text broken into lines of about this width at most, between words if possible.
 pub(crate) fn lines(text: &str, width: i32) -> Vec<String> {
     let most = (f64::from(width) / CHAR).max(1.0) as usize;
     let mut lines: Vec<String> = Vec::new();
     let mut room = 0;
     for word in text.split_whitespace() {
         let chars: Vec<char> = word.chars().collect();
-        // Of a word longer than a line each part but the last fills its own.
+        // Each part of a word longer than a line, except the last, fills its own.
         for part in chars.chunks(most) {
             match lines.last_mut().filter(|_| part.len() < room) {
                 Some(line) => {
@@ -285,11 +285,11 @@ struct MarkPlace {
 
 const MARK_GAP: i32 = 8;
 
-/// The marks within the range with places where labels cover neither each other nor a line.
+/// The marks within the range, placed so that labels cover neither each other nor a line.
 ///
-/// A label stands at the right of its line, and rows are given from the right to the left: a line
-/// that comes down from an upper row then only passes labels that begin further right. Labels
-/// without room at the right stand at the left of their lines and come last, above the others.
+/// A label stands at the right of its line, and rows are assigned from right to left: a line that comes down from an
+/// upper row then only passes labels that begin further right. Labels without room at the right stand at the left of
+/// their lines and come last, above the others.
 fn mark_places<'m>(marks: &'m [Mark], x: &Scale, figure: i32) -> Vec<(&'m Mark, MarkPlace)> {
     let place = |mark: &'m Mark| {
         let (at, width) = (x.pixel(mark.x), text_width(&mark.label));

@@ -2,8 +2,8 @@
 
 use core::fmt::Write;
 
-/// A table as CSV (RFC 4180, but lines end in a line feed alone): fields with commas, quotes or line
-/// breaks are quoted.
+/// A table as CSV (RFC 4180, but lines end with only a line feed): fields with commas, quotes or line breaks are
+/// quoted.
 #[must_use]
 pub fn csv<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(header: &[H], rows: &[R]) -> String {
     let mut out = String::new();
@@ -17,7 +17,7 @@ pub fn csv<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(header: &[H], rows: &[R]
 fn push_row<C: AsRef<str>>(out: &mut String, cells: &[C]) {
     for (i, cell) in cells.iter().enumerate() {
         let (comma, cell) = (if i == 0 { "" } else { "," }, cell.as_ref());
-        // A string takes what is written to it.
+        // Writing to a string cannot fail.
         let _ = if cell.contains([',', '"', '\n', '\r']) {
             write!(out, "{comma}\"{}\"", cell.replace('"', "\"\""))
         } else {

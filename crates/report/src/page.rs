@@ -10,14 +10,14 @@ use crate::palette::Palette;
 use crate::style;
 use crate::{Plot, Timeline};
 
-/// Where a page comes from.
+/// The origin of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Made {
     /// Date and time, as HTML's `time` takes it: `2026-01-31 14:05:00Z`.
     pub at: String,
     /// The program and its version.
     pub by: String,
-    /// What to type for another page like this.
+    /// The command for another page like this.
     pub command: String,
 }
 
@@ -33,18 +33,18 @@ pub struct Page {
     /// Names and contents of the files that the page's figures link to.
     files: Vec<(String, String)>,
     tables: usize,
-    /// Whether a heading was pushed, below which those of figures stand.
+    /// Whether a heading was pushed; figures' headings stand below it.
     in_section: bool,
 }
 
 impl Page {
-    /// A page with a heading and the sentence or two that say what it is about.
+    /// A page with a heading and a sentence or two that say what it is about.
     #[must_use]
     pub fn new(title: impl Into<String>, lead: impl Into<String>, made: Made) -> Page {
         Page { title: title.into(), lead: lead.into(), made, ..Page::default() }
     }
 
-    /// Puts a sentence at the top: what came out, and what it was judged by.
+    /// Puts a sentence at the top: the outcome, and its criterion.
     pub fn set_verdict(&mut self, verdict: impl Into<String>) {
         self.verdict = verdict.into();
     }
@@ -61,14 +61,14 @@ impl Page {
         self.blocks.push(html! { @for part in paragraphs { p { (part) } } });
     }
 
-    /// Adds a list of files beside the page: the name of each, and what it holds.
+    /// Adds a list of files next to the page: the name and content of each.
     pub fn push_links(&mut self, links: &[(&str, &str)]) {
         self.blocks.push(html! {
             ul { @for (name, what) in links { li { a href=(name) { (name) } ": " (what) } } }
         });
     }
 
-    /// Adds a table. Columns of numbers, with or without a unit, stand at the right.
+    /// Adds a table. Columns of numbers, with or without a unit, are right-aligned.
     pub fn push_table<H: AsRef<str>, R: AsRef<[C]>, C: AsRef<str>>(
         &mut self,
         caption: &str,
@@ -84,7 +84,7 @@ impl Page {
             }
             texts.any(|text| text.chars().count() > PROSE_CHARS).then_some("prose")
         };
-        // Numbered, so that no two boxes have one name.
+        // Numbered, so that no two boxes share a name.
         self.tables += 1;
         let label = format!("Table {}: {caption}", self.tables);
         let is_wide = header.len() >= WIDE_COLUMNS;
@@ -164,7 +164,7 @@ impl Page {
         page.into_string()
     }
 
-    /// Writes the page under this name, and the files that its figures link to beside it.
+    /// Writes the page with this name, and next to it the files that its figures link to.
     ///
     /// # Errors
     /// A file that cannot be written, by its name.
@@ -204,16 +204,16 @@ impl Page {
     }
 }
 
-/// Cells longer than this are no numbers, and get a wide column, so that they do not break after each word.
+/// Longer cells are not numbers, and get a wide column, so that they do not break after each word.
 const PROSE_CHARS: usize = 20;
-/// Tables of so many columns are wider than a phone, and say there that they scroll.
+/// Tables with this many columns are wider than a phone, and say there that they scroll.
 const WIDE_COLUMNS: usize = 4;
 /// The least width of their columns.
 const COLUMN_REM: usize = 6;
-/// The width of the screen up to which the style sheet takes it for a phone's.
+/// The style sheet treats screens up to this width as a phone's.
 const PHONE_REM: usize = 30;
 
-/// What can be seen, and where its drawing and its data are.
+/// What a reader can see, and where its drawing and its data are.
 fn figcaption(caption: &str, name: &str) -> Markup {
     let (svg, csv) = (format!("{name}.svg"), format!("{name}.csv"));
     html! {

@@ -5,9 +5,8 @@ use plotters::style::RGBColor;
 /// The ground on light and on dark screens.
 pub(crate) const PAPER: [&str; 2] = ["#ffffff", "#15181d"];
 
-/// Colours after Okabe and Ito, which colour-blind readers can tell apart, in the order in which
-/// neighbours differ most, and what they become on dark screens. Each stands out from its ground by
-/// 3 : 1, as WCAG asks of graphics.
+/// Colours after Okabe and Ito, which colour-blind readers can tell apart, ordered so that neighbours differ most,
+/// and their counterparts on dark screens. Each stands out from its ground by 3 : 1, as WCAG asks of graphics.
 const COLOURS: [(RGBColor, &str); 6] = [
     (RGBColor(0x00, 0x72, 0xb2), "#56b4e9"),
     (RGBColor(0xd5, 0x5e, 0x00), "#f0813a"),
@@ -24,13 +23,13 @@ pub(crate) const DARK_INK: &str = "#e4e7ec";
 pub(crate) const GRID: RGBColor = RGBColor(0xdf, 0xe3, 0xe8);
 pub(crate) const DARK_GRID: &str = "#333a45";
 
-/// A colour as drawings carry it.
+/// A colour as drawings contain it.
 pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }
 
-/// Style rules that turn the colours of drawings for dark screens: drawings carry fixed ones, which are
-/// found by value.
+/// Style rules that turn the colours of drawings for dark screens: drawings contain fixed colours, which the rules
+/// match by value.
 pub(crate) fn dark_rules() -> String {
     let rule = |(light, dark): (RGBColor, &str)| {
         let light = css(light);

@@ -19,9 +19,9 @@ pub enum Style {
     Line,
     /// A value holds until the next one.
     Step,
-    /// Points alone.
+    /// Only points.
     Dots,
-    /// A broken line, for what is expected or imposed.
+    /// A dashed line, for an expected or imposed value.
     Dashed,
 }
 
@@ -30,7 +30,7 @@ pub enum Style {
 pub struct Series {
     /// The name in the legend.
     pub name: String,
-    /// What gives the colour: series with one role have one colour throughout a page.
+    /// The role sets the colour: series with one role have one colour throughout a page.
     pub role: String,
     /// x and y.
     pub points: Vec<(f64, f64)>,
@@ -53,7 +53,7 @@ impl Series {
     }
 }
 
-/// A diagram of some series. Fields that do not matter may come from `Default`.
+/// A diagram of some series. Unneeded fields may come from `Default`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Plot {
     /// Heading within the figure.
@@ -62,10 +62,10 @@ pub struct Plot {
     pub x_label: String,
     /// Quantity and unit of the vertical axis.
     pub y_label: String,
-    /// What is drawn, the last on top.
+    /// The series, the last on top.
     pub series: Vec<Series>,
-    /// Shaded stretches of the horizontal axis, in the colour of their label if it is a role known by
-    /// then, else grey.
+    /// Shaded stretches of the horizontal axis, in the colour of their label if it is already a known role, else
+    /// grey.
     pub bands: Vec<Band>,
     /// Events.
     pub marks: Vec<Mark>,
@@ -78,7 +78,7 @@ pub struct Plot {
     pub x_range: Option<(f64, f64)>,
     /// The horizontal axis is logarithmic; values that are not positive are left out.
     pub x_log: bool,
-    /// The same of the vertical axis; `y_from_zero` then means nothing.
+    /// The same for the vertical axis; `y_from_zero` then has no effect.
     pub y_log: bool,
 }
 
@@ -115,7 +115,7 @@ impl Plot {
         csv(&["series", self.x_label.as_str(), self.y_label.as_str()], &rows)
     }
 
-    /// What the figure shows, for those who cannot see it: the axes, and the range of each series.
+    /// A description for readers who cannot see it: the axes, and the range of each series.
     pub(crate) fn in_words(&self) -> String {
         let mut words = format!("{}: {} against {}", self.title, self.y_label, self.x_label);
         for series in &self.series {
@@ -130,7 +130,7 @@ impl Plot {
         words + "."
     }
 
-    /// The same figure with decimal logarithms for values on the axes that are logarithmic.
+    /// The same figure with decimal logarithms of the values on logarithmic axes.
     fn logarithms(&self) -> Plot {
         let on = |log: bool| move |value: f64| if log { value.log10() } else { value };
         let (x, y) = (on(self.x_log), on(self.y_log));
@@ -284,7 +284,7 @@ fn draw_dots(canvas: &Canvas, places: impl Iterator<Item = (i32, i32)>, colour: 
     }
 }
 
-/// Triangles at the upper border, as many as have room beside each other.
+/// Triangles at the upper border, as many as fit next to each other.
 fn draw_above(canvas: &Canvas, places: &[(i32, i32)], colour: RGBColor) {
     let mut drawn = i32::MIN;
     for at in places {

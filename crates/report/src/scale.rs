@@ -7,7 +7,7 @@ pub(crate) struct Scale {
     pub(crate) high: f64,
     /// Pixel of `low` and of `high`.
     pub(crate) pixels: (f64, f64),
-    /// The data are decimal logarithms: ticks stand at powers of ten and say what they stand for.
+    /// The data are decimal logarithms: ticks stand at powers of ten, and their labels show those powers.
     pub(crate) log: bool,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn is_drawable(x: f64) -> bool {
     x.abs() <= LARGEST
 }
 
-/// Least and greatest of the values that can be drawn.
+/// Least and greatest of the drawable values.
 pub(crate) fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|x| is_drawable(*x)).fold(None, |range, x| {
         let (low, high) = range.unwrap_or((x, x));
@@ -39,7 +39,7 @@ pub(crate) fn widened(range: Option<(f64, f64)>) -> (f64, f64) {
 }
 
 impl Scale {
-    /// The pixel of a value; what lies outside is drawn at the border.
+    /// The pixel of a value; a value outside is drawn at the border.
     pub(crate) fn pixel(&self, value: f64) -> i32 {
         let share = (value.clamp(self.low, self.high) - self.low) / (self.high - self.low);
         (self.pixels.0 + share * (self.pixels.1 - self.pixels.0)).round() as i32
@@ -66,8 +66,7 @@ impl Scale {
             .collect()
     }
 
-    /// Powers of ten, not many more than `count`; a range that holds less than two has 2 and 5 times a
-    /// power as well.
+    /// Powers of ten, not many more than `count`; a range with fewer than two also gets 2 and 5 times a power.
     fn decades(&self, count: f64) -> Vec<(f64, String)> {
         let (first, last) = (self.low.floor() as i32, self.high.ceil() as i32);
         let every = (f64::from(last - first) / (2.0 * count)).ceil().max(1.0) as i32;
@@ -82,7 +81,7 @@ impl Scale {
     }
 }
 
-/// A power of ten as it is read.
+/// A power of ten as text.
 fn power_label(power: i32, factor: f64) -> String {
     if (0..4).contains(&power) {
         return format!("{:.0}", factor * 10f64.powi(power));
@@ -101,7 +100,7 @@ fn power_label(power: i32, factor: f64) -> String {
     if factor > 1.0 { format!("{factor:.0}·10{exponent}") } else { format!("10{exponent}") }
 }
 
-/// A value with three digits that count.
+/// A value with three significant digits.
 pub(crate) fn short(x: f64) -> String {
     let magnitude = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
     let text = label(x, (2.0 - magnitude).clamp(0.0, 9.0) as usize);
@@ -116,7 +115,7 @@ fn label(x: f64, decimals: usize) -> String {
         return format!("{x:.2e}");
     }
     let text = format!("{x:.decimals$}");
-    // Zero that was reached from below.
+    // Zero, reached from below.
     if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') {
         return text.trim_start_matches('-').to_owned();
     }

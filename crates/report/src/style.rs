@@ -1,4 +1,4 @@
-//! What pages and drawings look like. Light and dark as the reader's screen has it; paper is light.
+//! The look of pages and drawings. Light and dark follow the reader's screen; paper is light.
 
 use crate::palette::{DARK_GRID, DARK_INK, GRID, INK, PAPER, css, dark_rules};
 
@@ -14,8 +14,8 @@ pub(crate) fn page() -> String {
     )
 }
 
-/// A drawing made for a page as a file of its own, which brings its ground and its colours along. On a screen
-/// it is no wider than the window.
+/// A page's drawing as a file of its own, which includes its ground and colours. On a screen it is no wider than the
+/// window.
 pub(crate) fn standalone(svg: &str) -> String {
     let [light, dark] = PAPER;
     let rules = dark_rules();
@@ -28,8 +28,8 @@ pub(crate) fn standalone(svg: &str) -> String {
     format!("{head}>{style}{rest}")
 }
 
-/// What does not depend on the screen's colours. A box that scrolls shows by a shadow at which side
-/// there is more: the first two grounds move with the content and cover the shadows at its ends.
+/// The rules that do not depend on the screen's colours. A shadow shows at which side of a scrolling box there is
+/// more: the first two grounds move with the content and cover the shadows at its ends.
 const PAGE: &str = r#"*{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem;overflow-wrap:break-word}

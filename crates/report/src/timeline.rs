@@ -25,10 +25,10 @@ pub struct Mark {
     pub label: String,
 }
 
-/// Most stretches of a row that are told in words.
+/// Most stretches of a row that the description lists.
 const TOLD: usize = 12;
 
-/// Rows of stretches one below the other. Fields that do not matter may come from `Default`.
+/// Rows of stretches, one below the other. Unneeded fields may come from `Default`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Timeline {
     /// What it shows.
@@ -60,7 +60,7 @@ impl Timeline {
         csv(&["row", "from", "to", "what"], &rows)
     }
 
-    /// What it shows, for those who cannot see it: each row with its stretches, if they are few.
+    /// A description for readers who cannot see it: each row with its stretches, if they are few.
     pub(crate) fn in_words(&self) -> String {
         let mut words = format!("{}, over {}", self.title, self.x_label);
         for row in &self.rows {
@@ -128,7 +128,7 @@ fn draw_row(
         if from.is_nan() || to.is_nan() || *from > x.high || *to < x.low {
             continue;
         }
-        // At least two pixels, so that a short stretch can be seen.
+        // At least two pixels, so that a short stretch stays visible.
         let (from, to) = (x.pixel(*from), x.pixel(*to));
         let corners = [(from, top + 10), (to.max(from + 2), bottom - 10)];
         canvas.area(corners, palette.colour(label), AREA);

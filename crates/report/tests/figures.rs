@@ -24,7 +24,7 @@ fn page() -> Page {
     Page::new("t", "", Made::default())
 }
 
-/// Those figures of a page that a screen or a phone shows.
+/// The figures of a page that a screen or a phone shows.
 fn shown<'a>(html: &'a str, width: &str) -> Vec<&'a str> {
     let before = format!("<div class=\"{width}\">");
     let figures = html.split(&before).skip(1);
@@ -288,7 +288,7 @@ fn a_phone_gets_figures_with_larger_letters_and_nothing_cut_off() {
     );
 }
 
-/// That no text of a drawing leaves it, by about 0.56 of the letters' size for each.
+/// Checks that no text of a drawing leaves it, at about 0.56 of the letters' size for each letter.
 fn texts_are_within(svg: &str, width: i32) {
     let height: f64 = attribute(svg, "height").unwrap().parse().unwrap();
     let mut texts = 0;
@@ -302,7 +302,7 @@ fn texts_are_within(svg: &str, width: i32) {
             _ => -long,
         };
         let (from, room) = match text.contains("rotate(270") {
-            // Upwards, so that what is before lies below.
+            // Upwards, so earlier text lies below.
             true => (height - number("y") + start, height),
             false => (number("x") + start, f64::from(width)),
         };

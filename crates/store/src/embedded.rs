@@ -1,4 +1,4 @@
-//! The store in one file, for an anchor by itself and for hosts.
+//! The store in one file, for a single anchor and for hosts.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -19,19 +19,19 @@ use crate::{Condition, Store, StoreError, Write};
 const EXPIRY_BYTES: usize = 8;
 const FOREVER: u64 = u64::MAX;
 
-/// A [`Store`] in one file, which one process at a time can have open.
+/// A [`Store`] in one file, which only one process at a time can open.
 #[derive(Debug)]
 pub struct Embedded {
-    /// None while the file cannot be opened again.
+    /// None while the file cannot be reopened.
     database: RwLock<Option<Database>>,
-    /// A write has failed: redb takes no other one until the file was opened again.
+    /// A write has failed: redb takes no other one until the file is reopened.
     failed: AtomicBool,
     path: PathBuf,
 }
 
 impl Embedded {
-    /// Opens the store at `path`. A missing file is created, readable by its owner alone (0600), and
-    /// so are missing directories above it (0700); an existing file is closed to others.
+    /// Opens the store at `path`. A missing file is created, readable only by its owner (0600), and so are missing
+    /// directories above it (0700); an existing file is closed to others.
     ///
     /// # Errors
     /// [`StoreError::InUse`], [`StoreError::Damaged`], [`StoreError::Format`], [`StoreError::Io`].
@@ -53,15 +53,15 @@ impl Embedded {
         Ok(store)
     }
 
-    /// Opens the file again after a write that failed, as the next start would.
+    /// Reopens the file after a failed write, as the next start would.
     fn mend(&self) -> Result<(), StoreError> {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // Another one may have been first.
+        // Another caller may have been first.
         if self.failed.load(Ordering::Acquire) {
-            // The lock on the file goes with it.
+            // Dropping it releases the lock on the file.
             *database = None;
             *database = Some(open_file(&self.path)?);
             self.failed.store(false, Ordering::Release);
@@ -85,8 +85,8 @@ impl Embedded {
         |error| StoreError::backend(&self.path, error.into())
     }
 
-    /// Clears out what has expired. Expired values are invisible at once; they take room until the
-    /// store is opened the next time or their key is written to.
+    /// Clears out what has expired. Expired values are invisible at once; they take room until the store is next
+    /// opened or their key is written to.
     fn purge(&self, database: &Database) -> Result<(), StoreError> {
         let transaction = database.begin_write().map_err(self.fail())?;
         let tables: Vec<String> = transaction
@@ -193,7 +193,7 @@ impl Embedded {
                 return Ok(false);
             }
         }
-        // An error on the way drops the transaction, which undoes it.
+        // An error before the commit drops the transaction, which undoes it.
         for write in writes {
             self.write(&transaction, now_ms, write)?;
         }
@@ -234,7 +234,7 @@ fn open_file(path: &Path) -> Result<Database, StoreError> {
     let database = Database::builder()
         .create_file(file.try_clone().map_err(StoreError::io("open", path))?)
         .map_err(|error| StoreError::backend(path, error.into()))?;
-    // Only a file that has turned out to be a store is touched.
+    // Only touch a file that has turned out to be a store.
     file.set_permissions(Permissions::from_mode(0o600))
         .map_err(StoreError::io("set the mode of", path))?;
     Ok(database)
@@ -244,7 +244,7 @@ fn definition(table: &str) -> TableDefinition<'_, &'static str, &'static [u8]> {
     TableDefinition::new(table)
 }
 
-/// The value in what is stored, unless it has expired.
+/// The stored value, unless it has expired.
 fn alive(stored: &[u8], now_ms: u64) -> Option<&[u8]> {
     let (expiry, value) = stored.split_first_chunk::<EXPIRY_BYTES>()?;
     (u64::from_le_bytes(*expiry) > now_ms).then_some(value)
@@ -266,7 +266,7 @@ mod tests {
         let [path, aside] = ["store.db", "aside.db"].map(|name| directory.path().join(name));
         let store = Embedded::open(&path).unwrap();
         store.put_as("table", "key", &7).unwrap();
-        // As after a write that failed: the next one opens the file again, and cannot.
+        // As after a failed write: the next call tries to reopen the file, and cannot.
         store.failed.store(true, Ordering::Release);
         std::fs::rename(&path, &aside).unwrap();
         std::fs::create_dir(&path).unwrap();

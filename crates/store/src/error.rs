@@ -37,13 +37,13 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// A write failed, and the file could not be opened again since.
+    /// A write failed, and the file could not be reopened since.
     #[error("{} failed and cannot be opened again yet", path.display())]
     Closed {
         /// The file.
         path: PathBuf,
     },
-    /// The back end failed in a way of its own.
+    /// The back end failed for a reason of its own.
     #[error("{}: {source}", path.display())]
     Backend {
         /// The file.
@@ -52,7 +52,7 @@ pub enum StoreError {
         #[source]
         source: Box<redb::Error>,
     },
-    /// A value is not of the type that was asked for.
+    /// A value does not have the requested type.
     #[error("the value of {key} in table {table} does not decode: {source}")]
     Value {
         /// The table.
@@ -75,7 +75,7 @@ impl StoreError {
         StoreError::Value { table: table.into(), key: key.into(), source }
     }
 
-    /// Sorts the back end's errors by what a person can do about them.
+    /// Sorts the back end's errors by what an operator can do about them.
     pub(crate) fn backend(path: &Path, error: redb::Error) -> StoreError {
         let path = path.to_owned();
         match error {

@@ -1,8 +1,7 @@
 //! State that outlives a process: registrations, enrolments, address leases, keys.
 //!
-//! Everything goes through the [`Store`] trait; nothing else writes state files. [`Embedded`] keeps it
-//! in one file of the machine. Several anchors that share the load share a store that lives elsewhere,
-//! and the trait is cut so that etcd can stand behind it as it is:
+//! Everything goes through the [`Store`] trait; nothing else writes state files. [`Embedded`] keeps it in one file of
+//! the machine. Several anchors that share the load share a store elsewhere; the trait fits etcd as it is:
 //!
 //! | here | embedded | etcd |
 //! | --- | --- | --- |
@@ -55,10 +54,10 @@ pub enum Write<'a> {
         key: &'a str,
         /// Its value.
         value: &'a [u8],
-        /// The value vanishes after this long, restarts of the process included.
+        /// The value vanishes after this long, even across restarts of the process.
         lifetime: Option<Duration>,
     },
-    /// Takes the key's value away, if it has one.
+    /// Removes the key's value, if it has one.
     Delete {
         /// Table of the key.
         table: &'a str,
@@ -81,14 +80,14 @@ pub trait Store: Send + Sync {
     /// If the store cannot be read.
     fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Does all of `writes`, in order, if every one of `conditions` is true, else nothing; says which.
-    /// Nobody sees a part of it, also after a crash.
+    /// Does all of `writes`, in order, if every one of `conditions` is true, else nothing; returns which. No reader
+    /// sees a part of it, even after a crash.
     ///
     /// # Errors
     /// If the store cannot be written; nothing has changed then.
     fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError>;
 
-    /// Gives `key` a value, whatever it had.
+    /// Gives `key` a value, replacing any other.
     ///
     /// # Errors
     /// As [`Store::transact`].
@@ -96,7 +95,7 @@ pub trait Store: Send + Sync {
         self.transact(&[], &[Write::Put { table, key, value, lifetime: None }]).map(drop)
     }
 
-    /// Gives `key` a value if it has none; says whether it did. Of several that try, one succeeds.
+    /// Gives `key` a value if it has none; returns whether it did. Of several callers that try, one succeeds.
     ///
     /// # Errors
     /// As [`Store::transact`].
@@ -107,7 +106,7 @@ pub trait Store: Send + Sync {
         )
     }
 
-    /// Takes the value of `key` away, if it has one.
+    /// Removes the value of `key`, if it has one.
     ///
     /// # Errors
     /// As [`Store::transact`].
@@ -138,7 +137,7 @@ pub trait StoreExt: Store {
         self.list(table)?.into_iter().map(decoded).collect()
     }
 
-    /// Gives `key` a value, whatever it had.
+    /// Gives `key` a value, replacing any other.
     ///
     /// # Errors
     /// [`StoreError::Value`] if it cannot be written as postcard, else as [`Store::put`].
@@ -146,7 +145,7 @@ pub trait StoreExt: Store {
         self.put(table, key, &encode(table, key, value)?)
     }
 
-    /// Gives `key` a value that vanishes after `lifetime`, whatever it had.
+    /// Gives `key` a value that vanishes after `lifetime`, replacing any other.
     ///
     /// # Errors
     /// As [`StoreExt::put_as`].

@@ -13,26 +13,26 @@ use crate::skel::Attached;
 use crate::world::World;
 use crate::{BenchError, Responder};
 
-/// How long a responder may take until it answers: a JVM compiles its program first.
+/// How long a responder may take before its first answer: a JVM compiles its program first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Requests a second where each shall be alone.
+/// Requests a second when each must be alone.
 const ISOLATED_RATE: f64 = 2000.0;
 /// Most requests a second in bursts: the generator needs some of the processor itself.
 const RATE_MAX: f64 = 200_000.0;
-/// Share of the processor that generator and responder take together while they are measured.
+/// Share of the processor that generator and responder together use while they are measured.
 const SHARE: f64 = 0.5;
-/// Least share of the requests that are answered at a rate that a responder bears.
+/// Least share of answered requests for a rate that a responder can bear.
 const ANSWERED: f64 = 0.99;
-/// Requests a second in bursts while turnarounds are taken, the same for all who can: queues shall be
-/// those of the burst, not of a processor that is at its limit.
+/// Requests a second in bursts while turnarounds are measured, the same for every responder that can: queues must
+/// come from the burst, not from a processor at its limit.
 const TURNAROUND_RATE: f64 = 6400.0;
-/// How long no answer may come before a responder is taken to be done, and how long that is waited for.
+/// After how long without an answer a responder counts as done, and how long to wait for that.
 const QUIET: Duration = Duration::from_millis(10);
 const QUIET_LIMIT: Duration = Duration::from_secs(2);
 /// Longest time between two heartbeats.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// What a trial needs.
+/// The parts of a trial.
 pub(crate) struct Trial<'a> {
     pub(crate) world: &'a World,
     pub(crate) meter: &'a Meter,
@@ -41,11 +41,11 @@ pub(crate) struct Trial<'a> {
     pub(crate) clients: u32,
 }
 
-/// Requests, what became of them, and what that cost.
+/// Requests, their outcome, and the cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) sent: u64,
-    /// Answered, or dropped where that was wanted.
+    /// Answered, or dropped if that was the aim.
     pub(crate) done: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) wall_ns: u64,
@@ -94,7 +94,7 @@ impl<'a> Trial<'a> {
         Ok(live)
     }
 
-    /// The same requests into a drop where the responder would meet them.
+    /// Sends the same requests into a drop at the responder's place.
     pub(crate) fn dropped(
         &self,
         paces: impl Iterator<Item = Pace>,
@@ -144,7 +144,7 @@ impl Live<'_> {
         Err(BenchError::Silent { responder: self.responder.name() })
     }
 
-    /// Lets caches, branch predictors and just-in-time compilers see the load.
+    /// Lets caches, branch predictors and just-in-time compilers warm up under the load.
     pub(crate) fn warm_up(&mut self, pace: Pace) -> Result<(), BenchError> {
         let longer = if self.responder == Responder::Java { 4 } else { 1 };
         self.answered(Pace { duration: warm(pace) * longer, ..pace }).map(drop)
@@ -167,7 +167,7 @@ impl Live<'_> {
         Ok(Sample { sent, done, cpu_ns, wall_ns })
     }
 
-    /// The number of answers when no more come: those that are late are paid for, too.
+    /// The number of answers once no more come: late ones cost processor time too.
     fn settled(&self) -> Result<u64, BenchError> {
         let end = Time(monotonic().0 + QUIET_LIMIT.as_nanos() as u64);
         let mut answers = self.world.programs.counts()?.answers;
@@ -204,7 +204,7 @@ impl Live<'_> {
         Ok(self.listener.judged)
     }
 
-    /// The rate at which to measure: alone, or as much as the processor bears without losses.
+    /// The rate to measure at: alone, or as much as the processor bears without losses.
     pub(crate) fn calibrate(
         &mut self,
         burst: usize,

@@ -13,7 +13,7 @@ use crate::protocol::{FAR, GENERATOR_PORT, SERVICE_PORT, client, cookie, key, pe
 use crate::skel::Attached;
 use crate::world::World;
 
-/// An anchor's datapath; its events end here, as they would end in a daemon's machines.
+/// An anchor's datapath; its events end here, as they would in a daemon's machines.
 struct Anchor(Ebpf);
 
 impl Running for Anchor {
@@ -22,8 +22,8 @@ impl Running for Anchor {
     }
 }
 
-/// Segue's datapath with `paths` paths that measure and have nothing new to say. It is told where the
-/// clients are: the generator echoes nothing by which they would show that they receive.
+/// Segue's datapath with `paths` paths that measure and have nothing new to report. It is told where the clients are:
+/// the generator echoes nothing that would show that they receive.
 pub(super) fn segue(
     world: &World,
     paths: u32,
@@ -74,7 +74,7 @@ struct Reflector {
 
 impl Running for Reflector {}
 
-/// The program that sends each request back as it came.
+/// The program that returns each request unchanged.
 pub(super) fn reflector(world: &World) -> Result<impl Running + use<>, BenchError> {
     let program = &world.programs.reflect;
     let attached = world.far.run(|| Attached::xdp(program, world.far_ifindex))??;

@@ -1,4 +1,4 @@
-//! Responders that are programs of their own.
+//! Responders that are separate programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ const SCENARIO: &str = include_str!("../assets/message.xml");
 const C_REFLECTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/reflector"));
 const REFLECTOR: &str = include_str!("../assets/Reflector.java");
 
-/// A child in the far namespace; ended when dropped.
+/// A child in the far namespace; killed when dropped.
 pub(super) struct Process {
     child: Child,
     /// What it reads, and its working directory.
@@ -42,7 +42,7 @@ pub(super) fn sip(world: &World) -> Result<Process, BenchError> {
     let files = with_file("message.xml", SCENARIO)?;
     let mut command = world.far.command("sipp");
     command.args(["-sf", "message.xml", "-i", &FAR.to_string(), "-p", &SERVICE_PORT.to_string()]);
-    // Calls are forgotten at once, or memory would grow with each request.
+    // Calls are forgotten at once; otherwise memory would grow with each request.
     command.args(["-nostdin", "-nr", "-deadcall_wait", "0"]);
     start(command, files, "sipp", "install the package sip-tester")
 }
@@ -55,7 +55,7 @@ pub(super) fn java(world: &World, paths: u32) -> Result<Process, BenchError> {
     start(command, files, "a Java VM", "install a JDK, version 11 or later")
 }
 
-/// The C program that was compiled with the bench.
+/// The C program, compiled with the bench.
 pub(super) fn c(world: &World, paths: u32) -> Result<Process, BenchError> {
     let files = with_file("reflector", C_REFLECTOR)?;
     let program = files.path().join("reflector");

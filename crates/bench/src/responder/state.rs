@@ -1,4 +1,4 @@
-//! What a user-space responder knows of its paths: as little as does the same as the kernel's.
+//! What a user-space responder knows about its paths: the least that does the same as the kernel's.
 
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
@@ -7,7 +7,7 @@ use crate::protocol::{cookie, key, peer};
 
 /// Weight of a sample in the averages.
 const WEIGHT: f64 = 0.125;
-/// Requests in an interval over which loss is taken.
+/// Requests in an interval for which loss is computed.
 const INTERVAL: u32 = 100;
 
 /// Counters and averages of one path.
@@ -41,7 +41,7 @@ impl States {
         States((0..paths).map(path).collect())
     }
 
-    /// Checks a request, takes note of it and seals its response; `None` for one that is refused.
+    /// Checks and records a request, and seals its response; `None` if it is refused.
     pub(super) fn answer(&mut self, packet: &[u8]) -> Option<[u8; Probe::PACKET_LEN]> {
         let arrived_us = now_us();
         let header = Header::parse(packet).ok()?;

@@ -1,5 +1,4 @@
-//! Answers from a socket: one packet for each system call, as the C program of paper 1 does it, and in
-//! batches.
+//! Answers from a socket: one packet for each system call, like the C program of paper 1, and in batches.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -16,7 +15,7 @@ use crate::BenchError;
 use crate::error::system;
 use crate::world::World;
 
-/// How long a thread sleeps before it looks whether it shall end.
+/// How long a thread sleeps before it checks whether to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// Packets in one system call.
 const BATCH: usize = 64;
@@ -70,7 +69,7 @@ pub(super) fn one_by_one(world: &World, paths: u32) -> Result<Thread, BenchError
         while !stop.load(Ordering::Relaxed) {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
             if let Some(answer) = states.answer(&buffer[..len]) {
-                // An answer that the device has no room for is lost, as in life.
+                // An answer that the device has no room for is lost, as in practice.
                 let _ = socket.send_to(&answer, from);
             }
         }
@@ -174,7 +173,7 @@ impl Batch {
                     0,
                 )
             };
-            // The one that failed is lost, as in life.
+            // The one that failed is lost, as in practice.
             done += usize::try_from(sent).unwrap_or(0).max(1);
         }
     }

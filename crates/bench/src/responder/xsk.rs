@@ -1,5 +1,5 @@
-//! Answers on frames of an AF_XDP socket: the kernel's network stack is passed by, on the way in and on
-//! the way out. Copy mode, which every driver with XDP has.
+//! Answers on frames of an AF_XDP socket, which bypass the kernel's network stack in both directions. Copy mode,
+//! which every driver with XDP has.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::error::{check, system};
 use crate::skel::Attached;
 use crate::world::World;
 
-/// Frames that packets come and go in; one packet each.
+/// Frames for packets in both directions; one packet each.
 const FRAMES: u32 = RING;
 const FRAME: u32 = 2048;
 /// Entries of each ring.
@@ -23,7 +23,7 @@ const RING: u32 = 2048;
 /// Ethernet, IPv4 and UDP header of a request.
 const HEADERS: usize = 42;
 
-/// The thread first, so that it has ended when the program goes.
+/// The thread first, so that it has ended before the program is removed.
 struct Socket {
     _thread: Thread,
     _program: Attached,
@@ -58,7 +58,7 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the memory belongs to whoever holds the mapping, from whatever thread.
+// SAFETY: the memory belongs to the holder of the mapping, in any thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -80,7 +80,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody else holds it.
+        // SAFETY: mapped by `new` with this length, and nothing else holds it.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
@@ -117,7 +117,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.memory.at.as_ptr().add(at).cast() }
     }
 
-    /// The next entry that the kernel has produced.
+    /// The next entry that the kernel has produced, if any.
     fn take(&mut self) -> Option<T> {
         if self.count(self.offsets.producer).load(Ordering::Acquire) == self.own {
             return None;
@@ -162,7 +162,7 @@ impl Rings {
             let remedy = "the kernel has no CONFIG_XDP_SOCKETS".into();
             return Err(BenchError::Missing { what: "AF_XDP", remedy });
         }
-        // SAFETY: a descriptor just made, owned by nobody else.
+        // SAFETY: a descriptor just made, with no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let frames = Mapping::new((FRAMES * FRAME) as usize, None)?;
         let region = libc::xdp_umem_reg {
@@ -199,7 +199,7 @@ impl Rings {
         Ok(opened)
     }
 
-    /// Answers all that has come, and gives the kernel its frames back.
+    /// Answers every request that has arrived, and returns its frames to the kernel.
     fn answer_all(&mut self, states: &mut States) {
         let mut answers = 0;
         while let Some(desc) = self.received.take() {
@@ -232,8 +232,8 @@ impl Rings {
         if at.checked_add(len).is_none_or(|end| end > self.frames.len) {
             return &mut [];
         }
-        // SAFETY: within the mapping; the kernel has given this frame to us, and it is ours until a
-        // ring takes it back, which needs `self` again.
+        // SAFETY: within the mapping; the kernel has given this frame to this end, which keeps it until a ring takes
+        // it back, and that needs `self` again.
         unsafe { std::slice::from_raw_parts_mut(self.frames.at.as_ptr().add(at), len) }
     }
 }
@@ -248,7 +248,7 @@ fn answer(frame: &mut [u8], states: &mut States) -> bool {
     let Some((headers, packet)) = frame.split_at_mut_checked(HEADERS) else { return false };
     let Some(answer) = states.answer(packet) else { return false };
     packet.copy_from_slice(&answer);
-    // Sums of 16-bit words do not notice that words change places.
+    // Sums of 16-bit words do not change when words swap places.
     let swap = |bytes: &mut [u8], first: usize, second: usize, len: usize| {
         for i in 0..len {
             bytes.swap(first + i, second + i);

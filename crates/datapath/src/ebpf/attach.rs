@@ -56,17 +56,17 @@ impl Attached {
         Attached::filter(program, ifindex, side)
     }
 
-    /// Attaches to a driver's XDP hook; an error if the driver has none.
+    /// Attaches to a driver's XDP hook; fails if the driver has none.
     pub(super) fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Attached> {
         let fd = link(program, ifindex, libbpf_sys::BPF_XDP, libbpf_sys::XDP_FLAGS_DRV_MODE)?;
         Ok(Attached::Link { fd })
     }
 
-    /// Lets a link outlive all that this process holds by a descriptor, also when it is killed.
+    /// Lets a link outlive everything that this process holds by a descriptor, even when the process is killed.
     ///
-    /// In which order a dying process closes its descriptors is the kernel's affair. A link in a
-    /// socket's queue is released by the socket's own release, and the kernel then defers that until
-    /// it has gone through all that the process held itself. A filter outlives the process anyway.
+    /// The kernel chooses the order in which a dying process closes its descriptors. A link in a socket's queue is
+    /// released by the socket's own release, which the kernel defers until it has closed everything that the process
+    /// itself held. A filter outlives the process anyway.
     ///
     /// # Errors
     /// When there are no more descriptors; the link is gone then.
@@ -103,20 +103,20 @@ impl Attached {
     }
 }
 
-/// The library's messages, a verifier's log of hundreds of lines among them, go to the log and not to
-/// standard error: what a person needs to know is in the error that is returned.
+/// The library's messages, including a verifier's log of hundreds of lines, go to the log and not to standard error:
+/// the returned error has what a person needs to know.
 pub(super) fn messages_to_log() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));
 }
 
-/// Removes the filters that a crashed daemon left on a device of the calling thread's namespace;
-/// their programs' names. Filters of other owners with the same priority and handle stay.
+/// Removes the filters that a crashed daemon left on a device of the calling thread's namespace; returns their
+/// programs' names. Filters of other owners with the same priority and handle stay.
 #[must_use]
 pub fn remove_stale_filters(ifindex: u32) -> Vec<String> {
     messages_to_log();
-    // A hook that is only asked or detached needs no program.
+    // Querying or detaching a hook needs no program.
     let nothing = io::stdin();
     let mut removed = Vec::new();
     for side in [Side::Ingress, Side::Egress] {
@@ -150,8 +150,8 @@ fn filter_hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Attached::Filter { program, ifindex, side, netns } = self {
-            // The caller may be in another namespace by now. A device that is gone took its filters
-            // along. The queueing discipline stays: others may use it.
+            // The caller may have changed its namespace. A device that is gone took its filters along. The queueing
+            // discipline stays: others may use it.
             let _ = netns.run(|| filter_hook(program.as_fd(), *ifindex, *side).detach());
         }
     }
@@ -175,6 +175,6 @@ fn link(program: BorrowedFd<'_>, ifindex: u32, kind: u32, flags: u32) -> io::Res
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel has just given this descriptor to us alone.
+    // SAFETY: the kernel has just given this descriptor, and nothing else holds it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,10 +1,9 @@
 //! Many paths' requests in one call: the kernel makes frames and runs `segue_send` on each, which
 //! writes the next order's request into it and hands it to the access interface's driver.
 //!
-//! It is far cheaper than a packet through the TUN device, and does less: there is no queueing
-//! discipline on the way, drivers must take frames (`ndo_xdp_xmit`), and nothing waits for a neighbour
-//! that is not known. Whoever uses it sends the first request of each next hop in the ordinary way,
-//! which asks for the neighbour and keeps it fresh.
+//! It is far cheaper than a packet through the TUN device, and does less: it skips queueing disciplines, needs
+//! drivers that take frames (`ndo_xdp_xmit`), and waits for no unknown neighbour. So the caller sends the first
+//! request of each next hop in the ordinary way, which resolves the neighbour and keeps it fresh.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,8 +20,8 @@ use super::neighbour::frame_addresses;
 use super::skel::{Shared, batch, batch_order};
 use crate::{DatapathError, ProbeOrder};
 
-/// Most orders of one call. To begin a call costs as much as some hundred requests: the kernel patches its
-/// own code to reach the program, and interrupts all processors for it.
+/// Most orders of one call. Starting a call costs as much as some hundred requests: the kernel patches its own code
+/// to reach the program, and interrupts all processors for it.
 pub(super) const ORDERS_MAX: u32 = 16_384;
 /// Fewest orders that are worth a call.
 pub(super) const ORDERS_MIN: usize = 32;
@@ -32,7 +31,7 @@ const FRAMES: u32 = 64;
 const FRAME_V4: usize = 14 + 20 + 8 + segue_wire::Probe::PACKET_LEN;
 const FRAME_V6: usize = FRAME_V4 + 20;
 
-/// What a path's frames need alike to leave in one batch.
+/// What paths must share for their frames to leave in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Hop {
     pub(super) ifindex: u32,
@@ -42,7 +41,7 @@ pub(super) struct Hop {
     pub(super) v6: bool,
 }
 
-/// What a request over a path needs that is to go in a batch.
+/// What a request needs to leave over a path in a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     pub(super) hop: Hop,
@@ -50,7 +49,7 @@ pub(super) struct Way {
     pub(super) rides: bool,
 }
 
-/// The ways of a host's paths by slot: they are asked for in order, many at once.
+/// The routes of a host's paths by slot: they are asked for in order, many at once.
 #[derive(Debug, Default)]
 pub(super) struct Ways(Vec<Option<Way>>);
 
@@ -77,7 +76,7 @@ struct Orders {
     len: usize,
 }
 
-// SAFETY: the mapping is this value's alone, and valid in every thread of the process.
+// SAFETY: only this value has the mapping, which is valid in every thread of the process.
 unsafe impl Send for Orders {}
 
 impl Orders {
@@ -102,8 +101,8 @@ impl Orders {
 
 impl Drop for Orders {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length and nothing refers to it any more. The kernel
-        // refuses only what was not mapped.
+        // SAFETY: the mapping was made with this length and nothing refers to it any more. The kernel refuses only a
+        // range that was not mapped.
         let _ = unsafe { munmap(self.memory.cast(), self.len * size_of::<batch_order>()) };
     }
 }
@@ -135,13 +134,13 @@ impl Batch {
         Ok(Batch { program, orders: Orders::map(orders).map_err(failed)?, state, netns })
     }
 
-    /// How many orders of one call there is room for.
+    /// How many orders fit in one call.
     pub(super) fn room(&self) -> usize {
         self.orders.len
     }
 
-    /// Sends requests over one next hop, at most [`Batch::room`] of them. False if it is not possible
-    /// this way; nothing has been sent then.
+    /// Sends requests over one next hop, at most [`Batch::room`] of them. False if that is not possible; then nothing
+    /// has been sent.
     pub(super) fn send(&mut self, hop: Hop, orders: &[&ProbeOrder]) -> bool {
         for (at, order) in orders.iter().enumerate() {
             self.orders.write(at, batch_order_of(order));

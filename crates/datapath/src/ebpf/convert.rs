@@ -1,4 +1,4 @@
-//! The words of the trait as the programs' types.
+//! Converts the trait's types to the programs'.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -53,19 +53,19 @@ pub(super) fn kernel_path(config: &PathSetup, scale: u8) -> path_config {
     }
 }
 
-/// How long nothing had come when a path was declared down, as the low bits of `silence` have it: within
-/// 4.4 %, 4 ms at least and 220 s at most.
+/// How long a path was silent when it was declared down, as the low bits of `silence` have it: within 4.4 %, at least
+/// 4 ms and at most 220 s.
 pub(super) fn kernel_silence(silence: Span) -> u8 {
     let units = silence.as_secs_f64() * 1e6 / SILENCE_UNIT_US;
     (units.log2() * 8.0 + 1.0).round().clamp(1.0, f64::from(SILENCE_TURN - 1)) as u8
 }
 
-/// `generation_of` of common.bpf.h: what tells a path from those that had its slot before.
+/// `generation_of` of common.bpf.h: what tells a path from earlier ones in its slot.
 pub(super) fn generation(path: &path_config) -> u32 {
     (path.rx_cookie >> 32) as u32
 }
 
-/// A network of inner addresses as the programs compare with it; one that holds nothing where there is none.
+/// A network of inner addresses as the programs compare with it; an empty one if there is none.
 pub(super) fn kernel_pool(pool: Option<&Prefix>) -> inner_pool {
     let Some(Prefix { addr, len }) = pool else {
         return inner_pool { address: [u32::MAX; 4], mask: [0; 4] };
@@ -119,7 +119,7 @@ pub(super) fn kernel_endpoint(remote: SocketAddr, ifindex: u32, local: u16) -> e
     endpoint { remote: mapped(remote.ip()), ifindex, remote_port: remote.port().to_be(), local }
 }
 
-/// A host's way to the path's other end.
+/// A host's route to the path's other end.
 pub(super) fn kernel_route(endpoint: endpoint, gateway: Option<IpAddr>) -> host_route {
     host_route {
         endpoint,

@@ -1,4 +1,4 @@
-//! The TUN device, the packet sockets that write to it, and what must be known of an access device.
+//! The TUN device, the packet sockets that write to it, and what an access device is.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ pub(super) const VNET_LEN: usize = 10;
 /// Bytes of buffer for packets on their way from user space into the programs.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// The TUN device; gone when this is dropped.
+/// The TUN device; removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Tun {
     file: File,
@@ -46,8 +46,8 @@ impl Tun {
         // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
             .map_err(failed("create the TUN device"))?;
-        // UDP segmentation is not among them: such packets must reach the programs' user-space half
-        // segmented, since the kernel cannot segment them behind a tunnel header.
+        // Without UDP segmentation: such packets must reach the programs' user-space half segmented, since the kernel
+        // cannot segment them behind a tunnel header.
         let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         // SAFETY: TUNSETOFFLOAD takes its argument by value.
         let set = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offload) };
@@ -110,8 +110,8 @@ impl Injector {
         Ok(Injector { socket, ifindex })
     }
 
-    /// Sends packets, each with its outer or inner family's EtherType. Answers how many found no
-    /// room; those that a program refuses it has counted itself.
+    /// Sends packets, each with its outer or inner family's EtherType. Returns how many found no room; a program
+    /// counts the packets that it refuses itself.
     pub(super) fn send(&self, packets: &[(&[u8], u16)]) -> u64 {
         let mut full = 0;
         let mut rest = packets;
@@ -307,7 +307,7 @@ mod tests {
             let injector = Injector::open(link::index_of("lo").unwrap(), 0, false).unwrap();
             let packet = [0u8; segue_wire::Probe::PACKET_LEN];
             let packets = [(&packet[..], libc::ETH_P_IP as u16); segue_wire::MAX_PATHS];
-            // As many as the one call took.
+            // As many as one call took.
             assert_eq!(injector.send_batch(&packets).unwrap(), segue_wire::MAX_PATHS);
         })
         .unwrap();

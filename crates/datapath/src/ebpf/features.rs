@@ -39,8 +39,8 @@ pub(super) fn takes_frames(ifindex: u32) -> io::Result<bool> {
     Ok(features.first().is_some_and(|bits| bits & ACT_NDO_XMIT != 0))
 }
 
-/// Sends a request with one attribute; the bytes of the attribute `wanted` in the answer, none if it
-/// is not there.
+/// Sends a request with one attribute; returns the bytes of the attribute `wanted` in the answer, none if it is
+/// missing.
 fn ask(family: u16, command: u8, of: (u16, &[u8]), wanted: u16) -> io::Result<Vec<u8>> {
     let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC);
     let socket = socket(kind.0, kind.1, kind.2, SockProtocol::NetlinkGeneric)?;

@@ -8,7 +8,7 @@ use super::packets::{COOKIE, Lab, Outer, REDIRECT, SHOT, SLOT, header, inner_v4,
 
 /// Data to this host that state an age.
 fn data(cookie: u64, age: u8) -> Vec<u8> {
-    // The programs of a host look at the destination.
+    // A host's programs look at the destination.
     let mut inner = inner_v4(17, &[], 0);
     inner[12..20].copy_from_slice(&[10, 8, 0, 2, 10, 8, 0, 1]);
     let head = Header { age, cookie, ..header(PacketType::Data) };
@@ -28,7 +28,7 @@ fn an_age_without_the_cookie_says_nothing_and_one_with_it_nothing_of_the_future(
     assert_eq!(heard(), (0, 0, 0, 0), "nothing of it is kept");
     assert_eq!(lab.tables.drops(), [(DropReason::Cookie, 256)].into());
 
-    // What is not stated, and what is too old to be.
+    // An age that is not stated, and one too old to be true.
     for stated in [0, 255] {
         assert_eq!(lab.ingress(&data(COOKIE, stated)).0, REDIRECT);
         assert_eq!(heard().0, 0, "age {stated}");
@@ -39,10 +39,10 @@ fn an_age_without_the_cookie_says_nothing_and_one_with_it_nothing_of_the_future(
         let (back, now) = (heard().0, monotonic().0);
         let said = age::decode(stated).unwrap();
         assert!(back <= now - said, "age {stated}: {back} at {now}");
-        // The programs' clock goes in steps of some milliseconds.
+        // The programs' clock advances in steps of some milliseconds.
         assert!(back + said + 20_000_000 >= begun, "age {stated}: {back} at {now}");
     }
-    // What is older than what is known takes nothing back.
+    // Older news does not replace newer.
     let newest = heard().0;
     assert_eq!(lab.ingress(&data(COOKIE, 250)).0, REDIRECT);
     assert_eq!(heard().0, newest);

@@ -1,4 +1,4 @@
-//! Probes at the last hook before the driver: their times move to that moment, and nothing else does.
+//! Probes at the last hook before the driver: their times move to that moment, nothing else changes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -18,7 +18,7 @@ type Context = [u32; 17];
 const MARK: usize = 2;
 const CB: usize = 12;
 
-/// Runs a program once on a frame with a context, which is then as the program left it.
+/// Runs a program once on a frame with a context; returns the context as the program left it.
 fn run(program: BorrowedFd<'_>, frame: &[u8], context: &mut Context) -> (i32, Vec<u8>) {
     let (mut out, given) = (vec![0u8; 4096], *context);
     let mut options = libbpf_sys::bpf_test_run_opts {
@@ -52,7 +52,7 @@ fn leave(lab: &Lab, frame: &[u8], block: [u32; 3]) -> Vec<u8> {
     out
 }
 
-/// An ordered probe as the TUN device's program sends it off, with its control block.
+/// An ordered probe with its control block, as the TUN device's program sends it off.
 fn sent(lab: &Lab, role: Role, outer: Outer) -> (Vec<u8>, [u32; 3]) {
     let kind = match role {
         Role::Host => ProbeKind::Request,
@@ -66,7 +66,7 @@ fn sent(lab: &Lab, role: Role, outer: Outer) -> (Vec<u8>, [u32; 3]) {
     (out, [context[CB], context[CB + 1], context[CB + 2]])
 }
 
-/// A probe after it waited: its own stamp is later, and what it echoes was held as much longer.
+/// A probe after a wait: its own stamp is later by the wait, and so is the hold time of what it echoes.
 fn expect_later(before: Probe, after: Probe, response: bool) {
     let own = |probe: &Probe| if response { probe.t_ss } else { probe.t_sc };
     let waited = own(&after).wrapping_sub(own(&before));
@@ -87,7 +87,7 @@ fn what_a_probe_waits_before_the_driver_is_not_in_its_times() {
             let (frame, block) = sent(&lab, role, outer);
             let at = outer.headers();
             let mut last = frame;
-            // Twice: below a device there may be another one with these programs.
+            // Twice: the device below may have these programs too.
             for _ in 0..2 {
                 std::thread::sleep(Duration::from_millis(3));
                 let out = leave(&lab, &last, block);
@@ -152,7 +152,7 @@ fn packets_of_others_pass_the_last_hook_as_they_are() {
         for block in blocks {
             assert_eq!(leave(&lab, &frame, block), frame, "{block:x?}");
         }
-        // The mark alone does not make a packet ours.
+        // The mark by itself does not make a packet ours.
         let at = outer.headers();
         for other in [at + 4, at + 15] {
             let mut frame = frame.clone();

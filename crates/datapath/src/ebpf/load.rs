@@ -1,4 +1,4 @@
-//! Loads the programs: their constants, the sizes of their tables, and what is kept of both.
+//! Loads the programs: sets their constants and the sizes of their tables, and keeps handles to both.
 
 use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
@@ -19,9 +19,9 @@ use crate::{DatapathError, Role, Setup};
 
 /// `COPIED_PATHS` of segue.bpf.h.
 pub(super) const COPIED_PATHS: u32 = 4_096;
-/// Fewest inner addresses that there is room for.
+/// Fewest inner addresses to have room for.
 const INNER_MIN: u32 = 64;
-/// One path in so many may have a response that waits for a ride.
+/// One path in this many may have a response that waits for a ride.
 const HELD_SHARE: u32 = 4;
 
 /// Loads the programs for a TUN device.
@@ -112,8 +112,7 @@ fn set_constants(
     }
 }
 
-/// A word that nobody outside this process can know: the standard library's keys are the kernel's random
-/// numbers.
+/// A word that no other process can know: the standard library's keys are the kernel's random numbers.
 fn secret() -> u64 {
     std::hash::RandomState::new().hash_one(0u8)
 }

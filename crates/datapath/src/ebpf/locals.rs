@@ -15,7 +15,7 @@ use segue_linux::link;
 use super::tables::Tables;
 use crate::DatapathError;
 
-/// Becomes readable when an address of the namespace it was opened in comes or goes.
+/// Becomes readable when an address of the namespace that opened it comes or goes.
 #[derive(Debug)]
 pub(super) struct Watch(OwnedFd);
 
@@ -33,8 +33,8 @@ impl Watch {
         Ok(Watch(socket))
     }
 
-    /// Takes the notifications that wait. What they say does not matter: the addresses are always
-    /// read in full, so that a lost one (a full socket buffer) does no harm.
+    /// Takes the waiting notifications. Their content does not matter: the addresses are always read in full, so a
+    /// lost one (a full socket buffer) does no harm.
     pub(super) fn drain(&self) {
         let mut buffer = [0; 8192];
         while !matches!(

@@ -1,5 +1,5 @@
-//! As many paths as an anchor is made for: each is probed and measured by itself, and what all of
-//! them cost in the kernel is weighed.
+//! As many paths as an anchor is made for: each is probed and measured by itself, and their total cost in the kernel
+//! is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -54,8 +54,8 @@ fn told(fd: BorrowedFd<'_>, field: &str) -> u64 {
     line.trim_start_matches(':').trim().parse().unwrap()
 }
 
-/// All maps that the loaded programs use, whether this process has kept them or not, by name, with the
-/// kernel's own account of their memory in bytes.
+/// All maps of the loaded programs by name, whether this process has kept them or not, with the kernel's own account
+/// of their memory in bytes.
 fn weigh(programs: &Programs, batch: BorrowedFd<'_>) -> BTreeMap<String, u64> {
     let own = [&programs.egress, &programs.ingress, &programs.bare, &programs.leave, &programs.xdp];
     let mut ids: Vec<u32> =
@@ -80,7 +80,7 @@ fn weigh(programs: &Programs, batch: BorrowedFd<'_>) -> BTreeMap<String, u64> {
     weighed.collect()
 }
 
-/// Sends one request over a path and answers with the response.
+/// Sends one request over a path and returns the response.
 fn ask(programs: &Programs, slot: u32, probe: &Probe) -> Probe {
     let head = Header {
         packet_type: PacketType::Request,
@@ -121,7 +121,7 @@ fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
         let first = Probe { seq: 1, sc: 1, t_ka_ms: 200, ..Probe::default() };
         let answer = ask(&programs, slot, &first);
         assert_eq!((answer.seq, answer.ss, answer.r), (1, 1, 1));
-        // A round trip of so many milliseconds, and one packet in two lost on the way up.
+        // A round trip of that many milliseconds, and one packet in two lost on the way up.
         let rtt_ms = slot % 1000 + 1;
         let echo = Probe {
             seq: 2,

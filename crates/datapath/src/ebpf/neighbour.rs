@@ -1,4 +1,4 @@
-//! Frame addresses of the way to a neighbour, as the kernel knows them.
+//! Frame addresses for a neighbour, as the kernel knows them.
 
 use std::io;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ fn question(ifindex: u32, next: IpAddr) -> Vec<u8> {
     message
 }
 
-/// The frame address of an RTM_NEWNEIGH, if it may be used; `None` of all else.
+/// The frame address of an RTM_NEWNEIGH, if it may be used; otherwise `None`.
 fn answered(message: &[u8]) -> Option<[u8; 6]> {
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
     if half(4)? != libc::RTM_NEWNEIGH || half(HEAD + 8)? & NUD_VALID == 0 {

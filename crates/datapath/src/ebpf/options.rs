@@ -1,4 +1,4 @@
-//! What of the eBPF datapath can be chosen.
+//! Choices of the eBPF datapath.
 
 use super::StampOptions;
 
@@ -20,8 +20,8 @@ pub enum Xdp {
 pub struct EbpfOptions {
     /// Where XDP decapsulates.
     pub xdp: Xdp,
-    /// Attach through tcx where the kernel has it (6.6 and later). Without, filters of the clsact
-    /// queueing discipline are used.
+    /// Attach through tcx where the kernel has it (6.6 and later). Otherwise use filters of the clsact queueing
+    /// discipline.
     pub tcx: bool,
     /// Answer STAMP too, on the attached interfaces.
     pub stamp: Option<StampOptions>,

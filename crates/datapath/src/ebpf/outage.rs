@@ -1,4 +1,4 @@
-//! What the programs are told of a path's outages.
+//! What the programs are told about a path's outages.
 
 use segue_clock::Span;
 
@@ -8,7 +8,7 @@ use super::skel::{path_config, path_state};
 /// What they were told last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outage {
-    /// The bit that told the last outage from the one before.
+    /// The bit that tells the last outage from the previous one.
     turn: u8,
     /// The host says that it hears nothing.
     deaf: bool,
@@ -29,7 +29,7 @@ impl Outage {
         }
     }
 
-    /// The host says that it hears nothing, or that it does again. While the path is down as a whole that changes
+    /// The host says that it hears nothing, or that it hears again. While the whole path is down that changes
     /// nothing.
     pub(super) fn set_deaf(&mut self, path: &mut path_config, state: &path_state, deaf: bool) {
         self.deaf = deaf;
@@ -44,8 +44,8 @@ impl Outage {
     }
 }
 
-/// How many packets the host has missed when it says that it hears nothing. What left in the last round-trip time
-/// it could not have had by then.
+/// How many packets the host had missed when it said that it hears nothing. Packets of the last round-trip time do
+/// not count: they could not have arrived by then.
 fn unheard(state: &path_state) -> u32 {
     let since = state.tx_packets.wrapping_sub(state.down.sent);
     let (k, t_ka_ms) = (state.newest >> 48 & 0xff, state.newest >> 32 & 0xffff);

@@ -1,6 +1,6 @@
-//! Packets in, verdict, bytes and map effects out: the programs under `BPF_PROG_TEST_RUN`, with the
-//! wire crate as the judge. Encapsulation of data is not here: the kernel runs test packets with a
-//! frame header that the TUN device's have not; `tests/ebpf` looks at those on a wire.
+//! Packets in, verdict, bytes and map effects out: the programs under `BPF_PROG_TEST_RUN`, with the wire crate as the
+//! judge. Encapsulation of data is not tested here: the kernel gives test packets a frame header, which the TUN
+//! device's packets lack. `tests/ebpf` tests that on a wire.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -332,7 +332,7 @@ fn what_is_not_for_this_machine_passes_untouched() {
         for packet in &foreign[..] {
             assert_eq!(lab.ingress(packet), (UNSPEC, packet.clone()));
         }
-        // XDP does not look at the frame's addresses: what is for another machine's is for its IP too.
+        // XDP ignores the frame's addresses: a packet for another machine's is for another IP too.
         for packet in &foreign[1..] {
             assert_eq!(run(lab.programs.xdp.as_fd(), packet, None), (XDP_PASS, packet.clone()));
         }
@@ -448,7 +448,7 @@ pub(super) fn ordered(
     let (held_since, report, question, age) = (0, false, false, 0);
     let order = ProbeOrder { slot: SLOT, kind, k: 3, probe, held_since, report, question, age };
     let mut packet = kernel_order(&order).bytes().to_vec();
-    // A test run takes the EtherType from here; of an order these bytes mean nothing.
+    // A test run takes the EtherType from here; in an order these bytes mean nothing.
     packet[12..14].copy_from_slice(&outer.ethertype());
     packet
 }
@@ -508,7 +508,7 @@ fn xdp_strips_valid_data_only_and_says_which_path_it_was() {
     assert_eq!(lab.state().rx_packets, 0, "counting is the TC program's");
 }
 
-/// What the wire crate says: the flow learned, or why the packet is refused.
+/// The wire crate's verdict: the flow learned, or why the packet is refused.
 fn judge(payload: &[u8]) -> Result<FlowKey, DropReason> {
     let header = Header::parse(payload)?;
     if header.index != SLOT {

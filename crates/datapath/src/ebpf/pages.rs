@@ -1,4 +1,4 @@
-//! The flows of the programs' table, some at a time.
+//! Reads the flows of the programs' table page by page.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -8,8 +8,8 @@ use libbpf_sys::bpf_map_batch_opts;
 use super::skel::{flow_key, flow_value};
 use crate::{FLOWS_A_PAGE, FlowCursor};
 
-/// What the kernel gives of the table from a bucket on, whole buckets at a time: a flow stays in its bucket, so
-/// that none is given twice or left out. Also where to go on. A page that cannot be read is the last.
+/// Reads the table from a bucket on, and returns where to continue. The kernel returns whole buckets: a flow stays in
+/// its bucket, so none is returned twice or left out. A page that cannot be read is the last.
 pub(super) fn page(
     flows: &MapHandle,
     from: FlowCursor,
@@ -18,7 +18,7 @@ pub(super) fn page(
     let Ok(begin) = u32::try_from(from.0) else { return (Vec::new(), None) };
     let mut keys = vec![flow_key::default(); FLOWS_A_PAGE];
     let mut values = vec![flow_value::default(); FLOWS_A_PAGE];
-    // For a hash table the kernel takes and gives four bytes of a key's room.
+    // For a hash table the kernel reads and writes four bytes of a key's room.
     let (mut begin, mut next) = ([begin; ROOM], [0u32; ROOM]);
     let (mut count, options) = (FLOWS_A_PAGE as u32, options());
     let failed = loop {

@@ -31,7 +31,7 @@ pub(super) struct Path {
 }
 
 impl Ebpf {
-    /// Where the programs send packets of a path at this moment.
+    /// Where the programs currently send packets of a path.
     pub(super) fn remote(&self, slot: u32, state: &path_state) -> Option<SocketAddr> {
         let learned = &state.endpoint;
         let learned = (learned.local != 0)
@@ -60,7 +60,7 @@ impl Ebpf {
         Ok(entry as u8)
     }
 
-    /// Keeps count of the periods of paths with rides: `old` gives way to `new`.
+    /// Counts the periods of paths with rides: `old` gives way to `new`.
     pub(super) fn count_riding(&mut self, old: Option<&path_config>, new: Option<&path_config>) {
         let rides = |path: &&path_config| path.flags & PATH_RIDES != 0;
         if let Some(path) = old.filter(rides)
@@ -87,7 +87,7 @@ impl Ebpf {
     }
 }
 
-/// Whether it is the same path still.
+/// Whether it is still the same path.
 pub(super) fn same_cookies(a: &path_config, b: &path_config) -> bool {
     (a.tx_cookie, a.rx_cookie) == (b.tx_cookie, b.rx_cookie)
 }

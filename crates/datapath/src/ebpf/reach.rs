@@ -1,4 +1,4 @@
-//! What an anchor's programs let hosts begin, and what they refuse from its pools past the tunnel.
+//! What an anchor's programs let hosts begin, and what they refuse from its pools outside the tunnel.
 
 use segue_linux::clock::monotonic;
 use segue_wire::DropReason;
@@ -41,7 +41,7 @@ fn to_v4(third: u8) -> Vec<u8> {
 fn a_flow_to_an_address_of_a_pool_that_nobody_has_is_one_to_another_host() {
     let Some(lab) = guarded() else { return };
     let begin = |inner: &[u8]| lab.ingress(&to_us(Outer::V4, &data(inner))).0;
-    // Within the pools, the last of each included.
+    // Within the pools, including the last address of each.
     for (n, away) in [to_v4(0), to_v4(1), to_v6(2, false), to_v6(0xffff, false)].iter().enumerate()
     {
         assert_eq!(begin(away), SHOT, "{away:02x?}");

@@ -1,4 +1,4 @@
-//! The thread behind the TUN device: packets that the programs did not take, and their events.
+//! The thread behind the TUN device: packets that the programs did not take, and the programs' events.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -24,13 +24,13 @@ use super::tables::{Tables, unmapped};
 use crate::misses::{Missed, Misses};
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
-/// Time between two looks for packets that nobody came for.
+/// Time between two sweeps for packets whose decision never came.
 const SWEEP_NS: u64 = 1_000_000_000;
-/// Events taken before packets, answers and the stop signal get their turn.
+/// Events taken before packets, answers and the stop signal are served.
 const EVENTS: usize = 4_096;
-/// What makes the ring buffer stop after the event that was taken.
+/// Makes the ring buffer stop after the event that was taken.
 const ENOUGH: i32 = -libc::ECANCELED;
-/// Packets read before the events are looked at again.
+/// Packets read before the thread looks at events again.
 const BATCH: usize = 64;
 const PACKET_MAX: usize = VNET_LEN + 65_536;
 
@@ -65,7 +65,7 @@ impl Shore {
         self.count(DropReason::QueueFull, full);
     }
 
-    /// What follows from a test of the packet size: at an anchor the order to answer, at a host an event.
+    /// Handles a test of the packet size: returns the order to answer at an anchor, an event at a host.
     fn take_size(&self, event: &probe_event) -> Option<Result<(probe_order, u16), Event>> {
         let words = read_probe(&event.probe);
         let length = words.t_sc >> 16;
@@ -100,7 +100,7 @@ impl Shore {
         self.count(DropReason::NoRemote, refused);
     }
 
-    /// Sends packets that left before a second time, over the path that the daemon has named.
+    /// Sends packets that left before a second time, over the path that the daemon named.
     pub(super) fn reinject(&self, packets: &[Vec<u8>]) {
         self.put(&self.over, packets.iter().map(Vec::as_slice));
     }
@@ -119,10 +119,10 @@ impl Shore {
         self.count(DropReason::QueueFull, full);
     }
 
-    /// Keeps a packet without a binding, or answers with it if the daemon must be asked.
+    /// Keeps a packet without a binding, or returns it if the daemon must be asked.
     fn hold(&self, owner: u32, inner: &Inner, bytes: &[u8], now: Time) -> Option<MissPacket> {
         let mut held = self.held();
-        // Bound since, and what waited is on its way: nobody would come for this one.
+        // The flow has been bound since, and its waiting packets have left: nothing would release this one.
         if self.tables.is_bound(&inner.key) {
             drop(held);
             self.send_again(std::iter::once(bytes));
@@ -174,7 +174,7 @@ pub(super) fn run(
                 _ if event.wants & QUIET == 0 => on_event(Event::Probe(read_event(&event))),
                 _ => {}
             }
-            // Under a flood there are always more, and answers and packets wait behind them.
+            // In a flood there are always more, and answers and packets would wait behind them.
             taken.set(taken.get() + 1);
             if taken.get() < EVENTS { 0 } else { ENOUGH }
         })
@@ -228,7 +228,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
         let bytes = &buffer[..n];
         let Some(inner) = inner_of(shore, bytes) else { continue };
         if shore.tables.is_bound(&inner.key) {
-            // Of a kind that the kernel does not encapsulate; by now it is segmented and plain.
+            // The kernel does not encapsulate this kind; here it is segmented and plain.
             again.push(bytes);
             continue;
         }
@@ -249,7 +249,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
     shore.send_again(again.into_iter());
 }
 
-/// The inner packet, unless it is broken or of no concern beyond this device.
+/// The inner packet, unless it is broken or stays on this device.
 fn inner_of(shore: &Shore, bytes: &[u8]) -> Option<Inner> {
     let packet = bytes.get(VNET_LEN..)?;
     match Inner::parse(packet) {

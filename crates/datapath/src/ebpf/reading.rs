@@ -18,8 +18,8 @@ const RODE_SHIFT: u32 = 16;
 /// Units in which the programs keep averages.
 const UNITS: f64 = (1u64 << 32) as f64;
 
-/// A path's counters of packets in 64 bits; the programs keep 32. Right as long as fewer than 2³²
-/// packets go between two looks. And of the responses that rode, in 32 bits in place of 16.
+/// A path's packet counters in 64 bits; the programs keep 32. Right as long as fewer than 2³² packets pass between
+/// two readings. Also the responses that rode, in 32 bits for the programs' 16.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     seen: [u32; 4],
@@ -43,7 +43,7 @@ impl Totals {
     }
 }
 
-/// The reading of a path. `host` is what only a host has.
+/// The reading of a path. `host` is the state that only a host has.
 pub(super) fn read(
     state: &path_state,
     host: Option<&host_state>,

@@ -1,5 +1,5 @@
-//! Requests answered by the XDP program: the same answer and the same state as by the TC program, and
-//! everything else left to that one.
+//! Requests answered by the XDP program: the same answer and the same state as from the TC program, and everything
+//! else left to the TC program.
 
 use std::os::fd::AsFd;
 
@@ -48,7 +48,7 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
         for seq in 1..=20 {
             xdp.tables.set_alive(monotonic()).unwrap();
             tc.tables.set_alive(monotonic()).unwrap();
-            // The echo of an answer that this end is taken to have sent a moment ago.
+            // The echo of an answer that this end sent, as the test pretends, a moment ago.
             let now_us = (monotonic().0 / 1000) as u32;
             let echo = Probe { t_ss: now_us.wrapping_sub(30_000_000), ss: seq - 1, ..request(seq) };
             let packet = to_us(outer, &sealed(&echo));
@@ -85,7 +85,7 @@ fn xdp_answers_a_request_as_tc_does_and_keeps_the_same_state() {
     }
 }
 
-/// The answer of a program to a request of the path that comes from some port of the host.
+/// A program's answer to a request of the path that comes from some port of the host.
 fn ask(lab: &Lab, by_xdp: bool, outer: Outer, port: u16, probe: &Probe) -> Probe {
     let program = if by_xdp { &lab.programs.xdp } else { &lab.programs.ingress };
     let mut packet = to_us(outer, &sealed(probe));
@@ -119,12 +119,12 @@ fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
         // No stamp: it lies ahead of the clock, where a round-trip time would be negative.
         assert!(challenge.wrapping_sub(now) < 1 << 31, "{challenge} at {now}");
         let (other, _) = from(NEW + 1, challenge);
-        // What was true for another source, the clock, and nothing at all.
+        // An echo for another source, the clock, and nothing at all.
         for guess in [other, own, now, challenge.wrapping_add(1), 0] {
             assert_eq!(from(NEW, guess).0, challenge, "{guess}");
             assert_eq!(port(), OLD);
         }
-        // The right one, but too soon after the request before.
+        // The right one, but too soon after the previous request.
         let state = lab.state();
         let later = path_state { received_ns: monotonic().0 + 1_000_000_000, ..state };
         lab.tables.set_state(SLOT, &later).unwrap();
@@ -141,7 +141,7 @@ fn a_new_source_is_sent_to_only_after_it_echoed_what_the_answers_to_it_said() {
     }
 }
 
-/// Two anchors that were made to take each other for a host would pass one packet to and fro for ever, if one of
+/// Two anchors that an attacker made take each other for a host would pass one packet to and fro for ever, if one of
 /// them answered what the other sends.
 #[test]
 fn what_an_anchor_sends_another_answers_with_nothing() {
@@ -154,7 +154,7 @@ fn what_an_anchor_sends_another_answers_with_nothing() {
         let answer = Probe::open(&answer[outer.headers()..], &KEY).unwrap();
         let after = lab.state();
         let mut refused = 0;
-        // As it would look to an anchor with the same secrets: an answer, and one that no request asked for.
+        // As an anchor with the same secrets would see it: an answer, and one that no request asked for.
         for flags in [0, RESPONSE_UNSOLICITED] {
             for seq in [answer.seq, answer.seq + 1, answer.seq + 100] {
                 let head = Header { flags, ..header(PacketType::Response) };
@@ -179,7 +179,7 @@ fn xdp_writes_whole_checksums_and_leaves_absent_ones_absent() {
     let mut seq = 0;
     for outer in Outer::BOTH {
         let at = outer.headers();
-        // As a socket's datagram looks on a virtual wire: the checksum is left to the device.
+        // Like a socket's datagram on a virtual wire: the checksum is left to the device.
         for begun in [false, true] {
             seq += 1;
             let mut packet = to_us(outer, &sealed(&request(seq)));
@@ -264,7 +264,7 @@ fn xdp_answers_at_an_address_as_long_as_the_machine_has_it() {
     assert_eq!((verdict(1, first), verdict(2, first)), (XDP_TX, XDP_TX));
     let number = lab.state().endpoint.local;
     lab.tables.set_locals(&[second].into()).unwrap();
-    // The path has the first one's number still.
+    // The path still has the first one's number.
     assert_eq!((verdict(3, first), verdict(3, second)), (XDP_PASS, XDP_TX));
     assert_ne!(lab.state().endpoint.local, number);
     lab.tables.set_locals(&[first, second].into()).unwrap();

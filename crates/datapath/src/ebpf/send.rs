@@ -1,5 +1,5 @@
-//! Probes on their way out: those over one next hop together, the others each as a packet through the
-//! TUN device's program.
+//! Outgoing probes: those over one next hop leave together, each other one as a packet through the TUN device's
+//! program.
 
 use segue_wire::DropReason;
 
@@ -10,7 +10,7 @@ use super::reader::outer_ethertype;
 use crate::{Datapath, ProbeKind, ProbeOrder, Role};
 
 impl Ebpf {
-    /// Sends what is ordered; orders for paths that are not there are counted ([`DropReason::NoRemote`]).
+    /// Sends the ordered probes; counts orders for missing paths ([`DropReason::NoRemote`]).
     pub(super) fn send(&mut self, orders: &[ProbeOrder]) {
         let mut alone = Vec::new();
         let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
@@ -32,7 +32,7 @@ impl Ebpf {
                 (None, _) => alone.push(order),
             }
         }
-        // Runs of orders over one next hop, those of the same one put together.
+        // Runs of orders over one next hop, grouped by next hop.
         together.sort_by_key(|(hop, _)| *hop);
         together.dedup_by(|(hop, later), (kept, orders)| {
             let same = hop == kept;
@@ -42,7 +42,7 @@ impl Ebpf {
             same
         });
         for (hop, orders) in together {
-            // The first asks for the neighbour, and keeps it fresh.
+            // The first resolves the neighbour and keeps it fresh.
             let ahead = if orders.len() < ORDERS_MIN { orders.len() } else { 1 };
             let (first, rest) = orders.split_at(ahead);
             self.send_alone(first);
@@ -55,7 +55,7 @@ impl Ebpf {
         self.send_alone(&alone);
     }
 
-    /// Whether so many orders may be worth a batch.
+    /// Whether this many orders may be worth a batch.
     fn can_batch(&self, orders: &[ProbeOrder]) -> bool {
         self.shore.role == Role::Host && orders.len() >= ORDERS_MIN
     }
@@ -67,15 +67,15 @@ impl Ebpf {
         self.shore.send_probes(&packets);
     }
 
-    /// The outer EtherType of a probe on a path, which the packet with its order must have. Only a path
-    /// without an address of its own has to be asked for.
+    /// The outer EtherType of a probe on a path, which the packet with its order must have. It must be asked only for
+    /// a path without an address of its own.
     pub(super) fn ethertype(&self, slot: u32) -> u16 {
         let known = self.paths.get(&slot).and_then(|path| path.remote);
         let remote = known.or_else(|| self.remote(slot, &self.shore.tables.state(slot)));
         outer_ethertype(remote.map_or(4, |remote| family(remote.ip()) as u8))
     }
 
-    /// Requests that ride say of what was heard the same as the one ordered last.
+    /// Requests that ride report the same `heard` word as the last ordered one.
     fn hear(&mut self, order: &ProbeOrder) {
         let rides = self.paths.get(&order.slot).map_or(0, |path| path.config.flags) & PATH_RIDES;
         if rides != 0 && order.kind == ProbeKind::Request {

@@ -11,7 +11,7 @@ use super::packets::{Lab, Outer, REDIRECT, SHOT, SLOT, data, inner_v4, path, to_
 use super::tables::Tables;
 use crate::{FLOW_PACE, FLOWS_AT_ONCE, PathSetup};
 
-/// Data with the first packet of flow `n` from an address, of IPv4.
+/// IPv4 data with the first packet of flow `n` from an address.
 fn data_between(from: Ipv4Addr, n: u32) -> Vec<u8> {
     let mut inner = inner_v4(17, &[], 0);
     inner[12..16].copy_from_slice(&from.octets());
@@ -45,11 +45,11 @@ fn a_host_that_opens_flows_at_full_rate_leaves_the_others_their_room() {
     let at_its_pace = monotonic().since(begun).0 / FLOW_PACE.0;
     println!("{learned} of {tries} learned, {at_its_pace} of them at the pace");
     assert!(learned >= FLOWS_AT_ONCE, "{learned}");
-    // The programs' clock goes in steps of some milliseconds.
+    // The programs' clock advances in steps of some milliseconds.
     assert!(u64::from(learned) <= u64::from(FLOWS_AT_ONCE) + at_its_pace + 32, "{learned}");
     assert_eq!(refused(&lab.tables), u64::from(tries - learned));
 
-    // It may go on with what it has, and its address set anew gives it no new share.
+    // The host may continue its flows, and setting its address anew gives it no new share.
     let kept = lab.tables.flows().pop().unwrap().key;
     let IpAddr::V4(far) = kept.src else { panic!("{kept}") };
     let kept = u32::from(far) << 16 | u32::from(kept.sport);

@@ -1,6 +1,5 @@
-//! The STAMP reflector's half in the kernel (`stamp.bpf.h`): behind the tunnel's ingress programs, or, on a
-//! machine without a tunnel, alone on one interface (`reflector.bpf.c`), where it may answer compact probes
-//! too.
+//! The STAMP reflector's half in the kernel (`stamp.bpf.h`): behind the tunnel's ingress programs, or by itself on
+//! one interface of a machine without a tunnel (`reflector.bpf.c`), where it may answer compact probes too.
 
 #[cfg(test)]
 mod tests;
@@ -40,11 +39,11 @@ unsafe impl Shared for stamp_count {}
 
 /// What an answer keeps of its request's traffic class: the DSCP; congestion marks are the network's.
 const DSCP: u8 = 0xfc;
-/// The least that a ring buffer can have: a page.
+/// The smallest ring buffer: a page.
 const EVENTS_BYTES: u32 = 4096;
 
-/// How to answer STAMP in the kernel: unauthenticated requests without extensions. All others pass, to
-/// the socket of a reflector in user space.
+/// How to answer STAMP in the kernel: unauthenticated requests without extensions. All others pass to the socket of a
+/// reflector in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampOptions {
     /// UDP port of the reflector; not the tunnels'.
@@ -73,9 +72,9 @@ pub struct StampCounts {
     pub answered: u64,
     /// Compact probes answered.
     pub probes: u64,
-    /// Requests of either kind that got no answer because of a rate.
+    /// Requests of either kind left unanswered because of a rate limit.
     pub limited: u64,
-    /// Compact probes that came again, or too late to tell.
+    /// Compact probes that were repeated, or too late to tell.
     pub replayed: u64,
 }
 
@@ -139,8 +138,8 @@ impl StampAnswers {
         Ok(StampAnswers { maps, locals, known: BTreeSet::new(), _attached: attached })
     }
 
-    /// Tells the program the time of day, how good it is, and this machine's addresses. To be called
-    /// each second, in the interface's network namespace.
+    /// Tells the program the time of day, how good it is, and this machine's addresses. Call it each second, in the
+    /// interface's network namespace.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -151,11 +150,11 @@ impl StampAnswers {
         })?;
         let present: BTreeSet<IpAddr> = addresses.iter().map(|a| a.prefix.addr).collect();
         for gone in self.known.difference(&present) {
-            // One that is no longer in the table is what is wanted.
+            // An entry already gone from the table is fine.
             let _ = self.locals.delete(&key(*gone));
         }
         for new in present.difference(&self.known) {
-            // Not one of the numbers that a tunnel gives its addresses: just not none.
+            // Any non-zero number; it is not one that a tunnel gives its addresses.
             let value = 1u32;
             self.locals
                 .update(&key(*new), value.bytes(), MapFlags::ANY)
@@ -178,7 +177,7 @@ impl StampAnswers {
     }
 }
 
-/// The reflector alone: its tables, and its programs for interfaces with frame header and without.
+/// The reflector by itself: its tables, and its programs for interfaces with frame header and without.
 struct Loaded {
     maps: StampMaps,
     locals: MapHandle,

@@ -1,5 +1,5 @@
-//! The states of all paths in this process's memory. An anchor looks at each path about once in a period,
-//! and a system call for each look would cost more than the look.
+//! The states of all paths in this process's memory. An anchor reads each path's state about once in a period; a
+//! system call for each would cost more than the reading.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::skel::{Shared, path_state};
 
-/// The kernel rounds the entries of an array up to eight bytes, which these are.
+/// The kernel rounds an array's entries up to eight bytes; these already fit.
 const WORDS: usize = size_of::<path_state>() / 8;
 const _: () = assert!(size_of::<path_state>() == WORDS * 8);
 
@@ -23,7 +23,7 @@ pub(super) struct States {
     paths: usize,
 }
 
-// SAFETY: the mapping is this value's alone, valid in every thread, and read by atomic loads only.
+// SAFETY: only this value has the mapping, which is valid in every thread and read by atomic loads only.
 unsafe impl Send for States {}
 // SAFETY: as above.
 unsafe impl Sync for States {}
@@ -43,8 +43,8 @@ impl States {
     pub(super) fn read(&self, slot: u32) -> Option<path_state> {
         let slot = Some(slot as usize).filter(|slot| *slot < self.paths)?;
         let words: [u64; WORDS] = std::array::from_fn(|i| {
-            // SAFETY: within the mapping by the line above, and aligned since it begins with a page. The
-            // kernel alone writes there; nobody in this process has a reference to it.
+            // SAFETY: within the mapping by the line above, and aligned since it begins with a page. Only the kernel
+            // writes there; this process holds no reference to it.
             let word = unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(slot * WORDS + i)) };
             word.load(Ordering::Relaxed)
         });
@@ -54,8 +54,8 @@ impl States {
 
 impl Drop for States {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length and nothing refers to it any more. The kernel
-        // refuses only what was not mapped.
+        // SAFETY: the mapping was made with this length and nothing refers to it any more. The kernel refuses only a
+        // range that was not mapped.
         let _ = unsafe { munmap(self.memory.cast(), self.paths * size_of::<path_state>()) };
     }
 }

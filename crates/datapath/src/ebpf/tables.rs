@@ -40,12 +40,12 @@ pub(super) struct Tables {
     pub(super) scales: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) inner: MapHandle,
-    /// What addresses that nobody has have paid for flows.
+    /// What unassigned addresses have paid for flows.
     pub(super) paid: Mutex<Paid>,
     pub(super) locals: MapHandle,
     pub(super) addresses: MapHandle,
     pub(super) numbers: Mutex<Numbers>,
-    /// Held while the addresses are read and written, so that what was read earlier is not written later.
+    /// Held while the addresses are read and written, so that an earlier reading is not written later.
     pub(super) refreshing: Mutex<()>,
     pub(super) devices: MapHandle,
     pub(super) drops: MapHandle,
@@ -74,8 +74,7 @@ impl Default for KernelReach {
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     of: BTreeMap<IpAddr, u16>,
-    /// The number given last: one that became free is used again as late as may be, since a path may
-    /// still have it.
+    /// The number given last: a freed number is reused as late as possible, since a path may still have it.
     last: u16,
 }
 
@@ -90,8 +89,8 @@ impl Numbers {
 }
 
 impl Tables {
-    /// Has the XDP program take what is to this hardware address of a device; false where the entry is
-    /// another device's.
+    /// Makes the XDP program take packets for this hardware address of a device; false if the entry belongs to
+    /// another device.
     pub(super) fn set_device(&self, ifindex: u32, address: [u8; 6]) -> Result<bool, DatapathError> {
         const WHAT: &str = "write a device's hardware address";
         let key = ifindex % DEVICES_MAX;
@@ -103,7 +102,7 @@ impl Tables {
         Ok(true)
     }
 
-    /// Has the XDP program pass all that comes by a device.
+    /// Makes the XDP program pass everything that arrives by a device.
     pub(super) fn remove_device(&self, ifindex: u32) {
         let key = ifindex % DEVICES_MAX;
         let own = get::<_, own_device>(&self.devices, &key).is_some_and(|d| d.ifindex == ifindex);
@@ -124,7 +123,7 @@ impl Tables {
         self.states.read(slot).unwrap_or_default()
     }
 
-    /// What only a host has; `None` for a slot beyond its table, as all but one are at an anchor.
+    /// The state that only a host has; `None` for a slot beyond its table, which at an anchor holds one.
     pub(super) fn host(&self, slot: u32) -> Option<host_state> {
         get(&self.host, &slot)
     }
@@ -141,7 +140,7 @@ impl Tables {
         put(&self.scales, "write time constants", &entry, scale)
     }
 
-    /// An address keeps count of the flows that began there, whoever has it.
+    /// An address keeps count of the flows that began there, even when its host changes.
     pub(super) fn set_inner(&self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
         let key = inner_key { address: mapped(address) };
         let before = get::<_, inner_owner>(&self.inner, &key);
@@ -155,7 +154,7 @@ impl Tables {
         put(&self.inner, "write an inner address", &key, &entry)
     }
 
-    /// To whom an inner address belongs.
+    /// The owner of an inner address.
     pub(super) fn owner_of(&self, address: IpAddr) -> Option<u32> {
         let key = inner_key { address: mapped(address) };
         get::<_, inner_owner>(&self.inner, &key).map(|inner| inner.owner)
@@ -168,7 +167,7 @@ impl Tables {
         if let Some(until) = before.map(|before| Time(before.paid_ns)).filter(|at| *at > now) {
             *self.paid.lock().unwrap_or_else(PoisonError::into_inner).of(address, now) = until;
         }
-        // An address that is not there is what was wanted.
+        // An address already gone is fine.
         let _ = self.inner.delete(key.bytes());
     }
 
@@ -179,7 +178,7 @@ impl Tables {
         numbers.of.retain(|address, number| {
             let stays = present.contains(address);
             if !stays {
-                // Gone already is as good, and a write over what is there is not refused.
+                // An address already gone is fine, and a write over an existing entry is not refused.
                 let address = mapped(*address);
                 let _ = self.locals.delete(inner_key { address }.bytes());
                 let gone = local_address { address, present: 0 };
@@ -190,7 +189,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of an address of this machine, given to it if it has none.
+    /// The number of an address of this machine; an address without one gets one.
     pub(super) fn add_local(&self, address: IpAddr) -> Result<u16, DatapathError> {
         const WHAT: &str = "write an address of this machine";
         let address = address.to_canonical();
@@ -227,7 +226,7 @@ impl Tables {
         generation: u32,
         now: Time,
     ) -> Result<(), DatapathError> {
-        // A flow that moves has sent nothing by that.
+        // Moving a flow sends nothing.
         let last_seen_ns = self.last_seen(key).unwrap_or(now).0;
         let value = flow_value { slot, generation, last_seen_ns, ..Default::default() };
         put(&self.flows, "bind a flow", &kernel_key(key), &value)
@@ -237,13 +236,13 @@ impl Tables {
         let _ = self.flows.delete(kernel_key(key).bytes());
     }
 
-    /// When a packet of a flow was sent or received last, by the programs' clock.
+    /// When a packet of a flow was last sent or received, by the programs' clock.
     pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
         let flow = get::<_, flow_value>(&self.flows, &kernel_key(key))?;
         Some(Time(flow.last_seen_ns))
     }
 
-    /// The programs would send a packet of this flow over a path that stands.
+    /// Whether the programs would send a packet of this flow over an existing path.
     pub(super) fn is_bound(&self, key: &FlowKey) -> bool {
         let path = |slot: &u32| {
             get::<_, path_config>(&self.paths, slot).filter(|path| path.flags & PATH_USED != 0)
@@ -300,16 +299,16 @@ impl Tables {
         found
     }
 
-    /// A response that the programs have begun to hold, the oldest first; `None` if there is none that
-    /// was not given yet.
+    /// The next response that the programs have begun to hold, the oldest first; `None` if every one was returned
+    /// already.
     pub(super) fn pop_held(&self) -> Option<held> {
         // A queue has no keys.
         Shared::from_bytes(&self.held.lookup_and_delete(&[]).ok()??)
     }
 
-    /// Has the programs keep what leaves on a path. Where there is no room they keep nothing.
+    /// Makes the programs keep copies of what leaves on a path. Without room they keep nothing.
     pub(super) fn keep_copies(&self, slot: u32) {
-        // One that is there already stays as it is.
+        // An existing entry stays as it is.
         let none = [0; size_of::<copies>()];
         let _ = self.copies.update(slot.bytes(), &none, MapFlags::NO_EXIST);
     }
@@ -320,7 +319,7 @@ impl Tables {
     }
 
     pub(super) fn drop_copies(&self, slot: u32) {
-        // A path without any is what was wanted.
+        // A path without copies is fine.
         let _ = self.copies.delete(slot.bytes());
     }
 

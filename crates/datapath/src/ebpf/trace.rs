@@ -1,6 +1,6 @@
-//! The estimator of the programs beside the one in floating point, over one long trace on virtual
-//! time: a client and a server with clocks of their own, delays that wander, reordering, losses,
-//! silences, and counters and clocks that wrap.
+//! Compares the programs' estimator with the one in floating point, over one long trace on virtual time: a client and
+//! a server with clocks of their own, delays that wander, reordering, losses, silences, and counters and clocks that
+//! wrap.
 
 mod deaf;
 mod idle;
@@ -31,7 +31,7 @@ use crate::PathSetup;
 const T_KA_MS: u64 = 200;
 /// Largest difference that is allowed, relative; the bar of the averages.
 const RELATIVE: f64 = 0.005;
-/// Where loss is next to zero, this much is allowed in its place.
+/// Where loss is next to zero, this absolute difference is allowed.
 const LOSS_FLOOR: f64 = 1e-6;
 
 /// One end of the path in the kernel, with no device and no packet.
@@ -98,7 +98,7 @@ impl Kernel {
         }
     }
 
-    /// The daemon's word that the path is down after such a silence, or up. How the program reads it.
+    /// The daemon says that the path is down after such a silence, or up. Returns the silence as the program has it.
     fn set_down(&mut self, silence: Option<Span>) -> Span {
         let steps = silence.map_or(0, kernel_silence);
         self.outage.set_down(&mut self.config, silence);
@@ -106,7 +106,7 @@ impl Kernel {
         Span::from_micros((4_000.0 * 2f64.powf((f64::from(steps) - 1.0) / 8.0)) as u64)
     }
 
-    /// The daemon's word that the host hears nothing after `sent` packets, or does again.
+    /// The daemon's word that the host hears nothing after `sent` packets, or hears again.
     fn set_deaf(&mut self, deaf: bool, sent: u32) {
         let state = self.state.lookup(0u32.bytes(), MapFlags::ANY).unwrap().unwrap();
         let state = path_state { tx_packets: sent, ..Shared::from_bytes(&state).unwrap() };
@@ -143,8 +143,8 @@ impl Kernel {
         options.retval as i32
     }
 
-    /// Takes a probe, which may `report`: `None` if it is refused, else whether it was late, and the
-    /// estimates after it.
+    /// Takes a probe, which may `report`. `None` if it is refused, else whether it was late, and the estimates after
+    /// it.
     fn take(&mut self, arrival: &Arrival, report: bool, sent: u32) -> Option<(bool, Estimates)> {
         let packet_type = if self.client { PacketType::Response } else { PacketType::Request };
         let flags = if report { REQUEST_REPORT } else { 0 };
@@ -243,7 +243,7 @@ impl Reference {
         self.echoed |= kernel.client || probe.t_ss != 0;
         if self.echoed {
             let age = at.micros32().wrapping_sub(probe.t_ss);
-            // One so old is taken for one to come.
+            // One this old is taken for a future one.
             if !kernel.client && age >= 1 << 31 {
                 return;
             }
@@ -270,7 +270,7 @@ impl Reference {
         if client { self.down.declare(at) } else { self.down.declare_echoed() }
     }
 
-    /// A report in place of own averages, one for each quantity.
+    /// A report instead of own averages, one for each quantity.
     fn adopt(&mut self, taus: &[Tau], at: Time, report: Report) {
         self.rtl = Ewma::default();
         self.rtl.push(&taus[..1], at, report.rtl());
@@ -332,7 +332,7 @@ impl Worst {
     }
 }
 
-/// What wanders: a value between two bounds, on a logarithmic scale.
+/// A wandering value between two bounds, on a logarithmic scale.
 struct Walk {
     at: f64,
     low: f64,
@@ -347,11 +347,11 @@ impl Walk {
     }
 }
 
-/// A probe under way: when it arrives, in which order it left, whether it is a response, whether it
-/// reports, its bytes.
+/// A probe under way: its arrival, its place in the sending order, whether it is a response, whether it reports, its
+/// bytes.
 type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
 
-/// Who receives, and what: times are the true ones, in microseconds.
+/// The receiver and the packet: times are the true ones, in microseconds.
 struct World {
     rng: Rng,
     /// Without data, and with steady delays.
@@ -509,8 +509,8 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
             references[1].send(mode, &probing, at, world.requests);
             let report = references[1].report(mode);
             world.request(next_us, report, next_us < dead_until_us);
-            // Now and then the client itself says nothing, for seconds or an hour. What the clock does not
-            // tell is 18 minutes at least, so that an average over ten minutes is not compared.
+            // Now and then the client itself is silent, for seconds or an hour. A gap that the clock cannot show is
+            // at least 18 minutes, so an average over ten minutes is not compared.
             let longest = if taus == plain() { 3_600_000_000 } else { 300_000_000 };
             let pause = if world.rng.below(20_000) == 0 { world.rng.below(longest) } else { 0 };
             next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);

@@ -1,11 +1,11 @@
-//! Responses that wait for a ride, as the programs tell of them.
+//! Responses that wait for a ride, as the programs report them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_clock::Time;
 
-/// Until when a path's response waits: of each path the newest, since the next request has the one
-/// before it sent. So however many requests come, there is one entry for each path.
+/// Until when a path's response waits. Only the newest of each path: the next request makes the programs send the one
+/// before it. So there is one entry for each path, however many requests come.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     by_time: BTreeSet<(Time, u32)>,

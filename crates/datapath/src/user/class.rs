@@ -26,7 +26,7 @@ pub fn congested(class: u8) -> bool {
     class & ECN == ECN
 }
 
-/// Whether a packet's ends understand marks; where not, congestion has to drop it (RFC 6040, 4.2).
+/// Whether a packet's ends understand marks; if not, congestion has to drop it (RFC 6040, 4.2).
 #[must_use]
 pub fn capable(class: u8) -> bool {
     class & ECN != 0

@@ -1,6 +1,6 @@
-//! Consecutive TCP segments of one flow become one super-packet again, so that the kernel's stack is
-//! walked once for all of them. Pure; the rules are those of the kernel's own receive offload: what
-//! was merged can be cut again into the very same packets.
+//! Merges consecutive TCP segments of one flow into a super-packet, so that the kernel's stack handles them in one
+//! pass. Pure. The rules are those of the kernel's own receive offload: what was merged can be cut again into the
+//! very same packets.
 
 use super::checksum::{Sum, pseudo_header, set_ipv4};
 use super::partial;
@@ -15,8 +15,8 @@ const CHECKSUM: usize = 16;
 /// IPv6 and TCP with all its options.
 const MAX_HEADER: usize = 40 + 60;
 
-/// How many packets of a path one packet stands for, with a device of `mtu` bytes: a super-packet of TCP, which no
-/// device has cut, was counted by its sender as the segments that it was to become.
+/// How many packets of a path one packet stands for, with a device of `mtu` bytes. The sender counted a TCP
+/// super-packet that no device has cut as the segments it was to become.
 pub fn packets_in(packet: &[u8], mtu: usize) -> u32 {
     let network = match packet {
         [0x45, ..] if packet.get(9) == Some(&TCP) => 20,
@@ -162,7 +162,7 @@ impl<'a> Segment<'a> {
         self.headers[self.network + 13]
     }
 
-    /// Whether `next`, the `n`-th after this, has the same headers but for what segmentation computes.
+    /// Whether `next`, the `n`-th after this, has the same headers except for what segmentation computes.
     fn same_but_position(&self, next: &Segment<'_>, n: usize) -> bool {
         let (a, b) = (self.headers, next.headers);
         if a.len() != b.len() || a[0] != b[0] {

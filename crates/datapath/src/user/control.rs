@@ -1,4 +1,4 @@
-//! Control messages beside datagrams: `struct cmsghdr` and what the kernel's UDP puts behind it.
+//! Control messages next to datagrams: `struct cmsghdr` and the kernel's UDP data behind it.
 
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -70,9 +70,9 @@ impl<'a> Writer<'a> {
 /// What the kernel said about a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Size of each datagram of which the kernel made one.
+    /// Size of each datagram that the kernel merged into this one.
     pub gro_size: Option<usize>,
-    /// The address that was addressed.
+    /// The destination address.
     pub local: Option<IpAddr>,
     /// The interface it came by.
     pub ifindex: u32,

@@ -1,5 +1,5 @@
-//! The receiving side without device, sockets or threads: what it makes of a datagram. For tests that
-//! want to feed it anything, at any rate, without privileges.
+//! The receiving side without device, sockets or threads: what it makes of a datagram. For tests that feed it
+//! anything, at any rate, without privileges.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,7 @@ pub struct DryRun {
     pub(super) shared: Shared,
 }
 
-/// What became of one datagram.
+/// What one datagram led to.
 #[derive(Debug, Default)]
 pub struct Taken<'a> {
     /// Inner packets that would go to the TUN device, in order.

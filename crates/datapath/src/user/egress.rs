@@ -83,7 +83,7 @@ fn read_batch(tun_fd: RawFd, arena: &mut [u8], spans: &mut Vec<Range<usize>>) ->
     false
 }
 
-/// Finds the path of each packet; what has none is held or becomes an event.
+/// Finds the path of each packet; a packet without one is held or becomes an event.
 fn classify(
     shared: &Shared,
     arena: &[u8],
@@ -128,7 +128,7 @@ fn classify(
     (jobs, events)
 }
 
-/// Whether packets of an address are of no concern beyond the device: groups and the link itself.
+/// Whether packets to an address stay on the device: multicast groups and link-local addresses.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.is_multicast() || a.is_link_local() || a.is_broadcast(),
@@ -148,7 +148,7 @@ impl Core {
     /// `None` if there is none or it is gone.
     fn lookup(&self, key: &FlowKey) -> Option<(Arc<Path>, u8)> {
         let flow = self.flows.bound(key)?;
-        // Another path in the slot of a former one is not it, and no packet goes over another host's path.
+        // A later path in the slot is not the bound one, and no packet goes over another host's path.
         let bound = self.path(flow.slot).filter(|path| path.bound() == flow)?;
         let Some(via) = self.vias.get(flow.slot as usize).copied().flatten() else {
             return Some((bound.clone(), 0));
@@ -235,7 +235,7 @@ fn keep(arena: &[u8], group: &[Job]) {
     for job in group {
         let bytes = &arena[job.at.clone()];
         let Some((vnet, packet)) = VnetHeader::split(bytes) else { continue };
-        // Of a super-packet the first segment, which shows as much as all of them.
+        // Of a super-packet, only the first segment: it shows as much as all of them.
         let gso_size = if job.cut.count > 1 { vnet.gso_size } else { 0 };
         copies.keep(now, || copies::again(packet, gso_size).unwrap_or_default());
     }
@@ -265,7 +265,7 @@ impl Sender {
         }
     }
 
-    /// Sends the packets of one path in order; one of them may take a probe along.
+    /// Sends the packets of one path in order; one of them may carry a probe.
     fn send_group(&mut self, shared: &Shared, arena: &mut [u8], group: &[Job]) {
         let Some(first) = group.first() else { return };
         if first.path.data_left(shared.role, monotonic()) {

@@ -7,14 +7,14 @@ use segue_wire::FlowKey;
 
 use crate::{FLOWS_A_PAGE, FlowCursor, FlowEntry, FlowPage};
 
-/// The bindings, bounded: the least recently used gives way.
+/// The bindings, bounded: the least recently used is evicted.
 pub struct FlowTable {
     max: usize,
     /// Place of each flow in `entries`.
     places: HashMap<FlowKey, u32>,
-    /// What `places` took when it was made or had grown.
+    /// The capacity of `places` when it was made or last grew.
     room: usize,
-    /// A flow stays in its place, by which pages go.
+    /// A flow keeps its place; pages rely on it.
     entries: Vec<Option<Entry>>,
     /// Places without a flow.
     free: Vec<u32>,
@@ -23,8 +23,8 @@ pub struct FlowTable {
     uses: u64,
 }
 
-/// A path that a flow is bound to: the slot, and the cookie that its packets bring, which is random and new
-/// with each path, so that a later one in the slot is another.
+/// A path that a flow is bound to: the slot, and the cookie that its packets carry. The cookie is random and new with
+/// each path, which tells a later path in the same slot apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     pub slot: u32,
@@ -42,10 +42,10 @@ struct Entry {
     used_at: Time,
 }
 
-/// A flow of which nothing was seen for so long gives its place to the next that begins. One that goes on begins anew.
+/// A flow idle for this long gives its place to the next that begins. If it resumes, it begins anew.
 const IDLE: Span = Span::from_secs(180);
 
-/// Most places that are looked at for a page, those without a flow included.
+/// Most places to examine for a page, including those without a flow.
 const PLACES_A_PAGE: usize = 16 * FLOWS_A_PAGE;
 
 impl FlowTable {
@@ -62,7 +62,7 @@ impl FlowTable {
         }
     }
 
-    /// Binds a flow. What it has sent starts at zero if the path is another one.
+    /// Binds a flow. Its sent counts restart at zero if the path is another one.
     pub fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
         self.uses += 1;
         let used = self.uses;
@@ -76,7 +76,7 @@ impl FlowTable {
             self.order.insert(used, place);
             return;
         }
-        // Two of those that are over for each that begins, so that the table shrinks to what is in use.
+        // Drop two finished flows for each that begins, so that the table shrinks to what is in use.
         for _ in 0..2 {
             let full = self.places.len() >= self.max;
             match self.oldest() {
@@ -101,8 +101,8 @@ impl FlowTable {
         self.order.insert(used, place);
     }
 
-    /// What flows that are gone leave in a hash table counts as full until it is made anew, in the same memory; by itself
-    /// it would double instead where more than half of it is in use.
+    /// Removed flows leave marks in a hash table that count as full until it is rebuilt in the same memory. Left to
+    /// itself it would double once more than half of it is in use.
     fn make_room(&mut self) {
         let flows = self.places.len();
         if flows < self.places.capacity() {
@@ -115,7 +115,7 @@ impl FlowTable {
         }
     }
 
-    /// The flow used longest ago, and when that was.
+    /// The least recently used flow, and when it was used.
     fn oldest(&self) -> Option<(FlowKey, Time)> {
         let (_, place) = self.order.first_key_value()?;
         let entry = self.entries.get(*place as usize)?.as_ref()?;
@@ -133,7 +133,7 @@ impl FlowTable {
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.bound)
     }
 
-    /// When a packet of a flow was sent or received last.
+    /// When a packet of a flow was last sent or received.
     pub fn last_seen(&self, key: &FlowKey) -> Option<Time> {
         let place = *self.places.get(key)?;
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.last_seen)
@@ -164,7 +164,7 @@ impl FlowTable {
         }
     }
 
-    /// A page of those bindings of which `wanted` says so, and where the next begins.
+    /// A page of the bindings that `wanted` accepts, and where the next begins.
     pub fn page(&self, from: FlowCursor, wanted: impl Fn(Bound) -> bool) -> FlowPage {
         let begin = usize::try_from(from.0).unwrap_or(usize::MAX).min(self.entries.len());
         let end = self.entries.len().min(begin + PLACES_A_PAGE);
@@ -245,7 +245,7 @@ mod tests {
         let mut table = FlowTable::new(100_000);
         for n in 0..20_000 {
             table.bind(flow(n), path(0), second(n / 10));
-            // One is used throughout, one is received alone.
+            // One is used throughout, one is only received.
             table.sent(&flow(0), 1, 1, second(n / 10));
             table.bind(flow(1), path(0), second(n / 10));
         }

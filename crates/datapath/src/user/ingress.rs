@@ -27,7 +27,7 @@ use crate::{Event, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Error of the conversion between clocks, generously.
 const SKEW: Span = Span::from_millis(1);
-/// Time that reading both clocks takes at most if nothing comes between.
+/// Most time that reading both clocks takes without an interruption.
 const UNDISTURBED: Span = Span::from_micros(10);
 /// Most readings of both clocks for one conversion; the quickest counts.
 const READINGS: usize = 4;
@@ -67,7 +67,7 @@ pub struct Arrival {
 pub struct Last {
     header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, Bound)>,
-    /// An inner address that was found to be right on a path.
+    /// An inner address already checked on a path.
     admitted: Option<(IpAddr, u32)>,
 }
 
@@ -104,9 +104,8 @@ pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Real-time minus monotonic clock, by which kernel stamps are converted, and how far that may be off. A
-/// thread that loses its processor between the readings would be wrong by half of the pause, so that they
-/// are taken again.
+/// Real-time minus monotonic clock, which converts kernel stamps, and its possible error. A thread that loses its
+/// processor between the readings would be wrong by half of the pause, so they are taken again.
 fn clock_offset_ns() -> (u64, Span) {
     let mut best = (Span(u64::MAX), 0);
     for _ in 0..READINGS {
@@ -185,7 +184,7 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     work.events.into_iter().for_each(|event| (shared.sink)(event));
 }
 
-/// Takes in what the kernel gave as one datagram: packets of `size` bytes each, the last maybe shorter.
+/// Takes in one datagram from the kernel: packets of `size` bytes each, the last maybe shorter.
 pub fn take_datagram<'a>(
     shared: &Shared,
     core: &mut Core,
@@ -299,7 +298,7 @@ pub fn take_data<'a>(
 ) -> Result<(), DropReason> {
     let inner = Inner::parse(&body);
     {
-        // Counted also where it is refused below: it was not lost.
+        // Counted even if refused below: it was not lost.
         let mut rx = lock(&path.state.rx);
         rx.packets = rx.packets.wrapping_add(coalesce::packets_in(&body, shared.tun_mtu));
         rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
@@ -320,7 +319,7 @@ pub fn take_data<'a>(
     }
     let back = (inner.key.reversed(), path.bound());
     if !host && last.learned != Some(back) {
-        // What goes on, or answers, has a binding.
+        // A packet that goes on, or answers, has a binding.
         let begins = core.flows.bound(&back.0).is_none();
         if begins && !core.may_begin(&inner.key) {
             return Err(DropReason::NotAllowed);
@@ -346,7 +345,7 @@ pub fn take_data<'a>(
     Ok(())
 }
 
-/// A probe that is what it says, as far as its form can tell.
+/// A probe with a valid form.
 pub struct Take<'a> {
     pub path: &'a Arc<Path>,
     pub arrival: &'a Arrival,
@@ -419,7 +418,7 @@ impl Take<'_> {
         rx.packets = rx.packets.wrapping_add(u32::from(self.alone && !self.is_question()));
     }
 
-    /// It is a question, or the answer to one, which do not count.
+    /// It is a question, or the answer to one; neither counts.
     fn is_question(&self) -> bool {
         match self.header.packet_type {
             PacketType::Request => self.header.flags & REQUEST_QUESTION != 0,

@@ -1,7 +1,7 @@
-//! Checksums that a sender's stack left to its device, where no device came. Over veth, and between virtual
-//! machines, a packet of the eBPF datapath arrives as it left: its checksum field holds the sum of the
-//! pseudo-header alone (CHECKSUM_PARTIAL in the kernel). The kernel keeps a mark of that, which a socket does
-//! not show: it is told by the value. One in 65 536 right checksums has it too, and is computed anew. Pure.
+//! Checksums that a sender's stack left to its device, where no device came. Over veth, and between virtual machines,
+//! a packet of the eBPF datapath arrives as it left: its checksum field holds only the sum of the pseudo-header
+//! (CHECKSUM_PARTIAL in the kernel). The kernel marks such packets, but a socket does not show the mark, so the value
+//! has to tell. One in 65 536 right checksums has it too, and is computed anew. Pure.
 
 use super::checksum::{Sum, pseudo_header};
 use super::segment::{TCP, UDP, VnetHeader};
@@ -27,12 +27,12 @@ pub fn left_open(packet: &[u8]) -> Option<VnetHeader> {
     is_open(field, pseudo).then(|| open_at(network, offset))
 }
 
-/// Whether a checksum field holds the sum of the pseudo-header alone.
+/// Whether a checksum field holds only the sum of the pseudo-header.
 pub fn is_open(field: &[u8], pseudo: Sum) -> bool {
     field == pseudo.fold().to_be_bytes()
 }
 
-/// One packet whose checksum is to be finished.
+/// One packet whose checksum must be finished.
 pub fn open_at(network: usize, offset: usize) -> VnetHeader {
     VnetHeader {
         flags: VnetHeader::NEEDS_CSUM,

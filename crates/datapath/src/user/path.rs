@@ -24,15 +24,15 @@ use crate::{PathCounters, PathSetup};
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
 
-/// Bits of a challenge that cannot be known.
+/// Bits of a challenge that an attacker cannot know.
 const CHALLENGE_BITS: u32 = 30;
-/// Of a path's first requests so many are compared with a challenge however fast they come.
+/// How many of a path's first requests are compared with a challenge, however fast they come.
 const CHALLENGE_FREE: u32 = 4;
-/// After those, one in so long.
+/// After those, one in this period.
 const CHALLENGE_GAP: Span = Span::from_millis(4);
 
-/// A path as configured, with the state that outlives a change of configuration. Locks are taken in
-/// the order `tx`, `rx`, `endpoint`, and none while another thread's table is waited for.
+/// A path as configured, with the state that outlives a change of configuration. Locks are taken in the order `tx`,
+/// `rx`, `endpoint`; none is held while waiting for another thread's table.
 pub struct Path {
     pub slot: u32,
     pub config: PathSetup,
@@ -48,14 +48,14 @@ pub struct State {
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
     pub data: Data,
-    /// Of what left last, with virtio headers.
+    /// Of the packets that left last, with virtio headers.
     pub copies: Mutex<Copies<Vec<u8>>>,
     /// Makes challenges; its key is random.
     pub secret: RandomState,
     /// Inner addresses of probes on a path with UPMT's packets, once they are known.
     pub ends: Mutex<Option<Ends>>,
-    /// Number of the last request, written with `tx` held and before it leaves: its answer can be here
-    /// before the call that sends it returns.
+    /// Number of the last request, written with `tx` held and before it leaves: its answer can arrive before the call
+    /// that sends it returns.
     pub requests: AtomicU32,
     /// No device cuts what leaves here.
     pub one_by_one: AtomicBool,
@@ -84,10 +84,10 @@ pub struct Rx {
     pub last_request: Option<Time>,
     /// Numbers of responses to requests, so that each counts once (host).
     pub responses: SeqWindow,
-    /// When requests really left, by sequence number.
+    /// When requests actually left, by sequence number.
     pub stamps: VecDeque<(u32, Time)>,
-    /// How long the calls took that sent what has no transmit stamp: requests by number (host),
-    /// responses by t_Ss (anchor).
+    /// How long the sending calls took for packets without a transmit stamp: requests by number (host), responses by
+    /// t_Ss (anchor).
     pub calls: VecDeque<(u32, Span)>,
     /// What the next request repeats from the last response.
     pub echo: Option<Echo>,
@@ -105,7 +105,7 @@ pub struct Echo {
 }
 
 impl State {
-    /// Numbers a request that is about to leave, or (with the number before) takes that back.
+    /// Numbers a request that is about to leave, or (given the number before) takes that back.
     pub fn number(&self, seq: u32) {
         self.requests.store(seq, Ordering::Release);
     }
@@ -117,8 +117,8 @@ impl State {
 }
 
 impl Rx {
-    /// Takes note of a sequence number that must be newer than the last: ahead of it by less than half
-    /// of the numbers (RFC 1982, section 3.2).
+    /// Records a sequence number, which must be newer than the last: ahead of it by less than half of the numbers
+    /// (RFC 1982, section 3.2).
     pub fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
         if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
             return Err(DropReason::Replay);
@@ -127,7 +127,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Takes note of a response that came at `at`, unless a newer one has come.
+    /// Records a response that came at `at`, unless a newer one has come.
     pub fn answered(&mut self, probe: &Probe, at: Time) {
         if self.echo.is_some_and(|echo| probe.seq.wrapping_sub(echo.seq) as i32 <= 0) {
             return;
@@ -137,7 +137,7 @@ impl Rx {
         self.echo = Some(Echo { seq, t_ss, ss, r: self.packets, held_since });
     }
 
-    /// Takes note of the number of a response to a request; a repeated one is refused.
+    /// Records the number of a response to a request; refuses a repeated one.
     pub fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
         match self.responses.observe_once(seq) {
             Order::Duplicate | Order::Stale => Err(DropReason::Replay),
@@ -153,7 +153,7 @@ impl Rx {
         self.stamps.push_back((seq, at));
     }
 
-    /// Notes how long the call took that sent a probe.
+    /// Notes how long the call that sent a probe took.
     pub fn called(&mut self, probe: u32, took: Span) {
         if self.calls.len() >= STAMPS {
             self.calls.pop_front();
@@ -161,7 +161,7 @@ impl Rx {
         self.calls.push_back((probe, took));
     }
 
-    /// How long the call took that sent a probe; nothing where it is not known which.
+    /// How long the call that sent a probe took; nothing if it is not known which.
     pub fn call(&self, probe: u32) -> Span {
         self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
     }
@@ -189,7 +189,7 @@ impl Rx {
         self.last_request = Some(at);
     }
 
-    /// Whether a request's echo may be compared with a challenge: not as often as somebody could guess.
+    /// Whether a request's echo may be compared with a challenge: too seldom for an attacker to guess it.
     fn may_compare(&self, at: Time) -> bool {
         let soon = |last: Time| at.since(last) < CHALLENGE_GAP;
         self.requests < CHALLENGE_FREE || !self.last_request.is_some_and(soon)
@@ -202,8 +202,8 @@ impl Path {
         Bound { slot: self.slot, cookie: self.config.rx_cookie }
     }
 
-    /// Takes the source of a request, before it is counted, as the path's endpoint if it is that already or
-    /// echoes its challenge. Otherwise the challenge that it has to echo first.
+    /// Takes the source of a request, before the request is counted, as the path's endpoint if it is the endpoint
+    /// already or echoes its challenge. Otherwise returns the challenge that it must echo first.
     pub fn learn_endpoint(&self, rx: &Rx, from: Endpoint, at: Time, t_ss: u32) -> Option<u32> {
         let mut endpoint = lock(&self.state.endpoint);
         if endpoint.remote != from.remote {
@@ -216,8 +216,8 @@ impl Path {
         None
     }
 
-    /// What stands for t_Ss in answers to a source that has not shown yet that it receives them. It lies
-    /// ahead of the clock, so that no end takes it for a stamp, and another one follows after 18 minutes.
+    /// What stands for t_Ss in answers to a source that has not yet shown that it receives them. It lies ahead of the
+    /// clock, so that neither end takes it for a stamp, and another one follows after 18 minutes.
     fn challenge(&self, source: &Endpoint, at: Time) -> u32 {
         let epoch = (at.0 / 1_000) >> CHALLENGE_BITS;
         let unknown = self.state.secret.hash_one((source.remote, epoch)) as u32;
@@ -243,14 +243,14 @@ impl Path {
         self.route_to(*lock(&self.state.endpoint))
     }
 
-    /// The socket with which to send somewhere.
+    /// The socket for sending to an address.
     pub fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
         let remote: SocketAddr = endpoint.remote?;
         let socket = self.sockets.iter().find(|socket| socket.same_family(remote))?;
         Some((socket, endpoint))
     }
 
-    /// Sends data and counts what left; what did not is counted in `drops`.
+    /// Sends data and counts what left; `drops` counts the rest.
     pub fn send_data(&self, burst: &Burst<'_>, drops: &Drops) {
         let count = burst.pieces.len() as u64;
         let Some((socket, endpoint)) = self.route() else {
@@ -273,7 +273,7 @@ impl Path {
                     left = &[];
                 }
                 Err(error) if gso_refused(&error) => {
-                    // Refused for its size alone, or is there no segmentation here at all?
+                    // Refused only for its size, or is there no segmentation here at all?
                     if send_one(self, socket, &endpoint, left[0], burst.class, &mut tx, drops) {
                         socket.refuse_gso();
                         left = &left[1..];
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn a_path_whose_other_end_gets_all_in_one_piece_sends_each_datagram_by_itself() {
         let (socket, receiver) = sockets();
-        // It takes what nobody has cut, and would show it as one.
+        // This receiver takes an uncut super-packet and would show it as one datagram.
         let one = 1i32;
         // SAFETY: the value is an int, its size is given.
         let set = unsafe {

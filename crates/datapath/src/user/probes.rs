@@ -33,7 +33,7 @@ pub struct Pending {
     pub rode: bool,
     /// Its request was a question: neither of them counts.
     pub question: bool,
-    /// It does not go to the path's endpoint but there, with this challenge for t_Ss.
+    /// It goes to this address, not to the path's endpoint, with this challenge for t_Ss.
     pub elsewhere: Option<(Endpoint, u32)>,
 }
 
@@ -51,7 +51,7 @@ impl Pending {
 pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
     let probing = &path.config.probing;
-    // Who asks waits for this very answer, and what rides counts.
+    // The asking host waits for this answer, and what rides counts.
     let waits = probing.rides && !response.question && (response.rode || !probing.follows_use);
     let at_once = if waits { path.hold(response, waiting) } else { vec![response] };
     at_once.iter().for_each(|response| send_response(&path, response, drops));
@@ -87,8 +87,8 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     });
 }
 
-/// Sends a test of the path's packet size, or the answer to one. What the interface does not take is lost like what the
-/// way does not take.
+/// Sends a test of the path's packet size, or the answer to one. A packet that the interface refuses counts as lost,
+/// like one that the network drops.
 pub fn send_size(path: &Path, size: Size) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };

@@ -22,7 +22,7 @@ use super::probes::{Pending, send_response};
 use super::{Core, Drops};
 use crate::Role;
 
-/// How long what the kernel says about a path's MTU is believed.
+/// How long the kernel's word on a path's MTU is believed.
 const MTU_FOR: Span = Span::from_secs(10);
 /// IP and UDP headers outside, by family.
 const OUTER: [usize; 2] = [28, 48];
@@ -30,14 +30,14 @@ const OUTER: [usize; 2] = [28, 48];
 /// The sending side of a path's rides.
 #[derive(Default)]
 pub struct Rides {
-    /// Requests (host) or responses (anchor) sent, those that rode included.
+    /// Requests (host) or responses (anchor) sent, including those that rode.
     pub sent: u32,
     rode: u32,
     last_sent: Option<Time>,
-    /// Host: when the last request went alone; steps of T_KA begin here.
+    /// Host: when the last request left by itself; steps of T_KA begin here.
     grid: Option<Time>,
     last_ride: Option<Time>,
-    /// When a packet left last that could take a probe along.
+    /// When a packet that could carry a probe last left.
     last_fit: Option<Time>,
     /// Anchor: the response that waits.
     held: Option<Held>,
@@ -50,7 +50,7 @@ struct Held {
     until: Time,
 }
 
-/// What the kernel said about the way to a remote end.
+/// What the kernel said about the route to a remote end.
 struct Mtu {
     to: SocketAddr,
     at: Time,
@@ -70,7 +70,7 @@ impl Rides {
         }
     }
 
-    /// Whether a request is to ride on a packet that leaves at `now`: none has in this step.
+    /// Whether a request should ride on a packet that leaves at `now`: none has in this step.
     fn request_due(&self, now: Time, t_ka: Span) -> bool {
         let Some(grid) = self.grid else { return false };
         let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
@@ -105,8 +105,8 @@ impl Rides {
 }
 
 impl Path {
-    /// The first of some packets that is to take a probe along. `lengths` has the inner length of each,
-    /// `None` for one that was cut from a super-packet.
+    /// The first of these packets that should carry a probe. `lengths` has the inner length of each, `None` for one
+    /// cut from a super-packet.
     pub fn carrier(
         &self,
         role: Role,
@@ -209,9 +209,9 @@ impl Path {
         }
     }
 
-    /// Keeps a response back for a ride, if packets leave that could take it, for no longer than T_KA and
-    /// [`HELD_AT_MOST_MS`]. Gives what is to be sent at
-    /// once: the response otherwise, and one that was still held.
+    /// Holds a response back for a ride if packets that could carry it leave, for at most T_KA and
+    /// [`HELD_AT_MOST_MS`]. Returns what to send at once: the response if it is not held, and one that was still
+    /// held.
     pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
@@ -241,7 +241,7 @@ impl Path {
         tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
     }
 
-    /// What has been sent on a path with rides, and the data of one that is asked about.
+    /// What was sent on a path with rides, and the data of one in question.
     pub fn reading(&self) -> Option<Reading> {
         let probing = &self.config.probing;
         let reading = || lock(&self.state.tx).rides.reading(monotonic());
@@ -250,7 +250,7 @@ impl Path {
     }
 }
 
-/// A packet in two parts without its first byte, and that.
+/// A packet in two parts: without its first byte, and that byte.
 fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]), Option<u8>) {
     match (head, body) {
         ([first, head @ ..], body) | (head @ [], [first, body @ ..]) => {

@@ -27,14 +27,14 @@ pub struct VnetHeader {
     pub gso_size: u16,
     /// Where the checksum begins, in bytes from the IP header.
     pub csum_start: u16,
-    /// Where it is to be written, in bytes from there.
+    /// Where to write it, in bytes from there.
     pub csum_offset: u16,
 }
 
 impl VnetHeader {
     /// Length in bytes.
     pub const LEN: usize = 10;
-    /// The checksum at `csum_start + csum_offset` covers the rest of the packet and is to be finished.
+    /// The checksum at `csum_start + csum_offset` covers the rest of the packet and must be finished.
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksums of the packet are known to be right.
     pub const DATA_VALID: u8 = 2;
@@ -77,8 +77,7 @@ impl VnetHeader {
     }
 }
 
-/// How a packet from the TUN device is to be cut; made by [`Cut::new`] after every check, so that
-/// [`Cut::apply`] cannot fail.
+/// How to cut a packet from the TUN device. [`Cut::new`] makes it after every check, so [`Cut::apply`] cannot fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     kind: CutKind,
@@ -86,7 +85,7 @@ pub struct Cut {
     pub count: u32,
     /// Bytes of those packets together.
     pub bytes: usize,
-    /// Bytes of each, the last excepted, which may be shorter.
+    /// Bytes of each; the last may be shorter.
     pub size: usize,
 }
 
@@ -154,7 +153,7 @@ impl Cut {
         match self.kind {
             CutKind::Whole => each(&[], 0..packet.len()),
             CutKind::Finish { start, at } => {
-                // The field holds the pseudo-header's sum, which thus takes part.
+                // The field holds the pseudo-header's sum, so this includes it.
                 let sum = !Sum::default().bytes(&packet[start..]).fold();
                 let sum = if sum == 0 && at - start == 6 { 0xffff } else { sum };
                 packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());

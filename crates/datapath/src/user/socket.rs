@@ -14,7 +14,7 @@ use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
 use super::path::lock;
 
-/// Datagrams (of which each may stand for many) taken from the kernel in one call.
+/// Datagrams (each may stand for many) taken from the kernel in one call.
 pub const BATCH: usize = 32;
 /// Longest datagram.
 const MAX_DATAGRAM: usize = 65_536;
@@ -45,8 +45,8 @@ pub struct Endpoint {
 }
 
 impl Socket {
-    /// Opens and binds a socket. `ifindex` 0 is any interface, `mark` 0 none. What needs a
-    /// capability and is refused (interface, mark, buffer) is done without.
+    /// Opens and binds a socket. `ifindex` 0 is any interface, `mark` 0 none. If an option that needs a capability is
+    /// refused (interface, mark, buffer), the socket works without it.
     pub fn open(bound: SocketAddr, ifindex: u32, mark: u32) -> io::Result<Socket> {
         let domain = Domain::for_address(bound);
         let new = || socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP));
@@ -66,7 +66,7 @@ impl Socket {
             tracing::info!(mark, %error, "outer packets carry no mark");
         }
         let fd = inner.as_raw_fd();
-        // Nothing is fragmented, and what routers say, or somebody in their name, decides nothing: sizes are tested.
+        // Nothing is fragmented. Sizes are tested; a router's word decides nothing, since an attacker could forge it.
         if bound.is_ipv6() {
             inner.set_only_v6(true)?;
             option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -83,7 +83,7 @@ impl Socket {
             let _ = option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER);
         }
         let _ = option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-        // Which datagrams get a transmit stamp is said with each; this only lets stamps be reported.
+        // Each send asks for its transmit stamp; this option only lets the kernel report stamps.
         let stamps = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
         let _ = option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps as i32);
         inner.bind(&bound.into())?;
@@ -107,15 +107,14 @@ impl Socket {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// Says that the kernel, or the device, does not segment.
+    /// Records that the kernel, or the device, does not segment.
     pub fn refuse_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
         tracing::info!(bound = %self.bound, "the kernel does not segment here, sending one by one");
     }
 
-    /// Sends one buffer, cut by the kernel into datagrams of `segment` bytes if that is given; waits
-    /// a little for room. `class` is DSCP and ECN of the outer header; `stamp` asks for a transmit
-    /// stamp in the error queue.
+    /// Sends one buffer, which the kernel cuts into datagrams of `segment` bytes if given; waits briefly for room.
+    /// `class` is DSCP and ECN of the outer header; `stamp` asks for a transmit stamp in the error queue.
     pub fn send(
         &self,
         to: &Endpoint,
@@ -175,7 +174,7 @@ impl Socket {
         }
     }
 
-    /// The MTU of the way to a remote end as the kernel knows it, IP header included.
+    /// The MTU of the route to a remote end as the kernel knows it, IP header included.
     pub fn mtu(&self, remote: SocketAddr) -> Option<usize> {
         let asker = lock(&self.asker);
         asker.connect(&remote.into()).ok()?;
@@ -191,7 +190,7 @@ impl Socket {
         (got == 0).then(|| usize::try_from(mtu).ok()).flatten()
     }
 
-    /// Forgets an error that waits to be reported, which would end every poll(2).
+    /// Clears a pending error, which would end every poll(2).
     pub fn clear_error(&self) {
         if let Ok(Some(error)) = self.inner.take_error() {
             tracing::debug!(bound = %self.bound, %error, "socket error");
@@ -203,8 +202,8 @@ impl Socket {
         self.inner.as_raw_fd()
     }
 
-    /// Takes the transmit stamps that wait: gives the tail of each looped datagram and the stamp
-    /// (time of day in nanoseconds).
+    /// Takes the pending transmit stamps: the tail of each looped datagram and its stamp (time of day in
+    /// nanoseconds).
     pub fn drain_errors(&self, mut each: impl FnMut(&[u8], u64)) {
         let mut data = [0u8; 512];
         let mut buffer = control::Buffer::default();
@@ -261,7 +260,7 @@ impl Batch {
         }
     }
 
-    /// Receives what waits, at most [`BATCH`]; does not block.
+    /// Receives the waiting datagrams, at most [`BATCH`]; does not block.
     pub fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.datagrams.clear();
         let chunks = self.data.chunks_exact_mut(MAX_DATAGRAM);
@@ -314,7 +313,7 @@ impl Batch {
     }
 }
 
-/// Waits for an event on a descriptor; what comes of it the next call shows.
+/// Waits for an event on a descriptor; the next call shows the outcome.
 pub fn wait(fd: RawFd, events: i16, timeout_ms: i32) {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one valid pollfd.

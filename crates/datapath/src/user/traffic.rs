@@ -1,4 +1,4 @@
-//! What data say of a path: that it is used, that it lives, and when its other end heard this one.
+//! What data show about a path: that it is used, that it lives, and when its other end heard this one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -54,18 +54,18 @@ impl Data {
 }
 
 impl Path {
-    /// Data leave. Whether the driver is to look at this path.
+    /// Data leave. Returns whether the driver must look at this path.
     pub fn data_left(&self, role: Role, now: Time) -> bool {
         role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
     }
 
-    /// Data arrived. Whether the driver is to look at this path.
+    /// Data arrived. Returns whether the driver must look at this path.
     pub fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
         self.state.data.heard(at);
         role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
     }
 
-    /// What a reading says of data.
+    /// What a reading says about data.
     pub fn traffic(&self) -> Traffic {
         let data = &self.state.data;
         let instant =

@@ -42,9 +42,9 @@ pub fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
     Ok(device)
 }
 
-/// Lets the host's own TCP make super-packets that still fit one UDP datagram with a header for each
-/// segment, so that each leaves in one call. An anchor forwards what others made: there the kernel
-/// would have to cut larger ones itself, which costs more than a second call.
+/// Lets the host's own TCP make super-packets that still fit one UDP datagram with a header for each segment, so that
+/// each leaves in one call. An anchor forwards super-packets made elsewhere: the kernel would have to cut larger ones
+/// itself, which costs more than a second call.
 fn limit_segments(device: &SyncDevice, mtu: u32) -> io::Result<()> {
     let segments = (65_000 / (mtu + Header::LEN as u32)).clamp(1, 64);
     let index = device.if_index()?;
@@ -65,7 +65,7 @@ fn limit_segments(device: &SyncDevice, mtu: u32) -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut answer = [0u8; 64];
     // SAFETY: both buffers live through the calls and have the lengths given.
@@ -106,7 +106,7 @@ impl Wake {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, has no other owner.
         Ok(Wake(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -114,7 +114,7 @@ impl Wake {
         self.0.as_raw_fd()
     }
 
-    /// Ends the poll, the present one or the next.
+    /// Ends the poll, the current one or the next.
     pub fn wake(&self) {
         let one = 1u64;
         // SAFETY: eight readable bytes, as an event descriptor wants them.

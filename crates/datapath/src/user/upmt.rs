@@ -1,6 +1,6 @@
-//! Paths with UPMT's own packets (`docs/wire/upmt.md`): which path a packet without index and cookie
-//! belongs to, and what a probe looks like there. Whoever can send from a path's addresses can speak for
-//! it: such paths are for networks that are trusted.
+//! Paths with UPMT's own packets (`docs/wire/upmt.md`): which path a packet without index and cookie belongs to, and
+//! what a probe looks like there. Any host that can send from a path's addresses can speak for it: use such paths
+//! only on trusted networks.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -23,15 +23,15 @@ pub const SHORTEST: usize = 20 + Trailer::LEN;
 /// These packets have no header that could say anything.
 const UNSTATED: Head = Head { age: 0, one_way: false };
 
-/// What the paths with UPMT's packets are found by.
+/// How to find the paths with UPMT's packets.
 #[derive(Default)]
 pub struct Table {
     /// Their slots.
     slots: BTreeSet<u32>,
     /// An anchor's: by owner and the host's number of the path.
     numbers: HashMap<(u32, u32), u32>,
-    /// An anchor's: by owner and the outer source of the last request, one for each slot. By owner too, so
-    /// that no host can take another's packets for its own by naming that one's address as its source.
+    /// An anchor's: by owner and the outer source of the last request, one for each slot. The owner is in the key so
+    /// that no host can claim another's packets by naming that host's address as its source.
     sources: HashMap<(u32, SocketAddr), u32>,
 }
 
@@ -43,7 +43,7 @@ pub struct Ends {
 }
 
 impl Table {
-    /// Takes a path as it is to be from now on.
+    /// Takes a path's new configuration.
     pub fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
         let upmt = config.probing.encapsulation == Encapsulation::Upmt;
         if !upmt || !kept {
@@ -63,7 +63,7 @@ impl Table {
         }
     }
 
-    /// Notes where a request of a path came from, in place of where the last one did.
+    /// Records where a request of a path came from; it replaces the previous source.
     fn learn(&mut self, path: &Path, from: SocketAddr) {
         let (slot, source) = (path.slot, (path.config.owner, from));
         if self.sources.get(&source) != Some(&slot) {
@@ -98,8 +98,8 @@ impl Path {
         Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
     }
 
-    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one first
-    /// byte in the place of the packet's own, and the trailer.
+    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
+    /// the packet's first byte, and the trailer.
     pub fn upmt_ride(
         &self,
         role: Role,
@@ -113,7 +113,7 @@ impl Path {
     }
 }
 
-/// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one of that.
+/// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one.
 pub fn address_requests(core: &Core, path: &Path) {
     let Some(remote) = path.config.remote.filter(|_| path.is_upmt()) else { return };
     let own =
@@ -121,8 +121,8 @@ pub fn address_requests(core: &Core, path: &Path) {
     *lock(&path.state.ends) = own.map(|host| Ends { host: *host, anchor: remote.ip() });
 }
 
-/// The request that a datagram which has left contains, with the path's number. `packet` may have
-/// headers of lower layers in front of it already taken off, and must end where the datagram does.
+/// The request in a datagram that has left, with the path's number. `packet` may begin with headers of lower layers,
+/// and must end where the datagram does.
 pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     match Form::of(packet) {
         Form::Inner => {
@@ -140,7 +140,7 @@ pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     }
 }
 
-/// Whether a packet is to be read as one of UPMT's: there are such paths, and it begins so.
+/// Whether to read a packet as one of UPMT's: there are such paths, and it begins so.
 pub fn concerns(core: &Core, packet: &[u8]) -> bool {
     !core.upmt.slots.is_empty() && Form::of(packet) != Form::Other
 }
@@ -230,7 +230,7 @@ fn take_ride<'a>(
     data
 }
 
-/// Takes a probe in; an anchor learns from a request by what its path's packets can be known.
+/// Takes a probe in. From a request, an anchor learns how to recognise the path's packets.
 fn finish(
     role: Role,
     core: &mut Core,
@@ -270,8 +270,8 @@ fn numbered(
     Ok(path.clone())
 }
 
-/// The path that a packet of data came by: a host's has the packet's addresses and interface, an anchor's
-/// had its last request from there and is of the host whose inner address the packet has.
+/// The path that a data packet came by. At a host, that path has the packet's addresses and interface. At an anchor,
+/// its last request came from there, and its host has the packet's inner address.
 fn path_of(
     role: Role,
     core: &Core,

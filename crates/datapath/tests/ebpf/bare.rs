@@ -39,7 +39,7 @@ impl Carrier {
                 for (from, to) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
                     for _ in 0..64 {
                         let Ok(len) = from.recv(&mut packet) else { break };
-                        // What finds no room is lost, as on any wire.
+                        // A packet that finds no room is lost, as on any wire.
                         let _ = to.send(&packet[..len]);
                     }
                 }
@@ -72,7 +72,7 @@ fn device(path: u32, end: u8) -> SyncDevice {
     device
 }
 
-/// Sends request 7 of STAMP; the request's number and TTL, as the program at the other end saw them.
+/// Sends STAMP request 7; returns its number and TTL as the program at the other end saw them.
 fn ask_stamp(to: IpAddr) -> [u8; 2] {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).unwrap();
@@ -80,7 +80,7 @@ fn ask_stamp(to: IpAddr) -> [u8; 2] {
     socket.connect((to, STAMP_PORT)).unwrap();
     let mut request = [0; 44];
     request[3] = 7;
-    // A machine with other work may let the carrier wait for longer than the socket does.
+    // A busy machine may let the carrier wait longer than the socket does.
     for _ in 0..20 {
         socket.send(&request).unwrap();
         let mut answer = [0; 44];
@@ -97,7 +97,7 @@ fn interfaces_without_frame_header_carry_probes_and_data() {
         return;
     }
     for outer in Family::BOTH {
-        // XDP must not be tried there, even if it is wanted.
+        // XDP must not be tried there, even if requested.
         let stamp = Some(StampOptions {
             port: STAMP_PORT,
             stateful: true,

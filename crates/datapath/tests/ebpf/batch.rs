@@ -10,7 +10,7 @@ use segue_wire::{DropReason, Probe};
 use crate::options;
 use crate::world::{Family, PORT, Wire, World, eventually, host_slot, may_run};
 
-/// The first slot of the many paths, which are over one wire, with the same slots at both ends.
+/// The first slot of the many paths; they share one wire and have the same slots at both ends.
 const FIRST: u32 = 16;
 
 fn set_many(world: &World, remote: u8, count: u32) {
@@ -63,8 +63,8 @@ fn all_arrive(outer: Family, wire: Wire, xdp: Xdp, count: u32, rounds: u32) {
     };
     let lost = || world.host.lost_on_wire() + world.anchor.lost_on_wire();
     for round in 1..=rounds {
-        // A virtual pair's ring holds 256 frames and drops what is beyond: in step, so that it is empty
-        // again, however busy the machine is.
+        // A virtual pair's ring holds 256 frames and drops the rest. Send in step, so that it is empty again, however
+        // busy the machine is.
         for first in (FIRST..FIRST + count).step_by(192) {
             let slots = first..(first + 192).min(FIRST + count);
             let wanted = u64::from(round) * slots.len() as u64;

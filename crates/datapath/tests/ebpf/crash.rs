@@ -70,7 +70,7 @@ fn pair(what: &str) -> (Netns, Netns) {
     (a, b)
 }
 
-/// A daemon to be killed; true if it got as far as that.
+/// A daemon to kill; true if it got that far.
 fn spawn(ns: &Netns, tcx: &str) -> (Child, bool) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--nocapture", "child_that_will_be_killed"])
@@ -116,7 +116,7 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
         assert!(ready && eaten, "the child had the port");
         eventually("packets after the crash", &mut arrives);
         assert!(b.run(|| link::index_of("segue0")).unwrap().is_err(), "the TUN device is gone");
-        // What stays on kernels without tcx is found and removed by name.
+        // What remains on kernels without tcx is found and removed by name.
         let index = b.run(|| link::index_of("sg0").unwrap()).unwrap();
         let removed = b.run(|| remove_stale_filters(index)).unwrap();
         assert!(tcx == "tcx" || removed == ["segue_ingress", "segue_leave"], "{removed:?}");
@@ -124,7 +124,7 @@ fn a_killed_daemon_leaves_nothing_that_eats_packets() {
     }
 }
 
-/// What XDP has stripped must not meet a kernel without the TC program that knows what it is.
+/// A packet that XDP has stripped must not reach a kernel without the TC program that knows it.
 #[test]
 fn a_killed_daemon_lets_no_inner_packet_in_as_if_it_were_plain() {
     if !may_run() {
@@ -147,7 +147,7 @@ fn a_killed_daemon_lets_no_inner_packet_in_as_if_it_were_plain() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Refused while nobody has the port.
+                // Refused while the port has no listener.
                 let _ = sender.send(&packet);
             }
         });
@@ -170,7 +170,7 @@ fn a_killed_daemon_lets_no_inner_packet_in_as_if_it_were_plain() {
 
 const KILLS: usize = 8;
 
-/// Reads what waits, apart by the interface it came from.
+/// Reads what waits, separated by the interface it came from.
 fn count_arrivals(socket: &UdpSocket, wire: u32, through: &mut u64, plain: &mut u64) {
     loop {
         let mut bytes = [0; 16];

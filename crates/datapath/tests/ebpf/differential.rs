@@ -1,5 +1,5 @@
-//! Two parsers of one format: for packets spoilt in thousands of ways, the programs in the kernel must
-//! take and refuse what `segue-wire` takes and refuses, for the same reason, and read the same flow.
+//! Two parsers of one format: for packets corrupted in thousands of ways, the programs in the kernel must accept and
+//! refuse what `segue-wire` does, for the same reason, and read the same flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -44,15 +44,15 @@ fn xdp_and_wire_crate_agree_on_spoilt_rides() {
     agree(Family::V6, Xdp::On, 6, true);
 }
 
-/// The reference: what becomes of packets at the anchor.
+/// The reference: what happens to packets at the anchor.
 #[derive(Default)]
 struct Reference {
     /// The path's probes may ride.
     rides: bool,
     last_seq: Option<u32>,
     drops: BTreeMap<DropReason, u64>,
-    /// Packets of the path as its counter has them: those with a right cookie or authenticator, also
-    /// where what they carry is refused, for they were not lost.
+    /// Packets of the path as its counter has them: those with a right cookie or authenticator, even if their content
+    /// is refused, since they were not lost.
     counted: u32,
     learned: BTreeSet<FlowKey>,
 }
@@ -86,7 +86,7 @@ impl Reference {
             }
             PacketType::Ride => {
                 let (probe, inner) = Probe::open_ride(bytes, &KEY)?;
-                // What is wrong with the probe alone does not concern the inner packet.
+                // A fault in only the probe does not concern the inner packet.
                 if let Err(reason) = self.newer(probe.seq) {
                     *self.drops.entry(reason).or_insert(0) += 1;
                 }
@@ -148,7 +148,7 @@ fn agree(outer: Family, xdp: Xdp, seed: u64, rides: bool) {
     println!("{outer:?} {xdp:?}: {} counted, refused {:?}", reference.counted, reference.drops);
     assert!(reference.counted > 100 && reference.drops.len() >= 9, "{:?}", reference.drops);
     let flows = world.anchor.datapath.lock().unwrap().flows();
-    // Errors that the anchor itself sends (ICMP) are bound by its daemon.
+    // The anchor's daemon binds errors that the anchor itself sends (ICMP).
     let own = |key: &FlowKey| Family::BOTH.iter().any(|family| family.inner(2) == key.src);
     let learned = flows.iter().map(|flow| flow.key).filter(|key| !own(key));
     let learned: BTreeSet<FlowKey> = learned.collect();
@@ -159,7 +159,7 @@ fn agree(outer: Family, xdp: Xdp, seed: u64, rides: bool) {
     assert!(strange.is_empty(), "learned by the programs alone: {strange:?}");
 }
 
-/// A packet, good at first and then spoilt in up to three places.
+/// A packet, good at first and then corrupted in up to three places.
 fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
     let pick = |rng: &mut Rng, n: u64| rng.below(n) as usize;
     let plain = if rides && pick(rng, 3) > 0 { PacketType::Ride } else { PacketType::Data };
@@ -205,7 +205,7 @@ fn packet(rng: &mut Rng, rides: bool) -> Vec<u8> {
     bytes
 }
 
-/// An inner packet from the host to an address behind which nobody answers.
+/// An inner packet from the host to an address where nothing answers.
 fn inner(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (sport, dport) = (1000 + rng.below(8) as u16, 2000);

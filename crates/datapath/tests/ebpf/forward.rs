@@ -75,8 +75,8 @@ fn an_anchor_forwards_both_ways_to_any_kind_of_wire() {
     }
 }
 
-/// What an anchor that is also a router must leave alone: a tunnel packet, valid in all but that it
-/// is for another machine's port.
+/// What an anchor that is also a router must leave alone: a tunnel packet that is valid except that it is for another
+/// machine's port.
 #[test]
 fn packets_to_another_machines_port_are_forwarded_untouched() {
     if !may_run() {

@@ -1,4 +1,4 @@
-//! Packets that must not get through, and what may change an anchor's mind.
+//! Packets that must not get through, and packets that may move an anchor's state.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -27,7 +27,7 @@ pub fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
     Probe { seq, ..Probe::default() }.seal(&request_header(), &KEY)
 }
 
-/// A socket of the host's namespace that stands for someone on the wire.
+/// A socket in the host's namespace that plays an attacker on the wire.
 pub fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
@@ -36,7 +36,7 @@ pub fn stranger(world: &World, port: u16) -> UdpSocket {
     socket
 }
 
-/// What the wire crate says to a packet that arrives at the anchor for path 0.
+/// The wire crate's verdict on a packet that arrives at the anchor for path 0.
 fn verdict(bytes: &[u8]) -> DropReason {
     let header = match Header::parse(bytes) {
         Ok(header) => header,
@@ -93,7 +93,7 @@ fn every_spoilt_request_is_counted_by_its_reason_and_changes_nothing() {
         assert_eq!(after.remote, before.remote);
         assert_eq!((after.tx_packets, after.rx_bytes), (before.tx_packets, before.rx_bytes));
         assert!(world.anchor.probes.lock().unwrap().iter().all(|e| e.arrival.probe.seq == 1));
-        // None of them took the place of a number: a lower one than theirs is still good.
+        // None of them used up a number: a lower one than theirs is still good.
         world.probe(0, 2);
     }
 }
@@ -127,7 +127,7 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
         assert_eq!((answer.seq, head.packet_type), (2, PacketType::Response));
         assert_eq!((head.index, head.cookie), (host_slot(0), 0xb000));
         assert_eq!(remote(), before, "its source has not shown that it receives");
-        // What no request asked for goes to the source that has.
+        // An unsolicited response goes to the source that has echoed.
         let (slot, kind, probe) =
             (anchor_slot(0), ProbeKind::Unsolicited, Probe { seq: 70, ..Probe::default() });
         let order = ProbeOrder {
@@ -152,7 +152,7 @@ fn a_replayed_request_is_not_answered_and_a_fresh_one_moves_the_endpoint_once_it
     }
 }
 
-/// What a bridge port or a device that listens to all sees of others.
+/// What a bridge port, or a device in promiscuous mode, sees of others' packets.
 #[test]
 fn what_is_to_another_hardware_address_is_not_taken() {
     if !may_run() {
@@ -180,7 +180,7 @@ fn what_is_to_another_hardware_address_is_not_taken() {
         own.send(&tunnelled(9, 0)).unwrap();
         world.probe(0, 3);
         let after = world.anchor.counters(anchor_slot(0));
-        // The last two alone.
+        // Only the last two.
         assert_eq!(after.rx_packets, before.rx_packets + 2, "{outer:?} {xdp:?}");
         assert!(world.host.probes.lock().unwrap().iter().all(|e| e.arrival.probe.seq != 2));
     }

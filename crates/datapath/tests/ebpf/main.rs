@@ -73,8 +73,8 @@ fn carries_everything(outer: Family, wire: Wire, xdp: Xdp) {
         assert_eq!(datagrams(host, anchor, to, 200, 700, 1).len(), 200, "{inner:?} datagrams");
         assert_eq!(datagrams(host, anchor, to, 200, 700, 20).len(), 200, "{inner:?} UDP GSO");
     }
-    // All is acknowledged, so what was sent has arrived, but for copies that a full ring between the
-    // two devices lost on a busy machine; TCP has sent those again.
+    // Everything is acknowledged, so it has arrived, except copies that a full ring between the two devices lost on a
+    // busy machine; TCP has sent those again.
     let mut seen = String::new();
     eventually("agreement of the counters", || {
         let (a, b) = (world.host.counters(host_slot(0)), world.anchor.counters(anchor_slot(0)));

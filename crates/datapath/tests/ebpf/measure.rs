@@ -1,4 +1,4 @@
-//! What the programs measure by themselves, and what they keep from the daemon.
+//! What the programs measure by themselves, and which events they do not send to the daemon.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn set_taus(world: &World, taus: [Tau; 2]) {
     world.anchor.datapath.lock().unwrap().set_path(anchor_slot(0), &anchor).unwrap();
 }
 
-/// So long that nothing that a busy machine does crosses a threshold.
+/// So long that no delay of a busy machine crosses a threshold.
 fn never() -> [Tau; 2] {
     [Tau::symmetric(Span::from_secs(100_000)); 2]
 }
@@ -119,7 +119,7 @@ fn a_question_and_its_answer_count_in_no_counter_and_a_plain_request_in_all() {
     }
 }
 
-/// Nor does it wait: whoever asks may be in doubt.
+/// Nor does it wait: the asking end may be in doubt.
 #[test]
 fn the_answer_to_a_question_takes_no_ride() {
     if !may_run() {
@@ -161,7 +161,7 @@ fn a_quiet_path_reports_what_is_new_and_nothing_else() {
     quiet(&world.anchor, anchor_slot(0), true);
     (2..=5).for_each(|seq| world.order(0, seq));
     received(5);
-    // Both ends are asked for what they hear only now, so the next probes say something new.
+    // Both ends are only now asked what they hear, so the next probes carry news.
     world.anchor.datapath.lock().unwrap().set_heard(&[anchor_slot(0)], 0x8001);
     world.order(0, 6);
     world.host.wait_for_probe(|e| e.arrival.probe.seq == 6);
@@ -239,7 +239,7 @@ fn a_quiet_path_tells_once_that_the_round_trip_or_the_loss_has_changed_much() {
     for (seq, rtt_s) in (1..).zip([0, 10, 10, 30, 30, 30, 10, 10]) {
         request(seq, rtt_s, seq);
     }
-    // Half of what is sent is lost, in an interval of ten periods of 10 ms.
+    // Half of the packets are lost, in an interval of ten periods of 10 ms.
     let base = 8;
     let mut seq = base;
     eventually("loss", || {
@@ -268,7 +268,7 @@ fn a_repeated_response_is_refused_and_does_not_hide_loss() {
     let socket = world.anchor.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 1), PORT)).unwrap();
     let mut refused = 0;
-    // Repeated, of a number that no request had, and unsolicited but twice.
+    // Repeated, of a number that no request had, and unsolicited except twice.
     for (seq, flags, counts) in [
         (4, 0, false),
         (1, 0, false),

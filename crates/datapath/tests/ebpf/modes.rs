@@ -1,5 +1,5 @@
-//! Modes in which a host tells its anchor what it measured: the programs beside the machines, which compute
-//! in floating point and get the same packets.
+//! Modes in which a host tells its anchor what it measured: the programs next to the machines, which compute in
+//! floating point and get the same packets.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -24,7 +24,8 @@ const MODES: [Mode; 2] = [Mode::Reports, Mode::RoundTripLoss];
 /// N, in a loss interval.
 const N: u32 = 5;
 const REQUESTS: u32 = 80;
-/// As late as a request of the programs may leave after the machine's: a machine that is not busy needs a tenth of it.
+/// The latest that the programs' request may leave after the machine's: a machine that is not busy needs a tenth of
+/// it.
 const LATE: Span = Span::from_millis(5);
 
 /// A K that no busy machine reaches.
@@ -52,7 +53,7 @@ fn reading(end: &End, slot: u32) -> Reading {
     end.datapath.lock().unwrap().reading(slot).unwrap()
 }
 
-/// What arrived, at the microsecond: so fine is the programs' clock.
+/// What arrived, to the microsecond: the resolution of the programs' clock.
 fn arrival(event: &ProbeEvent) -> Arrival {
     Arrival {
         probe: event.arrival.probe,
@@ -88,7 +89,7 @@ fn same(got: &Estimates, want: &Estimates, what: &str) {
     }
 }
 
-/// A host on the programs, a machine beside it, and a socket in place of the anchor.
+/// A host on the programs, a machine next to it, and a socket instead of the anchor.
 struct Asking {
     world: World,
     wire: UdpSocket,
@@ -98,7 +99,7 @@ struct Asking {
     /// Packets of the socket's end.
     counts: (u32, u32),
     reports: u32,
-    /// How much later than the machine's request the programs' left, at most.
+    /// How much later than the machine's request the programs' request left, at most.
     late: Span,
 }
 
@@ -146,8 +147,8 @@ impl Asking {
         self.drain(now);
     }
 
-    /// Has the programs send what the machine asked for at `now`. Where it left much later, a loss interval may have
-    /// ended between the two, so that nothing is compared.
+    /// Makes the programs send what the machine asked for at `now`. If it left much later, a loss interval may have
+    /// ended between the two, and nothing is compared.
     fn ask(&mut self, now: Time, request: &Request) {
         self.world.order(0, 0);
         let mut bytes = [0; 100];
@@ -179,7 +180,7 @@ impl Asking {
         self.asked.push(probe);
     }
 
-    /// Answers a request, and gives what the host received to the machine.
+    /// Answers a request, and gives the machine what the host received.
     fn answer(&mut self, request: &Probe) {
         self.counts.1 += 1;
         let response = Probe {
@@ -219,7 +220,7 @@ fn is_late(mode: Mode, asking: &Asking) -> bool {
     late
 }
 
-/// Whether the machine stood still nowhere, so that all was compared.
+/// Whether the machine never stood still, so that everything was compared.
 fn reports_are_the_machines(mode: Mode) -> bool {
     let mut asking = Asking::new(mode);
     let mut overtaken = None;
@@ -230,7 +231,7 @@ fn reports_are_the_machines(mode: Mode) -> bool {
         }
         for request in std::mem::take(&mut asking.asked) {
             match request.seq % 11 {
-                // Some are lost, some come behind the next, which may be a later interval.
+                // Some are lost; some arrive after their successor, maybe in a later interval.
                 3 | 7 | 8 => continue,
                 5 => overtaken = Some(request),
                 _ => {
@@ -243,7 +244,7 @@ fn reports_are_the_machines(mode: Mode) -> bool {
             }
         }
     }
-    // An answer may have had the last request sent.
+    // An answer may have triggered the last request.
     if is_late(mode, &asking) {
         return false;
     }
@@ -342,7 +343,7 @@ fn reports_ride_and_each_loss_is_told_once() {
                 assert!(seen.iter().all(|e| e.report == (e.arrival.probe.seq >= first)))
             }
             _ => {
-                // One for an interval at most: the loss of none is told twice.
+                // At most one for an interval: no loss is reported twice.
                 let span = told[told.len() - 1].arrival.at.since(told[0].arrival.at);
                 let intervals = span.0 / (t_ka * u64::from(N)).0 + 3;
                 assert!(told.len() as u64 <= intervals, "{} of {intervals}", told.len());

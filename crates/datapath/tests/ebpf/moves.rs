@@ -82,7 +82,7 @@ fn packets_that_waited_for_the_daemon_keep_their_order_when_only_a_later_ask_is_
     while got.last() != Some(&(sent - 1)) && Instant::now() < end {
         got.extend(receive());
     }
-    // What an ask hands over is the daemon's, and it has thrown away all but the last.
+    // The daemon owns what an ask hands over, and it has thrown away all but the last.
     let thrown_away = (asked() - before - 1) as u8;
     assert!(thrown_away >= 1);
     assert_eq!(got, (thrown_away..sent).collect::<Vec<u8>>());

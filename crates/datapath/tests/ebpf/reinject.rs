@@ -1,4 +1,4 @@
-//! What left on a path that died, sent a second time over another.
+//! What left on a path that died is sent again over another.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -58,7 +58,7 @@ fn world(outer: Family, wire: Wire) -> World {
     world
 }
 
-/// While it lasts nothing that comes over the first path gets in at this end.
+/// While it lives, nothing that comes over the first path gets in at this end.
 fn while_dead<T>(end: &End, body: impl FnOnce() -> T) -> T {
     let ifindex = end.ifindex(0);
     let datapath = &end.datapath;
@@ -73,7 +73,7 @@ fn reinject(end: &End, slot: fn(u32) -> u32, since: Time) -> usize {
     end.datapath.lock().unwrap().reinject(order)
 }
 
-/// One at the host, which sends to the other one, and one at the anchor.
+/// One at the host, which sends to the other, and one at the anchor.
 fn sockets(world: &World, family: Family) -> [UdpSocket; 2] {
     let open = |(end, last): (&End, u8)| {
         let socket = end.ns.run(|| UdpSocket::bind((family.inner(last), 0))).unwrap().unwrap();
@@ -122,7 +122,7 @@ fn seldom(world: &World, family: Family) {
     }
 }
 
-/// A flow has moved to the other path before what it lost goes again; of that one there was doubt before.
+/// A flow has moved to the other path, which was in doubt before, when its lost packets are sent again.
 fn moved(world: &World, family: Family) {
     let [near, far] = sockets(world, family);
     let expect = |what: &[u8]| {

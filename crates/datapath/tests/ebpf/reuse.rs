@@ -1,4 +1,4 @@
-//! Slots that are used again: what was bound to the former path stays with it.
+//! Slots that are reused: what was bound to the former path stays with it.
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use segue_wire::FlowKey;
 
 use crate::world::{Family, OWNER, Wire, World, anchor_slot, eventually, may_run};
 
-/// Another host, whose path has the second wire.
+/// Another host, whose path uses the second wire.
 fn others_path(world: &World) -> PathSetup {
     PathSetup { owner: OWNER + 1, ..world.anchor_path(1) }
 }
@@ -24,7 +24,7 @@ fn flow(world: &World, inner: Family, learned: bool) -> ([UdpSocket; 2], FlowKey
     let (near, far) = (bind(1, &world.host.ns), bind(2, &world.anchor.ns));
     let (near_at, far_at) = (near.local_addr().unwrap(), far.local_addr().unwrap());
     if learned {
-        // The kernel takes its time to make an address of IPv6 usable.
+        // The kernel takes its time to make an IPv6 address usable.
         eventually("the first packet", || {
             near.send_to(b"first", far_at).unwrap();
             far.recv(&mut [0; 8]).is_ok()

@@ -57,7 +57,7 @@ fn every_pair_of_families(wire: Wire) {
             drops.remove(&DropReason::Replay);
             assert!(drops.is_empty(), "{drops:?}");
         }
-        // So long that a response waits for the next packet in any case.
+        // So long that a response always waits for the next packet.
         let world = riding(outer, wire, Span::from_secs(100));
         Family::BOTH.into_iter().for_each(|family| answers_ride(&world, wire, family));
         for end in [&world.host, &world.anchor] {
@@ -71,7 +71,7 @@ fn every_pair_of_families(wire: Wire) {
 fn exchange(world: &World, family: Family) {
     let ends = [&world.host, &world.anchor];
     let taps = ends.map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
-    // Somebody listens, so that no ICMP error goes back.
+    // A socket listens, so that no ICMP error goes back.
     let open = |end: &End, last| end.ns.run(|| UdpSocket::bind((family.inner(last), 4001)));
     let _open = [open(ends[0], 1).unwrap().unwrap(), open(ends[1], 2).unwrap().unwrap()];
     let before = ends.map(|end| end.probes.lock().unwrap().len());
@@ -90,8 +90,8 @@ fn exchange(world: &World, family: Family) {
     }
 }
 
-/// Packets of many kinds from the anchor, each with a response; compared byte by byte. Half of them leave
-/// with a checksum that the stack left to the device.
+/// Packets of many kinds from the anchor, each with a response; compared byte by byte. Half of them leave with a
+/// checksum that the stack left to the device.
 fn answers_ride(world: &World, wire: Wire, family: Family) {
     let (host, anchor) = (&world.host, &world.anchor);
     let [from, to] = [anchor, host].map(|end| end.ns.run(|| Tap::new("segue0")).unwrap());
@@ -133,12 +133,12 @@ fn answers_ride(world: &World, wire: Wire, family: Family) {
         leave(&mut packet);
         host.wait_for_probe(|event| event.arrival.probe.seq == seq);
         assert_eq!(rode(), before + 1, "packet {n}");
-        // So that there is room for the next.
+        // Makes room for the next.
         anchor.datapath.lock().unwrap().sweep(monotonic());
     }
 }
 
-/// A UDP datagram with this payload and, where no device computes it, the checksum that belongs to it.
+/// A UDP datagram with this payload and, if no device computes it, the matching checksum.
 fn is_datagram(packet: &[u8], payload: &[u8], complete: bool) -> bool {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else { return false };
     let (Some(net), Some(TransportSlice::Udp(udp))) = (&sliced.net, &sliced.transport) else {
@@ -161,7 +161,7 @@ fn a_period_has_one_ride_and_numbers_go_on_from_what_was_ordered() {
     let world = riding(Family::V4, Wire::Whole, Span::from_secs(100));
     let (host, anchor) = flow(&world);
     let before = world.host.counters(host_slot(0)).tx_packets;
-    // In step: what waits for a binding may be overtaken by what comes after it.
+    // In step: a later packet may overtake one that waits for a binding.
     let mut buffer = [0; 200];
     for n in 0..50u8 {
         host.send_to(&[n; 100], anchor.local_addr().unwrap()).unwrap();
@@ -217,7 +217,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     let mut buffer = [0; 100];
     host.send_to(b"there", anchor.local_addr().unwrap()).unwrap();
     let (_, from) = anchor.recv_from(&mut buffer).unwrap();
-    // That packet took a request along; no data has left the anchor, and the answer came at once.
+    // That packet carried a request; no data has left the anchor, and the answer came at once.
     let seq = sent(&world.host, host_slot(0)).sent;
     let response = world.host.wait_for_probe(|e| e.arrival.probe.seq == seq);
     assert!(response.arrival.probe.dt < 10_000_000, "{response:?}");
@@ -252,7 +252,7 @@ fn a_response_waits_only_where_data_leaves_and_no_longer_than_a_period() {
     assert!(response.arrival.probe.dt >= 50_000, "{response:?}");
     let len = host.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..len], b"again");
-    // What has gone is not swept again.
+    // What has left is not swept again.
     std::thread::sleep(Duration::from_millis(1050));
     let tx = world.anchor.counters(anchor_slot(0)).tx_packets;
     world.anchor.datapath.lock().unwrap().sweep(monotonic());
@@ -320,14 +320,14 @@ fn rides_that_are_wrong_are_refused_by_their_reason() {
     refused(DropReason::Truncated, &ride(0, 100, KEY, &data)[..55]);
     assert_eq!(received(), before, "none of these has arrived");
 
-    // The probe of a ride counts even where the inner packet is refused, and the packet once.
+    // The probe of a ride counts even if the inner packet is refused, and the packet counts once.
     refused(DropReason::InnerSource, &ride(0, 100, KEY, &foreign));
     let event = anchor.wait_for_probe(|e| e.arrival.probe.seq == 100);
     assert_eq!((event.arrival.received, received()), (before + 1, before + 1));
     refused(DropReason::InnerPacket, &ride(0, 101, KEY, &[]));
     anchor.wait_for_probe(|e| e.arrival.probe.seq == 101);
 
-    // Of a replay the data is delivered, and counted once.
+    // A replay's data is delivered, and counted once.
     wire.send(&ride(RIDE_ONE_WAY, 102, KEY, &data)).unwrap();
     tap.expect(&data);
     let flows = anchor.datapath.lock().unwrap().flows();
@@ -345,13 +345,13 @@ fn every_request_has_one_answer_also_where_data_leaves_in_the_same_instant() {
     if !may_run() {
         return;
     }
-    // Enough paths, so that there is room for what is held in a round.
+    // Enough paths to have room for everything held in a round.
     let options = super::options(super::Xdp::Off);
     let world = World::with_paths(Family::V4, Wire::Whole, 1, options, 8 * REQUESTS);
     agree_on_rides(&world, Span::from_secs(100));
     let wire = stranger(&world, 6000);
     wire.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-    // No socket's buffer decides what arrives.
+    // In step, so that no socket buffer decides what arrives.
     set_option(&wire, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
     let (host, anchor) = flow(&world);
     // Answers to a source that has not echoed yet do not wait.
@@ -437,14 +437,14 @@ impl Answers {
     }
 }
 
-/// Both ends agree on rides, and one request has gone alone and been answered since.
+/// Both ends agree on rides, and one request has since gone alone and been answered.
 pub fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
     let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
     agree_on_rides(&world, t_ka);
     world
 }
 
-/// Has the probes of a world's path ride; one request goes alone and is answered, whose number is given.
+/// Makes the probes of a world's path ride; one request goes alone and is answered. Returns its number.
 pub fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
     let host = PathSetup { probing: probing(t_ka), ..world.host_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
@@ -536,7 +536,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     let (host, anchor) = flow(&world);
     world.host.datapath.lock().unwrap().set_quiet(host_slot(0), true);
     let to = anchor.local_addr().unwrap();
-    // A machine that stands still for a period makes rides cease: another try then.
+    // If the machine stands still for a period, rides cease: try again.
     let slept = (0..20).any(|_| {
         let stop = AtomicBool::new(false);
         let longest = std::thread::scope(|scope| {
@@ -556,7 +556,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     let rode = sent(&world.host, host_slot(0)).rode;
     assert!(rode >= 6, "{rode}");
 
-    // Nothing rides any more: one call, and then a request alone in each period.
+    // Rides have ended: one call, and then a request alone in each period.
     let (alone, ended) = (sent(&world.host, host_slot(0)), monotonic());
     driver.wakes = [0; 2];
     while driver.wakes[1] == 0 && monotonic() < ended + Span::from_secs(10) {
@@ -570,7 +570,7 @@ fn a_host_sleeps_while_requests_ride_and_is_called_when_they_cease() {
     assert_eq!(driver.client.state(), State::Up);
 }
 
-/// Sends until it is told to stop; the largest distance of two packets.
+/// Sends until told to stop; returns the largest distance between two packets.
 fn fifty_a_second(from: &UdpSocket, to: std::net::SocketAddr, stop: &AtomicBool) -> Span {
     let (mut last, mut longest) = (monotonic(), Span::ZERO);
     while !stop.load(Ordering::Relaxed) {
@@ -595,7 +595,7 @@ fn a_host_is_called_when_its_time_out_comes_while_requests_ride() {
     std::thread::scope(|scope| {
         scope.spawn(|| fifty_a_second(&host, to, &stop));
         eventually("a ride", || sent(&world.host, host_slot(0)).rode >= 2);
-        // Nothing is answered any more.
+        // Answers have ended.
         world.anchor.datapath.lock().unwrap().remove_path(anchor_slot(0));
         world.host.rides_over.lock().unwrap().clear();
         eventually("a call", || !world.host.rides_over.lock().unwrap().is_empty());

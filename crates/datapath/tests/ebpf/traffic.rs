@@ -36,7 +36,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }
 
-/// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and answers which arrived.
+/// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and returns which arrived.
 pub fn datagrams(
     client: &Netns,
     server: &Netns,
@@ -61,7 +61,7 @@ pub fn datagrams(
         let bytes: Vec<u8> = group.iter().flat_map(|i| numbered(*i, len)).collect();
         sender.send_to(&bytes, to).unwrap();
         next += group.len() as u32;
-        // In step, so that no socket's buffer decides what arrives.
+        // In step, so that no socket buffer decides what arrives.
         for _ in &group {
             let Ok((n, _)) = receiver.recv_from(&mut buffer) else { break };
             let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());

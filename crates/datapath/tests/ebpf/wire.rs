@@ -1,4 +1,4 @@
-//! What leaves an end, and towards whom.
+//! What leaves an end, and where it goes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;

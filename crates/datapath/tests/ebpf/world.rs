@@ -59,13 +59,13 @@ impl Family {
     }
 }
 
-/// One end with a stand-in for its daemon: it binds every flow that misses to `bind_to`.
+/// One end with a stand-in for its daemon, which binds every flow that misses to `bind_to`.
 pub struct End {
     pub ns: Netns,
     pub datapath: Arc<Mutex<Ebpf>>,
     pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
     pub misses: Arc<AtomicUsize>,
-    /// On which paths requests had ceased to ride, as told.
+    /// The paths on which requests had ceased to ride, as reported.
     pub rides_over: Arc<Mutex<Vec<u32>>>,
     pub bind_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
@@ -102,7 +102,7 @@ pub fn setup(role: Role, outer: Family) -> Setup {
     }
 }
 
-/// True if the tests may run; says so where they may not.
+/// True if the tests may run; if not, says so.
 pub fn may_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -112,8 +112,8 @@ pub fn may_run() -> bool {
 }
 
 impl World {
-    /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is:
-    /// a source that it does not know has to echo first.
+    /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is: an unknown
+    /// source must echo first.
     pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         World::with_paths(outer, wire, paths, options, 32)
     }
@@ -176,7 +176,7 @@ impl World {
         world
     }
 
-    /// As [`World::new`], and each path has been probed once.
+    /// Like [`World::new`], with each path probed once.
     pub fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         let world = World::new(outer, wire, paths, options);
         for path in 0..paths {
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// What fits [`host_path`](World::host_path) at the anchor.
+    /// The anchor's counterpart of [`host_path`](World::host_path).
     pub fn anchor_path(&self, path: u32) -> PathSetup {
         let host = self.host_path(path);
         PathSetup {
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Sends a request over a path and answers with what came back.
+    /// Sends a request over a path and returns what came back.
     pub fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
         self.order(path, seq);
         self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.arrival.probe.seq == seq)
@@ -343,7 +343,7 @@ impl End {
         self.datapath.lock().unwrap().drops().get(&reason).copied().unwrap_or(0)
     }
 
-    /// The first probe event that fits; fails after ten seconds.
+    /// The first matching probe event; fails after ten seconds.
     pub fn wait_for_probe(&self, fits: impl Fn(&ProbeEvent) -> bool) -> ProbeEvent {
         let mut found = None;
         eventually("a probe event", || {

@@ -69,7 +69,7 @@ pub fn inner(v6: bool, last: u8) -> IpAddr {
     }
 }
 
-/// One end with the thread that decides for it as a daemon would: every new flow takes `slot`.
+/// One end, with a thread that decides for it as a daemon would: every new flow takes `slot`.
 pub struct End {
     pub ns: Netns,
     pub user: Arc<Mutex<User>>,
@@ -246,7 +246,7 @@ impl Lab {
             anchor.with(|u| u.set_inner(inner(v6, 1), OWNER).unwrap());
         }
         let lab = Lab { host, anchor, outer_v6 };
-        // The anchor is told where the host is: a source that it does not know has to echo first.
+        // The anchor is told where the host is: an unknown source must echo first.
         let host = host_config(outer_v6);
         let known = PathSetup { local: host.remote, remote: host.local, ..anchor_config() };
         lab.anchor.with(|u| u.set_path(ANCHOR_SLOT, &known).unwrap());
@@ -263,18 +263,18 @@ impl Lab {
         self.anchor_probes_as(anchor);
     }
 
-    /// The same of the anchor alone.
+    /// The same, only for the anchor.
     pub fn anchor_probes_as(&self, probing: Probing) {
         let config = PathSetup { probing, ..anchor_config() };
         self.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
     }
 
-    /// Sockets belong to the namespace of the caller.
+    /// Sockets belong to the caller's namespace.
     pub fn set_host_path(&self, slot: u32, config: &PathSetup) {
         self.host.ns.run(|| self.host.with(|u| u.set_path(slot, config).unwrap())).unwrap();
     }
 
-    /// One request and its response; gives both ends' events.
+    /// One request and its response; returns both ends' events.
     pub fn probe(&self, seq: u32) -> (ProbeEvent, ProbeEvent) {
         self.order(HOST_SLOT, seq);
         let request = expect_probe(&self.anchor.probes, "request at the anchor");
@@ -302,7 +302,7 @@ impl Lab {
         self.host.with(|u| u.send_probes(&[order]).unwrap());
     }
 
-    /// Waits until the counters of both ends agree, and gives (host to anchor, anchor to host).
+    /// Waits until the counters of both ends agree, and returns (host to anchor, anchor to host).
     pub fn settled_counters(&self) -> ((u32, u64), (u32, u64)) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {

@@ -12,14 +12,14 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// On the device of that name in the caller's namespace.
+    /// Opens it on the device of that name in the caller's namespace.
     pub fn new(device: &str) -> Tap {
         let ifindex = segue_linux::link::index_of(device).unwrap() as i32;
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: plain values.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM, protocol.into()) };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let tap = Tap { socket, ifindex };
         let address = tap.address(protocol);
@@ -54,12 +54,12 @@ impl Tap {
         assert_eq!(sent, packet.len() as isize, "{}", std::io::Error::last_os_error());
     }
 
-    /// Waits until exactly this packet has come in by the device.
+    /// Waits until exactly this packet has arrived on the device.
     pub fn expect(&self, packet: &[u8]) {
         self.expect_where(&format!("{packet:02x?}"), |got| got == packet);
     }
 
-    /// Waits until a packet that fits has come in by the device.
+    /// Waits until a matching packet has arrived on the device.
     pub fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut seen = Vec::new();
@@ -74,7 +74,7 @@ impl Tap {
                 libc::recvfrom(fd, data, buffer.len(), flags, from, &mut len)
             };
             match usize::try_from(n) {
-                // Its own way out is shown too.
+                // The socket shows its own outgoing packets too.
                 Ok(_) if from.sll_pkttype == 4 => {}
                 Ok(n) if fits(&buffer[..n]) => return,
                 Ok(n) => seen.push(buffer[..n].to_vec()),

@@ -18,13 +18,13 @@ use super::{Direction, Pending, Shared, State, ip_bytes, record, record_of};
 use crate::frame::{ETHERNET_BYTES, stays_on_link};
 use crate::log::Fate;
 
-/// Frames taken from one socket before the other one and the timers have their turn.
+/// Frames taken from one socket before the thread serves the other one and the timers.
 const RECEIVE_BATCH: usize = 64;
 /// Longest frame that passes whole; offloads are off, so that none is longer than an MTU.
 const FRAME_BYTES: usize = 9_216;
 /// A packet due sooner than this is waited for in a loop, since a timer wakes about that much late.
 const SPIN: Span = Span::from_micros(15);
-/// How often the thread looks whether it should stop.
+/// How often the thread checks whether it should stop.
 const IDLE: Span = Span::from_millis(50);
 /// How often the thread asks the kernel for figures about itself.
 const HOUSEKEEPING: Span = Span::from_millis(10);
@@ -35,9 +35,9 @@ const MAX_PENDING: usize = 65_536;
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) sockets: [PacketSocket; 2],
-    /// Buffers to use again.
+    /// Buffers for reuse.
     pub(super) spare: VecDeque<Vec<u8>>,
-    /// When figures are due again.
+    /// When the next figures are due.
     pub(super) housekeeping: Time,
 }
 
@@ -65,8 +65,7 @@ impl Worker {
         shared.lock().health.overruns += overruns;
     }
 
-    /// Takes what has arrived at the sockets that are ready, sends what is due, and returns when there
-    /// is something to do again.
+    /// Takes what has arrived at the ready sockets, sends what is due, and returns when there is more to do.
     fn turn(&mut self, state: &mut State, ready: [bool; 2], buffer: &mut [u8]) -> Result<Time> {
         let mut more = false;
         for direction in Direction::ALL.into_iter().filter(|d| ready[*d as usize]) {
@@ -102,7 +101,7 @@ impl Worker {
                 self.sockets[1 - to as usize].send(frame)?;
                 continue;
             }
-            // Stamps of two processors may differ by a little; a model's time never goes back.
+            // Stamps of two processors may differ a little; a model's time never goes back.
             let arrival = got.at.max(way.last_arrival);
             way.last_arrival = arrival;
             let fate = way.model.offer(arrival, ip_bytes(frame));
@@ -152,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// Waits until `next` or until a frame arrives, and tells which sockets to read.
+    /// Waits until `next` or until a frame arrives, and returns which sockets to read.
     fn wait_until(&self, next: Time) -> [bool; 2] {
         let wait = next.since(monotonic());
         let mut ready = [true; 2];

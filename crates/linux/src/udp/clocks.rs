@@ -31,9 +31,8 @@ pub(super) struct Converted {
     pub(super) error: Span,
 }
 
-/// What the realtime clock was ahead of the monotonic one when it was looked at last. The kernel slews
-/// both alike, so a change means that the realtime clock was stepped, and a stamp taken before the step
-/// is off by as much.
+/// How far the realtime clock was ahead of the monotonic one at the last look. The kernel slews both alike, so a
+/// change means that the realtime clock was stepped, and a stamp taken before the step is off by as much.
 #[derive(Debug, Default)]
 pub(super) struct Ahead(Cell<Option<i64>>);
 

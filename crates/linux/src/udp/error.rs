@@ -9,7 +9,7 @@ pub enum UdpError {
     /// There is no such interface.
     #[error("there is no interface {name}")]
     NoInterface {
-        /// The name that was given.
+        /// The requested name.
         name: String,
     },
     /// The kernel does not let this user bind to an interface.
@@ -20,16 +20,16 @@ pub enum UdpError {
         /// The interface.
         name: String,
     },
-    /// Somebody else has the port.
+    /// Another socket has the port.
     #[error("{address} is in use by another program")]
     InUse {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// Everything else that can go wrong.
+    /// Any other failure.
     #[error("cannot open a UDP socket on {address}: {source}")]
     Io {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The kernel's answer.
         #[source]

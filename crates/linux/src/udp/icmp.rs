@@ -1,6 +1,5 @@
-//! What routers and hosts on the way say about datagrams that were sent: ICMP errors, out of a socket's error
-//! queue. The kernel has matched addresses and ports of what they quote with the socket; whether the rest is this
-//! program's is for the caller to see.
+//! What routers and hosts on the way say about sent datagrams: ICMP errors, from a socket's error queue. The kernel
+//! has matched the quoted addresses and ports with the socket; the caller must check that the rest is this program's.
 
 use std::fmt;
 use std::io;
@@ -14,7 +13,7 @@ use super::TimestampedSocket;
 /// What an extended error says when it came as ICMP, and as ICMPv6 (`linux/errqueue.h`).
 const SO_EE_ORIGIN_ICMP: u8 = 2;
 const SO_EE_ORIGIN_ICMP6: u8 = 3;
-/// Errors that wait to be collected. More are dropped: the first say it already.
+/// Errors kept for collection. More are dropped: the first ones say enough.
 pub(super) const WAITING_MAX: usize = 1_024;
 /// How much of a quoted datagram is read.
 pub(super) const QUOTE_MAX: usize = 64;
@@ -22,11 +21,11 @@ pub(super) const QUOTE_MAX: usize = 64;
 /// An ICMP error about a datagram of this socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Whom the datagram was for.
+    /// The datagram's destination.
     pub to: SocketAddr,
-    /// Who says so, where the kernel tells.
+    /// The sender of the error, if the kernel says.
     pub from: Option<IpAddr>,
-    /// What.
+    /// The reason.
     pub reason: IcmpReason,
     /// The beginning of the datagram's payload, as far as the error quotes it.
     pub quote: Vec<u8>,
@@ -35,19 +34,19 @@ pub struct IcmpError {
 /// Why a datagram did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IcmpReason {
-    /// Nobody has the port there.
+    /// No socket has the port there.
     PortUnreachable,
     /// The host does not answer its router, or has none of this address.
     HostUnreachable,
-    /// A router knows no way.
+    /// A router has no route.
     NoRoute,
-    /// A filter.
+    /// A filter refused it.
     Prohibited,
     /// A network on the way takes packets of this size at most, IP header included.
     TooBig(u32),
     /// Too many routers on the way.
     HopLimit,
-    /// Type and code of something else.
+    /// Type and code of any other error.
     Other(u8, u8),
 }
 
@@ -122,12 +121,12 @@ impl TimestampedSocket {
         Ok(())
     }
 
-    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has come by.
+    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has found.
     pub fn icmp_error(&self) -> Option<IcmpError> {
         self.icmp.borrow_mut().pop_front()
     }
 
-    /// Keeps an error for whoever asks.
+    /// Keeps an error for its collector.
     pub(super) fn keep_icmp(&self, error: IcmpError) {
         let mut waiting = self.icmp.borrow_mut();
         if waiting.len() < WAITING_MAX {
@@ -136,7 +135,7 @@ impl TimestampedSocket {
     }
 }
 
-/// What an extended error says, if it came as ICMP: by IPv4.
+/// What an extended error says, if it came as ICMP over IPv4.
 pub(super) fn said_v4(
     error: &libc::sock_extended_err,
     by: Option<libc::sockaddr_in>,
@@ -146,7 +145,7 @@ pub(super) fn said_v4(
         .then(|| (IcmpReason::v4(error.ee_type, error.ee_code, error.ee_info), from))
 }
 
-/// As [`said_v4`], by IPv6; of an IPv4 datagram of an IPv6 socket it is IPv4's ICMP still.
+/// Like [`said_v4`], over IPv6; an IPv6 socket's IPv4 datagram still gets IPv4's ICMP.
 pub(super) fn said_v6(
     error: &libc::sock_extended_err,
     by: Option<libc::sockaddr_in6>,

@@ -13,7 +13,7 @@ use super::{TimestampedSocket, UdpError};
 impl TimestampedSocket {
     /// Enlarges the receive buffer, as far as the kernel's limit allows.
     pub fn set_receive_buffer(&self, bytes: usize) {
-        // A smaller buffer than hoped for loses nothing but room.
+        // A smaller buffer only means less room.
         let _ = self.socket.set_recv_buffer_size(bytes);
     }
 
@@ -63,8 +63,8 @@ impl TimestampedSocket {
         Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
     }
 
-    /// Lets no datagram be fragmented, neither here nor on the way: one that is too long for what is
-    /// known of the path is refused by [`TimestampedSocket::send`] with `EMSGSIZE`.
+    /// Lets no datagram be fragmented, neither here nor on the way: [`TimestampedSocket::send`] refuses one too long
+    /// for the path, as far as the path is known, with `EMSGSIZE`.
     ///
     /// # Errors
     /// The kernel's.
@@ -104,7 +104,7 @@ pub(super) fn bind_to_device(
     })
 }
 
-/// The largest packet, IP header included, that the kernel believes to reach `to`.
+/// The largest packet, IP header included, that the kernel believes can reach `to`.
 ///
 /// # Errors
 /// The kernel's, also if there is no route.

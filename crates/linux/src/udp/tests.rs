@@ -130,7 +130,7 @@ fn a_datagram_longer_than_the_path_takes_is_refused_when_it_must_not_be_fragment
 #[test]
 fn without_a_kernel_stamp_the_bound_reaches_back_to_when_the_socket_was_empty() {
     let socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-    // The option off: this program's clock is all there is.
+    // The option is off: only this program's clock is left.
     setsockopt(&socket.socket, Timestamping, &TimestampingFlag::empty()).unwrap();
     assert_eq!(socket.recv(&mut [0; 9]).unwrap(), None);
     let empty = socket.empty.get();
@@ -159,7 +159,7 @@ fn a_closed_port_is_told_with_what_was_sent_there_and_by_whom() {
             taken.local_addr().unwrap()
         };
         let open = TimestampedSocket::bind(SocketAddr::new(ip, 0), None).unwrap();
-        // Errors neither keep datagrams from leaving nor disturb their numbers.
+        // Errors neither stop datagrams from leaving nor disturb their numbers.
         for n in 0..3 {
             socket.send(b"anybody there?", closed, None).unwrap();
             let id = socket.send(b"hello", open.local_addr().unwrap(), None).unwrap();

@@ -43,7 +43,7 @@ fn anchor() -> Option<(Programs, Tables)> {
     Some((programs, tables))
 }
 
-/// The reflector alone, with addresses and clock; `None` without the privilege to load it.
+/// The reflector by itself, with addresses and clock; `None` without the privilege to load it.
 fn alone(options: StampOptions) -> Option<Loaded> {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: the eBPF programs need root");
@@ -114,7 +114,7 @@ fn behind_the_tunnel_a_source_gets_its_rate_and_all_together_theirs() {
         assert!([REDIRECT, SHOT].contains(&verdict), "{from}: {verdict}");
         u64::from(verdict == REDIRECT)
     };
-    // 20 requests from each address, of which those of one IPv6 network of 64 bits are one source.
+    // 20 requests from each address; the addresses of one IPv6 network of 64 bits count as one source.
     let asked: Vec<(Outer, IpAddr)> = (10..13u16)
         .map(|n| (Outer::V6, [0x2001, 0xdb8, 9, 9, 0, 0, 0, n].into()))
         .chain((10..13u8).map(|n| (Outer::V4, [192, 0, 2, n].into())))
@@ -181,7 +181,7 @@ fn alone_compact_probes_are_answered_with_their_length_class_and_counters() {
             run(loaded.framed.as_fd(), &packet, None)
         };
         let at = outer.headers();
-        // The second has been overtaken by the third.
+        // The third has overtaken the second.
         for (count, (seq, padding)) in (1..).zip([(7, 0), (9, 100), (8, 1), (60, 0)]) {
             let (verdict, out) = ask(seq, padding);
             assert_eq!((verdict, out.len()), (REDIRECT, at + 56 + padding), "{outer:?} {seq}");

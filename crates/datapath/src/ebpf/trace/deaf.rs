@@ -1,5 +1,5 @@
-//! A host that hears nothing while its requests come: at the server such an outage of the way down is in the average
-//! from nothing but what was lost before the host said so, as it is at the client.
+//! A host that hears nothing while its requests arrive. Of such an outage, the server's average of the way down
+//! contains only what was lost before the host said so, like the client's.
 
 use super::*;
 
@@ -7,8 +7,8 @@ const K: u64 = 3;
 /// When a client calls the path down.
 const TIME_OUT_US: u64 = T_KA_MS * 1_000 * (2 * K + 1) / 2;
 
-/// Means over time of the long averages of the way down: of the programs at the server and at the client, and of
-/// the server's in floating point.
+/// Means over time of the long averages of the way down: the programs' at the server and at the client, and the
+/// server's in floating point.
 #[derive(Debug, Default)]
 struct Means {
     server: f64,
@@ -48,7 +48,7 @@ impl Client {
     }
 }
 
-/// An hour with this loss of the way down, and it dead for `dead_us` of each two minutes.
+/// An hour with this loss of the way down, which is dead for `dead_us` of each two minutes.
 fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
     let probing = Probing { taus: plain(), ..Config::default().probing(Encapsulation::Segue) };
     let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];
@@ -120,7 +120,7 @@ fn an_outage_of_the_way_down_is_in_no_average_of_either_end() {
         let means = hour(loss, 20_000_000, seed);
         println!("loss {loss}, 20 s of 120 dead: {means:.4?}");
         assert!(means.deaf >= 29, "{means:?}");
-        // Of 500 packets between two outages the three to four before the verdict count as well.
+        // Of 500 packets between two outages, the three to four before the verdict count too.
         let most = loss + 5.0 / 500.0;
         for mean in [means.server, means.client, means.reference] {
             assert!((0.9 * loss..most * 1.1).contains(&mean), "loss {loss}: {means:?}");

@@ -1,9 +1,9 @@
-//! An hour of a path that carries its probes alone, on virtual time: the programs' averages of loss at both
-//! ends, though each end calls the path down for its losses.
+//! An hour of a path that carries only its probes, on virtual time: the programs' averages of loss at both ends,
+//! though each end calls the path down for its losses.
 
 use super::*;
 
-/// Who calls an end down after (K + ½)·T_KA, and up after three probes in a row.
+/// Calls an end down after (K + ½)·T_KA, and up after three probes in a row.
 #[derive(Default)]
 struct Idle {
     last_us: u64,

@@ -1,8 +1,8 @@
-//! Outages of a trace, as the daemon tells of them.
+//! Outages of a trace, as the daemon reports them.
 
 use super::*;
 
-/// Who calls one end's path down and up.
+/// Calls one end's path down and up.
 #[derive(Default)]
 pub(super) struct Judge {
     last: Option<Time>,
