@@ -41,8 +41,11 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     let skipped = page.events.len().saturating_sub(args.last.unwrap_or(usize::MAX));
     page.events.drain(..skipped);
     print(&page, args.json)?;
+    if !args.follow {
+        return Ok(ExitCode::SUCCESS);
+    }
     let (mut next, mut answers) = (page.next, true);
-    while args.follow {
+    loop {
         let until = clock::monotonic() + EVERY;
         while clock::monotonic() < until {
             if signals.wait(std::iter::empty(), Some(until))? {
@@ -68,7 +71,6 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage> {
