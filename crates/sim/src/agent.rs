@@ -3,7 +3,6 @@
 use core::any::Any;
 use core::net::IpAddr;
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -45,11 +44,11 @@ pub trait Agent: Any {
 #[derive(Debug)]
 pub enum Action {
     /// Send by the routes of the node.
-    Send(Box<Packet>),
+    Send(Packet),
     /// Send over the interface with this index.
-    SendOn(u32, Box<Packet>),
+    SendOn(u32, Packet),
     /// Treat as if it had just arrived at the node: a packet that was taken out of a tunnel.
-    Arrive(Box<Packet>),
+    Arrive(Packet),
     /// The node gets or loses this address.
     Address(IpAddr, bool),
     /// A line of the event log.
@@ -72,17 +71,17 @@ pub struct Io<'a> {
 impl Io<'_> {
     /// Sends a packet by the routes of the node.
     pub fn send(&mut self, packet: Packet) {
-        self.actions.push(Action::Send(Box::new(packet)));
+        self.actions.push(Action::Send(packet));
     }
 
     /// Sends a packet over the interface with this index, whatever the routes say.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
-        self.actions.push(Action::SendOn(interface, Box::new(packet)));
+        self.actions.push(Action::SendOn(interface, packet));
     }
 
     /// Hands the node a packet that came out of a tunnel.
     pub fn arrive(&mut self, packet: Packet) {
-        self.actions.push(Action::Arrive(Box::new(packet)));
+        self.actions.push(Action::Arrive(packet));
     }
 
     /// Gives the node an address, or takes it away. Its other agents are told as if an interface had changed.

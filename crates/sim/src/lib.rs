@@ -31,6 +31,6 @@ pub mod tunnel;
 
 pub use agent::{Agent, Io};
 pub use net::{AgentId, ChannelId, Network, NodeId, Observer};
-pub use packet::{Body, Packet};
+pub use packet::{Packet, Payload, Raw};
 pub use queue::EventQueue;
 pub use results::{Results, Value};

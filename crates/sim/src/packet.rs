@@ -1,16 +1,27 @@
-//! Packets as they travel: the IP header fields that the simulator reads, and the message itself. They become bytes
-//! only for a trace.
+//! Packets as they travel: the header fields that the network reads, and behind them a [`Payload`] of which it knows
+//! nothing. Data travel as values, what protocols say to each other as bytes ([`Raw`]).
+
+mod image;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
 use core::net::IpAddr;
 
 use segue_clock::Time;
 
-use crate::tcp::Segment;
-use crate::tunnel::{self, signal};
-
 /// Hops that a packet may take (RFC 1700's recommendation).
 pub const TTL: u8 = 64;
+
+/// Protocol number of IPv4 in IP (RFC 2003).
+pub const IPV4: u8 = 4;
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
+/// Protocol number of IPv6 in IP (RFC 2473).
+pub const IPV6: u8 = 41;
 
 /// An IP packet.
 #[derive(Clone, Debug)]
@@ -19,6 +30,10 @@ pub struct Packet {
     pub src: IpAddr,
     /// Destination address.
     pub dst: IpAddr,
+    /// Protocol number of the header directly behind the IP header.
+    pub protocol: u8,
+    /// Source and destination port; zeros where the protocol has none.
+    pub ports: (u16, u16),
     /// Length of the IP packet with its headers: what links serialise and queues count.
     pub bytes: u32,
     /// Routers it may still pass.
@@ -30,69 +45,145 @@ pub struct Packet {
     /// When its first sender sent it.
     pub sent: Time,
     /// What it carries.
-    pub body: Body,
+    pub payload: Box<dyn Payload>,
 }
 
-/// What a packet carries.
-#[derive(Clone, Debug)]
-pub enum Body {
-    /// A TCP segment.
-    Tcp(Segment),
-    /// A datagram of an application.
-    Udp(Datagram),
-    /// IP in IP (RFC 2003, RFC 2473): `bytes` of the outer packet count both headers.
-    Encapsulated(Box<Packet>),
-    /// Between the ends of Segue's tunnels.
-    Tunnel(Box<tunnel::Datagram>),
-    /// Of a signalling connection between those ends.
-    Signal(Box<signal::Datagram>),
+/// What a packet carries: a value that the agents at its ends know the type of. A network only moves it.
+pub trait Payload: Any + fmt::Debug {
+    /// A copy.
+    fn copy(&self) -> Box<dyn Payload>;
+
+    /// Appends what a capture shows behind the IP header of `packet`; of UDP, behind the UDP header; of TCP, with the
+    /// TCP header, whose checksum may be missing.
+    fn write(&self, packet: &Packet, image: &mut Vec<u8>);
 }
 
-/// A UDP datagram of an application. Its content is what a receiver needs for measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
-    /// Number of the datagram in its stream, from 0.
-    pub seq: u64,
-    /// The application's tag, for instance the number of a video frame.
-    pub tag: u32,
+impl Clone for Box<dyn Payload> {
+    fn clone(&self) -> Box<dyn Payload> {
+        // Of the payload, not of the box.
+        (**self).copy()
+    }
+}
+
+/// Bytes as they stand on the wire, and perhaps a packet behind them: a control message, IP in IP, or a tunnel's header
+/// with what goes through the tunnel.
+#[derive(Clone, Debug, Default)]
+pub struct Raw {
+    /// What follows the IP header, or the UDP header.
+    pub bytes: Vec<u8>,
+    /// The packet behind it.
+    pub inner: Option<Packet>,
 }
 
 impl Packet {
-    /// Protocol number of the header directly behind the IP header.
+    /// A packet without code point and flow label, sent at time 0 with all its hops left. `bytes` is its whole length.
     #[must_use]
-    pub fn protocol(&self) -> u8 {
-        match &self.body {
-            Body::Tcp(_) => 6,
-            Body::Udp(_) | Body::Tunnel(_) | Body::Signal(_) => 17,
-            Body::Encapsulated(inner) if inner.src.is_ipv4() => 4,
-            Body::Encapsulated(_) => 41,
+    pub fn new(
+        protocol: u8,
+        (src, sport): (IpAddr, u16),
+        (dst, dport): (IpAddr, u16),
+        bytes: u32,
+        payload: impl Payload,
+    ) -> Packet {
+        Packet {
+            src,
+            dst,
+            protocol,
+            ports: (sport, dport),
+            bytes,
+            ttl: TTL,
+            dscp: 0,
+            label: 0,
+            sent: Time::ZERO,
+            payload: Box::new(payload),
         }
     }
 
-    /// Source and destination port; zeros where there are none.
+    /// A datagram with these bytes.
     #[must_use]
-    pub fn ports(&self) -> (u16, u16) {
-        match &self.body {
-            Body::Tcp(segment) => (segment.sport, segment.dport),
-            Body::Udp(datagram) => (datagram.sport, datagram.dport),
-            Body::Encapsulated(_) => (0, 0),
-            Body::Tunnel(datagram) => (datagram.sport, datagram.dport),
-            Body::Signal(datagram) => (datagram.sport, datagram.dport),
+    pub fn udp(from: (IpAddr, u16), to: (IpAddr, u16), bytes: Vec<u8>) -> Packet {
+        Packet::carrying(from, to, bytes, None)
+    }
+
+    /// A datagram with these bytes and perhaps a packet behind them.
+    #[must_use]
+    pub fn carrying(
+        from: (IpAddr, u16),
+        to: (IpAddr, u16),
+        bytes: Vec<u8>,
+        inner: Option<Packet>,
+    ) -> Packet {
+        let behind = inner.as_ref().map_or(0, |inner| inner.bytes);
+        let length = ip_header_bytes(from.0) + 8 + bytes.len() as u32 + behind;
+        Packet::new(UDP, from, to, length, Raw { bytes, inner })
+    }
+
+    /// What it carries, if it is of this type.
+    #[must_use]
+    pub fn value<T: Payload>(&self) -> Option<&T> {
+        (&*self.payload as &dyn Any).downcast_ref()
+    }
+
+    /// What it carries, to change it.
+    pub fn value_mut<T: Payload>(&mut self) -> Option<&mut T> {
+        (&mut *self.payload as &mut dyn Any).downcast_mut()
+    }
+
+    /// What it carried, if it was of this type.
+    ///
+    /// # Errors
+    /// The packet, if it was not.
+    pub fn into_value<T: Payload>(self) -> Result<Box<T>, Packet> {
+        if self.value::<T>().is_none() {
+            return Err(self);
         }
+        let payload: Box<dyn Any> = self.payload;
+        Ok(payload.downcast().expect("its type was looked at"))
     }
 
     /// Sets both ports, as an address translator does; nothing where there are none.
     pub fn set_ports(&mut self, sport: u16, dport: u16) {
-        match &mut self.body {
-            Body::Tcp(segment) => (segment.sport, segment.dport) = (sport, dport),
-            Body::Udp(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
-            Body::Encapsulated(_) => {}
-            Body::Tunnel(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
-            Body::Signal(datagram) => (datagram.sport, datagram.dport) = (sport, dport),
+        if matches!(self.protocol, TCP | UDP) {
+            self.ports = (sport, dport);
+        }
+    }
+
+    /// The whole packet as a capture shows it, as long as it says where its payload is. It is atomic: "do not fragment"
+    /// is set, and the identification is 0 (RFC 6864).
+    #[must_use]
+    pub fn image(&self) -> Vec<u8> {
+        let mut image = Vec::with_capacity(self.bytes as usize);
+        image::append(self, &mut image);
+        image
+    }
+}
+
+/// Length of an IP header without options or extension headers, in bytes.
+#[must_use]
+pub const fn ip_header_bytes(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 20 } else { 40 }
+}
+
+/// An IP-in-IP packet around another (RFC 2003, RFC 2473).
+#[must_use]
+pub fn encapsulate(src: IpAddr, dst: IpAddr, inner: Packet) -> Packet {
+    let protocol = if inner.src.is_ipv4() { IPV4 } else { IPV6 };
+    let bytes = inner.bytes + ip_header_bytes(src);
+    let label = if src.is_ipv4() { 0 } else { inner.label };
+    let (dscp, sent) = (inner.dscp, inner.sent);
+    let raw = Raw { bytes: Vec::new(), inner: Some(inner) };
+    Packet { dscp, label, sent, ..Packet::new(protocol, (src, 0), (dst, 0), bytes, raw) }
+}
+
+impl Payload for Raw {
+    fn copy(&self) -> Box<dyn Payload> {
+        Box::new(self.clone())
+    }
+
+    fn write(&self, _packet: &Packet, image: &mut Vec<u8>) {
+        image.extend_from_slice(&self.bytes);
+        if let Some(inner) = &self.inner {
+            image::append(inner, image);
         }
     }
 }

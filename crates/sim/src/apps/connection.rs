@@ -3,11 +3,8 @@
 use segue_clock::Time;
 
 use crate::agent::Io;
-use crate::packet::{Body, Packet};
-use crate::tcp::{Config, Endpoint, Sent, Sink, Source};
-
-/// TCP's protocol number.
-pub(super) const TCP: u8 = 6;
+use crate::packet::Packet;
+use crate::tcp::{Config, Endpoint, Segment, Sent, Sink, Source};
 
 /// One end of a connection. Data and acknowledgements are packets of their own, which tells those for the
 /// sending half from those for the receiving half.
@@ -35,8 +32,8 @@ impl Connection {
     }
 
     pub(super) fn receive(&mut self, io: &mut Io<'_>, packet: &Packet) {
-        match &packet.body {
-            Body::Tcp(segment) if segment.ack.is_some() => self.source.receive(io.now, packet),
+        match packet.value::<Segment>() {
+            Some(segment) if segment.ack.is_some() => self.source.receive(io.now, packet),
             _ => self.sink.receive(io.now, packet),
         }
         self.flush(io);

@@ -10,12 +10,12 @@ use core::cell::RefCell;
 
 use segue_clock::{Span, Time};
 
-use super::connection::{Connection, TCP, earliest};
+use super::connection::{Connection, earliest};
 use super::histogram::Histogram;
 use super::stream::Period;
 use super::{BadConfig, End, Ends, Pair, report, require};
 use crate::agent::{Agent, Io};
-use crate::packet::Packet;
+use crate::packet::{Packet, TCP};
 use crate::results::Results;
 use crate::tcp::{Config, Endpoint, GREEDY, Sent, Variant};
 

@@ -38,7 +38,7 @@ pub use handovers::{Handover, Handovers, MAX_RECORDS, MOST_LOST};
 pub use histogram::Histogram;
 pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter, Way};
 pub use path::{links_of, path_of};
-pub use stream::{Endpoint, Period, Shot, Source, UDP_RTP_BYTES};
+pub use stream::{Datagram, Endpoint, Period, Shot, Source, UDP_RTP_BYTES};
 pub use trace::{
     Frame, FrameType, MAX_FRAME_BYTES, MAX_FRAMES, Pattern, Sizes, Trace, TraceError, TraceUnits,
 };
@@ -48,6 +48,7 @@ pub use web::{Browser, Server, WebConfig};
 
 use crate::agent::Agent;
 use crate::net::{AgentId, Network, NodeId};
+use crate::packet::UDP;
 use stream::{Direction, Kind};
 
 /// Addresses of the two ends of an application, and the first of the ports that it may use at each: an
@@ -112,9 +113,6 @@ impl Pair {
         (first, second)
     }
 }
-
-/// UDP's protocol number.
-const UDP: u8 = 17;
 
 /// The first end sends `sources.0`, the second `sources.1`, each to the other.
 fn duplex<U, D>(

@@ -12,11 +12,12 @@ use super::meter::SharedMeter;
 use super::report;
 use crate::agent::{Agent, Io};
 use crate::net::{CellId, Node};
-use crate::packet::{Body, Datagram, Packet, TTL};
+use crate::packet::{Packet, Payload, UDP, ip_header_bytes};
 use crate::results::Results;
 
 /// UDP and RTP headers (RFC 768, RFC 3550 without contributing sources).
-pub const UDP_RTP_BYTES: u32 = 8 + 12;
+pub const UDP_RTP_BYTES: u32 = UDP_HEADER + 12;
+const UDP_HEADER: u32 = 8;
 
 /// What an application has to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,27 @@ pub struct Shot {
     pub payload_bytes: u32,
     /// What it belongs to, for instance the number of a frame.
     pub tag: u32,
+}
+
+/// A UDP datagram of an application: what its receiver needs for measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Number of the datagram in its stream, from 0.
+    pub seq: u64,
+    /// The application's tag, for instance the number of a video frame.
+    pub tag: u32,
+}
+
+impl Payload for Datagram {
+    fn copy(&self) -> Box<dyn Payload> {
+        Box::new(*self)
+    }
+
+    /// Zeros, as many as the packet is long.
+    fn write(&self, packet: &Packet, image: &mut Vec<u8>) {
+        let headers = ip_header_bytes(packet.src) + UDP_HEADER;
+        image.resize(image.len() + packet.bytes.saturating_sub(headers) as usize, 0);
+    }
 }
 
 /// When an application sends what. A source knows nothing of addresses.
@@ -149,20 +171,11 @@ impl Sender {
     fn send_due(&mut self, io: &mut Io<'_>) {
         while self.source.next().is_some_and(|at| at <= io.now) {
             let Some(shot) = self.source.take() else { return };
-            let ip_header = if self.to.0.is_ipv4() { 20 } else { 40 };
-            let bytes = ip_header + UDP_RTP_BYTES + shot.payload_bytes;
+            let bytes = ip_header_bytes(self.to.0) + UDP_RTP_BYTES + shot.payload_bytes;
             let seq = self.meter.tell(|meter| meter.sent(io.now, bytes, shot.tag));
-            let (sport, dport) = (self.from.1, self.to.1);
-            io.send(Packet {
-                src: self.from.0,
-                dst: self.to.0,
-                bytes,
-                ttl: TTL,
-                dscp: self.dscp,
-                label: 0,
-                sent: io.now,
-                body: Body::Udp(Datagram { sport, dport, seq, tag: shot.tag }),
-            });
+            let datagram = Datagram { seq, tag: shot.tag };
+            let packet = Packet::new(UDP, self.from, self.to, bytes, datagram);
+            io.send(Packet { dscp: self.dscp, sent: io.now, ..packet });
         }
     }
 }
@@ -174,11 +187,11 @@ impl Agent for Endpoint {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        let Body::Udp(datagram) = packet.body else {
+        let Some(datagram) = packet.value::<Datagram>() else {
             self.strays += 1;
             return;
         };
-        match self.receivers.iter().find(|(port, _)| *port == datagram.dport) {
+        match self.receivers.iter().find(|(port, _)| *port == packet.ports.1) {
             Some((_, meter)) => meter.tell(|meter| meter.arrived(io.now, datagram.seq)),
             None => self.strays += 1,
         }

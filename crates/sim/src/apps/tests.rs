@@ -11,7 +11,7 @@ use segue_netem::{LinkSpec, Loss};
 
 use super::*;
 use crate::net::{CellConfig, Change, RadioConfig, Walk};
-use crate::packet::{Body, Datagram, Packet, TTL};
+use crate::packet::{Packet, UDP};
 use crate::results::{Results, Value};
 use crate::tcp::{Config, Variant};
 
@@ -614,9 +614,7 @@ fn still(bytes: u32) -> VideoConfig {
 }
 
 fn packet(bytes: u32) -> Packet {
-    let body = Body::Udp(Datagram { sport: 1, dport: 2, seq: 0, tag: 0 });
-    let (ttl, sent) = (TTL, Time::ZERO);
-    Packet { src: FIRST, dst: SECOND, bytes, ttl, dscp: 0, label: 0, sent, body }
+    Packet::new(UDP, (FIRST, 1), (SECOND, 2), bytes, Datagram { seq: 0, tag: 0 })
 }
 
 /// Two nodes and the links between them, there and back.

@@ -19,12 +19,12 @@ use core::cell::RefCell;
 use segue_clock::{Rng, Span, Time};
 
 use super::chance::Dist;
-use super::connection::{Connection, TCP, earliest};
+use super::connection::{Connection, earliest};
 use super::histogram::Histogram;
 use super::stream::Period;
 use super::{BadConfig, End, Ends, Pair, report, require};
 use crate::agent::{Agent, Io};
-use crate::packet::Packet;
+use crate::packet::{Packet, TCP};
 use crate::results::Results;
 use crate::tcp::{Config, Endpoint, Sent, Variant};
 
@@ -192,7 +192,7 @@ impl Agent for Server {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        let (port, _) = packet.ports();
+        let (port, _) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
         self.connections[i].receive(io, &packet);
         self.answer(io, i);
@@ -382,7 +382,7 @@ impl Agent for Browser {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        let (_, port) = packet.ports();
+        let (_, port) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
         self.connections[i].receive(io, &packet);
         self.advance(io);

@@ -25,7 +25,7 @@ pub use channel::{Channel, ChannelId};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub use node::{Adapter, Node, NodeId};
 pub use routes::{Hop, Routes, Rule};
-pub use run::{AT_ONCE, encapsulate};
+pub use run::AT_ONCE;
 pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
 
 use crate::agent::{Action, Agent};

@@ -234,7 +234,7 @@ impl Nat {
         if packet.dst != self.config.outside || over.is_none_or(|over| self.inside(over)) {
             return Inward::Local;
         }
-        let (protocol, (sport, dport)) = (packet.protocol(), packet.ports());
+        let (protocol, (sport, dport)) = (packet.protocol, packet.ports);
         let timeout = self.timeout(protocol);
         let filtering = self.config.filtering;
         let refresh = self.config.inbound_refresh;
@@ -283,7 +283,7 @@ impl Nat {
         if !leaves || packet.src.is_ipv4() != self.config.outside.is_ipv4() {
             return Ok(());
         }
-        let (protocol, (sport, dport)) = (packet.protocol(), packet.ports());
+        let (protocol, (sport, dport)) = (packet.protocol, packet.ports);
         if !matches!(protocol, 6 | 17) {
             self.counters.no_ports += 1;
             return Err(NatRefusal::NoPorts);

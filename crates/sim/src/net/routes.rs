@@ -47,8 +47,8 @@ impl Rule {
         self.from.is_none_or(|p| p.contains(packet.src))
             && self.to.is_none_or(|p| p.contains(packet.dst))
             && self.dscp.is_none_or(|d| d == packet.dscp)
-            && self.protocol.is_none_or(|p| p == packet.protocol())
-            && self.dport.is_none_or(|d| d == packet.ports().1)
+            && self.protocol.is_none_or(|p| p == packet.protocol)
+            && self.dport.is_none_or(|d| d == packet.ports.1)
     }
 }
 

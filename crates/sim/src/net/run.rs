@@ -1,6 +1,5 @@
 //! What happens when: events, the way of a packet through a node, calls of agents.
 
-use alloc::boxed::Box;
 use core::net::IpAddr;
 
 use segue_clock::Time;
@@ -9,7 +8,7 @@ use segue_netem::{DropCause, Verdict};
 use super::nat::{Inward, NatRefusal};
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, NodeId};
 use crate::agent::{Action, Agent, Io};
-use crate::packet::{Body, Packet};
+use crate::packet::Packet;
 
 /// Steps between agents of one node, or of a node with itself, that one event may cause. A tunnel whose
 /// outer packets lead into itself would go on for ever.
@@ -26,7 +25,7 @@ pub(super) enum Event {
 }
 
 pub(super) struct InFlight {
-    packet: Box<Packet>,
+    packet: Packet,
     channel: ChannelId,
     start: Time,
 }
@@ -34,8 +33,8 @@ pub(super) struct InFlight {
 /// What is left to do within an event: an agent never runs inside the call of another.
 pub(super) enum Step {
     /// A packet for the node itself, or for its routes, has arrived.
-    Deliver(NodeId, Box<Packet>),
-    Receive(AgentId, Box<Packet>),
+    Deliver(NodeId, Packet),
+    Receive(AgentId, Packet),
     /// Its node has other addresses.
     Addresses(AgentId),
 }
@@ -97,7 +96,7 @@ impl Network {
             }
             match step {
                 Step::Deliver(node, packet) => self.deliver(node, None, packet),
-                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, *packet)),
+                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
                 Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             }
         }
@@ -162,7 +161,7 @@ impl Network {
     }
 
     /// A packet has reached a node over an interface or out of a tunnel: delivers it to an agent there, or forwards it.
-    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Box<Packet>) {
+    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
         let now = self.now;
         if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
             match nat.inward(now, over, &mut packet) {
@@ -175,8 +174,8 @@ impl Network {
         }
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
-            match at.agent_at(packet.protocol(), packet.ports().1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, *packet)),
+            match at.agent_at(packet.protocol, packet.ports.1) {
+                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
                 None => self.unclaimed(node, over, &packet),
             }
             return;
@@ -200,7 +199,7 @@ impl Network {
                 }
                 self.transmit(node, index, packet);
             }
-            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, *packet)),
+            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, packet)),
             Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
         }
     }
@@ -214,7 +213,7 @@ impl Network {
     }
 
     /// Sends an agent's packet by the routes of its node; not back to the agent itself.
-    fn send(&mut self, node: NodeId, from: AgentId, packet: Box<Packet>) {
+    fn send(&mut self, node: NodeId, from: AgentId, packet: Packet) {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             self.todo.push_back(Step::Deliver(node, packet));
@@ -229,7 +228,7 @@ impl Network {
         }
     }
 
-    fn transmit(&mut self, node: NodeId, index: u32, packet: Box<Packet>) {
+    fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
         let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
@@ -335,21 +334,5 @@ impl Network {
             slot.armed = Some(at);
             self.queue.schedule(at, Event::Wake(id));
         }
-    }
-}
-
-/// An IP-in-IP packet around another (RFC 2003, RFC 2473).
-#[must_use]
-pub fn encapsulate(src: IpAddr, dst: IpAddr, inner: Packet) -> Packet {
-    let header = if src.is_ipv4() { 20 } else { 40 };
-    Packet {
-        src,
-        dst,
-        bytes: inner.bytes + header,
-        ttl: crate::packet::TTL,
-        dscp: inner.dscp,
-        label: if src.is_ipv4() { 0 } else { inner.label },
-        sent: inner.sent,
-        body: Body::Encapsulated(Box::new(inner)),
     }
 }

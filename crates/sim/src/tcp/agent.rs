@@ -15,7 +15,7 @@ use super::segment::{Sack, Segment};
 use super::sender::{Ack, Input, Sender, Sent, Transmit};
 use super::stream::Stream;
 use crate::agent::{Agent, Io};
-use crate::packet::{Body, Packet, TTL};
+use crate::packet::{Packet, TCP};
 use crate::results::Results;
 
 /// Bytes of a stream that never ends.
@@ -38,17 +38,7 @@ impl Endpoint {
     }
 
     fn packet(&self, now: Time, bytes: u32, segment: Segment) -> Packet {
-        let segment = Segment { sport: self.local.1, dport: self.remote.1, ..segment };
-        Packet {
-            src: self.local.0,
-            dst: self.remote.0,
-            bytes,
-            ttl: TTL,
-            dscp: 0,
-            label: 0,
-            sent: now,
-            body: Body::Tcp(segment),
-        }
+        Packet { sent: now, ..Packet::new(TCP, self.local, self.remote, bytes, segment) }
     }
 }
 
@@ -112,7 +102,7 @@ impl Source {
 
     /// Takes a packet of the other end.
     pub fn receive(&mut self, now: Time, packet: &Packet) {
-        let Body::Tcp(segment) = &packet.body else { return };
+        let Some(segment) = packet.value::<Segment>() else { return };
         let Some(byte) = segment.ack else { return };
         // An acknowledgement of data that was never sent is invalid (RFC 9293, section 3.10.7.4).
         if byte > self.stream.byte(self.sender.core().max) {
@@ -213,7 +203,7 @@ impl Sink {
 
     /// Takes a packet of the other end.
     pub fn receive(&mut self, now: Time, packet: &Packet) {
-        if let Body::Tcp(segment) = &packet.body {
+        if let Some(segment) = packet.value() {
             self.owed = self.receiver.on_segment(now, segment);
         }
     }

@@ -1,5 +1,10 @@
 //! A TCP segment as it travels.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::packet::{Packet, Payload, ip_header_bytes};
+
 /// Most SACK blocks in a segment (RFC 2018: three beside a timestamp, four without).
 pub const MAX_SACK: usize = 4;
 
@@ -39,10 +44,6 @@ impl Sack {
 /// bits behind the initial sequence number 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
     /// First byte of the payload.
     pub seq: u64,
     /// Bytes of payload.
@@ -59,4 +60,66 @@ pub struct Segment {
     pub timestamps: Option<(u64, u64)>,
     /// Sent before.
     pub retransmission: bool,
+}
+
+/// Window in every TCP header: the models carry none on the wire.
+const WINDOW: u16 = u16::MAX;
+const HEADER: usize = 20;
+const MOST_OPTIONS: usize = 40;
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const NOP: u8 = 1;
+
+/// A number in the header. Streams begin at 0 with a SYN that the models may leave out, so the first byte has number 1.
+fn number(byte: u64) -> u32 {
+    (byte + 1) as u32
+}
+
+impl Payload for Segment {
+    fn copy(&self) -> Box<dyn Payload> {
+        Box::new(*self)
+    }
+
+    /// The payload is zeros. It is as long as the packet says, unless it has options that cost nothing in its model.
+    fn write(&self, packet: &Packet, image: &mut Vec<u8>) {
+        let room = packet.bytes.saturating_sub(ip_header_bytes(packet.src) + self.len) as usize;
+        let options = self.options(room.saturating_sub(HEADER).min(MOST_OPTIONS));
+        // Only the first segment of a connection acknowledges nothing; a stream one way has received a SYN.
+        let acknowledges = self.ack.is_some() || !self.syn;
+        let seq = if self.syn { 0 } else { number(self.seq) };
+        let ack = self.ack.map_or(u32::from(acknowledges), number);
+        let mark = |flag: u8, set: bool| if set { flag } else { 0 };
+        let flags = mark(FIN, self.fin) | mark(SYN, self.syn) | mark(ACK, acknowledges);
+        image.extend_from_slice(&packet.ports.0.to_be_bytes());
+        image.extend_from_slice(&packet.ports.1.to_be_bytes());
+        image.extend_from_slice(&seq.to_be_bytes());
+        image.extend_from_slice(&ack.to_be_bytes());
+        image.extend_from_slice(&[((HEADER + options.len()) / 4 << 4) as u8, flags]);
+        image.extend_from_slice(&WINDOW.to_be_bytes());
+        image.extend_from_slice(&[0; 4]);
+        image.extend_from_slice(&options);
+        image.resize(image.len() + self.len as usize, 0);
+    }
+}
+
+impl Segment {
+    /// SACK blocks always, even if they cost nothing in the model; timestamps if there is room; then padding up to the
+    /// model's length.
+    fn options(&self, room: usize) -> Vec<u8> {
+        let mut options = Vec::new();
+        let blocks = self.sack.blocks();
+        if !blocks.is_empty() {
+            options.extend([NOP, NOP, 5, 2 + 8 * blocks.len() as u8]);
+            let ends = blocks.iter().flat_map(|(start, end)| [*start, *end]);
+            options.extend(ends.flat_map(|end| number(end).to_be_bytes()));
+        }
+        if let Some((value, echo)) = self.timestamps.filter(|_| options.len() + 12 <= room) {
+            let ms = |ns: u64| ((ns / 1_000_000) as u32).to_be_bytes();
+            options.extend([NOP, NOP, 8, 10]);
+            options.extend(ms(value).into_iter().chain(ms(echo)));
+        }
+        options.resize(options.len().max(room / 4 * 4), NOP);
+        options
+    }
 }

@@ -14,8 +14,10 @@ use segue_tunnel::{
 };
 
 use super::Arrived;
+use super::bytes;
 use super::message::{Body, Inner, Message};
 use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
+use crate::packet::{Packet, Raw};
 
 /// How often a daemon looks at the flow table of its packet path (`crates/segue`, host).
 pub const SWEEP: Span = Span::from_secs(5);
@@ -93,6 +95,27 @@ impl<P: Clone> SimEnd<Anchor, P> {
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
         let source = config.source;
         SimEnd::over(Anchor::new(config, seed), Model::of_anchor(source))
+    }
+}
+
+impl<M: Modelled> SimEnd<M, Packet> {
+    /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
+    pub fn receive_raw(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        to: SocketAddr,
+        raw: Raw,
+        effects: &mut Vec<Effect<Packet, M::Own>>,
+    ) -> Arrived {
+        let model = &mut self.end.datapath;
+        match bytes::open(raw, M::ROLE == Role::Host, |index| model.key_of(index)) {
+            Some(message) => self.receive(now, from, to, message, effects),
+            None => {
+                model.refuse();
+                Arrived::Refused
+            }
+        }
     }
 }
 

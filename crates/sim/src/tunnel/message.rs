@@ -35,17 +35,6 @@ pub struct Message<P> {
     pub body: Body<P>,
 }
 
-/// A message as the payload of a UDP datagram in a [`Packet`](crate::Packet).
-#[derive(Clone, Debug)]
-pub struct Datagram {
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
-    /// The message; inside it is a packet of its own.
-    pub message: Message<crate::Packet>,
-}
-
 /// What follows the tunnel header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<P> {

@@ -10,6 +10,7 @@
 //! of many hosts drive the same ones.
 
 mod agents;
+mod bytes;
 mod end;
 mod message;
 mod meter;
@@ -20,7 +21,7 @@ mod slot;
 
 pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
-pub use message::{Body, Datagram, Inner, Message, Ride};
+pub use message::{Body, Inner, Message, Ride};
 pub use model::{Model, Outer, Wrong};
 
 /// What an arriving packet was.

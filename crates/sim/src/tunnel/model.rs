@@ -261,6 +261,11 @@ impl<P: Clone> Model<P> {
         self.refused
     }
 
+    /// Counts a packet that is no message, or has a wrong authenticator.
+    pub(super) fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
     /// The `heard` word of a path's answers (anchor).
     #[must_use]
     pub fn heard(&self, slot: u32) -> Option<u16> {

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 use segue_clock::{Span, Time};
-use segue_sim::packet::TTL;
+use segue_sim::Packet;
+use segue_sim::packet::TCP;
 use segue_sim::tcp::{Config, Counting, Endpoint, Sack, Segment, Source, Variant};
-use segue_sim::{Body, Packet};
 
 use crate::path::{Path, passes};
 use crate::patterns::configs;
@@ -143,23 +143,9 @@ fn packet(now: Time, ack: u64, blocks: &[(u64, u64)], timestamps: Timestamps) ->
     let endpoint = endpoint();
     let mut sack = Sack::default();
     blocks.iter().for_each(|(start, end)| sack.push(*start, *end));
-    Packet {
-        src: endpoint.remote.0,
-        dst: endpoint.local.0,
-        bytes: 40,
-        ttl: TTL,
-        dscp: 0,
-        label: 0,
-        sent: now,
-        body: Body::Tcp(Segment {
-            sport: endpoint.remote.1,
-            dport: endpoint.local.1,
-            ack: Some(ack),
-            sack,
-            timestamps,
-            ..Segment::default()
-        }),
-    }
+    let segment = Segment { ack: Some(ack), sack, timestamps, ..Segment::default() };
+    let packet = Packet::new(TCP, endpoint.remote, endpoint.local, 40, segment);
+    Packet { sent: now, ..packet }
 }
 
 fn endpoint() -> Endpoint {

@@ -15,9 +15,10 @@ use segue_netem::{LinkSpec, Loss};
 use segue_sim::net::{Hop, Lost};
 use segue_sim::tcp::cubic::{BETA, C, Parameters, average_window};
 use segue_sim::tcp::{
-    Config, Congestion, Endpoint, GREEDY, Growth, Sink, SinkAgent, Source, SourceAgent, Variant,
+    Config, Congestion, Endpoint, GREEDY, Growth, Segment, Sink, SinkAgent, Source, SourceAgent,
+    Variant,
 };
-use segue_sim::{AgentId, Body, ChannelId, Network, NodeId, Observer, Packet};
+use segue_sim::{AgentId, ChannelId, Network, NodeId, Observer, Packet};
 
 /// Recoveries that the model takes to be instant, so that it is at home.
 const WITHOUT_TIMEOUT: [Variant; 4] =
@@ -132,7 +133,7 @@ impl Observer for Waits {
     fn sent(&mut self, _: Time, _: ChannelId, _: &Packet, _: Result<Time, Lost>) {}
 
     fn arrived(&mut self, now: Time, _: ChannelId, packet: &Packet) {
-        if matches!(&packet.body, Body::Tcp(segment) if segment.len > 0) {
+        if packet.value::<Segment>().is_some_and(|segment| segment.len > 0) {
             let waited = now.since(packet.sent).0 as f64 - self.quiet.0 as f64;
             self.waits.borrow_mut().push(waited / self.spacing.0 as f64);
         }

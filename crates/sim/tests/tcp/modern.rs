@@ -7,7 +7,7 @@
 use segue_clock::{Span, Time};
 use segue_sim::Packet;
 use segue_sim::tcp::cubic::{BETA, C, k, w_cubic};
-use segue_sim::tcp::{Config, Congestion, Variant};
+use segue_sim::tcp::{Config, Congestion, Segment, Variant};
 
 use crate::path::{Fate, Path, Run, Way, passes};
 use crate::snapshots::expect_snapshots;
@@ -123,8 +123,8 @@ fn a_probe_recovers_a_lost_tail_before_the_timeout_would() {
 fn the_window_answers_to_a_loss_that_a_probe_repaired_as_soon_as_it_shows() {
     // The last segment of the first part is lost. That the probe was its only copy shows with what follows.
     let mut lost = false;
-    let fate = |way, _, packet: &Packet| match &packet.body {
-        segue_sim::Body::Tcp(s) if way == Way::Data && s.seq / MSS == SEGMENTS - 1 && !lost => {
+    let fate = |way, _, packet: &Packet| match packet.value::<Segment>() {
+        Some(s) if way == Way::Data && s.seq / MSS == SEGMENTS - 1 && !lost => {
             lost = true;
             vec![]
         }
@@ -140,8 +140,9 @@ fn a_probe_for_an_acknowledgement_that_was_late_costs_no_window() {
     // All acknowledgements of the end come 120 ms late: the probe is a duplicate, and is told to be.
     let late = Span::from_millis(120);
     let fate = |way, _, packet: &Packet| {
-        let end = matches!(&packet.body, segue_sim::Body::Tcp(s)
-            if s.ack.is_some_and(|ack| ack > (SEGMENTS - 20) * MSS));
+        let end = packet
+            .value::<Segment>()
+            .is_some_and(|s| s.ack.is_some_and(|ack| ack > (SEGMENTS - 20) * MSS));
         if way == Way::Back && end { vec![late] } else { passes() }
     };
     let run = path(modern(Variant::Rack), SEGMENTS, fate).run();
@@ -262,8 +263,8 @@ fn after_losses(config: Config, losses: u64) -> Run {
 
 /// A transfer in which the fate of a data packet depends on the number of its segment.
 fn transfer(config: Config, segments: u64, mut fate: impl FnMut(u64) -> Fate) -> Run {
-    let by_segment = |way, _, packet: &Packet| match &packet.body {
-        segue_sim::Body::Tcp(segment) if way == Way::Data => fate(segment.seq / MSS),
+    let by_segment = |way, _, packet: &Packet| match packet.value::<Segment>() {
+        Some(segment) if way == Way::Data => fate(segment.seq / MSS),
         _ => passes(),
     };
     let run = path(config, segments, by_segment).run();

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Span, Time};
-use segue_sim::tcp::{Config, Counting, Endpoint, Sink, Source};
-use segue_sim::{Body, EventQueue, Packet};
+use segue_sim::tcp::{Config, Counting, Endpoint, Segment, Sink, Source};
+use segue_sim::{EventQueue, Packet};
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl Run {
     }
 
     fn note(&mut self, at: Time, packet: &Packet) {
-        let Body::Tcp(segment) = &packet.body else { panic!("{packet:?}") };
+        let Some(segment) = packet.value::<Segment>() else { panic!("{packet:?}") };
         let core = self.source.sender().core();
         let smss = core.smss as f64;
         let (cwnd, ssthresh) = (core.cwnd / smss, core.ssthresh / smss);
@@ -234,7 +234,7 @@ struct Reference {
 
 impl Reference {
     fn arrived(&mut self, packet: &Packet) {
-        let Body::Tcp(segment) = &packet.body else { panic!("{packet:?}") };
+        let Some(segment) = packet.value::<Segment>() else { panic!("{packet:?}") };
         self.beyond.insert((segment.seq, segment.seq + u64::from(segment.len)));
         while let Some(&(start, end)) = self.beyond.first().filter(|r| r.0 <= self.contiguous) {
             self.beyond.remove(&(start, end));

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Span, Time};
 use segue_sim::dumbbell::Dumbbell;
-use segue_sim::tcp::{Config, Endpoint, Sink, Source, Variant};
+use segue_sim::tcp::{Config, Endpoint, Segment, Sink, Source, Variant};
 use segue_sim::{Packet, Value};
 
 #[test]
@@ -94,7 +94,7 @@ impl Pair {
     fn flush(&mut self) {
         let at = self.now + Span::from_millis(5);
         while let Some(packet) = self.source.poll(self.now) {
-            let segue_sim::Body::Tcp(segment) = &packet.body else { panic!("{packet:?}") };
+            let Some(segment) = packet.value::<Segment>() else { panic!("{packet:?}") };
             self.first += u64::from(!segment.retransmission);
             let lost = self.lose_every > 0
                 && !segment.retransmission

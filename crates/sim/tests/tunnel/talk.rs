@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_sim::packet::{Body, Datagram, TTL};
+use segue_sim::apps::Datagram;
+use segue_sim::packet::UDP;
 use segue_sim::{Agent, Io, Packet, Results};
 
 /// Sends from the time at which it knows its own address and its peer's.
@@ -88,12 +89,10 @@ impl Talker {
 
     fn say(&mut self, io: &mut Io<'_>, seq: u64) {
         let (Some(src), Some((dst, dport))) = (self.source, self.peer) else { return };
-        let datagram = Datagram { sport: self.port, dport, seq, tag: 0 };
         self.sent += 1;
-        let body = Body::Udp(datagram);
-        let (dscp, sent) = (self.dscp, io.now);
-        let bytes = self.bytes;
-        io.send(Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent, body });
+        let datagram = Datagram { seq, tag: 0 };
+        let packet = Packet::new(UDP, (src, self.port), (dst, dport), self.bytes, datagram);
+        io.send(Packet { dscp: self.dscp, sent: io.now, ..packet });
     }
 
     fn begin(&mut self, io: &mut Io<'_>) {
@@ -115,9 +114,9 @@ impl Agent for Talker {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        let Body::Udp(datagram) = packet.body else { panic!("{packet:?}") };
+        let Some(datagram) = packet.value::<Datagram>() else { panic!("{packet:?}") };
         self.got.push((io.now, datagram.seq));
-        self.peer = Some((packet.src, datagram.sport));
+        self.peer = Some((packet.src, packet.ports.0));
         self.begin(io);
         if self.echoes {
             self.say(io, datagram.seq);

@@ -136,10 +136,9 @@ struct End(Option<(IpAddr, IpAddr)>);
 impl Agent for End {
     fn start(&mut self, _io: &mut Io<'_>) {}
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        match (self.0, packet.body) {
-            (None, Body::Encapsulated(inner)) => io.arrive(*inner),
-            (Some((src, dst)), body) => io.send(encapsulate(src, dst, Packet { body, ..packet })),
-            (None, _) => panic!("not encapsulated"),
+        match self.0 {
+            None => io.arrive(opened(packet).expect("it is encapsulated")),
+            Some((src, dst)) => io.send(encapsulate(src, dst, packet)),
         }
     }
     fn wake(&mut self, _io: &mut Io<'_>) {}

@@ -22,10 +22,10 @@ use segue_netem::LinkSpec;
 
 use super::*;
 use crate::agent::Io;
-use crate::packet::{Body, Datagram, TTL};
+use crate::apps::Datagram;
+use crate::packet::{Raw, TTL, UDP, encapsulate};
 
 pub(super) const MS: u64 = 1_000_000;
-pub(super) const UDP: u8 = 17;
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -41,24 +41,24 @@ pub(super) fn spec(mbit: u64, delay_us: u64) -> LinkSpec {
 }
 
 pub(super) fn udp(src: &str, sport: u16, dst: &str, dport: u16, bytes: u32) -> Packet {
-    Packet {
-        src: ip(src),
-        dst: ip(dst),
-        bytes,
-        ttl: TTL,
-        dscp: 0,
-        label: 0,
-        sent: Time::ZERO,
-        body: Body::Udp(Datagram { sport, dport, seq: 0, tag: 0 }),
-    }
+    let datagram = Datagram { seq: 0, tag: 0 };
+    Packet::new(UDP, (ip(src), sport), (ip(dst), dport), bytes, datagram)
 }
 
 /// Numbers a datagram.
 pub(super) fn numbered(mut packet: Packet, number: u64) -> Packet {
-    if let Body::Udp(datagram) = &mut packet.body {
+    if let Some(datagram) = packet.value_mut::<Datagram>() {
         datagram.seq = number;
     }
     packet
+}
+
+/// The packet in IP in IP, or the packet itself where that is none.
+pub(super) fn opened(packet: Packet) -> Result<Packet, Packet> {
+    match packet.into_value::<Raw>() {
+        Ok(raw) => Ok(raw.inner.expect("a packet is in it")),
+        Err(packet) => Err(packet),
+    }
 }
 
 /// Sends packets at times that it was given, and keeps what arrives.
@@ -84,7 +84,7 @@ impl Agent for Desk {
 
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
         if self.echo {
-            let (sport, dport) = packet.ports();
+            let (sport, dport) = packet.ports;
             let mut back = packet.clone();
             (back.src, back.dst, back.ttl) = (packet.dst, packet.src, TTL);
             back.set_ports(dport, sport);
@@ -127,10 +127,8 @@ impl Agent for Desk {
 /// Arrival in nanoseconds and number of each datagram that an agent got.
 pub(super) fn got(network: &Network, id: AgentId) -> Vec<(u64, u64)> {
     let desk = network.agent::<Desk>(id).unwrap();
-    let number = |packet: &Packet| match &packet.body {
-        Body::Udp(datagram) => datagram.seq,
-        _ => u64::MAX,
-    };
+    let number =
+        |packet: &Packet| packet.value::<Datagram>().map_or(u64::MAX, |datagram| datagram.seq);
     desk.got.iter().map(|(at, packet)| (at.0, number(packet))).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Address translators: what gets through, over which port, and for how long.
 
 use super::*;
+use crate::packet::TCP;
 use crate::tcp::Segment;
 
 const SERVER: &str = "203.0.113.1";
@@ -67,14 +68,14 @@ impl Home {
     /// Source and source port of all that a server got.
     fn seen(&self, server: AgentId) -> Vec<(IpAddr, u16)> {
         let desk = self.network.agent::<Desk>(server).unwrap();
-        desk.got.iter().map(|(_, packet)| (packet.src, packet.ports().0)).collect()
+        desk.got.iter().map(|(_, packet)| (packet.src, packet.ports.0)).collect()
     }
 
     /// Number and destination port of all that the inside host got.
     fn back(&self) -> Vec<(u64, u16)> {
         let desk = self.network.agent::<Desk>(self.inside).unwrap();
         let numbers = got(&self.network, self.inside).into_iter().map(|(_, number)| number);
-        numbers.zip(desk.got.iter().map(|(_, packet)| packet.ports().1)).collect()
+        numbers.zip(desk.got.iter().map(|(_, packet)| packet.ports.1)).collect()
     }
 }
 
@@ -183,10 +184,8 @@ fn a_rebinding_forgets_all_mappings_and_may_change_the_outside_address() {
 fn tcp_has_ports_of_its_own_and_a_packet_without_ports_is_refused() {
     let mut home = home(|_| (), &[(0, 7, (SERVER, 1))], &[]);
     let host = home.network.agents[home.inside.0 as usize].node;
-    let tcp = |sport| {
-        let body = Body::Tcp(Segment { sport, dport: 1, ..Segment::default() });
-        Packet { body, ..udp(INSIDE, 0, SERVER, 0, 40) }
-    };
+    let tcp =
+        |sport| Packet::new(TCP, (ip(INSIDE), sport), (ip(SERVER), 1), 40, Segment::default());
     let tunnel = encapsulate(ip(INSIDE), ip(SERVER), udp("10.0.0.1", 1, "10.0.0.2", 2, 100));
     let plan = [(MS, tcp(9)), (2 * MS, tcp(7)), (3 * MS, tunnel)];
     home.network.add_agent(host, "more", &[], Desk::sending(plan));

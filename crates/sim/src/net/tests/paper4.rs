@@ -67,10 +67,7 @@ struct Switch {
 impl Agent for Switch {
     fn start(&mut self, _io: &mut Io<'_>) {}
     fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
-        let inner = match packet.body {
-            Body::Encapsulated(inner) => *inner,
-            body => Packet { body, ..packet },
-        };
+        let inner = opened(packet).unwrap_or_else(|packet| packet);
         match self.next {
             Some(next) => io.send(encapsulate(self.own, next, inner)),
             None => io.arrive(inner),

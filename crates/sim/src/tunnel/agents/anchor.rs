@@ -10,8 +10,7 @@ use segue_tunnel::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Know
 
 use super::super::signal::{AnchorSignal, AnchorSignalOutput};
 use super::super::{AnchorEffect, AnchorEnd, Arrived};
-use super::{ends, inner, line, seed, signalled, tunnelled};
-use crate::packet::Body;
+use super::{Came, came, inner, line, seed, signalled, tunnelled};
 use crate::{Agent, Io, Packet, Results};
 
 /// Something that happens to an anchor at a preset time.
@@ -166,7 +165,7 @@ impl AnchorAgent {
     fn on_signal(&mut self, io: &mut Io<'_>, output: AnchorSignalOutput) {
         match output {
             AnchorSignalOutput::Transmit { from, to, datagram } => {
-                io.send(signalled(io.now, from.ip(), to.ip(), datagram));
+                io.send(signalled(io.now, from, to, &datagram));
             }
             AnchorSignalOutput::Connected { conn, host } => {
                 if !self.enrolled.contains(&host) {
@@ -230,17 +229,17 @@ impl Agent for AnchorAgent {
             self.work(io);
             return;
         }
-        let (from, to) = ends(&packet);
-        match packet.body {
-            Body::Tunnel(datagram) => {
-                let message = datagram.message;
-                let arrived = self.end.receive(io.now, from, to, message, &mut self.effects);
+        match came(packet) {
+            Some(Came::Tunnel(from, to, raw)) => {
+                let arrived = self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
                 let probe = matches!(arrived, Arrived::Probe | Arrived::Quiet);
                 self.counts.probes += u64::from(probe);
                 self.counts.quiet += u64::from(arrived == Arrived::Quiet);
             }
-            Body::Signal(datagram) => self.signal.receive(io.now, from, to, *datagram),
-            _ => {}
+            Some(Came::Signal(from, to, datagram)) => {
+                self.signal.receive(io.now, from, to, datagram);
+            }
+            None => {}
         }
         self.work(io);
     }

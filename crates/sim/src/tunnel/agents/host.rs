@@ -13,8 +13,7 @@ use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
 
 use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
 use super::super::{HostEffect, HostEnd, SWEEP};
-use super::{ends, inner, line, seed, signalled, tunnelled};
-use crate::packet::Body;
+use super::{Came, came, inner, line, seed, signalled, tunnelled};
 use crate::{Agent, Io, Packet, Results};
 
 /// Something that happens to a host at a preset time.
@@ -215,7 +214,7 @@ impl HostAgent {
                     Some((i.index, from))
                 });
                 if let Some((index, from)) = found {
-                    io.send_on(index, signalled(io.now, from, to.ip(), datagram));
+                    io.send_on(index, signalled(io.now, (from, SIGNAL_PORT).into(), to, &datagram));
                 }
             }
             HostSignalOutput::Up { interface, anchor } => {
@@ -260,13 +259,12 @@ impl Agent for HostAgent {
             self.work(io);
             return;
         }
-        let (from, to) = ends(&packet);
-        match packet.body {
-            Body::Tunnel(datagram) => {
-                self.end.receive(io.now, from, to, datagram.message, &mut self.effects);
+        match came(packet) {
+            Some(Came::Tunnel(from, to, raw)) => {
+                self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
             }
-            Body::Signal(datagram) => self.signal.receive(io.now, *datagram),
-            _ => {}
+            Some(Came::Signal(_, _, datagram)) => self.signal.receive(io.now, datagram),
+            None => {}
         }
         self.work(io);
     }

@@ -1,7 +1,7 @@
 //! The ends of the tunnels as agents of a [`Network`].
 //!
 //! ```text
-//!   applications ── inner address ─► HostAgent ══ Body::Tunnel, Body::Signal ══► AnchorAgent ─► networks
+//!   applications ── inner address ─► HostAgent ══ bytes, inner packets ══════════► AnchorAgent ─► networks
 //!   (on the host's node)   rule      (sends over an interface)            (owns the pool)
 //! ```
 //!
@@ -23,15 +23,13 @@ use segue_ip::Prefix;
 use segue_tunnel::Report;
 use segue_wire::FlowKey;
 
-use super::{Datagram, Inner, Message, signal};
+use super::{Inner, Message, bytes, signal};
 use crate::net::{Hop, Rule};
-use crate::packet::{Body, TTL};
+use crate::packet::{Raw, UDP};
 use crate::{AgentId, Network, NodeId, Packet};
 
 pub use anchor::{AnchorAgent, AnchorOrder};
 pub use host::{HostAgent, HostOrder};
-
-const UDP: u8 = 17;
 
 /// Puts a host on a node. Packets whose source is in one of `pools`, the addresses that its anchor gives away, go to
 /// it.
@@ -74,36 +72,46 @@ pub fn add_anchor(
 /// The flow of a packet, as the packet paths see it.
 #[must_use]
 pub fn flow_key(packet: &Packet) -> FlowKey {
-    let (sport, dport) = packet.ports();
+    let (sport, dport) = packet.ports;
     let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
-    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol(), label }
+    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol, label }
 }
 
-fn inner(packet: Packet) -> Inner<Packet> {
+pub(super) fn inner(packet: Packet) -> Inner<Packet> {
     Inner { key: flow_key(&packet), dscp: packet.dscp, bytes: packet.bytes, payload: packet }
 }
 
 /// A message between these ends as a packet. Data has the code point of what is in it (RFC 2983: uniform).
 fn tunnelled(now: Time, from: SocketAddr, to: SocketAddr, message: Message<Packet>) -> Packet {
     let dscp = message.inner().map_or(0, |inner| inner.dscp);
-    let bytes = message.bytes(from.ip());
-    let datagram = Datagram { sport: from.port(), dport: to.port(), message };
-    outer(now, from.ip(), to.ip(), bytes, dscp, Body::Tunnel(Box::new(datagram)))
+    let (bytes, inner) = bytes::seal(message);
+    let packet = Packet::carrying(place(from), place(to), bytes, inner);
+    Packet { dscp, sent: now, ..packet }
 }
 
-fn signalled(now: Time, from: IpAddr, to: IpAddr, datagram: signal::Datagram) -> Packet {
-    let bytes = datagram.bytes(from);
-    outer(now, from, to, bytes, 0, Body::Signal(Box::new(datagram)))
+fn signalled(now: Time, from: SocketAddr, to: SocketAddr, datagram: &signal::Datagram) -> Packet {
+    Packet { sent: now, ..Packet::udp(place(from), place(to), datagram.encode()) }
 }
 
-fn outer(now: Time, src: IpAddr, dst: IpAddr, bytes: u32, dscp: u8, body: Body) -> Packet {
-    Packet { src, dst, bytes, ttl: TTL, dscp, label: 0, sent: now, body }
+fn place(end: SocketAddr) -> (IpAddr, u16) {
+    (end.ip(), end.port())
 }
 
-/// The two ends of a datagram that arrived.
-fn ends(packet: &Packet) -> (SocketAddr, SocketAddr) {
-    let (sport, dport) = packet.ports();
-    ((packet.src, sport).into(), (packet.dst, dport).into())
+/// What came for an end, from where and to which of its addresses.
+enum Came {
+    Tunnel(SocketAddr, SocketAddr, Raw),
+    Signal(SocketAddr, SocketAddr, signal::Datagram),
+}
+
+/// Reads a packet to an end; `None` for what neither tunnels nor signalling send.
+fn came(packet: Packet) -> Option<Came> {
+    let (sport, dport) = packet.ports;
+    let (from, to) = ((packet.src, sport).into(), (packet.dst, dport).into());
+    let raw = *packet.into_value::<Raw>().ok()?;
+    if dport == signal::SIGNAL_PORT {
+        return Some(Came::Signal(from, to, signal::Datagram::decode(&raw.bytes)?));
+    }
+    Some(Came::Tunnel(from, to, raw))
 }
 
 /// A seed of 32 bytes for start number `start`.

@@ -98,14 +98,7 @@ impl AnchorSignal {
                 // An answer to it would be answered in turn, for ever.
                 Frame::Reset | Frame::Close => return,
                 _ => {
-                    let reset = Datagram {
-                        sport: datagram.dport,
-                        dport: datagram.sport,
-                        number: 0,
-                        ack: None,
-                        frame: Frame::Reset,
-                        ..datagram
-                    };
+                    let reset = Datagram { number: 0, ack: None, frame: Frame::Reset, ..datagram };
                     let (from, to) = (to, from);
                     self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram: reset });
                     return;
@@ -222,7 +215,6 @@ impl AnchorSignal {
         let Some(served) = self.conns.get_mut(&id) else { return };
         while let Some(datagram) = served.conn.poll(now) {
             let (from, to) = (served.local, served.peer);
-            let datagram = Datagram { dport: to.port(), sport: from.port(), ..datagram };
             self.out.push_back(AnchorSignalOutput::Transmit { from, to, datagram });
         }
         let due = served.conn.deadline();

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 
-use super::{Ack, CHUNK, Datagram, Frame, IDLE, KEEP_ALIVE, SIGNAL_PORT};
+use super::{Ack, CHUNK, Datagram, Frame, IDLE, KEEP_ALIVE};
 
 /// RTT before the first sample (RFC 9002, section 6.2.2), as the daemons set it.
 const INITIAL_RTT: Span = Span::from_millis(100);
@@ -380,8 +380,7 @@ impl Conn {
         }
         self.ack_due = false;
         let ack = self.largest.map(|largest| Ack { largest, stream: self.received });
-        let (sport, dport) = (SIGNAL_PORT, SIGNAL_PORT);
-        Some(Datagram { sport, dport, conn: self.id, number, ack, frame })
+        Some(Datagram { conn: self.id, number, ack, frame })
     }
 
     fn frame(&mut self) -> Option<Frame> {

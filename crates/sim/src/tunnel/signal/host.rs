@@ -204,7 +204,6 @@ impl HostSignal {
         for attempt in self.attempts.iter_mut().chain(&mut self.current) {
             while let Some(datagram) = attempt.conn.poll(now) {
                 let (interface, to) = (attempt.interface.clone(), attempt.to);
-                let datagram = Datagram { dport: to.port(), ..datagram };
                 self.out.push_back(HostSignalOutput::Transmit { interface, to, datagram });
             }
         }

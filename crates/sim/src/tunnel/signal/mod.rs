@@ -14,6 +14,7 @@
 //! | congestion control, flow control, path validation | none | as in RFC 9000 and RFC 9002 |
 
 mod anchor;
+mod codec;
 mod conn;
 mod host;
 #[cfg(test)]
@@ -21,7 +22,6 @@ mod tests;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::IpAddr;
 
 use segue_clock::Span;
 
@@ -37,19 +37,15 @@ pub const KEEP_ALIVE: Span = Span::from_secs(1);
 /// Most bytes of the stream in a datagram: what fits into 1200 bytes of QUIC.
 const CHUNK: usize = 1_150;
 /// UDP payload of a datagram of a handshake (RFC 9000, section 14.1).
-const HANDSHAKE_BYTES: u32 = 1_200;
+const HANDSHAKE_BYTES: usize = 1_200;
 /// Short header with connection number and packet number, and the authenticator, in bytes.
-const PACKET_BYTES: u32 = 1 + 8 + 2 + 16;
+const PACKET_BYTES: usize = 1 + 8 + 2 + 16;
 /// A frame's own fields, and those of an acknowledgement, in bytes.
-const FRAME_BYTES: u32 = 6;
+const FRAME_BYTES: usize = 6;
 
 /// One UDP datagram of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
     /// The connection, named by its host.
     pub conn: u64,
     /// Number of the packet, from 0 in each direction; none is reused.
@@ -100,21 +96,5 @@ impl Frame {
     /// Whether the other end must acknowledge it.
     fn elicits(&self) -> bool {
         matches!(self, Frame::Hello { .. } | Frame::Stream { .. } | Frame::Ping)
-    }
-}
-
-impl Datagram {
-    /// Length of the whole IP packet between addresses of this family.
-    #[must_use]
-    pub fn bytes(&self, outer: IpAddr) -> u32 {
-        let ack = if self.ack.is_some() { FRAME_BYTES } else { 0 };
-        let payload = match &self.frame {
-            Frame::Hello { .. } | Frame::Accept => HANDSHAKE_BYTES,
-            Frame::Stream { bytes, .. } => PACKET_BYTES + ack + FRAME_BYTES + bytes.len() as u32,
-            Frame::Ping => PACKET_BYTES + ack + 1,
-            Frame::Ack => PACKET_BYTES + ack,
-            Frame::Close | Frame::Reset => PACKET_BYTES + FRAME_BYTES + 16,
-        };
-        super::message::outer_bytes(outer.is_ipv6()) + payload
     }
 }

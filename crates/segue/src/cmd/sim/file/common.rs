@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_sim::apps::{BadConfig, Ends, Period};
-use segue_sim::packet::TTL;
 use segue_sim::{NodeId, Packet};
 use toml::Spanned;
 
@@ -13,8 +12,7 @@ use super::tables::{End, Name};
 use super::{Mistake, reach};
 use crate::config::Duration;
 
-/// TCP's protocol number.
-pub const TCP: u8 = 6;
+pub use segue_sim::packet::TCP;
 /// UDP's protocol number.
 pub const UDP: u8 = 17;
 
@@ -247,10 +245,4 @@ impl Builder<'_> {
 #[must_use]
 pub fn refused(name: &Name, error: &BadConfig) -> Mistake {
     Mistake::beside(name, error.key, error.problem.clone())
-}
-
-/// An empty packet of a protocol.
-#[must_use]
-pub fn packet(src: IpAddr, dst: IpAddr, dscp: u8, body: segue_sim::Body) -> Packet {
-    Packet { src, dst, bytes: 0, ttl: TTL, dscp, label: 0, sent: Time::ZERO, body }
 }

@@ -3,11 +3,7 @@
 use std::net::IpAddr;
 
 use segue_sim::net::Hop;
-use segue_sim::packet::Datagram;
-use segue_sim::tcp::Segment;
-use segue_sim::{Body, Network, NodeId, Packet};
-
-use super::common::{TCP, packet};
+use segue_sim::{Network, NodeId, Packet, Raw};
 
 /// Most routers on a way.
 const MAX_HOPS: u32 = 64;
@@ -15,12 +11,7 @@ const MAX_HOPS: u32 = 64;
 /// A packet for looking up a way.
 #[must_use]
 pub fn probe(from: (IpAddr, u16), to: (IpAddr, u16), protocol: u8, dscp: u8) -> Packet {
-    let (sport, dport) = (from.1, to.1);
-    let body = match protocol {
-        TCP => Body::Tcp(Segment { sport, dport, ..Segment::default() }),
-        _ => Body::Udp(Datagram { sport, dport, seq: 0, tag: 0 }),
-    };
-    packet(from.0, to.0, dscp, body)
+    Packet { dscp, ..Packet::new(protocol, from, to, 0, Raw::default()) }
 }
 
 /// Follows a packet to the node that has its destination, or to a tunnel, whose route is decided in

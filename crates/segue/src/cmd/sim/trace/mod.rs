@@ -1,8 +1,6 @@
 //! Traces of a run: `PREFIX.pcapng` with every packet at every interface that it passes, `PREFIX.log` with a
 //! line for every event.
 
-mod image;
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,8 +19,14 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use segue_clock::Time;
 use segue_netem::DropCause;
+use segue_sim::apps::Datagram;
 use segue_sim::net::Lost;
-use segue_sim::{Body, ChannelId, Network, NodeId, Observer, Packet};
+use segue_sim::packet::UDP;
+use segue_sim::tcp::Segment;
+use segue_sim::tunnel::signal;
+use segue_sim::{ChannelId, Network, NodeId, Observer, Packet, Raw};
+use segue_wire::header::flags::{RESPONSE_UNSOLICITED, RIDE_RESPONSE};
+use segue_wire::{Header, PacketType, Probe, SIGNAL_PORT};
 
 use super::file::Built;
 
@@ -175,7 +179,7 @@ impl Files {
         direction: u32,
         comment: Option<String>,
     ) -> anyhow::Result<()> {
-        let image = image::of(packet);
+        let image = packet.image();
         let captured = image.len().min(self.snaplen as usize);
         let mut options = vec![EnhancedPacketOption::Flags(direction)];
         options.extend(comment.map(|text| EnhancedPacketOption::Comment(Cow::Owned(text))));
@@ -249,39 +253,58 @@ fn reason(why: Lost) -> &'static str {
 
 /// A packet in a few words.
 fn describe(packet: &Packet) -> String {
-    let Packet { src, dst, bytes, .. } = packet;
-    let (sport, dport) = packet.ports();
-    match &packet.body {
-        Body::Tcp(segment) => {
-            let end = segment.seq + u64::from(segment.len);
-            let ack = segment.ack.map_or_else(String::new, |ack| format!(" ack {ack}"));
-            let again = if segment.retransmission { " again" } else { "" };
-            format!("TCP {src}:{sport} to {dst}:{dport} bytes {}-{end}{ack}{again}", segment.seq)
+    let Packet { src, dst, bytes, ports: (sport, dport), .. } = packet;
+    if let Some(segment) = packet.value::<Segment>() {
+        let end = segment.seq + u64::from(segment.len);
+        let ack = segment.ack.map_or_else(String::new, |ack| format!(" ack {ack}"));
+        let again = if segment.retransmission { " again" } else { "" };
+        return format!(
+            "TCP {src}:{sport} to {dst}:{dport} bytes {}-{end}{ack}{again}",
+            segment.seq
+        );
+    }
+    if let Some(datagram) = packet.value::<Datagram>() {
+        let number = datagram.seq;
+        return format!("UDP {src}:{sport} to {dst}:{dport} number {number} of {bytes} bytes");
+    }
+    match packet.value::<Raw>() {
+        Some(raw) if packet.protocol == UDP => control(packet, raw),
+        Some(Raw { inner: Some(inner), .. }) => {
+            format!("IP {src} to {dst} with {}", describe(inner))
         }
-        Body::Udp(datagram) => {
-            format!("UDP {src}:{sport} to {dst}:{dport} number {} of {bytes} bytes", datagram.seq)
+        _ => format!("protocol {} {src} to {dst} of {bytes} bytes", packet.protocol),
+    }
+}
+
+/// A datagram of Segue's tunnels or of their signalling in a few words.
+fn control(packet: &Packet, raw: &Raw) -> String {
+    let (sport, dport) = packet.ports;
+    let ends = format!("{}:{sport} to {}:{dport}", packet.src, packet.dst);
+    if [sport, dport].contains(&SIGNAL_PORT)
+        && let Some(datagram) = signal::Datagram::decode(&raw.bytes)
+    {
+        return format!("signalling {ends} number {}", datagram.number);
+    }
+    let words = raw.bytes.get(Header::LEN..).and_then(|rest| rest.first_chunk()).map(Probe::parse);
+    match (Header::parse(&raw.bytes), words, &raw.inner) {
+        (Ok(Header { packet_type: PacketType::Data, .. }), _, Some(inner)) => {
+            format!("tunnel {ends} with {}", describe(inner))
         }
-        Body::Encapsulated(inner) => format!("IP {src} to {dst} with {}", describe(inner)),
-        Body::Tunnel(datagram) => match &datagram.message.body {
-            segue_sim::tunnel::Body::Data { inner, .. } => {
-                format!("tunnel {src}:{sport} to {dst}:{dport} with {}", describe(&inner.payload))
-            }
-            segue_sim::tunnel::Body::Probe { kind, probe, .. } => {
-                let (kind, seq) = (format!("{kind:?}").to_lowercase(), probe.seq);
-                format!("probe {src}:{sport} to {dst}:{dport} {kind} {seq}")
-            }
-            segue_sim::tunnel::Body::Ride(ride) => {
-                let (kind, seq) = (format!("{:?}", ride.kind).to_lowercase(), ride.probe.seq);
-                let inner = describe(&ride.inner.payload);
-                format!("tunnel {src}:{sport} to {dst}:{dport} with {kind} {seq} and {inner}")
-            }
-            segue_sim::tunnel::Body::Size { size, .. } => {
-                let (token, bytes) = (size.token, size.size);
-                format!("test of {bytes} bytes {src}:{sport} to {dst}:{dport} {token}")
-            }
-        },
-        Body::Signal(datagram) => {
-            format!("signalling {src}:{sport} to {dst}:{dport} number {}", datagram.number)
+        (Ok(Header { packet_type: PacketType::Ride, flags, .. }), Some(probe), Some(inner)) => {
+            let kind = if flags & RIDE_RESPONSE == 0 { "request" } else { "response" };
+            format!("tunnel {ends} with {kind} {} and {}", probe.seq, describe(inner))
         }
+        (Ok(Header { packet_type: PacketType::Size, .. }), Some(words), _) => {
+            format!("test of {} bytes {ends} {}", words.t_sc >> 16, words.seq)
+        }
+        (Ok(Header { packet_type, flags, .. }), Some(probe), _) => {
+            let kind = match packet_type {
+                PacketType::Request => "request",
+                _ if flags & RESPONSE_UNSOLICITED == 0 => "response",
+                _ => "unsolicited",
+            };
+            format!("probe {ends} {kind} {}", probe.seq)
+        }
+        _ => format!("UDP {ends} of {} bytes", packet.bytes),
     }
 }
