@@ -1,5 +1,5 @@
 //! The words about IP that protocols, the simulator and Linux share, as plain values: a [`Prefix`] of addresses, an
-//! [`Interface`] of a machine, a [`Route`] and a [`Rule`] of its routing tables.
+//! [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing tables.
 //!
 //! Nothing here acts. Machines are told of interfaces and say what they want; `segue-linux` reads and writes all of it over
 //! netlink, `segue-sim` has it at its nodes.
@@ -10,9 +10,11 @@
 extern crate alloc;
 
 mod interface;
+mod link;
 mod prefix;
 mod route;
 
 pub use interface::Interface;
+pub use link::{DownReason, LinkEvent};
 pub use prefix::{BadPrefix, Prefix};
 pub use route::{MAIN_TABLE, Route, Rule, Then};

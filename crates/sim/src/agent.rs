@@ -7,8 +7,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
+use segue_ip::LinkEvent;
 
-use crate::net::{Node, NodeId};
+use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
 use crate::results::Results;
 
@@ -18,8 +19,9 @@ pub trait Agent: Any {
     /// The run begins.
     fn start(&mut self, io: &mut Io<'_>);
 
-    /// A packet for one of its ports or its prefixes has arrived, or was sent by a program on this node.
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet);
+    /// A packet for one of its ports or its prefixes has arrived over the interface with the index `over`. `None`: it was
+    /// sent by a program on this node, or came out of a tunnel.
+    fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet);
 
     /// Its deadline has come.
     fn wake(&mut self, io: &mut Io<'_>);
@@ -29,6 +31,10 @@ pub trait Agent: Any {
 
     /// Interfaces of its node came, went or changed their addresses, or the node's own addresses changed.
     fn interfaces_changed(&mut self, _io: &mut Io<'_>) {}
+
+    /// Something happened to the link of an interface of its node. What that changed at the interfaces follows, in
+    /// [`interfaces_changed`](Agent::interfaces_changed).
+    fn link_changed(&mut self, _io: &mut Io<'_>, _event: LinkEvent) {}
 
     /// Adds its results to those of the run; `name` is its name in the scenario.
     fn report(&self, name: &str, now: Time, results: &mut Results);
@@ -63,6 +69,8 @@ pub struct Io<'a> {
     pub id: NodeId,
     /// The node's current interfaces, addresses and routes.
     pub node: &'a Node,
+    pub(crate) nodes: &'a [Node],
+    pub(crate) channels: &'a [Channel],
     pub(crate) actions: &'a mut Vec<Action>,
     /// The event log is read; if not, agents need not write lines for it.
     pub logged: bool,
@@ -74,9 +82,18 @@ impl Io<'_> {
         self.actions.push(Action::Send(packet));
     }
 
-    /// Sends a packet over the interface with this index, whatever the routes say.
+    /// Sends a packet over the interface with this index, whatever the routes say. One of [link
+    /// scope](crate::net::is_link_scope) that a router sends over its interface towards a radio reaches every radio in
+    /// that cell.
     pub fn send_on(&mut self, interface: u32, packet: Packet) {
         self.actions.push(Action::SendOn(interface, packet));
+    }
+
+    /// The interface over which the one that has an address is reached without a router between: both ends of their link
+    /// are attached to it at this instant.
+    #[must_use]
+    pub fn neighbour(&self, address: IpAddr) -> Option<u32> {
+        neighbour(self.node, self.nodes, self.channels, address)
     }
 
     /// Hands the node a packet that came out of a tunnel.

@@ -186,7 +186,7 @@ impl Agent for Endpoint {
         self.wake(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let Some(datagram) = packet.value::<Datagram>() else {
             self.strays += 1;
             return;

@@ -191,7 +191,7 @@ impl Agent for Server {
         self.connections.iter_mut().for_each(|connection| connection.start(io));
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let (port, _) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
         self.connections[i].receive(io, &packet);
@@ -381,7 +381,7 @@ impl Agent for Browser {
         self.advance(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let (_, port) = packet.ports;
         let Some(i) = connection_of(port, self.first_port, self.connections.len()) else { return };
         self.connections[i].receive(io, &packet);

@@ -51,9 +51,11 @@ impl Channel {
         }
     }
 
-    /// Cuts it, if it is whole.
-    pub(super) fn cut(&mut self, now: Time) {
+    /// Cuts it; whether it was whole.
+    pub(super) fn cut(&mut self, now: Time) -> bool {
+        let whole = self.cut.is_none();
         self.cut.get_or_insert(now);
+        whole
     }
 
     /// Mends it; since when it was cut. Packets in flight that started since then are for the caller to

@@ -1,6 +1,7 @@
 //! The network: nodes, channels between them, and what happens when.
 
 mod channel;
+mod link;
 mod nat;
 mod node;
 mod routes;
@@ -22,6 +23,8 @@ use segue_ip::Interface;
 use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
 
 pub use channel::{Channel, ChannelId};
+pub use link::is_link_scope;
+pub(crate) use link::neighbour;
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
 pub use node::{Adapter, Node, NodeId};
 pub use routes::{Hop, Routes, Rule};
@@ -92,6 +95,9 @@ pub enum Change {
     Attach(RadioId, CellId),
     /// A radio leaves a cell.
     Detach(RadioId, CellId),
+    /// A radio in a cell, and the cell's router, learn that it will leave at this instant. It is left to another change
+    /// that it does.
+    Announce(RadioId, CellId, Time),
     /// The translator of this node forgets its mappings, and has this outside address from then on; routes
     /// to the old one lead to the new one. It must be an address that no node has.
     RebindNat(NodeId, Option<IpAddr>),

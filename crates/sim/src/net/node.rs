@@ -25,6 +25,9 @@ pub struct Adapter {
     pub interface: Interface,
     /// The direction away from the node; `None` while it is attached to nothing.
     pub out: Option<ChannelId>,
+    /// It notices when the channel towards it is cut or mended, as a wired interface misses its carrier: its node's agents
+    /// are told. An outage that it does not notice is silent.
+    pub senses: bool,
     /// It is a radio, or a cell's interface towards one: static routing does not follow it.
     pub air: bool,
     /// The cells that a radio is attached to, the newest last.

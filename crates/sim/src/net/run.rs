@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use segue_clock::Time;
 use segue_netem::{DropCause, Verdict};
 
+use super::link::is_link_scope;
 use super::nat::{Inward, NatRefusal};
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, NodeId};
 use crate::agent::{Action, Agent, Io};
@@ -96,7 +97,9 @@ impl Network {
             }
             match step {
                 Step::Deliver(node, packet) => self.deliver(node, None, packet),
-                Step::Receive(id, packet) => self.call(id, |agent, io| agent.receive(io, packet)),
+                Step::Receive(id, packet) => {
+                    self.call(id, |agent, io| agent.receive(io, None, packet));
+                }
                 Step::Addresses(id) => self.call(id, |agent, io| agent.interfaces_changed(io)),
             }
         }
@@ -104,15 +107,21 @@ impl Network {
 
     fn on_change(&mut self, number: u32) {
         match self.changes[number as usize].clone() {
-            Change::Cut(channel, true) => self.channels[channel.0 as usize].cut(self.now),
+            Change::Cut(channel, true) => {
+                if self.channels[channel.0 as usize].cut(self.now) {
+                    self.tell_carrier(channel, false);
+                }
+            }
             Change::Cut(channel, false) => {
                 if let Some(since) = self.channels[channel.0 as usize].mend() {
                     let now = self.now;
                     self.lose_in_flight(channel, |start| since <= start && start < now);
+                    self.tell_carrier(channel, true);
                 }
             }
             Change::Attach(radio, cell) => self.attach(radio, cell),
             Change::Detach(radio, cell) => self.detach(radio, cell),
+            Change::Announce(radio, cell, at) => self.announce(radio, cell, at),
             Change::RebindNat(node, address) => self.rebind(node, address),
         }
     }
@@ -163,6 +172,10 @@ impl Network {
     /// A packet has reached a node over an interface or out of a tunnel: delivers it to an agent there, or forwards it.
     fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
         let now = self.now;
+        if is_link_scope(packet.dst) {
+            self.deliver_on_link(node, over, &packet);
+            return;
+        }
         if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
             match nat.inward(now, over, &mut packet) {
                 Inward::Translated | Inward::Local => {}
@@ -175,7 +188,7 @@ impl Network {
         let at = &self.nodes[node.0 as usize];
         if at.owns(packet.dst) {
             match at.agent_at(packet.protocol, packet.ports.1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, packet)),
+                Some(agent) => self.call(agent, |agent, io| agent.receive(io, over, packet)),
                 None => self.unclaimed(node, over, &packet),
             }
             return;
@@ -199,7 +212,9 @@ impl Network {
                 }
                 self.transmit(node, index, packet);
             }
-            Some(Hop::Agent(agent)) => self.call(agent, |agent, io| agent.receive(io, packet)),
+            Some(Hop::Agent(agent)) => {
+                self.call(agent, |agent, io| agent.receive(io, over, packet))
+            }
             Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
         }
     }
@@ -229,11 +244,24 @@ impl Network {
     }
 
     fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
+        if is_link_scope(packet.dst)
+            && let Some(radios) = self.radios_beside(node, index)
+        {
+            for channel in radios {
+                self.offer(channel, packet.clone());
+            }
+            return;
+        }
         let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
             return;
         };
+        self.offer(id, packet);
+    }
+
+    /// Gives a packet to a channel.
+    fn offer(&mut self, id: ChannelId, packet: Packet) {
         let verdict = self.channels[id.0 as usize].offer(self.now, packet.bytes);
         if let Some(observer) = &mut self.observer {
             let at = match verdict {
@@ -286,7 +314,7 @@ impl Network {
 
     /// Calls an agent and carries out what it asks for, in order; what concerns other agents of its node
     /// waits until the call is over.
-    fn call(&mut self, id: AgentId, call: impl FnOnce(&mut dyn Agent, &mut Io<'_>)) {
+    pub(super) fn call(&mut self, id: AgentId, call: impl FnOnce(&mut dyn Agent, &mut Io<'_>)) {
         let mut actions = core::mem::take(&mut self.actions);
         let slot = &mut self.agents[id.0 as usize];
         let node = slot.node;
@@ -294,6 +322,8 @@ impl Network {
             now: self.now,
             id: node,
             node: &self.nodes[node.0 as usize],
+            nodes: &self.nodes,
+            channels: &self.channels,
             actions: &mut actions,
             logged: self.observer.is_some(),
         };

@@ -17,7 +17,7 @@ use core::fmt;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::Prefix;
+use segue_ip::{DownReason, LinkEvent, Prefix};
 use segue_netem::{LinkModel, LinkSpec, SpecError};
 
 use super::{Adapter, Change, Channel, ChannelId, Hop, Network, NodeId};
@@ -79,6 +79,8 @@ pub struct Walk {
     pub overlap: Span,
     /// How long it is attached to neither. One of the two is 0.
     pub gap: Span,
+    /// How long before it leaves a cell that is announced; zero: never.
+    pub notice: Span,
     /// How many handovers at most; those behind the end of a run cost nothing but their memory.
     pub handovers: u32,
 }
@@ -96,6 +98,7 @@ impl Walk {
             period,
             overlap: Span::ZERO,
             gap: Span::ZERO,
+            notice: Span::ZERO,
             handovers,
         }
     }
@@ -307,9 +310,14 @@ impl Network {
             }
             let (from, to) = (walk.cells[from], walk.cells[to]);
             let at = walk.begin + walk.first + walk.period * u64::from(handover);
+            let leaves = at + walk.overlap;
+            if walk.notice > Span::ZERO {
+                let notice = Time(leaves.0.saturating_sub(walk.notice.0)).max(self.now());
+                self.schedule(notice, Change::Announce(walk.radio, from, leaves));
+            }
             if walk.overlap > Span::ZERO {
                 self.schedule(at, attach(to));
-                self.schedule(at + walk.overlap, detach(from));
+                self.schedule(leaves, detach(from));
             } else {
                 self.schedule(at, detach(from));
                 self.schedule(at + walk.gap, attach(to));
@@ -343,6 +351,22 @@ impl Network {
     pub(super) fn air_interfaces(&self, router: NodeId) -> Vec<u32> {
         let here = |pair: &&Pair| self.wireless.cells[pair.cell.0 as usize].router == router;
         self.wireless.pairs.iter().filter(here).map(|pair| pair.interface).collect()
+    }
+
+    /// Node and interface of both ends of the air link between a radio and the cell that it is attached to.
+    pub(super) fn air_ends(&self, radio: RadioId, cell: CellId) -> Option<[(NodeId, u32); 2]> {
+        let pair = &self.wireless.pairs[self.pair_place(radio, cell).ok()?];
+        let (router, host) = (self.channel(pair.down).from, self.channel(pair.down).to);
+        let there = self.node(host.0).adapter(host.1)?.cells.contains(&cell);
+        there.then_some([host, router])
+    }
+
+    /// The ways to all radios in the cell of a router's interface, if that is a cell's.
+    pub(super) fn radios_beside(&self, router: NodeId, index: u32) -> Option<Vec<ChannelId>> {
+        let own = |pair: &&Pair| self.channel(pair.down).from == (router, index);
+        let cell = self.wireless.pairs.iter().find(own)?.cell;
+        let all = self.wireless.pairs.iter().filter(|pair| pair.cell == cell);
+        Some(all.filter_map(|p| self.node(router).adapter(p.interface)?.out).collect())
     }
 
     fn pair_place(&self, radio: RadioId, cell: CellId) -> Result<usize, usize> {
@@ -432,6 +456,8 @@ impl Network {
             }
         }
         self.say(node, || format!("{name} attached to cell {}", cell.0));
+        let ends = [(node, index), (router, pair.interface)];
+        self.tell_air(cell, ends, |interface, poa| LinkEvent::Up { interface, poa });
         self.tell_interfaces(node);
         self.tell_interfaces(router);
     }
@@ -500,6 +526,9 @@ impl Network {
             self.lose_in_flight(channel, |start| start > now);
         }
         self.say(node, || format!("{name} detached from cell {}", cell.0));
+        let why = DownReason::ExplicitDisconnect;
+        let ends = [(node, index), (router, pair.interface)];
+        self.tell_air(cell, ends, |interface, poa| LinkEvent::Down { interface, poa, why });
         self.tell_interfaces(node);
         self.tell_interfaces(router);
     }

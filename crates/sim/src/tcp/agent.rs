@@ -273,7 +273,7 @@ impl Agent for SourceAgent {
         self.flush(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.source.receive(io.now, &packet);
         self.flush(io);
     }
@@ -320,7 +320,7 @@ impl SinkAgent {
 impl Agent for SinkAgent {
     fn start(&mut self, _io: &mut Io<'_>) {}
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         self.sink.receive(io.now, &packet);
         self.flush(io);
     }

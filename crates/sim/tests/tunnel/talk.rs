@@ -113,7 +113,7 @@ impl Agent for Talker {
         self.begin(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let Some(datagram) = packet.value::<Datagram>() else { panic!("{packet:?}") };
         self.got.push((io.now, datagram.seq));
         self.peer = Some((packet.src, packet.ports.0));

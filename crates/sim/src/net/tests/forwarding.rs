@@ -135,7 +135,7 @@ struct End(Option<(IpAddr, IpAddr)>);
 
 impl Agent for End {
     fn start(&mut self, _io: &mut Io<'_>) {}
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         match self.0 {
             None => io.arrive(opened(packet).expect("it is encapsulated")),
             Some((src, dst)) => io.send(encapsulate(src, dst, packet)),

@@ -1,6 +1,7 @@
 //! The network from outside: what agents send, and what arrives.
 
 mod forwarding;
+mod link;
 mod links;
 mod nat;
 mod paper4;
@@ -17,7 +18,7 @@ use core::cell::RefCell;
 use core::net::IpAddr;
 
 use segue_clock::{Span, Time};
-use segue_ip::Prefix;
+use segue_ip::{LinkEvent, Prefix};
 use segue_netem::LinkSpec;
 
 use super::*;
@@ -70,6 +71,12 @@ pub(super) struct Desk {
     pub echo: bool,
     /// When it was told that interfaces changed, and over which cells they were attached.
     pub told: Vec<(Time, Vec<CellId>)>,
+    /// What its links told, and when.
+    pub events: Vec<(Time, LinkEvent)>,
+    /// Over which interfaces packets came.
+    pub over: Vec<Option<u32>>,
+    /// Packets to send over an interface.
+    pub over_links: VecDeque<(Time, u32, Packet)>,
 }
 
 impl Desk {
@@ -82,7 +89,8 @@ impl Desk {
 impl Agent for Desk {
     fn start(&mut self, _io: &mut Io<'_>) {}
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, over: Option<u32>, packet: Packet) {
+        self.over.push(over);
         if self.echo {
             let (sport, dport) = packet.ports;
             let mut back = packet.clone();
@@ -102,10 +110,18 @@ impl Agent for Desk {
             packet.sent = at;
             io.send(packet);
         }
+        while let Some((_, over, packet)) = self.over_links.pop_front_if(|(at, ..)| *at <= io.now) {
+            io.send_on(over, packet);
+        }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.plan.front().map(|(at, _)| *at)
+        let planned = self.plan.front().map(|(at, _)| *at);
+        planned.into_iter().chain(self.over_links.front().map(|(at, ..)| *at)).min()
+    }
+
+    fn link_changed(&mut self, io: &mut Io<'_>, event: LinkEvent) {
+        self.events.push((io.now, event));
     }
 
     fn interfaces_changed(&mut self, io: &mut Io<'_>) {

@@ -66,7 +66,7 @@ struct Switch {
 
 impl Agent for Switch {
     fn start(&mut self, _io: &mut Io<'_>) {}
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         let inner = opened(packet).unwrap_or_else(|packet| packet);
         match self.next {
             Some(next) => io.send(encapsulate(self.own, next, inner)),

@@ -220,7 +220,7 @@ impl Agent for AnchorAgent {
         self.work(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         if self.dead_until.is_some() {
             return;
         }

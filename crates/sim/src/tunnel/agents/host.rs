@@ -253,7 +253,7 @@ impl Agent for HostAgent {
         self.look_at_interfaces(io);
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, packet: Packet) {
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
         if !io.node.owns(packet.dst) {
             self.end.send(io.now, inner(packet), &mut self.effects);
             self.work(io);

@@ -1,0 +1,110 @@
+//! What a node knows of the links at its interfaces: what their other ends are, and what happens to them.
+
+use core::net::IpAddr;
+
+use alloc::vec::Vec;
+
+use segue_clock::Time;
+use segue_ip::{DownReason, LinkEvent};
+
+use super::{AgentId, CellId, Channel, ChannelId, Network, Node, NodeId, RadioId};
+use crate::packet::Packet;
+
+/// Whether packets to an address stay on the link on which they are sent: 224.0.0.0/24 (RFC 5771, section 4) and
+/// ff02::/16 with any flags (RFC 4291, section 2.7).
+#[must_use]
+pub fn is_link_scope(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => matches!(a.octets(), [224, 0, 0, _]),
+        IpAddr::V6(a) => a.segments()[0] & 0xff0f == 0xff02,
+    }
+}
+
+/// The interface of a node over which the one that has an address is reached without a router between. A radio has its
+/// neighbours in the cells to which it is attached, a cell has those that are attached to it.
+pub(crate) fn neighbour(
+    node: &Node,
+    nodes: &[Node],
+    channels: &[Channel],
+    address: IpAddr,
+) -> Option<u32> {
+    let found = node.adapters.iter().find(|adapter| {
+        let Some(out) = adapter.out else { return false };
+        let (there, index) = channels[out.0 as usize].to;
+        let there = &nodes[there.0 as usize];
+        let at_end = there.adapter(index).is_some_and(|a| a.interface.addresses.contains(&address));
+        at_end || there.addresses.contains(&address)
+    });
+    found.map(|adapter| adapter.interface.index)
+}
+
+impl Network {
+    /// As [`Io::neighbour`](crate::Io::neighbour), from outside.
+    #[must_use]
+    pub fn neighbour(&self, node: NodeId, address: IpAddr) -> Option<u32> {
+        neighbour(self.node(node), &self.nodes, &self.channels, address)
+    }
+
+    /// Tells the agents of a node what happened to a link of it, once the run has begun.
+    pub(super) fn tell_link(&mut self, node: NodeId, event: LinkEvent) {
+        if !self.started {
+            return;
+        }
+        for id in 0..self.agents.len() {
+            if self.agents[id].node == node {
+                self.call(AgentId(id as u32), |agent, io| agent.link_changed(io, event));
+            }
+        }
+    }
+
+    /// Tells both ends of an air link.
+    pub(super) fn tell_air(
+        &mut self,
+        cell: CellId,
+        ends: [(NodeId, u32); 2],
+        event: impl Fn(u32, Option<u64>) -> LinkEvent,
+    ) {
+        for (node, interface) in ends {
+            self.tell_link(node, event(interface, Some(cell.0.into())));
+        }
+    }
+
+    /// A channel was cut or mended: its receiver is told if it can notice.
+    pub(super) fn tell_carrier(&mut self, id: ChannelId, whole: bool) {
+        let (node, interface) = self.channel(id).to;
+        if !self.node(node).adapter(interface).is_some_and(|adapter| adapter.senses) {
+            return;
+        }
+        let (poa, why) = (None, DownReason::PacketTimeout);
+        self.tell_link(
+            node,
+            match whole {
+                true => LinkEvent::Up { interface, poa },
+                false => LinkEvent::Down { interface, poa, why },
+            },
+        );
+    }
+
+    /// Tells both ends that a radio will leave a cell, if it is there.
+    pub(super) fn announce(&mut self, radio: RadioId, cell: CellId, at: Time) {
+        let Some(ends) = self.air_ends(radio, cell) else { return };
+        let ms = at.since(self.now).0 / 1_000_000;
+        let within_ms = u16::try_from(ms).unwrap_or(u16::MAX);
+        let going = |interface, poa| LinkEvent::GoingDown { interface, poa, within_ms };
+        self.tell_air(cell, ends, going);
+    }
+
+    /// A packet of link scope has reached a node: every agent that listens on its port gets it, and it goes no further.
+    pub(super) fn deliver_on_link(&mut self, node: NodeId, over: Option<u32>, packet: &Packet) {
+        let listens = |(protocol, port): (u8, u16)| {
+            protocol == packet.protocol && (port == packet.ports.1 || port == 0)
+        };
+        let known = self.node(node).ports.iter().filter(|(key, _)| listens(*key));
+        let mut agents: Vec<AgentId> = known.map(|(_, agent)| *agent).collect();
+        agents.sort_unstable();
+        agents.dedup();
+        for id in agents {
+            self.call(id, |agent, io| agent.receive(io, over, packet.clone()));
+        }
+    }
+}
