@@ -59,7 +59,7 @@ properties:
 	$(CARGO) test -p segue-wire -p segue-keepalive -p segue-steering -p segue-netem && \
 	$(CARGO) test -p segue-sim --lib --test tcp && \
 	$(CARGO) test -p segue-datapath --lib user && \
-	$(CARGO) test -p segue --lib units
+	$(CARGO) test -p segue-text
 
 ## How many of MUTANTS (200) mistakes in the pure crates, drawn by MUTANTS_SEED, their own tests find. An hour or two.
 mutants:

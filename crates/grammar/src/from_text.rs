@@ -1,6 +1,7 @@
 //! Values written as text in files.
 
 /// Reads a value from a TOML string by `parse`, with its error in the file's terms.
+#[macro_export]
 macro_rules! from_text {
     ($type:ty, $parse:expr) => {
         impl<'de> ::serde::Deserialize<'de> for $type {
@@ -11,4 +12,3 @@ macro_rules! from_text {
         }
     };
 }
-pub(crate) use from_text;

@@ -214,7 +214,7 @@ fn seconds(given: Option<Duration>, default: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse;
+    use crate::parse;
 
     fn probed(base: &str, own: &str) -> anyhow::Result<Probed> {
         let keys = |text: &str| parse::<KeepaliveKeys>(text, "x");

@@ -5,26 +5,27 @@ use std::fmt;
 
 use segue_clock::Span;
 use segue_netem::{Change, Jitter, LinkSpec, Loss, LossTrace, Profile, Queue};
+use segue_text::units;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{Duration, Ratio};
-use crate::units;
 
 /// Defines the table of a link: the given keys, then those of [`Way`] for both directions, with a
 /// method `both` that gathers the latter. A single list lets the parser name every valid key in its
 /// errors; a flattened struct would lose the positions of values.
+#[macro_export]
 macro_rules! link_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
-        $crate::config::link::link_keys! {
+        $crate::link_keys! {
             { $(#[$meta])* $vis struct $name } { $($keys)* }
         }
 
         impl $name {
             /// The parameters for both directions.
-            fn both(&self) -> $crate::config::link::Way {
-                $crate::config::link::Way {
+            fn both(&self) -> $crate::link::Way {
+                $crate::link::Way {
                     delay: self.delay,
                     jitter: self.jitter.clone(),
                     reordering: self.reordering,
@@ -41,34 +42,33 @@ macro_rules! link_table {
 }
 
 /// Defines a struct with the given fields, followed by the parameters of a link.
+#[macro_export]
 macro_rules! link_keys {
     ({ $(#[$meta:meta])* $vis:vis struct $name:ident } { $($keys:tt)* }) => {
         $(#[$meta])*
         $vis struct $name {
             $($keys)*
             /// Propagation delay, one way.
-            pub delay: Option<$crate::config::Duration>,
+            pub delay: Option<$crate::Duration>,
             /// Variation of the delay.
-            pub jitter: Option<$crate::config::link::JitterText>,
+            pub jitter: Option<$crate::link::JitterText>,
             /// Whether packets may overtake each other.
             pub reordering: Option<bool>,
             /// Serialisation rate.
-            pub rate: Option<$crate::config::link::Rate>,
+            pub rate: Option<$crate::link::Rate>,
             /// Bound of the queue.
-            pub queue: Option<$crate::config::link::QueueText>,
+            pub queue: Option<$crate::link::QueueText>,
             /// The loss process.
-            pub loss: Option<$crate::config::link::LossText>,
+            pub loss: Option<$crate::link::LossText>,
             /// Drops everything.
             pub silent: Option<bool>,
             /// Changes with time.
-            pub profile: Option<Vec<$crate::config::link::Step>>,
+            pub profile: Option<Vec<$crate::link::Step>>,
             /// Time after which the profile repeats.
-            pub period: Option<$crate::config::Duration>,
+            pub period: Option<$crate::Duration>,
         }
     };
 }
-
-pub(crate) use {link_keys, link_table};
 
 link_keys! {
     {

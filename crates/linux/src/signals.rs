@@ -9,13 +9,17 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use segue_clock::Span;
-use segue_linux::clock;
+
+use crate::clock;
 
 /// SIGINT and SIGTERM, blocked and read from a descriptor.
 pub struct Signals(SignalFd);
 
 impl Signals {
     /// Takes both signals for the calling thread; the process must have no other thread yet.
+    ///
+    /// # Errors
+    /// If the system refuses.
     pub fn take() -> io::Result<Signals> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
@@ -27,6 +31,9 @@ impl Signals {
 
     /// Waits until one of `sockets` is readable, `until` has come, or a signal arrives; returns
     /// whether it was a signal.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
     pub fn wait<'a>(
         &self,
         sockets: impl Iterator<Item = BorrowedFd<'a>>,

@@ -2,11 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use segue_report::Made;
+use segue_text::units;
 
-use crate::units;
+use crate::Made;
 
 /// The origin of a report made now: time, version and command.
+#[must_use]
 pub fn made() -> Made {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let arguments = std::env::args_os().skip(1);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use segue::cmd;
-use segue::errors::Told;
+use segue_text::errors::Told;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]

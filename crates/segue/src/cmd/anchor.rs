@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{self, AnchorFile};
+use crate::config::AnchorFile;
 use crate::daemon::{self, packets::Choice};
 
 /// Run an anchor: the fixed point that hosts tunnel to.
@@ -29,7 +29,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: AnchorFile = match &args.config {
-        Some(path) => config::read(path)?,
+        Some(path) => segue_grammar::read(path)?,
         None => AnchorFile::default(),
     };
     file.datapath = args.datapath.or(file.datapath);

@@ -18,9 +18,9 @@ use segue_lab::emulator::Direction;
 use segue_linux::clock::monotonic;
 use segue_linux::netns;
 use segue_report::Page;
+use segue_text::units;
 
 use crate::daemon::packets::Choice;
-use crate::units;
 
 use self::stage::Stage;
 use self::traffic::Traffic;

@@ -42,7 +42,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: HostFile = match &args.config {
-        Some(path) => config::read(path)?,
+        Some(path) => segue_grammar::read(path)?,
         None => HostFile::default(),
     };
     file.state = args.state.clone().or(file.state);

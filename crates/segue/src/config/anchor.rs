@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_datapath::{Reach, Services};
+use segue_grammar::Duration;
 use segue_ip::Prefix;
 use segue_tunnel::Pool;
 use segue_wire::stamp::PORT as STAMP_PORT;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 
-use super::{Duration, OnPort};
+use super::OnPort;
 use crate::cmd::probe;
 use crate::control;
 use crate::daemon::anchor::Settings;

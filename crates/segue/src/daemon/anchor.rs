@@ -20,6 +20,7 @@ use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_store::{Embedded, StoreExt};
+use segue_text::errors::Told;
 use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
 use segue_wire::signal::{FromHost, WaysOut};
 use tokio::sync::mpsc;
@@ -38,7 +39,6 @@ use super::run::{self, Core, Role};
 use super::stamp::{self, Stamp};
 use super::{random_seed, status};
 use crate::control::{FlowsPage, Request, Response, Status};
-use crate::errors::Told;
 use crate::locator::Locator;
 
 /// Everything that an anchor daemon needs to know, validated.

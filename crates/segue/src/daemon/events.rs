@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use segue_clock::{Span, Time};
 use segue_keepalive::State;
+use segue_text::errors::Told;
 use segue_tunnel::Report;
 use tracing::{debug, info, warn};
 
 use crate::control::{EventRecord, EventsPage};
-use crate::errors::Told;
 
 /// Events kept for later requests; older ones are forgotten.
 const KEPT: usize = 10_000;

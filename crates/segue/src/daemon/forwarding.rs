@@ -13,9 +13,8 @@ use anyhow::Context;
 use segue_ip::{Prefix, Route, Rule, Then};
 use segue_linux::link;
 use segue_linux::route::{add_missing_route, add_missing_rule, delete_rule, replace_route, rules};
+use segue_text::errors::First;
 use tracing::{info, warn};
-
-use crate::errors::First;
 
 /// Routing table for packets into the tunnel.
 const TABLE: u32 = 0x5e61;

@@ -5,10 +5,10 @@
 use std::net::IpAddr;
 
 use segue_ip::Prefix;
+use segue_text::errors::Told;
 use tracing::warn;
 
 use super::nft;
-use crate::errors::Told;
 
 /// Prefix of the table names; the device's name follows.
 const PREFIX: &str = "segue_past_";

@@ -27,12 +27,12 @@ use segue_linux::route::{
     add_missing_route, add_missing_rule, add_rule, add_unreachable, delete_route, delete_rule,
     delete_unreachable, replace_route, rules, unreachables,
 };
+use segue_text::errors::{First, Told};
 use tracing::{debug, warn};
 
 use super::forwarding::Forwarding;
 use super::packets::MARK;
 use super::seldom::Seldom;
-use crate::errors::{First, Told};
 
 /// Routing table of the host's tunnel.
 pub const TABLE: u32 = 0x5e60;

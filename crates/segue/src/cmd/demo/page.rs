@@ -1,5 +1,6 @@
 //! The report: one HTML page with plots.
 
+use segue_report::made;
 use segue_report::{Band, Mark, Page, Plot, Series, Style, Timeline};
 
 use super::outcome::{Outcome, millis, percent};
@@ -7,7 +8,6 @@ use super::stage::{PathTruth, SAMPLED, Truth};
 use super::traffic::{Seen, Voice};
 use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
-use crate::cmd::made::made;
 use crate::control::PathStatus;
 
 /// Width of a bin of throughput and imposed loss, in seconds.

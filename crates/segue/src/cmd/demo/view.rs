@@ -1,13 +1,14 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
+use segue_text::terminal::layout::{self, Column, Table};
+use segue_text::terminal::{Colours, Live, Size, Stream};
+
 use super::Course;
 use super::traffic::Traffic;
 use super::watch::{Look, Watch};
 use crate::cmd::look::path_figures;
 use crate::control::EventRecord;
 use crate::daemon::events::sentence;
-use crate::terminal::layout::{self, Column, Table};
-use crate::terminal::{Colours, Live, Size, Stream};
 
 /// Draws the state of the play.
 pub struct View {
@@ -221,7 +222,7 @@ mod tests {
         let size = Size { columns, rows };
         let cells = |n: usize| (n as u16).try_into().unwrap();
         let mut terminal = vt100::Parser::new(cells(rows), cells(columns), 0);
-        let mut drawing = crate::terminal::Drawing::default();
+        let mut drawing = segue_text::terminal::Drawing::default();
         let (look, events) = (look(), events());
         for t in [1.0, 12.0, 15.0] {
             let scene =

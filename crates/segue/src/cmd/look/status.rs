@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use segue_clock::Span;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
+use segue_text::errors::Told;
+use segue_text::terminal::layout;
+use segue_text::terminal::{Live, Stream, Tone};
 
 use super::{Paper, Which, paths};
-use crate::cmd::signals::Signals;
 use crate::control::Status;
 use crate::daemon::events::sentence;
-use crate::errors::Told;
-use crate::terminal::layout;
-use crate::terminal::{Live, Stream, Tone};
 
 /// Show how a running daemon stands.
 #[derive(clap::Args)]

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::Config;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
 
 use super::Running;
 use super::opening::Opening;
 use super::screen::{Output, Screen, exit_code};
 use super::target::Target;
-use crate::cmd::signals::Signals;
 use crate::metrics::{Page, Server as Metrics};
 
 /// How to measure.

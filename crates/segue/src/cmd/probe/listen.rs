@@ -14,6 +14,7 @@ use anyhow::Context;
 use segue_clock::{Span, Time, Timers};
 use segue_keepalive::Config;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
 use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
@@ -25,7 +26,6 @@ use super::screen::{self, Output, print, print_drops, print_json};
 use super::session::{Key, Report, Session};
 use super::target::News;
 use super::{Running, shown};
-use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Clients at a time; a further one replaces the one silent for longest. So a flood of forged

@@ -34,9 +34,10 @@ use nix::net::if_::if_nameindex;
 use segue_clock::Span;
 use segue_keepalive::{Config, Tau};
 use segue_linux::thread::{Precision, prefer_precision};
+use segue_text::units;
 use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
 
-use crate::{metrics, units};
+use crate::metrics;
 
 /// The shortest and the longest UDP payload of a request.
 const PROBE_LENGTH: i64 = Probe::PACKET_LEN as i64;

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config, State};
 use segue_linux::clock;
+use segue_linux::signals::Signals;
 use segue_linux::udp::{Datagram, TimestampedSocket};
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
@@ -29,7 +30,6 @@ use super::listen::check;
 use super::screen::{Output, Screen, TargetSummary, print, print_json, summary};
 use super::session::{Key, Report, Session};
 use super::target::{BATCH_MAX, Marks, News, Target};
-use crate::cmd::signals::Signals;
 use crate::metrics::{Page, Server as Metrics};
 
 /// Sessions without a request that repeats a stamp of ours; a further one replaces the one silent

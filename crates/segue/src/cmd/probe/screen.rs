@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Counted, Sample, State};
+use segue_text::terminal::layout::flow;
+use segue_text::terminal::{self, Colours, Stream, Tone};
 use serde::Serialize;
 
 use super::icmp::{self, Said};
@@ -15,8 +17,6 @@ use super::ipdv::IpdvMs;
 use super::samples::{Distribution, RttMs, StampNames};
 use super::shown;
 use super::target::{News, Target};
-use crate::terminal::layout::flow;
-use crate::terminal::{self, Colours, Stream, Tone};
 
 /// Time between two drawings of the live lines.
 const REDRAW: Span = Span::from_millis(250);

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use segue_report::Page;
+use segue_report::made;
+use segue_text::errors::Told;
 use serde::Serialize;
 
 use super::experiment::{Experiment, Line, Outcome};
-use crate::cmd::made::made;
-use crate::errors::Told;
 
 /// The page.
 const PAGE: &str = "index.html";

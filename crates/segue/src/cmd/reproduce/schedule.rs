@@ -5,10 +5,11 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use segue_text::errors::Told;
+use segue_text::terminal;
+
 use super::experiment::{Experiment, Needs, Outcome, Stage};
 use super::results::Results;
-use crate::errors::Told;
-use crate::terminal;
 
 /// Time between two checks for finished experiments.
 const LOOK: Duration = Duration::from_millis(250);

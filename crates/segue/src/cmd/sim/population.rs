@@ -9,9 +9,8 @@ use anyhow::bail;
 use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
 use segue_sim::population::{Shard, Spec, Stats, Verdict, results, verdicts};
+use segue_text::terminal::Progress;
 use serde_json::json;
-
-use crate::terminal::Progress;
 
 /// Virtual time between two progress checks of a shard.
 const STEP: Span = Span::from_millis(500);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use segue_clock::Span;
 use segue_linux::clock::thread_cpu;
 use segue_sim::Results;
+use segue_text::terminal::Progress;
+use segue_text::units;
 
 use super::file::{self, Built, Scenario};
 use super::show::{Json, table};
 use super::sweep;
 use super::trace::{self, Trace};
-use crate::terminal::Progress;
-use crate::units;
 
 /// Run a scenario
 #[derive(clap::Args, Debug)]

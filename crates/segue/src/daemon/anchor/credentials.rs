@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_linux::clock::{monotonic, realtime_ns};
+use segue_text::errors::Told;
+use segue_text::units::date;
 use segue_tunnel::{AnchorInput, ConnId, Ending};
 use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
 use segue_wire::signal::FromAnchor;
@@ -16,10 +18,8 @@ use super::Daemon;
 use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
 use crate::daemon::run::Role;
-use crate::errors::Told;
 use crate::identity::check_name;
 use crate::locator::Locator;
-use crate::units::date;
 
 /// Minimum time between log lines about refusals; those in between are counted.
 const REFUSAL_PACE: Span = Span::from_secs(1);

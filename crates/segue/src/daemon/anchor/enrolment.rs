@@ -20,13 +20,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustls::crypto::ring::default_provider;
 use segue_store::{Store, StoreExt, Write};
+use segue_text::errors::Told;
 use segue_wire::enrol::{ENROL_VERSION, EnrolRefusal, TOKEN_LEN, ToEnrol, Token};
 use sha2::{Digest, Sha256};
 
 use self::records::{Certificate, Host, Invitation};
 pub use self::records::{Lease, encoded};
 use crate::control::EnrolmentStatus;
-use crate::errors::Told;
 use crate::identity::{Authority, Join, check_name};
 use crate::locator::Locator;
 use crate::signalling::Roster;

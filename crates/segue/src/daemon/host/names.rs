@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rustls::crypto::ring::default_provider;
 use segue_linux::monitor::{Device, physical_candidates};
+use segue_text::errors::Told;
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, TYPE};
 use tokio::net::UdpSocket;
@@ -16,7 +17,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::daemon::packets::MARK;
-use crate::errors::Told;
 use crate::signalling;
 
 /// How often a question is asked, and how long each waits for its answer.

@@ -10,6 +10,7 @@ use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
 use rustls::AlertDescription;
 use segue_clock::Time;
 use segue_linux::clock::monotonic;
+use segue_text::errors::Told;
 use segue_tunnel::HostInput;
 use segue_wire::TUNNEL_PORT;
 use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
@@ -21,7 +22,6 @@ use tracing::{debug, warn};
 use super::names::{self, Named, Way};
 use super::unreached::Unreached;
 use crate::daemon::packets::MARK;
-use crate::errors::Told;
 use crate::identity::{ANCHOR_NAME, Credentials};
 use crate::signalling::{self, Messages, Worker};
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::Counted;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
 use serde::Serialize;
 
 use super::Common;
@@ -22,7 +23,6 @@ use crate::cmd::probe::screen::{
     order_text, percent, print, print_json, sent_text, stamp_name, tell_icmp, variation_text,
 };
 use crate::cmd::probe::shown;
-use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 #[derive(Serialize)]

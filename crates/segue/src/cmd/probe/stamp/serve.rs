@@ -10,6 +10,7 @@ use anyhow::Context;
 use segue_clock::Span;
 use segue_datapath::{StampAnswers, StampCounts};
 use segue_linux::clock;
+use segue_linux::signals::Signals;
 use serde::Serialize;
 
 use super::reflector::{Reflector, SessionReport};
@@ -18,7 +19,6 @@ use crate::cmd::probe::guard::RATE_LIMIT;
 use crate::cmd::probe::listen::{Listener, print_clients};
 use crate::cmd::probe::screen::{self, Output, print, print_drops, print_json};
 use crate::cmd::probe::session::Report;
-use crate::cmd::signals::Signals;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Time between two refreshments of the kernel's answers.

@@ -1,6 +1,8 @@
 //! `[[cell]]`, `[[walk]]` and `[[nat]]`.
 
 use segue_clock::{Span, Time};
+use segue_grammar::link::Way as Parameters;
+use segue_grammar::{Duration, link_table};
 use segue_sim::net::{
     Behaviour, CellConfig, CellId, Change, NatConfig, RadioConfig, RadioId, Walk as Way,
 };
@@ -10,8 +12,6 @@ use toml::Spanned;
 use super::network::{Builder, check_name};
 use super::tables::{Address, End, Name, PrefixText};
 use super::{Mistake, hint};
-use crate::config::Duration;
-use crate::config::link::{Way as Parameters, link_table};
 
 /// Most handovers of a walk.
 const MAX_HANDOVERS: u64 = 1_000_000;

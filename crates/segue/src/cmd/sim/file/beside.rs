@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::anyhow;
+use segue_grammar::printable;
 use segue_netem::LossTrace;
-
-use crate::config::printable;
 
 /// Most bytes of a scenario.
 const MAX_SCENARIO: u64 = 8 << 20;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
+use segue_grammar::Duration;
 use segue_sim::apps::{BadConfig, Ends, Period};
 use segue_sim::packet::TTL;
 use segue_sim::{NodeId, Packet};
@@ -11,7 +12,6 @@ use toml::Spanned;
 use super::network::Builder;
 use super::tables::{End, Name};
 use super::{Mistake, reach};
-use crate::config::Duration;
 
 /// TCP's protocol number.
 pub const TCP: u8 = 6;
@@ -57,9 +57,9 @@ macro_rules! app_table {
             /// The other end's port.
             pub port: Option<toml::Spanned<u16>>,
             /// From when.
-            pub start: Option<toml::Spanned<$crate::config::Duration>>,
+            pub start: Option<toml::Spanned<segue_grammar::Duration>>,
             /// Until when.
-            pub stop: Option<toml::Spanned<$crate::config::Duration>>,
+            pub stop: Option<toml::Spanned<segue_grammar::Duration>>,
             $($keys)*
         }
 

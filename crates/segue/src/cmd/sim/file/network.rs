@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use segue_clock::{Span, Time};
+use segue_grammar::link::Way;
 use segue_netem::LinkSpec;
 use segue_sim::net::{Adapter, CellId, Hop, RadioId, Rule};
 use segue_sim::{AgentId, ChannelId, Network, NodeId};
@@ -13,7 +14,6 @@ use toml::Spanned;
 use super::beside::Beside;
 use super::tables::{Address, End, File, Link, Name, Route};
 use super::{Built, Mistake, air, events, hint, tcp, tunnels, udp};
-use crate::config::link::Way;
 
 /// Network for nodes without an address; the host part is the node's number in the file.
 const GIVEN: [u8; 2] = [10, 255];
@@ -335,7 +335,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A time within the run.
-    pub fn within(&self, at: &Spanned<crate::config::Duration>) -> Result<Time, Mistake> {
+    pub fn within(&self, at: &Spanned<segue_grammar::Duration>) -> Result<Time, Mistake> {
         let Span(ns) = at.get_ref().0;
         if ns > self.limit.0 {
             return Err(Mistake::of(at, format!("the run has ended by then, at {}", self.limit)));

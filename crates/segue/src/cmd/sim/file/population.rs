@@ -1,6 +1,8 @@
 //! Scenarios of very many hosts: `[population]` replaces nodes and links.
 
 use segue_clock::Span;
+use segue_grammar::link::{JitterText, LossText, Way};
+use segue_grammar::{Duration, Ratio};
 use segue_keepalive::Source as Measuring;
 use segue_netem::Jitter;
 use segue_sim::population::{Class, Flows, Outages, Silent, Spec};
@@ -8,8 +10,6 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::source::{Mistake, Source, hint};
-use crate::config::link::{JitterText, LossText, Way};
-use crate::config::{Duration, Ratio};
 
 /// A file with `[population]`.
 #[derive(Debug, Deserialize)]

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use anyhow::anyhow;
+use segue_grammar::printable;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
-
-use crate::config::printable;
 
 /// Something wrong at a place of the text.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use segue_grammar::link::Way;
+use segue_grammar::{Duration, from_text, link_table};
 use segue_ip::Prefix;
 use serde::{Deserialize, de};
 use toml::Spanned;
@@ -10,9 +12,6 @@ use super::air::{Cell, Nat, Walk};
 use super::tcp::{Ftp, Tcp, Web};
 use super::tunnels::{Anchor, Host};
 use super::udp::{Conference, Video, Voip};
-use crate::config::Duration;
-use crate::config::link::{Way, link_table};
-use crate::config::text::from_text;
 
 /// A name with its place.
 pub type Name = Spanned<String>;

@@ -1,6 +1,7 @@
 //! `[[tcp]]`, and the keys of a TCP connection.
 
 use segue_clock::Span;
+use segue_grammar::Duration;
 use segue_sim::apps::{Dist, FtpConfig, WebConfig};
 use segue_sim::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
 use serde::{Deserialize, Deserializer, de};
@@ -8,7 +9,6 @@ use serde::{Deserialize, Deserializer, de};
 use super::common::{Placed, TCP, refused};
 use super::network::Builder;
 use super::{Mistake, hint};
-use crate::config::Duration;
 
 /// Defines an application's table over TCP: the given keys, those of every application and those of
 /// a connection.
@@ -30,9 +30,9 @@ macro_rules! tcp_table {
                 /// First slow-start threshold in packets.
                 pub initial_ssthresh: Option<toml::Spanned<u32>>,
                 /// Shortest retransmission timeout.
-                pub min_rto: Option<$crate::config::Duration>,
+                pub min_rto: Option<segue_grammar::Duration>,
                 /// Granularity of the clock.
-                pub tick: Option<toml::Spanned<$crate::config::Duration>>,
+                pub tick: Option<toml::Spanned<segue_grammar::Duration>>,
                 /// How long an acknowledgement may wait for a second segment.
                 pub delayed_ack: Option<$crate::cmd::sim::file::tcp::DelayedAck>,
                 /// Duplicates that make a loss.
@@ -288,7 +288,7 @@ impl<'de> Deserialize<'de> for DelayedAck {
                 f.write_str("a time, or false")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<DelayedAck, E> {
-                let span = crate::units::duration(text).map_err(E::custom)?;
+                let span = segue_text::units::duration(text).map_err(E::custom)?;
                 Ok(DelayedAck(Some(span)))
             }
             fn visit_bool<E: de::Error>(self, delayed: bool) -> Result<DelayedAck, E> {

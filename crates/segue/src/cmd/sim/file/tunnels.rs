@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::Span;
+use segue_grammar::{Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 use segue_ip::Prefix;
 use segue_keepalive::Source;
 use segue_sim::NodeId;
@@ -18,7 +19,6 @@ use super::common::UDP;
 use super::network::Builder;
 use super::tables::{Address, End, Name, PrefixText};
 use super::{Mistake, hint, reach};
-use crate::config::{Duration, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 
 /// Addresses of hosts whose anchor names none.
 const POOL: ([u8; 4], u8) = ([10, 7, 0, 0], 16);

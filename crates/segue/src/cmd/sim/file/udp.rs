@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use segue_clock::Time;
+use segue_grammar::Duration;
+use segue_grammar::link::Rate;
 use segue_sim::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
     links_of,
@@ -14,8 +16,6 @@ use super::Mistake;
 use super::common::{Common, Placed, UDP, refused};
 use super::network::Builder;
 use super::tables::Name;
-use crate::config::Duration;
-use crate::config::link::Rate;
 
 /// Defines an application's table over UDP: the given keys, those of every application and those of
 /// its measurement.

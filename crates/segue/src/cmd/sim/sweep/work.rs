@@ -7,10 +7,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use segue_sim::Results;
+use segue_text::terminal;
 
 use super::plan::{Plan, Point};
 use super::store::{Kept, Store};
-use crate::terminal;
 
 /// Does those of `runs` that the store lacks.
 ///
