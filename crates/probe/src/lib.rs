@@ -1,10 +1,13 @@
-//! `segue probe`: only measures, without tunnels and without root.
+//! Measurement without tunnels and without root, as `segue probe` offers it ([`Args`], [`run`]), the STAMP
+//! reflector that an anchor runs too ([`stamp`]), and metrics for Prometheus ([`metrics`]).
 //!
 //! The client (`client`) sends the keepalive requests of a tunnel's path, and the listener
 //! (`listen`) answers them; two peers (`peer`) agree on their roles. The packets are those of
 //! `segue_wire::probe`. A tunnel gets its index and cookie by registration; here the client draws
 //! both at random for each target and run, and the listener repeats them. They identify the
 //! measurement session, so a restarted client is a new one, and a client with a new address is not.
+
+#![forbid(unsafe_code)]
 
 mod client;
 mod dscp;
@@ -13,6 +16,7 @@ mod guard;
 mod icmp;
 mod ipdv;
 mod listen;
+pub mod metrics;
 mod opening;
 mod peer;
 mod refusals;
@@ -20,7 +24,7 @@ mod samples;
 mod screen;
 mod session;
 pub mod stamp;
-pub(super) mod target;
+pub mod target;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -36,8 +40,6 @@ use segue_keepalive::{Config, Tau};
 use segue_linux::thread::{Precision, prefer_precision};
 use segue_text::units;
 use segue_wire::{Probe, ProbeKey, TUNNEL_PORT};
-
-use crate::metrics;
 
 /// The shortest and the longest UDP payload of a request.
 const PROBE_LENGTH: i64 = Probe::PACKET_LEN as i64;

@@ -15,7 +15,7 @@ use serde::de::{Error, Unexpected, Visitor};
 pub use anchor::{AnchorFile, default_state};
 pub use host::{HostFile, default_host_state};
 
-use crate::metrics;
+use segue_probe::metrics;
 
 /// The name of the tunnel device, `segue0` unless one is given.
 fn device(name: Option<String>) -> anyhow::Result<String> {

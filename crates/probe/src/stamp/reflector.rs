@@ -19,11 +19,11 @@ use segue_wire::{DropReason, WireError};
 use serde::Serialize;
 
 use super::{error_estimate, stamp};
-use crate::cmd::probe::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
-use crate::cmd::probe::listen::bind;
-use crate::cmd::probe::refusals::Refusals;
-use crate::cmd::probe::shown;
+use crate::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
+use crate::listen::bind;
 use crate::metrics::{Label, Page, names};
+use crate::refusals::Refusals;
+use crate::shown;
 
 /// Sessions at a time; a further one replaces the one silent for longest.
 const SESSIONS_MAX: usize = 10_000;

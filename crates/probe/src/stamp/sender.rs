@@ -14,16 +14,16 @@ use serde::Serialize;
 use super::Common;
 use super::session::{News, Session};
 use super::stats::{JitterMs, Sample};
-use crate::cmd::probe::icmp::{self, Said};
-use crate::cmd::probe::ipdv::IpdvMs;
-use crate::cmd::probe::opening::Opening;
-use crate::cmd::probe::samples::RttMs;
-use crate::cmd::probe::screen::{
+use crate::icmp::{self, Said};
+use crate::ipdv::IpdvMs;
+use crate::metrics::{Label, Page, Server as Metrics, names};
+use crate::opening::Opening;
+use crate::samples::RttMs;
+use crate::screen::{
     Live, Output, Packets, exit_code, list, live_answers, live_losses, loss, loss_text, ms,
     order_text, percent, print, print_json, sent_text, stamp_name, tell_icmp, variation_text,
 };
-use crate::cmd::probe::shown;
-use crate::metrics::{Label, Page, Server as Metrics, names};
+use crate::shown;
 
 #[derive(Serialize)]
 struct SampleLine<'a> {

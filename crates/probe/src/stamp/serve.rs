@@ -14,12 +14,12 @@ use segue_linux::signals::Signals;
 use serde::Serialize;
 
 use super::reflector::{Reflector, SessionReport};
-use crate::cmd::probe::Running;
-use crate::cmd::probe::guard::RATE_LIMIT;
-use crate::cmd::probe::listen::{Listener, print_clients};
-use crate::cmd::probe::screen::{self, Output, print, print_drops, print_json};
-use crate::cmd::probe::session::Report;
+use crate::Running;
+use crate::guard::RATE_LIMIT;
+use crate::listen::{Listener, print_clients};
 use crate::metrics::{Label, Page, Server as Metrics, names};
+use crate::screen::{self, Output, print, print_drops, print_json};
+use crate::session::Report;
 
 /// Time between two refreshments of the kernel's answers.
 const REFRESH: Span = Span::from_secs(1);

@@ -13,7 +13,6 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 
 use super::OnPort;
-use crate::cmd::probe;
 use crate::control;
 use crate::daemon::anchor::Settings;
 use crate::daemon::packets::Choice;
@@ -181,8 +180,8 @@ fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::S
         OnPort::Port(port) => port,
     };
     let read = |file: PathBuf| {
-        let text = probe::read_secret(&file)?;
-        probe::stamp::read_key(&text).with_context(|| file.display().to_string())
+        let text = segue_probe::read_secret(&file)?;
+        segue_probe::stamp::read_key(&text).with_context(|| file.display().to_string())
     };
     let key = key.map(read).transpose().context("stamp_key")?;
     Ok(Some(stamp::Settings { port, key }))

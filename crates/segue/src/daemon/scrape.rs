@@ -1,17 +1,17 @@
-//! A daemon's metrics for Prometheus: the page of [`crate::metrics`] made from what `segue status`
+//! A daemon's metrics for Prometheus: the page of [`segue_probe::metrics`] made from what `segue status`
 //! shows, so that both agree. A scraper's request goes to the daemon like one over the control
 //! socket.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use segue_probe::metrics::{Label, Page, Server, names};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
 use crate::control::{Asked, Count, PathStatus, Request, Response, Status};
-use crate::metrics::{Label, Page, Server, names};
 
 /// Most paths with measurements on the page, the same limit as for a listener's clients;
 /// `segue_paths` counts all.

@@ -14,9 +14,8 @@ use anyhow::Context;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_datapath::StampOptions;
+use segue_probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
 use segue_wire::stamp::StampKey;
-
-use crate::cmd::probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
 
 /// Longest wait in milliseconds: between waits, it ends old sessions and reads the clock's quality.
 const WAIT_MS: u16 = 1_000;

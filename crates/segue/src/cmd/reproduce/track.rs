@@ -19,10 +19,10 @@ use segue_lab::topology::End;
 use segue_lab::{Direction, EmulatorSpec, Handle, Lab, Record};
 use segue_linux::clock::monotonic;
 use segue_netem::{LinkSpec, Loss};
+use segue_probe::target::{Marks, News, Target};
 use segue_wire::ProbeKey;
 
 use super::experiment::Stage;
-use crate::cmd::probe::target::{Marks, News, Target};
 
 const HOST: [u8; 4] = [10, 62, 0, 1];
 const ANCHOR: [u8; 4] = [10, 62, 0, 2];
