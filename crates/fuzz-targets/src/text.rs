@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use segue::cmd::lab::file;
-use segue::cmd::sim::file::Scenario;
 use segue::config::{AnchorFile, HostFile};
 use segue::control::{Request, Response};
 use segue::identity::{Authority, Join};
@@ -13,6 +12,7 @@ use segue_clock::Span;
 use segue_grammar::parse;
 use segue_ip::Prefix;
 use segue_probe::parse_key;
+use segue_scenario::file::Scenario;
 use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 use segue_text::units as people;
 

@@ -49,11 +49,11 @@ macro_rules! app_table {
         #[serde(deny_unknown_fields)]
         $vis struct $name {
             /// In front of its results.
-            pub name: $crate::cmd::sim::file::tables::Name,
+            pub name: $crate::file::tables::Name,
             /// The end that asks or sends.
-            pub from: toml::Spanned<$crate::cmd::sim::file::tables::End>,
+            pub from: toml::Spanned<$crate::file::tables::End>,
             /// The other end.
-            pub to: toml::Spanned<$crate::cmd::sim::file::tables::End>,
+            pub to: toml::Spanned<$crate::file::tables::End>,
             /// The other end's port.
             pub port: Option<toml::Spanned<u16>>,
             /// From when.
@@ -65,10 +65,10 @@ macro_rules! app_table {
 
         impl $name {
             /// The keys that every application has.
-            fn common(&self) -> $crate::cmd::sim::file::common::Common<'_> {
+            fn common(&self) -> $crate::file::common::Common<'_> {
                 let Self { name, from, to, port, start, stop, .. } = self;
                 let (port, start, stop) = (port.as_ref(), start.as_ref(), stop.as_ref());
-                $crate::cmd::sim::file::common::Common { name, from, to, port, start, stop }
+                $crate::file::common::Common { name, from, to, port, start, stop }
             }
         }
     };

@@ -14,13 +14,13 @@ use super::{Mistake, hint};
 /// a connection.
 macro_rules! tcp_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
-        $crate::cmd::sim::file::common::app_table! {
+        $crate::file::common::app_table! {
             $(#[$meta])*
             $vis struct $name {
                 /// Which sender.
-                pub variant: Option<$crate::cmd::sim::file::tcp::VariantName>,
+                pub variant: Option<$crate::file::tcp::VariantName>,
                 /// The profile that supplies missing keys.
-                pub profile: Option<$crate::cmd::sim::file::tcp::Profile>,
+                pub profile: Option<$crate::file::tcp::Profile>,
                 /// Bytes of a full data packet with its IP and TCP headers.
                 pub packet: Option<toml::Spanned<u32>>,
                 /// Maximum window in packets.
@@ -34,7 +34,7 @@ macro_rules! tcp_table {
                 /// Granularity of the clock.
                 pub tick: Option<toml::Spanned<segue_grammar::Duration>>,
                 /// How long an acknowledgement may wait for a second segment.
-                pub delayed_ack: Option<$crate::cmd::sim::file::tcp::DelayedAck>,
+                pub delayed_ack: Option<$crate::file::tcp::DelayedAck>,
                 /// Duplicates that make a loss.
                 pub dupack_threshold: Option<toml::Spanned<u32>>,
                 /// Bytes of a packet that only acknowledges.
@@ -45,8 +45,8 @@ macro_rules! tcp_table {
 
         impl $name {
             /// The connection's parameters between addresses of this family.
-            fn config(&self, v6: bool) -> Result<segue_sim::tcp::Config, $crate::cmd::sim::file::Mistake> {
-                $crate::cmd::sim::file::tcp::Keys {
+            fn config(&self, v6: bool) -> Result<segue_sim::tcp::Config, $crate::file::Mistake> {
+                $crate::file::tcp::Keys {
                     variant: self.variant,
                     profile: self.profile,
                     packet: self.packet.as_ref(),

@@ -362,7 +362,7 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
 
 #[test]
 fn the_documentation_has_every_key() {
-    let documentation = include_str!("../../../../../../docs/simulator/scenarios.md");
+    let documentation = include_str!("../../../../docs/simulator/scenarios.md");
     for table in [
         "",
         "[[node]]",

@@ -21,7 +21,7 @@ use super::tables::Name;
 /// its measurement.
 macro_rules! udp_table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($keys:tt)* }) => {
-        $crate::cmd::sim::file::common::app_table! {
+        $crate::file::common::app_table! {
             $(#[$meta])*
             $vis struct $name {
                 /// Code point of its packets.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
-use crate::cmd::sim::file::{Mistake, Scenario};
+use crate::file::{Mistake, Scenario};
 
 /// Most runs of a sweep; each has its own file until the end.
 const MAX_RUNS: u64 = 1_000_000;

@@ -13,7 +13,7 @@ use super::store::{Kept, Store, gather};
 use super::table::Table;
 use super::work::execute;
 use super::{Point, Shard};
-use crate::cmd::sim::file::Scenario;
+use crate::file::Scenario;
 
 const BASE: &str = "duration = \"10s\"
 seed = 7

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use segue_scenario::file::{Scenario, population};
+use segue_scenario::sweep;
 use segue_text::errors::Told;
 use serde_json::json;
 
 use self::summary::Row;
 use super::lab;
-use super::sim::file::{Scenario, population};
-use super::sim::sweep;
 use crate::config::{AnchorFile, HostFile};
 
 /// Read a configuration or scenario, and say what would be in force or all that is wrong with it.

@@ -2,12 +2,12 @@
 
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_scenario::file::Scenario;
 use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
 use crate::cmd::lab::file::Plan;
-use crate::cmd::sim::file::Scenario;
 use crate::config::{AnchorFile, HostFile};
 use crate::daemon::packets::Choice;
 use crate::daemon::{anchor, host, nat};
