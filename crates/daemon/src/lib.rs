@@ -1,9 +1,18 @@
-//! The daemons: one loop ([`run`]) drives each role's pure machine with sockets, netlink, a datapath and the clock.
+//! The daemons: one loop ([`run`]) drives each role's pure machine ([`host`], [`anchor`]) with sockets, netlink, a
+//! datapath and the clock. With them what only daemons have: configuration files ([`config`]), the control socket
+//! ([`control`]), signalling ([`signalling`]), credentials and join lines ([`identity`]), and an anchor's address or
+//! name ([`locator`]). Other programs talk to a daemon over its control socket.
+
+#![forbid(unsafe_code)]
 
 pub mod anchor;
+pub mod config;
+pub mod control;
 pub mod events;
 pub mod forwarding;
 pub mod host;
+pub mod identity;
+pub mod locator;
 pub mod nat;
 pub mod nft;
 pub mod packets;
@@ -14,6 +23,7 @@ pub mod run;
 pub mod scrape;
 pub mod seldom;
 pub mod shares;
+pub mod signalling;
 pub mod stamp;
 pub mod status;
 pub mod turns;

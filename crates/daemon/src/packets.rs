@@ -212,7 +212,7 @@ pub fn tell(failures: Vec<Failure<DatapathError>>, trouble: &mut Trouble) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::shares::{HOST, PATH};
+    use crate::shares::{HOST, PATH};
 
     use segue_clock::Time;
     use segue_datapath::ProbeKind;

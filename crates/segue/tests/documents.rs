@@ -1,8 +1,8 @@
 //! The join line in `docs/wire/signalling.md` is what the program writes.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use segue::identity::Join;
-use segue::locator::Locator;
+use segue_daemon::identity::Join;
+use segue_daemon::locator::Locator;
 use segue_wire::enrol::Token;
 
 const DOCUMENT: &str = include_str!("../../../docs/wire/signalling.md");

@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Poll;
 use std::time::Duration;
 
-use segue::daemon::packets::{self, Choice, Queue};
-use segue::daemon::until;
 use segue_clock::{Span, Time};
+use segue_daemon::packets::{self, Choice, Queue};
+use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
     Datapath, DatapathError, Event, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,

@@ -17,9 +17,9 @@ use tracing::{debug, info, warn};
 use super::Daemon;
 use super::enrolment::{LINE_LIFETIME, RenewError};
 use crate::control::EnrolmentStatus;
-use crate::daemon::run::Role;
 use crate::identity::check_name;
 use crate::locator::Locator;
+use crate::run::Role;
 
 /// Minimum time between log lines about refusals; those in between are counted.
 const REFUSAL_PACE: Span = Span::from_secs(1);

@@ -8,9 +8,9 @@ use segue_ip::Prefix;
 use segue_tunnel::Pool;
 
 use super::Settings;
-use crate::daemon::nat::Nat;
-use crate::daemon::past::Guard;
-use crate::daemon::routing::Routing;
+use crate::nat::Nat;
+use crate::past::Guard;
+use crate::routing::Routing;
 
 /// Dropping this removes all of it.
 pub struct Pools {

@@ -13,11 +13,11 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 
 use super::OnPort;
+use crate::anchor::Settings;
 use crate::control;
-use crate::daemon::anchor::Settings;
-use crate::daemon::packets::Choice;
-use crate::daemon::{run, stamp};
 use crate::locator::Locator;
+use crate::packets::Choice;
+use crate::{run, stamp};
 
 /// The keys of an anchor's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -10,9 +10,9 @@ use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
 use crate::control;
-use crate::daemon::host::Settings;
-use crate::daemon::packets::Choice;
-use crate::daemon::run;
+use crate::host::Settings;
+use crate::packets::Choice;
+use crate::run;
 
 /// The keys of a host's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]

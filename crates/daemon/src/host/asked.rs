@@ -9,8 +9,8 @@ use segue_wire::FlowKey;
 
 use super::Daemon;
 use crate::control::{Request, Response};
-use crate::daemon::run::Role;
-use crate::daemon::status;
+use crate::run::Role;
+use crate::status;
 
 impl Daemon {
     pub(super) fn answer(&mut self, request: &Request) -> anyhow::Result<Response> {

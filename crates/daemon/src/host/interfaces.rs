@@ -10,7 +10,7 @@ use segue_tunnel::HostInput;
 use tracing::{debug, info, warn};
 
 use super::{Daemon, Settings, names, tunnel_of};
-use crate::daemon::run::Role;
+use crate::run::Role;
 
 impl Daemon {
     pub(super) fn use_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::daemon::packets::MARK;
+use crate::packets::MARK;
 use crate::signalling;
 
 /// How often a question is asked, and how long each waits for its answer.

@@ -21,8 +21,8 @@ use tracing::{debug, warn};
 
 use super::names::{self, Named, Way};
 use super::unreached::Unreached;
-use crate::daemon::packets::MARK;
 use crate::identity::{ANCHOR_NAME, Credentials};
+use crate::packets::MARK;
 use crate::signalling::{self, Messages, Worker};
 
 /// Head start of each address of the anchor over the next.

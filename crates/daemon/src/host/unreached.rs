@@ -3,7 +3,7 @@
 use segue_clock::Time;
 use tracing::{info, warn};
 
-use crate::daemon::seldom::Seldom;
+use crate::seldom::Seldom;
 
 /// The reasons since the anchor was last reached.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use segue_daemon::config::{AnchorFile, HostFile};
 use segue_scenario::file::{Scenario, population};
 use segue_scenario::sweep;
 use segue_text::errors::Told;
@@ -13,7 +14,6 @@ use serde_json::json;
 
 use self::summary::Row;
 use super::lab;
-use crate::config::{AnchorFile, HostFile};
 
 /// Read a configuration or scenario, and say what would be in force or all that is wrong with it.
 ///

@@ -14,13 +14,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use segue_daemon::packets::Choice;
 use segue_lab::emulator::Direction;
 use segue_linux::clock::monotonic;
 use segue_linux::netns;
 use segue_report::Page;
 use segue_text::units;
-
-use crate::daemon::packets::Choice;
 
 use self::stage::Stage;
 use self::traffic::Traffic;

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use segue_daemon::config::{self, AnchorFile, HostFile};
+use segue_daemon::control::{self, Request, Response, Status};
+use segue_daemon::locator::Locator;
+use segue_daemon::{anchor, host};
 use segue_text::errors::Told;
 use segue_wire::SIGNAL_PORT;
 use serde::Serialize;
 
 use super::check::{FileKind, kind_of};
-use crate::config::{self, AnchorFile, HostFile};
-use crate::control::{self, Request, Response, Status};
-use crate::daemon::{anchor, host};
-use crate::locator::Locator;
 
 /// Look at this machine: can a host or anchor run here, and if not, what is to be done?
 ///

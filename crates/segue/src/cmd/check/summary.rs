@@ -1,5 +1,8 @@
 //! The settings that a valid file puts in force, defaults included.
 
+use segue_daemon::config::{AnchorFile, HostFile};
+use segue_daemon::packets::Choice;
+use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
 use segue_scenario::file::Scenario;
@@ -8,9 +11,6 @@ use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
 use crate::cmd::lab::file::Plan;
-use crate::config::{AnchorFile, HostFile};
-use crate::daemon::packets::Choice;
-use crate::daemon::{anchor, host, nat};
 
 /// A key with its value in words.
 pub struct Row {

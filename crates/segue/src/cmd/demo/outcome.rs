@@ -1,12 +1,12 @@
 //! The demonstration's results, in figures.
 
+use segue_daemon::control::{EventRecord, PathStatus};
 use serde::Serialize;
 
 use super::stage::{PathTruth, Truth};
 use super::traffic::{Seen, Voice};
 use super::watch::Watch;
 use super::{Course, VOICE_INTERVAL};
-use crate::control::{EventRecord, PathStatus};
 
 /// Seconds for the averages to settle before they are judged.
 const SETTLE: f64 = 3.0;
@@ -218,7 +218,7 @@ fn path_outcome(watch: &Watch, truth: &PathTruth, course: Course) -> PathOutcome
         watch.path(truth.name).filter(|(at, _)| within(*at)).collect();
     let measured = mean(looks.iter().filter_map(|(_, path)| path.rtt_ms.first().copied()));
     let (first, last) = (looks.first(), looks.last());
-    let ratio = |count: fn(&PathStatus) -> crate::control::Count| {
+    let ratio = |count: fn(&PathStatus) -> segue_daemon::control::Count| {
         let ends = first.zip(last).map(|(a, b)| (count(a.1), count(b.1)));
         ends.map_or(f64::NAN, |(a, b)| {
             b.lost.saturating_sub(a.lost) as f64 / b.sent.saturating_sub(a.sent).max(1) as f64

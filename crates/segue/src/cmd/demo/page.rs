@@ -1,5 +1,6 @@
 //! The report: one HTML page with plots.
 
+use segue_daemon::control::PathStatus;
 use segue_report::made;
 use segue_report::{Band, Mark, Page, Plot, Series, Style, Timeline};
 
@@ -8,7 +9,6 @@ use super::stage::{PathTruth, SAMPLED, Truth};
 use super::traffic::{Seen, Voice};
 use super::watch::{Use, Watch};
 use super::{Course, VOICE_INTERVAL};
-use crate::control::PathStatus;
 
 /// Width of a bin of throughput and imposed loss, in seconds.
 const BIN: f64 = 0.25;

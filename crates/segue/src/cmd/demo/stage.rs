@@ -11,6 +11,9 @@ use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_clock::{Span, Time};
+use segue_daemon::control::{self, FlowStatus, Request, Response, Status};
+use segue_daemon::locator::Locator;
+use segue_daemon::packets::Choice;
 use segue_lab::demo::{DemoNet, DemoOptions};
 use segue_lab::emulator::{Direction, Handle};
 use segue_lab::log::{Fate, Record};
@@ -18,9 +21,6 @@ use segue_netem::DropCause;
 use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 
 use super::interrupt::Interrupts;
-use crate::control::{self, FlowStatus, Request, Response, Status};
-use crate::daemon::packets::Choice;
-use crate::locator::Locator;
 
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,5 +1,7 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
+use segue_daemon::control::EventRecord;
+use segue_daemon::events::sentence;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::terminal::{Colours, Live, Size, Stream};
 
@@ -7,8 +9,6 @@ use super::Course;
 use super::traffic::Traffic;
 use super::watch::{Look, Watch};
 use crate::cmd::look::path_figures;
-use crate::control::EventRecord;
-use crate::daemon::events::sentence;
 
 /// Draws the state of the play.
 pub struct View {
@@ -177,7 +177,7 @@ fn bar(t: f64, course: Course, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::PathStatus;
+    use segue_daemon::control::PathStatus;
 
     const COURSE: Course = Course { silent_at: 10.0, back_at: 20.0, until: 30.0 };
 

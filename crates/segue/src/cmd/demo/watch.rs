@@ -1,10 +1,10 @@
 //! Records the daemons' status while the demonstration runs.
 
 use segue_clock::Time;
+use segue_daemon::control::{EventRecord, FlowStatus, PathStatus, Status};
 
 use super::stage::Stage;
 use super::traffic::{TCP_PORT, VOICE_PORT};
-use crate::control::{EventRecord, FlowStatus, PathStatus, Status};
 
 /// Everything that the daemons reported, in seconds from the start.
 pub struct Watch {

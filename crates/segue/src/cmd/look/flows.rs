@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
+use segue_daemon::control::{self, FlowStatus};
 use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::units;
 
 use super::{Paper, Which};
-use crate::control::{self, FlowStatus};
 
 /// Show the flows of a running daemon and the path of each.
 #[derive(clap::Args)]

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
+use segue_daemon::control::PathStatus;
 use segue_text::terminal::Tone;
 use segue_text::terminal::layout::{self, Column, Table};
 
 use super::{Paper, Which};
-use crate::control::PathStatus;
 
 /// Show the paths of a running daemon: state, round-trip time, loss.
 #[derive(clap::Args)]
