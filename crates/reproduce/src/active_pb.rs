@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use segue_clock::Span;
 use segue_daemon::control::Status;
+use segue_demo::traffic::Traffic;
 use segue_keepalive::Config;
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, Probe};
@@ -13,7 +14,6 @@ use super::catalogue::SALSANO;
 use super::experiment::{Experiment, Line, Needs, Outcome, Stage, Table, header, row};
 use super::tracking::{self, Over};
 use super::tunnel::Tunnel;
-use crate::cmd::demo::traffic::Traffic;
 
 /// The paper's figures for 802.11b at 11 Mbit/s: a packet with 24 bytes of data takes 800 µs of the air.
 const PACKET_US: f64 = 800.0;

@@ -4,10 +4,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use segue_demo::interrupt::Interrupts;
 use segue_report::Plot;
 use serde::Serialize;
-
-use crate::cmd::demo::interrupt::Interrupts;
 
 /// An experiment of one of the papers, or a test of one of their formulas.
 pub struct Experiment {

@@ -1,5 +1,7 @@
 //! `segue reproduce`: the papers' experiments on this machine, each beside what the paper says.
 
+#![forbid(unsafe_code)]
+
 mod active_pb;
 mod average;
 mod catalogue;
@@ -73,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         netns::unshare_user().context("without root the experiments need a user namespace")?;
     }
-    let stage = Stage { interrupts: super::demo::interrupt::interrupts()? };
+    let stage = Stage { interrupts: segue_demo::interrupt::interrupts()? };
     let mut results = Results::new(out, rootless)?;
     schedule::run(&experiments, &stage, args.json, &mut results)?;
     if args.json {

@@ -10,6 +10,7 @@ use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_daemon::control::PathStatus;
 use segue_daemon::packets::Choice;
+use segue_demo::stage::Stage as Daemons;
 use segue_keepalive::{Config, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
 use segue_linux::clock::monotonic;
@@ -17,7 +18,6 @@ use segue_wire::TUNNEL_PORT;
 
 use super::experiment::Stage;
 use super::track::{self, Client, Course, Level, Look, Track};
-use crate::cmd::demo::stage::Stage as Daemons;
 
 /// A realistic K: that of the paper's example (section 4.3).
 pub const K: u8 = 7;

@@ -36,7 +36,7 @@ enum Verb {
     Plan(cmd::plan::Args),
     Probe(segue_probe::Args),
     Bench(cmd::bench::Args),
-    Reproduce(cmd::reproduce::Args),
+    Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
     Generate(cmd::generate::Args),
 }
@@ -102,7 +102,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Probe(args) => segue_probe::run(args),
         Verb::Bench(args) => cmd::bench::run(args),
-        Verb::Reproduce(args) => cmd::reproduce::run(args),
+        Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
     };

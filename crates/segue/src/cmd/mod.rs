@@ -12,7 +12,6 @@ pub mod host;
 pub mod lab;
 pub mod look;
 pub mod plan;
-pub mod reproduce;
 pub mod sim;
 
 use std::future::Future;

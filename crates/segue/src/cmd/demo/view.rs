@@ -2,12 +2,12 @@
 
 use segue_daemon::control::EventRecord;
 use segue_daemon::events::sentence;
+use segue_demo::Course;
+use segue_demo::traffic::Traffic;
+use segue_demo::watch::{Look, Watch};
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::terminal::{Colours, Live, Size, Stream};
 
-use super::Course;
-use super::traffic::Traffic;
-use super::watch::{Look, Watch};
 use crate::cmd::look::path_figures;
 
 /// Draws the state of the play.
