@@ -18,7 +18,7 @@ use super::Arrived;
 use super::message::{Body, Inner, Message};
 use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
 
-/// How often a daemon looks at the flow table of its packet path (`crates/segue`, host).
+/// How often a daemon looks at the flow table of its packet path (`crates/daemon`, host).
 pub const SWEEP: Span = Span::from_secs(5);
 
 /// What an end asks of its driver, which has the links, the connections, the disk and the networks behind it.
