@@ -59,7 +59,7 @@ properties:
 	$(CARGO) test -p segue-wire -p segue-keepalive -p segue-steering -p segue-netem && \
 	$(CARGO) test -p segue-sim --lib --test tcp && \
 	$(CARGO) test -p segue-datapath --lib user && \
-	$(CARGO) test -p segue --lib units
+	$(CARGO) test -p segue-text
 
 ## How many of MUTANTS (200) mistakes in the pure crates, drawn by MUTANTS_SEED, their own tests find. An hour or two.
 mutants:
@@ -72,7 +72,7 @@ soak:
 	$(CARGO) test -p segue --test reproduce -- --ignored
 	$(CARGO) test -p segue-datapath --lib -- --ignored --nocapture averages
 	$(CARGO) test -p segue-datapath --test ebpf -- --ignored --nocapture ten_thousand_paths
-	$(CARGO) test -p segue --test many_paths -- --ignored --nocapture
+	$(CARGO) test -p segue-daemon --test many_paths -- --ignored --nocapture
 	$(CARGO) test -p segue-keepalive --test false_positives -- --ignored --nocapture
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture busy_for_ten_minutes
 	$(CARGO) test -p segue --test bars -- --ignored --nocapture of_thousands_of_round_trip_times

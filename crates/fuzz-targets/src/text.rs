@@ -5,15 +5,16 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use segue::cmd::lab::file;
-use segue::cmd::probe::parse_key;
-use segue::cmd::sim::file::Scenario;
-use segue::config::{AnchorFile, HostFile, parse};
-use segue::control::{Request, Response};
-use segue::identity::{Authority, Join};
-use segue::units as people;
 use segue_clock::Span;
+use segue_daemon::config::{AnchorFile, HostFile};
+use segue_daemon::control::{Request, Response};
+use segue_daemon::identity::{Authority, Join};
+use segue_grammar::parse;
 use segue_ip::Prefix;
+use segue_probe::parse_key;
+use segue_scenario::file::Scenario;
 use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
+use segue_text::units as people;
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()

@@ -9,11 +9,13 @@
 
 extern crate alloc;
 
+mod envelope;
 mod interface;
 mod link;
 mod prefix;
 mod route;
 
+pub use envelope::{Datagram, Input, Output};
 pub use interface::Interface;
 pub use link::{DownReason, LinkEvent};
 pub use prefix::{BadPrefix, Prefix};

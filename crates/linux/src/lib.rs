@@ -2,7 +2,7 @@
 //! ([`neighbour`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]), UDP sockets
 //! with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection table ([`conntrack`]), the monotonic
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
-//! ([`peer`]) and the process's signals ([`process`]).
+//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`signals`]).
 
 pub mod clock;
 pub mod conntrack;
@@ -18,6 +18,7 @@ pub mod packet;
 pub mod peer;
 pub mod process;
 pub mod route;
+pub mod signals;
 pub mod thread;
 pub mod udp;
 

@@ -9,6 +9,7 @@
 
 mod canvas;
 mod csv;
+mod made;
 mod page;
 mod palette;
 mod plot;
@@ -17,6 +18,7 @@ mod style;
 mod timeline;
 
 pub use csv::csv;
+pub use made::made;
 pub use page::{Made, Page};
 pub use palette::Palette;
 pub use plot::{Plot, Series, Style};

@@ -1,18 +1,4 @@
-//! The `segue` program as a library, so that its parsers can be tested from outside: the verbs
-//! ([`cmd`]), configuration files ([`config`]), the control socket ([`control`]), the daemons
-//! ([`daemon`]), errors for people ([`errors`]), credentials and join lines ([`identity`]),
-//! Prometheus metrics ([`metrics`]), signalling ([`signalling`]), terminal output ([`terminal`])
-//! and numbers as people type them ([`units`]). Other programs talk to a daemon over its control
-//! socket; this library has no stable interface.
+//! The verbs of `segue` as a library, so that its parsers can be tested from outside. It has no stable
+//! interface.
 
 pub mod cmd;
-pub mod config;
-pub mod control;
-pub mod daemon;
-pub mod errors;
-pub mod identity;
-pub mod locator;
-pub mod metrics;
-pub mod signalling;
-pub mod terminal;
-pub mod units;

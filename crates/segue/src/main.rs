@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use segue::cmd;
-use segue::errors::Told;
+use segue_text::errors::Told;
 
 /// IP mobility for Linux: keeps every session alive while a device moves between access networks.
 #[derive(Parser)]
@@ -34,9 +34,9 @@ enum Verb {
     Clean(cmd::clean::Args),
     Lab(cmd::lab::Args),
     Plan(cmd::plan::Args),
-    Probe(cmd::probe::Args),
+    Probe(segue_probe::Args),
     Bench(cmd::bench::Args),
-    Reproduce(cmd::reproduce::Args),
+    Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
     Generate(cmd::generate::Args),
 }
@@ -100,9 +100,9 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Clean(args) => cmd::clean::run(args),
         Verb::Lab(args) => cmd::lab::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
-        Verb::Probe(args) => cmd::probe::run(args),
+        Verb::Probe(args) => segue_probe::run(args),
         Verb::Bench(args) => cmd::bench::run(args),
-        Verb::Reproduce(args) => cmd::reproduce::run(args),
+        Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
     };

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{self, AnchorFile};
-use crate::daemon::{self, packets::Choice};
+use segue_daemon::config::AnchorFile;
+use segue_daemon::packets::Choice;
 
 /// Run an anchor: the fixed point that hosts tunnel to.
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: AnchorFile = match &args.config {
-        Some(path) => config::read(path)?,
+        Some(path) => segue_grammar::read(path)?,
         None => AnchorFile::default(),
     };
     file.datapath = args.datapath.or(file.datapath);
@@ -38,5 +38,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         file.nat = Some(true);
     }
     file.control = args.control.or(file.control);
-    super::block_on(daemon::run::run::<daemon::anchor::Daemon>(file.validate()?))
+    super::block_on(segue_daemon::run::run::<segue_daemon::anchor::Daemon>(file.validate()?))
 }

@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use segue_bench::Responder;
 use segue_bench::probes::{self, Options};
 use segue_clock::Span;
-
-use crate::units;
+use segue_text::units;
 
 mod show;
 

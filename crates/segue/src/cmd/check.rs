@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use segue_daemon::config::{AnchorFile, HostFile};
+use segue_scenario::file::{Scenario, population};
+use segue_scenario::sweep;
+use segue_text::errors::Told;
 use serde_json::json;
 
 use self::summary::Row;
 use super::lab;
-use super::sim::file::{Scenario, population};
-use super::sim::sweep;
-use crate::config::{self, AnchorFile, HostFile};
-use crate::errors::Told;
 
 /// Read a configuration or scenario, and say what would be in force or all that is wrong with it.
 ///
@@ -203,11 +203,11 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
     let name = path.display().to_string();
     match kind {
         FileKind::Host => {
-            let file: HostFile = config::parse(text, &name)?;
+            let file: HostFile = segue_grammar::parse(text, &name)?;
             Ok(summary::host(&file, &file.clone().validate()?))
         }
         FileKind::Anchor => {
-            let file: AnchorFile = config::parse(text, &name)?;
+            let file: AnchorFile = segue_grammar::parse(text, &name)?;
             Ok(summary::anchor(&file, &file.clone().validate()?))
         }
         FileKind::Lab => {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use segue_daemon::control::{self, Place};
+use segue_daemon::{check_permission, forwarding, nat, nft, past, routing};
 use segue_linux::link::{self, Link};
-
-use crate::control::{self, Place};
-use crate::daemon::{check_permission, forwarding, nat, nft, past, routing};
 
 /// Remove what a crashed daemon or lab left in the system.
 ///

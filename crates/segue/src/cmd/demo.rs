@@ -1,30 +1,23 @@
 //! `segue demo`: shows the main job on this machine. Real daemons in network namespaces carry live
 //! traffic, a Wi-Fi's backhaul falls silent, and the results are measured.
 
-pub(super) mod interrupt;
-mod outcome;
-mod page;
-pub(super) mod stage;
-pub(super) mod traffic;
 mod view;
-mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use segue_daemon::packets::Choice;
+use segue_demo::stage::Stage;
+use segue_demo::traffic::Traffic;
+use segue_demo::watch::Watch;
+use segue_demo::{Course, interrupt, outcome, page};
 use segue_lab::emulator::Direction;
 use segue_linux::clock::monotonic;
 use segue_linux::netns;
 use segue_report::Page;
-
-use crate::daemon::packets::Choice;
-use crate::units;
-
-use self::stage::Stage;
-use self::traffic::Traffic;
-use self::watch::Watch;
+use segue_text::units;
 
 /// Watch a device lose its Wi-Fi's uplink silently and no session die (takes 35 seconds).
 #[derive(clap::Args)]
@@ -56,19 +49,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The course of a demonstration, in seconds from its start.
-#[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// The Wi-Fi falls silent.
-    pub silent_at: f64,
-    /// It comes back.
-    pub back_at: f64,
-    /// The end.
-    pub until: f64,
-}
-
-/// The voice-like flow: 50 packets a second.
-pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);
 /// The page.
 const REPORT: &str = "report.html";
 /// How often the daemons are polled.

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use segue_daemon::config::{self, AnchorFile, HostFile};
+use segue_daemon::control::{self, Request, Response, Status};
+use segue_daemon::locator::Locator;
+use segue_daemon::{anchor, host};
+use segue_text::errors::Told;
 use segue_wire::SIGNAL_PORT;
 use serde::Serialize;
 
 use super::check::{FileKind, kind_of};
-use crate::config::{self, AnchorFile, HostFile};
-use crate::control::{self, Request, Response, Status};
-use crate::daemon::{anchor, host};
-use crate::errors::Told;
-use crate::locator::Locator;
 
 /// Look at this machine: can a host or anchor run here, and if not, what is to be done?
 ///
@@ -105,12 +105,12 @@ impl Role {
         let name = path.display().to_string();
         match kind_of(&path, &text) {
             FileKind::Host => {
-                let file: HostFile = config::parse(&text, &name)?;
+                let file: HostFile = segue_grammar::parse(&text, &name)?;
                 let settings = file.clone().validate().with_context(|| name)?;
                 Ok(Role::Host(Box::new(file), Box::new(settings)))
             }
             FileKind::Anchor => {
-                let file: AnchorFile = config::parse(&text, &name)?;
+                let file: AnchorFile = segue_grammar::parse(&text, &name)?;
                 Ok(Role::Anchor(Box::new(file.validate().with_context(|| name)?)))
             }
             FileKind::Lab | FileKind::Scenario => {

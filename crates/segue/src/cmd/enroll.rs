@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use segue_daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
+use segue_daemon::config::default_state;
+use segue_daemon::control::{self, EnrolmentStatus, Request, Response};
+use segue_daemon::locator::Locator;
 use segue_store::Embedded;
+use segue_text::units::{self, date};
 use segue_wire::SIGNAL_PORT;
-
-use crate::config::default_state;
-use crate::control::{self, EnrolmentStatus, Request, Response};
-use crate::daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
-use crate::locator::Locator;
-use crate::units::{self, date};
 
 /// Make the line by which a host joins this anchor, once: `segue host --join`.
 ///

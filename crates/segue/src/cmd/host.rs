@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-
-use crate::config::{self, HostFile};
-use crate::daemon::{self, packets::Choice};
-use crate::identity::Join;
+use segue_daemon::config::{self, HostFile};
+use segue_daemon::identity::Join;
+use segue_daemon::packets::Choice;
 
 /// Run a mobile host: keep the sessions of this machine alive across its networks.
 #[derive(clap::Args)]
@@ -42,7 +41,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file: HostFile = match &args.config {
-        Some(path) => config::read(path)?,
+        Some(path) => segue_grammar::read(path)?,
         None => HostFile::default(),
     };
     file.state = args.state.clone().or(file.state);
@@ -55,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Report a mistake in the file first, even if there are no credentials yet.
     let mut settings = file.validate()?;
     settings.join = join?.map(|line| line.parse::<Join>()).transpose()?;
-    super::block_on(daemon::run::run::<daemon::host::Daemon>(settings))
+    super::block_on(segue_daemon::run::run::<segue_daemon::host::Daemon>(settings))
 }
 
 /// Longest join line and file that are read, in bytes.

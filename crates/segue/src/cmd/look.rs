@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-
-use crate::control::{self, Request, Response, Status};
-use crate::terminal::{Colours, Live, Stream};
+use segue_daemon::control::{self, Request, Response, Status};
+use segue_text::terminal::{Colours, Live, Stream};
 
 pub use events::{EventsArgs, events};
 pub use flows::{FlowsArgs, flows};

@@ -11,11 +11,7 @@ pub mod generate;
 pub mod host;
 pub mod lab;
 pub mod look;
-mod made;
 pub mod plan;
-pub mod probe;
-pub mod reproduce;
-mod signals;
 pub mod sim;
 
 use std::future::Future;

@@ -7,9 +7,8 @@ use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_keepalive::ewma;
 use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
+use segue_text::units;
 use serde::Serialize;
-
-use crate::units;
 
 mod doubt;
 mod show;

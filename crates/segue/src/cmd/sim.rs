@@ -2,16 +2,11 @@
 
 pub mod dumbbell;
 pub mod faults;
-pub mod file;
-pub mod population;
-pub mod run;
-mod show;
-pub mod sweep;
-pub mod trace;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use segue_scenario::{run, sweep};
 
 /// Simulate networks with the daemons' own protocol code, on virtual time.
 #[derive(clap::Args, Debug)]

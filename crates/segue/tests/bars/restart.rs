@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use segue::control::{self, Request, Response};
 use segue_clock::{Span, Time};
+use segue_daemon::control::{self, Request, Response};
 use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;

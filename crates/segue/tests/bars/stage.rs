@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use segue::control;
 use segue_clock::{Span, Time};
+use segue_daemon::control;
 use segue_lab::{DemoNet, DemoOptions, Direction, EmulatorSpec, Handle};
 use segue_linux::clock::monotonic;
 use segue_linux::netns::Netns;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
-use segue::identity::{Join, new_key};
-use segue::signalling::Worker;
+use segue_daemon::identity::{Join, new_key};
+use segue_daemon::signalling::Worker;
 use segue_wire::enrol::{EnrolRefusal, Enrolled};
 use serde_json::Value;
 

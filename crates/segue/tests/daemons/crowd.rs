@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use segue::control::{self, Request, Response};
-use segue::signalling::Worker;
+use segue_daemon::control::{self, Request, Response};
+use segue_daemon::signalling::Worker;
 use segue_datapath::{FLOW_PACE, FLOWS_AT_ONCE};
 
 use crate::fleet::{Member, Peer, data};

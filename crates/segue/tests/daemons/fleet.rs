@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use quinn::{Connection, Endpoint, SendStream};
-use segue::identity::{ANCHOR_NAME, Credentials, Join, new_key, request as certificate_request};
-use segue::signalling::{self, Messages, Worker};
+use segue_daemon::identity::{
+    ANCHOR_NAME, Credentials, Join, new_key, request as certificate_request,
+};
+use segue_daemon::signalling::{self, Messages, Worker};
 use segue_linux::netns::Netns;
 use segue_wire::enrol::{ENROL_VERSION, Enrolled, ToEnrol};
 use segue_wire::header::PacketType;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use segue::control::{self, Request};
-use segue::signalling::Worker;
+use segue_daemon::control::{self, Request};
+use segue_daemon::signalling::Worker;
 use segue_wire::ProbeKey;
 use segue_wire::signal::{FromHost, PathGrant, SIGNAL_VERSION};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use segue::signalling::Worker;
+use segue_daemon::signalling::Worker;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
 
 use crate::fleet::{Member, Peer};

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use segue::signalling::Worker;
+use segue_daemon::signalling::Worker;
 use segue_datapath::FLOWS_AT_ONCE;
 use segue_wire::MAX_PATHS;
 use segue_wire::signal::{FromAnchor, FromHost};

@@ -286,7 +286,7 @@ fn logs_hold_no_secrets() {
         assert!(!logs.contains(&line[at..at + 16]), "part {at} of the join line");
     }
     // Its secret is the token, in whatever encoding.
-    let token = join.parse::<segue::identity::Join>().unwrap().token.0;
+    let token = join.parse::<segue_daemon::identity::Join>().unwrap().token.0;
     let list = token.map(|byte| byte.to_string()).join(", ");
     let hex = token.map(|byte| format!("{byte:02x}"));
     for written in [list, hex.concat(), hex.join(" "), hex.join(", "), hex.join(":")] {

@@ -1,16 +1,16 @@
 //! The settings that a valid file puts in force, defaults included.
 
+use segue_daemon::config::{AnchorFile, HostFile};
+use segue_daemon::packets::Choice;
+use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_scenario::file::Scenario;
 use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
 use crate::cmd::lab::file::Plan;
-use crate::cmd::sim::file::Scenario;
-use crate::config::{AnchorFile, HostFile};
-use crate::daemon::packets::Choice;
-use crate::daemon::{anchor, host, nat};
 
 /// A key with its value in words.
 pub struct Row {

@@ -1,13 +1,14 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
-use super::Course;
-use super::traffic::Traffic;
-use super::watch::{Look, Watch};
+use segue_daemon::control::EventRecord;
+use segue_daemon::events::sentence;
+use segue_demo::Course;
+use segue_demo::traffic::Traffic;
+use segue_demo::watch::{Look, Watch};
+use segue_text::terminal::layout::{self, Column, Table};
+use segue_text::terminal::{Colours, Live, Size, Stream};
+
 use crate::cmd::look::path_figures;
-use crate::control::EventRecord;
-use crate::daemon::events::sentence;
-use crate::terminal::layout::{self, Column, Table};
-use crate::terminal::{Colours, Live, Size, Stream};
 
 /// Draws the state of the play.
 pub struct View {
@@ -176,7 +177,7 @@ fn bar(t: f64, course: Course, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::PathStatus;
+    use segue_daemon::control::PathStatus;
 
     const COURSE: Course = Course { silent_at: 10.0, back_at: 20.0, until: 30.0 };
 
@@ -221,7 +222,7 @@ mod tests {
         let size = Size { columns, rows };
         let cells = |n: usize| (n as u16).try_into().unwrap();
         let mut terminal = vt100::Parser::new(cells(rows), cells(columns), 0);
-        let mut drawing = crate::terminal::Drawing::default();
+        let mut drawing = segue_text::terminal::Drawing::default();
         let (look, events) = (look(), events());
         for t in [1.0, 12.0, 15.0] {
             let scene =

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use segue_daemon::control::Status;
+use segue_daemon::locator::Locator;
+use segue_daemon::{anchor, host, nat, nft, past};
 use segue_ip::{Interface, Prefix};
 use segue_linux::monitor::{Device, physical_candidates, snapshot};
 use segue_tunnel::host::LEAST_INNER;
 
 use super::{Finding, ok, todo, told, unknown};
-use crate::control::Status;
-use crate::daemon::{anchor, host, nat, nft, past};
-use crate::locator::Locator;
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);

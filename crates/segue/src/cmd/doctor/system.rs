@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, unshare};
+use segue_daemon::config::HostFile;
+use segue_daemon::control::Status;
+use segue_daemon::host::{self, Membership};
+use segue_daemon::identity::Join;
+use segue_daemon::packets::{Choice, MARK};
 use segue_datapath::ebpf::Ebpf;
 use segue_datapath::{Role, Setup};
 use segue_linux::clock;
 
 use super::{Finding, ok, todo, told, unknown};
 use crate::cmd::clean;
-use crate::config::HostFile;
-use crate::control::Status;
-use crate::daemon::host::{self, Membership};
-use crate::daemon::packets::{Choice, MARK};
-use crate::identity::Join;
 
 /// The capabilities that a daemon needs: number, name, and whether only eBPF needs it.
 const CAPABILITIES: [(u32, &str, bool); 4] = [

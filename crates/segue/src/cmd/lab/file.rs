@@ -29,15 +29,13 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use segue_grammar::link::Way;
+use segue_grammar::{from_text, link_table, printable};
 use segue_ip::Prefix;
 use segue_lab::topology::End;
 use segue_lab::{EmulatorSpec, Lab};
 use serde::Deserialize;
 use toml::Spanned;
-
-use crate::config::link::{Way, link_table};
-use crate::config::printable;
-use crate::config::text::from_text;
 
 /// A network as described, checked as far as possible without building it.
 #[derive(Debug, Deserialize)]

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use segue_clock::Span;
+use segue_daemon::control::{self, EventRecord, EventsPage, Request, Response};
+use segue_daemon::events::sentence;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
+use segue_text::errors::Told;
+use segue_text::units;
 
 use super::Which;
-use crate::cmd::signals::Signals;
-use crate::control::{self, EventRecord, EventsPage, Request, Response};
-use crate::daemon::events::sentence;
-use crate::errors::Told;
-use crate::units;
 
 /// Print the events that a daemon remembers: registrations, paths up and down, handovers.
 ///

@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
+use segue_daemon::control::{self, FlowStatus};
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::{self, Column, Table};
+use segue_text::units;
+
 use super::{Paper, Which};
-use crate::control::{self, FlowStatus};
-use crate::terminal::Stream;
-use crate::terminal::layout::{self, Column, Table};
-use crate::units;
 
 /// Show the flows of a running daemon and the path of each.
 #[derive(clap::Args)]
@@ -143,7 +144,7 @@ fn row(flow: &FlowStatus) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::Colours;
+    use segue_text::terminal::Colours;
 
     fn flow(port: u16, bytes: u64, idle_ms: f64) -> FlowStatus {
         FlowStatus {

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
+use segue_daemon::control::PathStatus;
+use segue_text::terminal::Tone;
+use segue_text::terminal::layout::{self, Column, Table};
+
 use super::{Paper, Which};
-use crate::control::PathStatus;
-use crate::terminal::Tone;
-use crate::terminal::layout::{self, Column, Table};
 
 /// Show the paths of a running daemon: state, round-trip time, loss.
 #[derive(clap::Args)]
@@ -120,7 +121,7 @@ fn reasons(path: &PathStatus) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::Colours;
+    use segue_text::terminal::Colours;
 
     #[test]
     fn a_path_has_one_line_where_there_is_room_and_loses_nothing_where_there_is_none() {

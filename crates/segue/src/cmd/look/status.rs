@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use segue_clock::Span;
+use segue_daemon::control::Status;
+use segue_daemon::events::sentence;
 use segue_linux::clock;
+use segue_linux::signals::Signals;
+use segue_text::errors::Told;
+use segue_text::terminal::layout;
+use segue_text::terminal::{Live, Stream, Tone};
 
 use super::{Paper, Which, paths};
-use crate::cmd::signals::Signals;
-use crate::control::Status;
-use crate::daemon::events::sentence;
-use crate::errors::Told;
-use crate::terminal::layout;
-use crate::terminal::{Live, Stream, Tone};
 
 /// Show how a running daemon stands.
 #[derive(clap::Args)]
@@ -204,7 +204,7 @@ fn figures(status: &Status) -> Vec<String> {
 fn events(status: &Status, paper: Paper) -> Vec<Vec<String>> {
     let from = status.events.len().saturating_sub(EVENTS);
     let line = |event| {
-        let event: &crate::control::EventRecord = event;
+        let event: &segue_daemon::control::EventRecord = event;
         let ago = status.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
         layout::sentence(&format!("{ago:>8.1} s ago  {}", sentence(event)), paper.room)
     };

@@ -3,11 +3,11 @@
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_keepalive::planner::{self, Infeasible, Responsiveness, Targets};
+use segue_text::units;
 use serde_json::{Value, json};
 
 use super::show::{Table, digits, rounded};
 use super::{Args, Given, PLAN_COLUMNS, Shown, Sweep, plan_cells};
-use crate::units;
 
 /// Runs `--sweep`.
 pub(super) fn run(args: &Args, sweep: Sweep) -> anyhow::Result<()> {

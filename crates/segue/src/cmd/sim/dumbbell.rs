@@ -10,8 +10,7 @@ use segue_sim::dumbbell::{Dumbbell, Outcome};
 use segue_sim::net::AT_ONCE;
 use segue_sim::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 use segue_sim::{Results, Value};
-
-use crate::units;
+use segue_text::units;
 
 /// Most packets of a window.
 const MAX_WINDOW: u32 = 1 << 20;

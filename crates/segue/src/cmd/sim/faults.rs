@@ -14,9 +14,8 @@ use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
 use segue_sim::faults::{
     Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
 };
+use segue_text::terminal;
 use serde::Serialize;
-
-use crate::terminal;
 
 /// How often to report progress, on a terminal and elsewhere.
 const LIVE: Duration = Duration::from_millis(500);

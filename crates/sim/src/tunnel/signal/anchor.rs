@@ -1,4 +1,4 @@
-//! The anchor's side: any number of connections. It does what `crates/segue/src/daemon/anchor/signal.rs` does
+//! The anchor's side: any number of connections. It does what `crates/daemon/src/anchor/signal.rs` does
 //! with QUIC, but for the bounds on handshakes under way and on the pace of messages.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

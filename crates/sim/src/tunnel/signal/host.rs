@@ -1,5 +1,5 @@
 //! The host's side: attempts over all interfaces at once, one winner, moved when its interface dies. It does
-//! what `crates/segue/src/daemon/host/signal.rs` does with QUIC.
+//! what `crates/daemon/src/host/signal.rs` does with QUIC.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;

@@ -30,9 +30,9 @@ pub use conn::{Conn, Event};
 pub use host::{HostSignal, HostSignalOutput};
 pub use segue_wire::SIGNAL_PORT;
 
-/// A connection without any packet for this long is dead (`crates/segue`, `signalling`).
+/// A connection without any packet for this long is dead (`crates/daemon`, `signalling`).
 pub const IDLE: Span = Span::from_secs(10);
-/// How often an idle connection sends a sign of life (`crates/segue`, `signalling`).
+/// How often an idle connection sends a sign of life (`crates/daemon`, `signalling`).
 pub const KEEP_ALIVE: Span = Span::from_secs(1);
 /// Most bytes of the stream in a datagram: what fits into 1200 bytes of QUIC.
 const CHUNK: usize = 1_150;

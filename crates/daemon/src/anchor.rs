@@ -1,0 +1,438 @@
+//! The anchor's daemon: drives [`Anchor`] with QUIC, a datapath, the store and the clock.
+
+mod credentials;
+mod enrolment;
+mod ledger;
+mod pools;
+mod signal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use segue_clock::{Machine, Span};
+use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::{FlowCursor, LinuxDatapath, Reach, Setup};
+use segue_ip::Input;
+use segue_keepalive::Source;
+use segue_linux::clock::monotonic;
+use segue_linux::monitor::Device;
+use segue_store::{Embedded, StoreExt};
+use segue_text::errors::Told;
+use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
+use segue_wire::signal::{FromHost, WaysOut};
+use tokio::sync::mpsc;
+use tokio::time::Interval;
+use tracing::warn;
+
+pub use self::credentials::now_s;
+use self::credentials::{Credentials, review_period};
+pub use self::enrolment::{Enrolment, LINE_LIFETIME};
+use self::enrolment::{LEASES, Lease, REST};
+use self::ledger::{Ledger, Say};
+use self::pools::Pools;
+use self::signal::{Signal, SignalEvent};
+use super::packets::{MARK, Queue};
+use super::run::{self, Core, Role};
+use super::stamp::{self, Stamp};
+use super::{random_seed, status};
+use crate::control::{FlowsPage, Request, Response, Status};
+use crate::locator::Locator;
+
+/// Everything that an anchor daemon needs to know, validated.
+pub struct Settings {
+    /// Settings of every daemon. If no interface is named, all that carry packets are used.
+    pub common: run::Settings,
+    /// MTU of the tunnel device in bytes.
+    pub mtu: u32,
+    /// UDP port of the signalling.
+    pub signal_port: u16,
+    /// Addresses that join lines name; the anchor's own if empty.
+    pub addresses: Vec<Locator>,
+    /// Inner IPv4 addresses to assign.
+    pub pool_v4: Option<Pool>,
+    /// Inner IPv6 addresses to assign.
+    pub pool_v6: Option<Pool>,
+    /// Most paths of all hosts.
+    pub max_paths: u32,
+    /// Whether hosts may have paths that use UPMT's packets.
+    pub allow_upmt: bool,
+    /// What hosts may reach.
+    pub reach: Reach,
+    /// Translate the pools if outside networks have no route to them.
+    pub nat: bool,
+    /// How to answer STAMP; `None` for not at all.
+    pub stamp: Option<stamp::Settings>,
+    /// How long a silent host keeps its registration.
+    pub expiry: Span,
+    /// How long a host's certificate is good.
+    pub certificate_lifetime: Duration,
+    /// File of the store.
+    pub state: PathBuf,
+}
+
+/// The role of an anchor.
+pub struct Daemon {
+    settings: Settings,
+    core: Core<Anchor>,
+    pools: Pools,
+    store: Arc<Embedded>,
+    ledger: Ledger,
+    enrolment: Enrolment,
+    credentials: Credentials,
+    /// When to review certificates.
+    review: Interval,
+    signal: Signal,
+    stamp: Option<Stamp>,
+    attached: BTreeSet<u32>,
+    interfaces: Vec<Device>,
+}
+
+/// What an anchor does on its own.
+pub enum Chore {
+    /// Leases are on disk, or cannot be.
+    Written,
+    /// Certificates may be due.
+    Review,
+}
+
+/// For each family: everything if an interface other than the tunnel has a default route, otherwise
+/// only the pool.
+fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
+    let tunnel = &settings.common.device;
+    let others = all.iter().filter(|d| d.up && !d.loopback && d.interface.name != *tunnel);
+    let destinations = others.flat_map(|d| &d.routes).map(|route| route.destination);
+    let defaults = destinations.filter(|to| to.len == 0);
+    let leads = |v6| defaults.clone().any(|to| to.addr.is_ipv6() == v6);
+    let of = |v6, pool: &Option<Pool>| match pool {
+        Some(pool) if !leads(v6) => pool.prefix(),
+        _ => 0,
+    };
+    WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }
+}
+
+fn answer(result: anyhow::Result<Response>) -> Response {
+    result.unwrap_or_else(|error| Response::Error(Told(&error).to_string()))
+}
+
+fn setup(settings: &Settings) -> Setup {
+    Setup {
+        tun_name: settings.common.device.clone(),
+        tun_mtu: settings.mtu,
+        port: settings.common.port,
+        role: segue_datapath::Role::Anchor,
+        max_paths: settings.max_paths,
+        max_flows: 1 << 20,
+        mark: MARK,
+    }
+}
+
+/// What earlier starts stored.
+fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> {
+    let leases: Vec<(String, Lease)> =
+        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
+    let known =
+        |(name, lease): (String, Lease)| Known { name, epoch: lease.epoch, inner: lease.inner };
+    Ok(leases.into_iter().map(known))
+}
+
+fn machine_config(
+    settings: &Settings,
+    store: &Embedded,
+    source: Source,
+) -> anyhow::Result<AnchorConfig> {
+    let (now, now_s) = (monotonic(), credentials::now_s());
+    let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
+    let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
+    Ok(AnchorConfig {
+        port: settings.common.port,
+        pool_v4: settings.pool_v4.clone(),
+        pool_v6: settings.pool_v6.clone(),
+        max_paths: settings.max_paths,
+        expiry: settings.expiry,
+        rest: Span::from_secs(REST.as_secs()),
+        resting: resting.collect(),
+        source,
+        allow_upmt: settings.allow_upmt,
+    })
+}
+
+impl Role for Daemon {
+    const NAME: &'static str = "anchor";
+    const TASK: &'static str = "run an anchor";
+    const SIGNALS: usize = 1_024;
+    type Settings = Settings;
+    type Machine = Anchor;
+    type Signal = SignalEvent;
+    type Chore = Chore;
+
+    fn common(settings: &Settings) -> &run::Settings {
+        &settings.common
+    }
+
+    fn start(
+        settings: Settings,
+        signals: mpsc::Sender<SignalEvent>,
+    ) -> anyhow::Result<(Daemon, Queue)> {
+        let store = Arc::new(Embedded::open(&settings.state)?);
+        let enrolment = Enrolment::load(store.as_ref())?;
+        let signal = Signal::listen(settings.signal_port, &enrolment, signals)?;
+        // Started before the packet path's threads, which may have a higher scheduling priority.
+        let ledger = Ledger::start(store.clone())?;
+        let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
+        let options = EbpfOptions {
+            stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
+            ..EbpfOptions::default()
+        };
+        let mut pools = None;
+        let machine = |datapath: &mut dyn LinuxDatapath, source| {
+            pools = Some(Pools::serve(&settings, datapath)?);
+            let config = machine_config(&settings, &store, source)?;
+            let mut anchor = Anchor::new(config, random_seed()?);
+            for known in known_hosts(&store)? {
+                anchor.handle(monotonic(), Input::Record(known));
+            }
+            Ok(anchor)
+        };
+        let (core, packets) = Core::open(&settings.common, &setup(&settings), options, machine)?;
+        let daemon = Daemon {
+            core,
+            pools: pools.context("no pools")?,
+            attached: BTreeSet::new(),
+            interfaces: Vec::new(),
+            stamp,
+            store,
+            ledger,
+            enrolment,
+            credentials: Credentials::default(),
+            review: tokio::time::interval(review_period(settings.certificate_lifetime)),
+            signal,
+            settings,
+        };
+        Ok((daemon, packets))
+    }
+
+    fn core(&mut self) -> &mut Core<Anchor> {
+        &mut self.core
+    }
+
+    fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        self.ledger.writes()?;
+        self.pools.routing.look_after(monotonic());
+        Ok(())
+    }
+
+    /// A failed output is logged and skipped: one host's trouble must not end the service for the
+    /// others.
+    fn apply(&mut self, output: AnchorOutput) -> anyhow::Result<()> {
+        match output {
+            AnchorOutput::Signal(conn, message) => self.say(conn, Say::Message(message)),
+            AnchorOutput::Close(conn) => self.say(conn, Say::Close),
+            AnchorOutput::SetMtu(address, mtu) => {
+                let (mtu, device) = (mtu.map(u32::from), self.settings.mtu);
+                if let Err(error) = self.pools.routing.fit(address, mtu, device) {
+                    self.core.trouble.tell(monotonic(), &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self, known: Known) -> anyhow::Result<()> {
+        let seen_s = Some(credentials::now_s());
+        let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
+        self.ledger.put(&known.name, lease);
+        Ok(())
+    }
+
+    fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
+        match event {
+            SignalEvent::Connected { conn, certificate, established } => {
+                // TLS has asked too, but a moment has passed.
+                let Some(host) = self.enrolment.name_of(&certificate) else {
+                    established.refuse();
+                    return Ok(());
+                };
+                self.signal.admit(conn, &host, established);
+                self.on_shown(conn, &host, certificate);
+                self.feed(AnchorInput::Connected { conn, host })
+            }
+            SignalEvent::Enrol { asked, from, back } => {
+                let _ = back.send(self.on_enrol(&asked, from));
+                Ok(())
+            }
+            SignalEvent::Message { conn, message: FromHost::Renew { request } } => {
+                self.on_renew(conn, &request);
+                Ok(())
+            }
+            SignalEvent::Message { conn, message } => {
+                self.feed(AnchorInput::Signal { conn, message })
+            }
+            SignalEvent::Closed { conn } => {
+                self.on_hidden(conn);
+                self.signal.forget(conn);
+                self.feed(AnchorInput::Disconnected { conn })
+            }
+        }
+    }
+
+    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        self.interfaces = all.to_vec();
+        self.feed(AnchorInput::WaysOut(ways_out(all, &self.settings)))?;
+        let wanted = |d: &&Device| {
+            let (listed, name) = (&self.settings.common.interfaces, &d.interface.name);
+            d.up && !d.loopback
+                && *name != self.settings.common.device
+                && (listed.is_empty() || listed.contains(name))
+        };
+        let wanted = all.iter().filter(wanted).map(|device| &device.interface);
+        let present: BTreeMap<u32, String> = wanted.map(|i| (i.index, i.name.clone())).collect();
+        for gone in self.attached.iter().filter(|index| !present.contains_key(index)) {
+            self.core.end.datapath.detach(*gone);
+        }
+        self.attached.retain(|index| present.contains_key(index));
+        for (index, name) in present {
+            if self.attached.contains(&index) {
+                continue;
+            }
+            match self.core.end.datapath.attach(index) {
+                Ok(()) => {
+                    self.attached.insert(index);
+                }
+                Err(error) => warn!("{name} cannot be served: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response> {
+        Ok(match request {
+            Request::Status { .. } | Request::Events { .. } => {
+                Response::Error("every role answers this alike".into())
+            }
+            Request::Flows { from, host } => {
+                answer(self.flows(*from, host.as_deref()).map(Response::Flows))
+            }
+            Request::Handover { .. } | Request::Keepalive { .. } => {
+                Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
+            }
+            Request::Enroll { name, addresses, valid_s } => {
+                answer(self.enroll(name, addresses, *valid_s).map(Response::Done))
+            }
+            Request::Unenroll { name } => answer(self.unenroll(name).map(Response::Done)),
+            Request::Enrolments => answer(self.enrolments().map(Response::Enrolments)),
+        })
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        self.core.end.machine.paths().map(|(slot, _)| slot).collect()
+    }
+
+    async fn chore(&mut self) -> Chore {
+        tokio::select! {
+            () = self.ledger.told() => Chore::Written,
+            _ = self.review.tick() => Chore::Review,
+        }
+    }
+
+    fn on_chore(&mut self, chore: Chore) -> anyhow::Result<()> {
+        match chore {
+            Chore::Written => self.on_written(),
+            Chore::Review => self.review_certificates()?,
+        }
+        Ok(())
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.signal.close().await;
+        Ok(())
+    }
+
+    fn status(&mut self, events_from: u64) -> Status {
+        let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
+        let mut common = self.core.status(Daemon::NAME, &self.settings.common.device, events_from);
+        let (anchor, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
+        let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
+        common.drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
+        match datapath.stamp_limited() {
+            0 => {}
+            n => *common.drops.entry("stamp_rate_limit".into()).or_default() += n,
+        }
+        Status {
+            registered: true,
+            inner: pools.map(|pool| pool.anchor().to_string()).collect(),
+            hosts: status::hosts(anchor),
+            paths: status::anchor_paths(anchor, datapath),
+            ..common
+        }
+    }
+}
+
+impl Daemon {
+    /// Sends something to a host, once the lease it depends on is on disk.
+    fn say(&mut self, conn: ConnId, say: Say) {
+        match self.signal.host_of(conn) {
+            Some(host) if self.ledger.is_open(host) => {
+                if !self.ledger.hold(host, conn, say) {
+                    self.signal.end(conn, b"too much waits for the anchor's disk");
+                }
+            }
+            _ => self.signal.say(conn, say),
+        }
+    }
+
+    /// Leases are on disk, or cannot be.
+    fn on_written(&mut self) {
+        let outcome = self.ledger.outcome();
+        if let Some(error) = outcome.error {
+            self.core.trouble.tell(monotonic(), &error);
+        }
+        for (conn, say) in outcome.said {
+            self.signal.say(conn, say);
+        }
+        for conn in outcome.failed {
+            self.signal.end(conn, b"the anchor cannot write");
+        }
+    }
+
+    /// Waits until no lease is on its way to the store.
+    fn settle(&mut self) {
+        self.ledger.settle();
+        self.on_written();
+    }
+
+    fn flows(&mut self, from: u64, host: Option<&str>) -> anyhow::Result<FlowsPage> {
+        let owner = host
+            .map(|name| {
+                let owner = self.core.end.machine.owner(name);
+                owner.with_context(|| format!("no host {name:?} is registered"))
+            })
+            .transpose()?;
+        let (datapath, from) = (self.core.end.datapath.as_mut(), FlowCursor(from));
+        Ok(status::anchor_flows(&self.core.end.machine, datapath, monotonic(), from, owner))
+    }
+
+    fn enroll(
+        &mut self,
+        name: &str,
+        addresses: &[Locator],
+        valid_s: Option<u64>,
+    ) -> anyhow::Result<String> {
+        let own = || {
+            let all = self.interfaces.iter().map(|device| &device.interface);
+            let global = all.filter(|i| i.name != self.settings.common.device);
+            let port = self.settings.signal_port;
+            let all = global.flat_map(|i| &i.addresses);
+            all.map(|a| Locator::Address(SocketAddr::new(*a, port))).collect()
+        };
+        let addresses: Vec<Locator> = match (addresses, &self.settings.addresses) {
+            ([], configured) if !configured.is_empty() => configured.clone(),
+            ([], _) => own(),
+            (given, _) => given.to_vec(),
+        };
+        self.invite(name, addresses, valid_s)
+    }
+}

@@ -1,0 +1,90 @@
+//! Configuration files: what an operator wrote, then one validation into what a daemon uses. No file
+//! is needed; every key has a default.
+
+mod anchor;
+mod host;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use anyhow::{Context, bail};
+use nix::unistd::{Gid, Group};
+use serde::Deserialize;
+use serde::de::{Error, Unexpected, Visitor};
+
+pub use anchor::{AnchorFile, default_state};
+pub use host::{HostFile, default_host_state};
+
+use segue_probe::metrics;
+
+/// The name of the tunnel device, `segue0` unless one is given.
+fn device(name: Option<String>) -> anyhow::Result<String> {
+    let name = name.unwrap_or_else(|| "segue0".into());
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !name.starts_with("segue") || name.len() > 15 || !name.chars().all(fits) {
+        bail!("the tunnel device must be called segue…, with at most 15 characters: {name:?}");
+    }
+    Ok(name)
+}
+
+/// The group of this name; none if it is empty.
+fn group(name: Option<String>) -> anyhow::Result<Option<Gid>> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let found = Group::from_name(&name).with_context(|| format!("control_group: {name:?}"))?;
+    let none = || {
+        format!("control_group: there is no group {name:?}; create it: groupadd --system {name}")
+    };
+    Ok(Some(found.with_context(none)?.gid))
+}
+
+/// Where metrics are served; nowhere if it is empty.
+fn metrics(text: Option<String>) -> anyhow::Result<Option<SocketAddr>> {
+    let given = text.filter(|text| !text.is_empty());
+    let read = |text: String| {
+        metrics::listening(&text).with_context(|| {
+            format!("metrics: {text:?} is no address; examples: \":9101\" for this machine alone, \"192.0.2.1:9101\"")
+        })
+    };
+    given.map(read).transpose()
+}
+
+/// Every host accepts 576 bytes (RFC 791, section 3.1); the device's MTU has 16 bits.
+fn check_mtu(mtu: u32) -> anyhow::Result<()> {
+    if !(576..=65_535).contains(&mtu) {
+        bail!("mtu must lie between 576 and 65535");
+    }
+    Ok(())
+}
+
+/// Whether to run a service, or the port to run it on, as in `true` or `8862`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnPort {
+    /// Off.
+    Off,
+    /// On its usual port.
+    Usual,
+    /// On this one.
+    Port(u16),
+}
+
+struct OnPortVisitor;
+
+impl Visitor<'_> for OnPortVisitor {
+    type Value = OnPort;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("true, false or a port from 1 to 65535")
+    }
+    fn visit_bool<E: Error>(self, on: bool) -> Result<OnPort, E> {
+        Ok(if on { OnPort::Usual } else { OnPort::Off })
+    }
+    fn visit_i64<E: Error>(self, number: i64) -> Result<OnPort, E> {
+        let port = u16::try_from(number).ok().filter(|port| *port != 0);
+        port.map(OnPort::Port).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+impl<'de> Deserialize<'de> for OnPort {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OnPortVisitor)
+    }
+}

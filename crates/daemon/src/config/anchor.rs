@@ -1,0 +1,202 @@
+//! An anchor's configuration file.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use segue_clock::Span;
+use segue_datapath::{Reach, Services};
+use segue_grammar::Duration;
+use segue_ip::Prefix;
+use segue_tunnel::Pool;
+use segue_wire::stamp::PORT as STAMP_PORT;
+use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
+use serde::Deserialize;
+
+use super::OnPort;
+use crate::anchor::Settings;
+use crate::control;
+use crate::locator::Locator;
+use crate::packets::Choice;
+use crate::{run, stamp};
+
+/// The keys of an anchor's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnchorFile {
+    /// Tunnel device, `segue0`.
+    pub device: Option<String>,
+    /// MTU of the tunnel device, 1436: fits outer IPv4 and IPv6 in 1500 bytes.
+    pub mtu: Option<u32>,
+    /// UDP port of the tunnels, 5005.
+    pub port: Option<u16>,
+    /// UDP port of the signalling, 5006.
+    pub signal_port: Option<u16>,
+    /// `auto`, `ebpf` or `user`.
+    pub datapath: Option<Choice>,
+    /// Interfaces to serve; all.
+    pub interfaces: Option<Vec<String>>,
+    /// Addresses that join lines name, with or without port; the anchor's own.
+    pub addresses: Option<Vec<String>>,
+    /// Inner IPv4 addresses, `10.77.0.0/16`; empty for none.
+    pub pool_v4: Option<String>,
+    /// Inner IPv6 addresses, `fd5e:67e0::/64`; empty for none.
+    pub pool_v6: Option<String>,
+    /// Most paths of all hosts together, 4096.
+    pub max_paths: Option<u32>,
+    /// Answer STAMP, or the port to answer it on; not.
+    pub stamp: Option<OnPort>,
+    /// File with the key of authenticated STAMP; none.
+    pub stamp_key: Option<PathBuf>,
+    /// How long a host without a sign of life keeps its registration, 60 s.
+    pub expiry: Option<Duration>,
+    /// How long a host's certificate is valid, 90 days.
+    pub certificate_lifetime: Option<Duration>,
+    /// File of the anchor's state, `/var/lib/segue/anchor.db`.
+    pub state: Option<PathBuf>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
+    /// Run before ordinary threads, true.
+    pub realtime: Option<bool>,
+    /// Whether hosts may have paths that use UPMT's packets, false.
+    pub allow_upmt: Option<bool>,
+    /// Translate the pools to the anchor's own addresses on their way out, false.
+    pub nat: Option<bool>,
+    /// Whether hosts reach each other, false.
+    pub reach_hosts: Option<bool>,
+    /// Which of the anchor's own services hosts reach: `nothing`, `ping` or `all`; `ping`.
+    pub reach_anchor: Option<ServicesKey>,
+    /// Whether hosts reach what the anchor routes, true.
+    pub reach_routed: Option<bool>,
+}
+
+/// Which of the anchor's own services hosts reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServicesKey {
+    /// None.
+    Nothing,
+    /// ICMP and ICMPv6.
+    Ping,
+    /// All.
+    All,
+}
+
+/// Where an anchor keeps its state unless told otherwise.
+pub fn default_state() -> PathBuf {
+    PathBuf::from("/var/lib/segue/anchor.db")
+}
+
+impl AnchorFile {
+    /// The settings of a daemon.
+    pub fn validate(self) -> anyhow::Result<Settings> {
+        let device = super::device(self.device)?;
+        let mtu = self.mtu.unwrap_or(1_436);
+        super::check_mtu(mtu)?;
+        let expiry = self.expiry.map_or(Span::from_secs(60), |Duration(span)| span);
+        if expiry == Span::ZERO {
+            bail!("expiry must be above zero");
+        }
+        let certificate_lifetime = certificate_lifetime(self.certificate_lifetime)?;
+        let allow_upmt = self.allow_upmt.unwrap_or(false);
+        if allow_upmt && self.datapath != Some(Choice::User) {
+            bail!("allow_upmt: UPMT's packets need datapath = \"user\"");
+        }
+        let signal_port = self.signal_port.unwrap_or(SIGNAL_PORT);
+        let addresses = self.addresses.unwrap_or_default();
+        let addresses: Vec<Locator> = addresses
+            .iter()
+            .map(|text| Locator::parse(text, signal_port))
+            .collect::<anyhow::Result<_>>()
+            .context("addresses")?;
+        let pool_v4 = pool("pool_v4", self.pool_v4.as_deref().unwrap_or("10.77.0.0/16"), false)?;
+        let pool_v6 = pool("pool_v6", self.pool_v6.as_deref().unwrap_or("fd5e:67e0::/64"), true)?;
+        if pool_v4.is_none() && pool_v6.is_none() {
+            bail!("an anchor needs pool_v4, pool_v6 or both");
+        }
+        let max_paths = self.max_paths.unwrap_or(4_096);
+        if !(2..=1 << 20).contains(&max_paths) {
+            bail!("max_paths must lie between 2 and {}", 1 << 20);
+        }
+        let port = self.port.unwrap_or(TUNNEL_PORT);
+        let stamp = stamp(self.stamp.unwrap_or(OnPort::Off), self.stamp_key)?;
+        if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
+            bail!("stamp: the port must differ from port and signal_port");
+        }
+        Ok(Settings {
+            common: run::Settings {
+                device,
+                port,
+                datapath: self.datapath.unwrap_or(Choice::Auto),
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self.control.unwrap_or_else(|| control::default_path("anchor")),
+                control_group: super::group(self.control_group)?,
+                metrics: super::metrics(self.metrics)?,
+                realtime: self.realtime.unwrap_or(true),
+            },
+            mtu,
+            signal_port,
+            addresses,
+            pool_v4,
+            pool_v6,
+            max_paths,
+            stamp,
+            expiry,
+            certificate_lifetime,
+            allow_upmt,
+            nat: self.nat.unwrap_or(false),
+            reach: Reach {
+                hosts: self.reach_hosts.unwrap_or(false),
+                anchor: match self.reach_anchor.unwrap_or(ServicesKey::Ping) {
+                    ServicesKey::Nothing => Services::Nothing,
+                    ServicesKey::Ping => Services::Ping,
+                    ServicesKey::All => Services::All,
+                },
+                routed: self.reach_routed.unwrap_or(true),
+            },
+            state: self.state.unwrap_or_else(default_state),
+        })
+    }
+}
+
+/// In whole seconds, as certificates have them.
+fn certificate_lifetime(key: Option<Duration>) -> anyhow::Result<std::time::Duration> {
+    let Duration(span) = key.unwrap_or(Duration(Span::from_secs(90 * 86_400)));
+    if !(Span::from_secs(6)..=Span::from_secs(10 * 366 * 86_400)).contains(&span) {
+        bail!("certificate_lifetime must lie between 6s and ten years");
+    }
+    Ok(std::time::Duration::from_secs(span.0 / 1_000_000_000))
+}
+
+fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::Settings>> {
+    let key = key.filter(|file| !file.as_os_str().is_empty());
+    let port = match choice {
+        OnPort::Off if key.is_some() => bail!("stamp_key needs stamp = true, or a port"),
+        OnPort::Off => return Ok(None),
+        OnPort::Usual => STAMP_PORT,
+        OnPort::Port(port) => port,
+    };
+    let read = |file: PathBuf| {
+        let text = segue_probe::read_secret(&file)?;
+        segue_probe::stamp::read_key(&text).with_context(|| file.display().to_string())
+    };
+    let key = key.map(read).transpose().context("stamp_key")?;
+    Ok(Some(stamp::Settings { port, key }))
+}
+
+fn pool(key: &str, text: &str, v6: bool) -> anyhow::Result<Option<Pool>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let prefix: Prefix = text.parse().with_context(|| key.to_owned())?;
+    if prefix.addr.is_ipv6() != v6 {
+        bail!("{key}: {text} is of the other address family");
+    }
+    let pool = Pool::new(prefix.addr, prefix.len);
+    pool.map(Some).with_context(|| {
+        format!("{key}: {text} must be a network without host bits that has room for hosts")
+    })
+}

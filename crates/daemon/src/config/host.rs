@@ -1,0 +1,100 @@
+//! A host's configuration file.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use segue_grammar::{KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use segue_wire::TUNNEL_PORT;
+use serde::Deserialize;
+
+use crate::control;
+use crate::host::Settings;
+use crate::packets::Choice;
+use crate::run;
+
+/// The keys of a host's file, each with its default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostFile {
+    /// File with the join line.
+    pub join_file: Option<PathBuf>,
+    /// File of the host's state, `/var/lib/segue/host.db`.
+    pub state: Option<PathBuf>,
+    /// Tunnel device, `segue0`.
+    pub device: Option<String>,
+    /// MTU of the tunnel device.
+    pub mtu: Option<u32>,
+    /// Local UDP port of the tunnels, 5005.
+    pub port: Option<u16>,
+    /// `auto`, `ebpf` or `user`.
+    pub datapath: Option<Choice>,
+    /// Destinations sent through the tunnel; everything.
+    pub routes: Option<Vec<String>>,
+    /// Traffic to `routes` leaves only through the tunnel, false.
+    pub fail_closed: Option<bool>,
+    /// Interfaces to use; all that reach the anchor.
+    pub interfaces: Option<Vec<String>>,
+    /// Name servers that resolve the anchor's name; the system's.
+    pub nameservers: Option<Vec<IpAddr>>,
+    /// Control socket.
+    pub control: Option<PathBuf>,
+    /// The group that may use it, beside root; none.
+    pub control_group: Option<String>,
+    /// Where metrics are served; nowhere.
+    pub metrics: Option<String>,
+    /// Run before ordinary threads, true.
+    pub realtime: Option<bool>,
+    /// Probing of all paths.
+    #[serde(default)]
+    pub keepalive: KeepaliveKeys,
+    /// Settings by interface.
+    #[serde(default)]
+    pub path: BTreeMap<String, PathKeys>,
+    /// How flows move.
+    #[serde(default)]
+    pub steering: SteeringKeys,
+}
+
+/// Where a host keeps its state unless told otherwise.
+pub fn default_host_state() -> PathBuf {
+    PathBuf::from("/var/lib/segue/host.db")
+}
+
+impl HostFile {
+    /// The settings of a daemon, without a join line.
+    ///
+    /// # Errors
+    /// The first invalid key.
+    pub fn validate(self) -> anyhow::Result<Settings> {
+        let device = super::device(self.device)?;
+        self.mtu.map_or(Ok(()), super::check_mtu)?;
+        let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
+        let routes = self.routes.map(|all| all.iter().map(prefix).collect::<anyhow::Result<_>>());
+        let user = self.datapath == Some(Choice::User);
+        let Paths { path, paths, steering } =
+            Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
+        Ok(Settings {
+            common: run::Settings {
+                device,
+                port: self.port.unwrap_or(TUNNEL_PORT),
+                datapath: self.datapath.unwrap_or(Choice::Auto),
+                interfaces: self.interfaces.unwrap_or_default(),
+                control: self.control.unwrap_or_else(|| control::default_path("host")),
+                control_group: super::group(self.control_group)?,
+                metrics: super::metrics(self.metrics)?,
+                realtime: self.realtime.unwrap_or(true),
+            },
+            join: None,
+            state: self.state.unwrap_or_else(default_host_state),
+            mtu: self.mtu,
+            routes: routes.transpose()?,
+            fail_closed: self.fail_closed.unwrap_or(false),
+            nameservers: self.nameservers.unwrap_or_default(),
+            path,
+            paths,
+            steering,
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! Limits what an anchor's machine forwards to packets that leave or enter the tunnel.
+//!
+//! Linux forwards for everyone or for no one, so switching it on for the hosts of a tunnel would
+//! make the machine a router for anyone on an access link. If it forwarded nothing before, rules
+//! ahead of all others pass forwarded packets to a pool or from the tunnel device, and prohibit the
+//! rest. Packets that the machine itself sends are unaffected. If any interface forwards when the
+//! anchor starts, the operator wants that, and nothing is changed.
+//!
+//! The rules are added before forwarding is switched on and removed after it is switched off. A
+//! crash leaves both; the next start sees from the rules that the forwarding is ours.
+
+use anyhow::Context;
+use segue_ip::{Prefix, Route, Rule, Then};
+use segue_linux::link;
+use segue_linux::route::{add_missing_route, add_missing_rule, delete_rule, replace_route, rules};
+use segue_text::errors::First;
+use tracing::{info, warn};
+
+/// Routing table for packets into the tunnel.
+const TABLE: u32 = 0x5e61;
+/// The kernel's table of the machine's own addresses.
+const LOCAL_TABLE: u32 = 255;
+/// Priority of the rule for packets to this machine, the first of five.
+const LOCAL: u32 = 5_200;
+/// Priority of the rule for packets into the tunnel.
+const INTO: u32 = 5_201;
+/// Priority of the rules for packets out of the tunnel, one for each tunnel device.
+const OUT_OF: u32 = 5_202;
+/// Priority of the rule for all that remains.
+const OTHERS: u32 = 5_203;
+/// Priority of a rule that does nothing: packets out of the tunnel continue their lookup here.
+const ON: u32 = 5_204;
+
+/// Forwarding that the anchor switched on. Dropping this switches it off.
+pub struct Forwarding {
+    device: String,
+    pools: Vec<Prefix>,
+    /// The families, by whether they are IPv6.
+    families: Vec<bool>,
+}
+
+impl Forwarding {
+    /// Allows forwarding to these pools and from the device.
+    pub fn start(device: &str, pools: &[Prefix]) -> anyhow::Result<Forwarding> {
+        let (device, pools) = (device.to_owned(), pools.to_vec());
+        let mut forwarding = Forwarding { device, pools, families: Vec::new() };
+        for v6 in [false, true] {
+            if forwarding.pools(v6).next().is_none() {
+                continue;
+            }
+            let present = rules().context("the routing rules cannot be read")?;
+            if !present.contains(&others(v6)) && is_on(v6) {
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                info!("{family} was forwarded before the anchor: for whom is not its business");
+            } else {
+                forwarding.families.push(v6);
+                for pool in forwarding.pools(v6) {
+                    replace_route(&forwarding.route(*pool)?).with_context(|| lost(*pool))?;
+                }
+                forwarding.restrict(v6, &present)?;
+            }
+            switch(v6, true).context("cannot switch forwarding on")?;
+        }
+        Ok(forwarding)
+    }
+
+    fn pools(&self, v6: bool) -> impl Iterator<Item = &Prefix> {
+        self.pools.iter().filter(move |pool| pool.addr.is_ipv6() == v6)
+    }
+
+    fn route(&self, pool: Prefix) -> anyhow::Result<Route> {
+        Ok(Route::on(pool, link::index_of(&self.device)?).table(TABLE))
+    }
+
+    /// Adds each missing rule, even if another fails; returns whether any was missing.
+    fn restrict(&self, v6: bool, present: &[Rule]) -> anyhow::Result<bool> {
+        // The rules that pass packets come before the one that prohibits them.
+        let wanted = [local(v6), into(v6), on(v6), out_of(&self.device, v6), others(v6)];
+        let (mut first, mut added) = (First::default(), false);
+        for rule in wanted.iter().filter(|rule| !present.contains(rule)) {
+            let new = add_missing_rule(rule).context("cannot restrict forwarding to the tunnel");
+            added |= first.note(new) == Some(true);
+        }
+        first.result().map(|()| added)
+    }
+
+    /// Restores those of these rules that others have removed, and says which. One failure does not
+    /// keep the rest from being restored.
+    pub fn mend(&self, present: &[Rule], back: &mut Vec<&'static str>) -> anyhow::Result<()> {
+        let mut first = First::default();
+        for v6 in &self.families {
+            if first.note(self.restrict(*v6, present)) == Some(true) {
+                back.push("routing rules");
+            }
+            for pool in self.pools(*v6) {
+                let route = self.route(*pool);
+                let new = route.and_then(|route| Ok(add_missing_route(&route)?));
+                if first.note(new.with_context(|| lost(*pool))) == Some(true) {
+                    back.push("routes");
+                }
+            }
+            if is_off(*v6) {
+                let on = switch(*v6, true).context("cannot switch forwarding on");
+                if first.note(on).is_some() {
+                    back.push(if *v6 { "forwarding of IPv6" } else { "forwarding of IPv4" });
+                }
+            }
+        }
+        first.result()
+    }
+}
+
+fn lost(pool: Prefix) -> String {
+    format!("cannot route {pool} into the tunnel")
+}
+
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        for v6 in &self.families {
+            remove(&out_of(&self.device, *v6));
+            let left = rules().unwrap_or_default();
+            // Another anchor's.
+            if !left.iter().any(|rule| rule.v6 == *v6 && is_out_of(rule)) {
+                end(*v6, &left);
+            }
+        }
+    }
+}
+
+/// Removes the rules of anchors that are gone and switches off the forwarding that they had
+/// switched on; returns how many rules there were.
+pub fn clean() -> usize {
+    let all = rules().unwrap_or_default();
+    [false, true].into_iter().map(|v6| end(v6, &all)).sum()
+}
+
+/// Switches forwarding off, if it is ours, and then removes the rules.
+fn end(v6: bool, all: &[Rule]) -> usize {
+    if all.contains(&others(v6))
+        && let Err(error) = switch(v6, false)
+    {
+        warn!("{error}; others may forward packets through this machine");
+    }
+    all.iter().filter(|rule| is_ours(rule, v6)).filter(|rule| remove(rule)).count()
+}
+
+/// Whether an anchor sets such rules for this family.
+fn is_ours(rule: &Rule, v6: bool) -> bool {
+    let fixed = [local(v6), into(v6), others(v6), on(v6)];
+    rule.v6 == v6 && (fixed.contains(rule) || is_out_of(rule))
+}
+
+/// The number of rules set by anchors.
+pub fn count_rules() -> usize {
+    let all = rules().unwrap_or_default();
+    all.iter().filter(|rule| is_ours(rule, rule.v6)).count()
+}
+
+fn remove(rule: &Rule) -> bool {
+    delete_rule(rule).inspect_err(|error| warn!("{error}")).is_ok()
+}
+
+/// Whether packets of a family are forwarded from any interface.
+fn is_on(v6: bool) -> bool {
+    let family = if v6 { "ipv6" } else { "ipv4" };
+    let interfaces = std::fs::read_dir(format!("/proc/sys/net/{family}/conf"));
+    interfaces.into_iter().flatten().flatten().any(|interface| {
+        let state = std::fs::read_to_string(interface.path().join("forwarding"));
+        state.is_ok_and(|state| state.trim() != "0")
+    })
+}
+
+/// The sysctl key for all interfaces of a family.
+fn key(v6: bool) -> &'static str {
+    if v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" }
+}
+
+fn switch(v6: bool, on: bool) -> segue_linux::error::Result<()> {
+    link::sysctl(key(v6), if on { "1" } else { "0" })
+}
+
+/// Whether it has been switched off for all interfaces.
+fn is_off(v6: bool) -> bool {
+    let path = format!("/proc/sys/{}", key(v6).replace('.', "/"));
+    std::fs::read_to_string(path).is_ok_and(|state| state.trim() == "0")
+}
+
+/// Packets to this machine come first: its administrator may have moved the kernel's own rule for
+/// them behind ours.
+fn local(v6: bool) -> Rule {
+    forwarded(v6, LOCAL, Then::Lookup, LOCAL_TABLE)
+}
+
+/// Forwarded packets to a pool go into the tunnel.
+fn into(v6: bool) -> Rule {
+    forwarded(v6, INTO, Then::Lookup, TABLE)
+}
+
+/// Packets out of the tunnel continue their lookup.
+fn out_of(device: &str, v6: bool) -> Rule {
+    let (iif, then) = (Some(device.to_owned()), Then::Goto(ON));
+    Rule { v6, priority: OUT_OF, iif, then, ..Rule::default() }
+}
+
+fn is_out_of(rule: &Rule) -> bool {
+    rule.priority == OUT_OF && rule.then == Then::Goto(ON)
+}
+
+/// All others are prohibited.
+fn others(v6: bool) -> Rule {
+    forwarded(v6, OTHERS, Then::Prohibit, 0)
+}
+
+fn on(v6: bool) -> Rule {
+    Rule { v6, priority: ON, then: Then::Nothing, ..Rule::default() }
+}
+
+/// A rule for packets that this machine did not send itself.
+fn forwarded(v6: bool, priority: u32, then: Then, table: u32) -> Rule {
+    let iif = Some("lo".to_owned());
+    Rule { v6, priority, table, then, iif, invert: true, ..Rule::default() }
+}

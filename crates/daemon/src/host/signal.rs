@@ -1,0 +1,480 @@
+//! The host's signalling connection: attempts over all interfaces at once, one winner, moved when its
+//! interface dies.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use quinn::{Connection, ConnectionError, Endpoint, TransportErrorCode};
+use rustls::AlertDescription;
+use segue_clock::Time;
+use segue_linux::clock::monotonic;
+use segue_text::errors::Told;
+use segue_tunnel::HostInput;
+use segue_wire::TUNNEL_PORT;
+use segue_wire::enrol::{EnrolRefusal, Enrolled, ToEnrol};
+use segue_wire::signal::{FromAnchor, FromHost};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tracing::{debug, warn};
+
+use super::names::{self, Named, Way};
+use super::unreached::Unreached;
+use crate::identity::{ANCHOR_NAME, Credentials};
+use crate::packets::MARK;
+use crate::signalling::{self, Messages, Worker};
+
+/// Head start of each address of the anchor over the next.
+const STAGGER: Duration = Duration::from_millis(150);
+/// Shortest and longest wait before unresolved names are looked up again.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Messages that wait to be written.
+const OUTBOX: usize = 256;
+
+/// Events of the connection's tasks. `round` numbers the calls of [`Signal::connect`]; events of an
+/// older round are ignored.
+pub enum SignalEvent {
+    /// An attempt succeeded.
+    Connected { round: u64, established: Established },
+    /// An attempt failed; others may still run.
+    Failed { round: u64, why: String },
+    /// A message came.
+    Message { round: u64, message: FromAnchor },
+    /// The connection, or all attempts, failed.
+    Closed { round: u64, why: String },
+    /// The anchor's names resolve to these addresses.
+    Found { addresses: Vec<SocketAddr> },
+    /// The names could not be resolved.
+    Unnamed { why: String },
+    /// The anchor has enrolled this host and given it this certificate.
+    Enrolled { certificate: Vec<u8> },
+    /// The anchor refuses what this host shows.
+    Rejected { round: u64, why: Rejected },
+}
+
+/// Why an anchor refuses what a host shows. Another attempt with the same credentials would fail
+/// too.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum Rejected {
+    /// Its join line.
+    #[error("{0}")]
+    Line(EnrolRefusal),
+    /// Its certificate has expired.
+    #[error("the certificate of this host has expired")]
+    Expired,
+}
+
+/// What a host shows to an anchor.
+#[derive(Clone)]
+pub enum Shown {
+    /// The token of its join line, to be enrolled first.
+    Line(Arc<Line>),
+    /// Its certificate.
+    Certificate(quinn::ClientConfig),
+}
+
+/// What enrols a host.
+pub struct Line {
+    /// The enrolment request.
+    pub asked: ToEnrol,
+    /// The anchor's authority.
+    pub authority: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+}
+
+/// An established connection.
+pub struct Established {
+    interface: String,
+    pub(super) anchor: SocketAddr,
+    endpoint: Endpoint,
+    connection: Connection,
+    outbox: mpsc::Sender<FromHost>,
+}
+
+/// The host's side of signalling.
+pub struct Signal {
+    worker: Worker,
+    anchors: Vec<SocketAddr>,
+    names: Vec<Named>,
+    /// The name lookup under way, with its ways.
+    looking: Option<(Vec<Way>, AbortHandle)>,
+    shown: Shown,
+    events: mpsc::Sender<SignalEvent>,
+    round: u64,
+    tasks: Vec<AbortHandle>,
+    /// The targets of this round's attempts that are still under way.
+    waiting: Vec<String>,
+    current: Option<Established>,
+    unreached: Unreached,
+}
+
+impl Signal {
+    /// Starts unconnected.
+    pub fn new(
+        anchors: Vec<SocketAddr>,
+        names: Vec<Named>,
+        shown: Shown,
+        events: mpsc::Sender<SignalEvent>,
+    ) -> anyhow::Result<Signal> {
+        let worker = Worker::start()?;
+        Ok(Signal {
+            worker,
+            anchors,
+            names,
+            looking: None,
+            shown,
+            events,
+            round: 0,
+            tasks: Vec::new(),
+            waiting: Vec::new(),
+            current: None,
+            unreached: Unreached::default(),
+        })
+    }
+
+    /// Sets what the host shows from the next connection on.
+    pub fn show(&mut self, shown: Shown) {
+        self.shown = shown;
+    }
+
+    /// Whether the anchor has names, whose addresses may change.
+    pub fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Whether a connection is up.
+    pub fn is_up(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Sets the anchor's addresses for the next attempts.
+    pub fn set_anchors(&mut self, anchors: Vec<SocketAddr>) {
+        self.anchors = anchors;
+    }
+
+    /// Looks up the anchor's names until they resolve; does nothing while a connection is up.
+    pub fn look_up(&mut self, ways: Vec<Way>) {
+        if let Some((by, task)) = &self.looking
+            && !task.is_finished()
+        {
+            if *by == ways {
+                return;
+            }
+            task.abort();
+        }
+        if self.is_up() {
+            return;
+        }
+        let (names, by, events) = (self.names.clone(), ways.clone(), self.events.clone());
+        let task = self.worker.handle().spawn(async move {
+            let mut pause = LOOK_AGAIN.0;
+            loop {
+                let event = match names::find(&names, &by).await {
+                    Ok(addresses) => SignalEvent::Found { addresses },
+                    Err(error) => SignalEvent::Unnamed { why: error.to_string() },
+                };
+                let found = matches!(event, SignalEvent::Found { .. });
+                if events.send(event).await.is_err() || found {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LOOK_AGAIN.1);
+            }
+        });
+        self.looking = Some((ways, task.abort_handle()));
+    }
+
+    /// Whether `round` is the current one.
+    pub fn is_present(&self, round: u64) -> bool {
+        round == self.round
+    }
+
+    /// Tries to connect over all of these interfaces at once, so that a dead one delays nothing.
+    /// Each further address of the anchor starts a little later.
+    pub fn connect(&mut self, interfaces: &[String]) {
+        if !self.waiting.is_empty() {
+            let ways = std::mem::take(&mut self.waiting).join(", nor ");
+            self.unreached.note(monotonic(), format!("no answer from the anchor at {ways}"));
+        }
+        self.abandon();
+        let ways = |anchor: SocketAddr| interfaces.iter().map(move |name| way(anchor, name));
+        self.waiting = self.anchors.iter().flat_map(|anchor| ways(*anchor)).collect();
+        self.round += 1;
+        let round = self.round;
+        let delays = (0..).map(|n| STAGGER * n);
+        let attempts: Vec<_> = self
+            .anchors
+            .iter()
+            .zip(delays)
+            .flat_map(|(anchor, delay)| interfaces.iter().map(move |name| (name, *anchor, delay)))
+            .map(|(name, anchor, delay)| {
+                let attempt = attempt(name.clone(), anchor, self.shown.clone(), delay);
+                self.worker.handle().spawn(attempt)
+            })
+            .collect();
+        self.tasks.extend(attempts.iter().map(tokio::task::JoinHandle::abort_handle));
+        let events = self.events.clone();
+        let race = self.worker.handle().spawn(race(round, attempts, events));
+        self.tasks.push(race.abort_handle());
+    }
+
+    /// Moves the connection to another interface; QUIC migrates it. A failure shows as silence and
+    /// ends the connection, after which the machine connects anew.
+    pub fn move_to(&mut self, interface: &str) {
+        let Some(current) = &mut self.current else { return };
+        let _there = self.worker.handle().enter();
+        let moved = signalling::socket(current.anchor.is_ipv6(), interface, MARK)
+            .and_then(|socket| current.endpoint.rebind(socket).context("QUIC does not move"));
+        match moved {
+            Ok(()) => interface.clone_into(&mut current.interface),
+            Err(error) => debug!("signalling stays on {}: {error:#}", current.interface),
+        }
+    }
+
+    /// Queues a message.
+    pub fn send(&mut self, message: FromHost) {
+        if let Some(current) = &self.current
+            && current.outbox.try_send(message).is_err()
+        {
+            current.connection.close(1u8.into(), b"outbox full");
+        }
+    }
+
+    /// Keeps the current round's events and turns them into the machine's input.
+    pub fn filter(&mut self, event: SignalEvent) -> Option<HostInput> {
+        match event {
+            SignalEvent::Connected { round, established } if round == self.round => {
+                self.waiting.clear();
+                let interface = established.interface.clone();
+                let anchor = SocketAddr::new(established.anchor.ip(), TUNNEL_PORT);
+                self.current = Some(established);
+                Some(HostInput::SignalUp { interface, anchor })
+            }
+            SignalEvent::Message { round, message } if round == self.round => {
+                Some(HostInput::Signal(message))
+            }
+            SignalEvent::Failed { round, why } if round == self.round => {
+                let concerns = |way: &str| why.ends_with(way) || why.contains(&format!("{way}:"));
+                self.waiting.retain(|way| !concerns(way));
+                self.unreached.note(monotonic(), why);
+                None
+            }
+            // An unresolved name does not matter while the anchor is reached.
+            SignalEvent::Unnamed { why } if !self.is_up() => {
+                self.unreached.note(monotonic(), why);
+                None
+            }
+            SignalEvent::Closed { round, why } if round == self.round => {
+                // Failed attempts were noted already; note this once per lost connection.
+                if self.current.is_some() {
+                    warn!("signalling: {why}; trying again");
+                } else {
+                    debug!("signalling: {why}");
+                }
+                self.waiting.clear();
+                self.abandon();
+                Some(HostInput::SignalDown)
+            }
+            _ => None,
+        }
+    }
+
+    /// The registration stands.
+    pub fn registered(&mut self) {
+        self.unreached.reached();
+    }
+
+    /// The last known reason why the anchor is not reached, and since when.
+    pub fn why_unreached(&self) -> Option<(&str, Time)> {
+        self.unreached.why()
+    }
+
+    /// Says goodbye and waits a moment for it to leave.
+    pub async fn close(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        drop(current.outbox);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        current.connection.close(0u8.into(), b"leaving");
+        let idle = current.endpoint.wait_idle();
+        let _ = tokio::time::timeout(Duration::from_millis(500), idle).await;
+    }
+
+    fn abandon(&mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+        if let Some(current) = self.current.take() {
+            current.connection.close(0u8.into(), b"replaced");
+        }
+    }
+}
+
+/// The result of a successful attempt.
+struct Connected {
+    interface: String,
+    anchor: SocketAddr,
+    endpoint: Endpoint,
+    connection: Connection,
+    /// The certificate, if the host was enrolled first.
+    certificate: Option<Vec<u8>>,
+}
+
+type Attempt = tokio::task::JoinHandle<anyhow::Result<Connected>>;
+
+async fn attempt(
+    interface: String,
+    anchor: SocketAddr,
+    shown: Shown,
+    delay: Duration,
+) -> anyhow::Result<Connected> {
+    tokio::time::sleep(delay).await;
+    let socket = signalling::socket(anchor.is_ipv6(), &interface, MARK)?;
+    let endpoint = signalling::client_endpoint(socket)?;
+    let way = way(anchor, &interface);
+    let failed = |error| unreached(error, &way);
+    let (config, certificate) = match shown {
+        Shown::Certificate(config) => (config, None),
+        Shown::Line(line) => {
+            let config = signalling::enrolment_config(&line.authority)?;
+            let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
+            let connection = connecting.await.map_err(failed)?;
+            let certificate = enrol(&connection, &line.asked).await?;
+            let key = line.key.clone();
+            let host = Credentials { certificate: certificate.clone(), key };
+            (signalling::client_config(&line.authority, &host)?, Some(certificate))
+        }
+    };
+    let connecting = endpoint.connect_with(config, anchor, ANCHOR_NAME)?;
+    let connection = connecting.await.map_err(failed)?;
+    Ok(Connected { interface, anchor, endpoint, connection, certificate })
+}
+
+/// A way to the anchor, in words for the operator.
+fn way(anchor: SocketAddr, interface: &str) -> String {
+    format!("{anchor} over {interface}")
+}
+
+/// Why there is no connection, including the way.
+fn unreached(error: ConnectionError, way: &str) -> anyhow::Error {
+    match error {
+        ConnectionError::TimedOut => anyhow!("no answer from the anchor at {way}"),
+        ConnectionError::TransportError(error) if is_of_another_authority(error.code) => {
+            anyhow!(
+                "another anchor than the one of this host's join line answers at {way}: its certificate is of \
+                 another authority"
+            )
+        }
+        error => anyhow!("no connection with the anchor at {way}: {error}"),
+    }
+}
+
+/// Whether another authority than the join line's signed the anchor's certificate. All authorities
+/// have the same name, so the mismatch shows in the signature.
+fn is_of_another_authority(code: TransportErrorCode) -> bool {
+    [AlertDescription::UnknownCA, AlertDescription::DecryptError]
+        .into_iter()
+        .any(|alert| code == TransportErrorCode::crypto(alert.into()))
+}
+
+/// Enrols this host; returns its certificate.
+async fn enrol(connection: &Connection, asked: &ToEnrol) -> anyhow::Result<Vec<u8>> {
+    match signalling::enrol(connection, asked).await? {
+        Enrolled::Certificate { certificate } => Ok(certificate),
+        Enrolled::Refused { reason } if reason.is_final() => Err(Rejected::Line(reason).into()),
+        Enrolled::Refused { reason } => bail!("{reason}"),
+    }
+}
+
+/// Waits for the first attempt that succeeds, then reads its messages until it ends.
+async fn race(round: u64, attempts: Vec<Attempt>, events: mpsc::Sender<SignalEvent>) {
+    let ended = match first(round, attempts, &events).await {
+        Ok(connected) => converse(round, connected, &events).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &ended
+        && let Some(why) = error.downcast_ref::<Rejected>().copied()
+    {
+        let _ = events.send(SignalEvent::Rejected { round, why }).await;
+    }
+    let why = ended.map_or_else(|error| format!("{error:#}"), |()| "the anchor closed".into());
+    let _ = events.send(SignalEvent::Closed { round, why }).await;
+}
+
+async fn first(
+    round: u64,
+    mut attempts: Vec<Attempt>,
+    events: &mpsc::Sender<SignalEvent>,
+) -> anyhow::Result<Connected> {
+    let mut last = anyhow::anyhow!("no interface to connect over");
+    while !attempts.is_empty() {
+        let (result, index) = std::future::poll_fn(|context| {
+            for (index, attempt) in attempts.iter_mut().enumerate() {
+                if let std::task::Poll::Ready(result) =
+                    std::future::Future::poll(std::pin::Pin::new(attempt), context)
+                {
+                    return std::task::Poll::Ready((result, index));
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+        drop(attempts.swap_remove(index));
+        match result {
+            Ok(Ok(winner)) => {
+                for loser in attempts {
+                    loser.abort();
+                }
+                return Ok(winner);
+            }
+            // A final refusal by the anchor is the same over every interface.
+            Ok(Err(error)) if error.is::<Rejected>() => return Err(error),
+            Ok(Err(error)) => {
+                let why = Told(&error).to_string();
+                let _ = events.send(SignalEvent::Failed { round, why }).await;
+                last = error;
+            }
+            Err(_) => bail!("abandoned"),
+        }
+    }
+    Err(last)
+}
+
+async fn converse(
+    round: u64,
+    connected: Connected,
+    events: &mpsc::Sender<SignalEvent>,
+) -> anyhow::Result<()> {
+    let Connected { interface, anchor, endpoint, connection, certificate } = connected;
+    if let Some(certificate) = certificate {
+        let _ = events.send(SignalEvent::Enrolled { certificate }).await;
+    }
+    let (mut write, read) = connection.open_bi().await?;
+    let (outbox, mut queued) = mpsc::channel::<FromHost>(OUTBOX);
+    let own = connection.clone();
+    let established = Established { interface, anchor, endpoint, connection, outbox };
+    let _ = events.send(SignalEvent::Connected { round, established }).await;
+    let writer = async {
+        while let Some(message) = queued.recv().await {
+            signalling::send(&mut write, &message).await?;
+        }
+        let _ = write.finish();
+        std::future::pending::<anyhow::Result<()>>().await
+    };
+    let reader = async {
+        let mut messages = Messages::new(read);
+        while let Some(message) = messages.next::<FromAnchor>().await? {
+            if events.send(SignalEvent::Message { round, message }).await.is_err() {
+                break;
+            }
+        }
+        anyhow::Ok(())
+    };
+    let ended = tokio::select! {
+        result = writer => result,
+        result = reader => result,
+    };
+    // The host's handshake completes before the anchor has checked its certificate.
+    if signalling::is_expired(&own) { Err(Rejected::Expired.into()) } else { ended }
+}

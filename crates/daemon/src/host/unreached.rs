@@ -1,0 +1,37 @@
+//! Why the anchor is not reached, in words.
+
+use segue_clock::Time;
+use tracing::{info, warn};
+
+use crate::seldom::Seldom;
+
+/// The reasons since the anchor was last reached.
+#[derive(Default)]
+pub struct Unreached {
+    told: Seldom,
+    /// The last one.
+    last: Option<(String, Time)>,
+}
+
+impl Unreached {
+    /// An attempt has failed.
+    pub fn note(&mut self, now: Time, why: String) {
+        if self.told.is_due(now, &why) {
+            warn!("{why}; trying again");
+        }
+        self.last = Some((why, now));
+    }
+
+    /// The registration stands.
+    pub fn reached(&mut self) {
+        if self.last.take().is_some() {
+            info!("the anchor is reached");
+        }
+        self.told.clear();
+    }
+
+    /// The last known reason why the anchor is not reached, and since when.
+    pub fn why(&self) -> Option<(&str, Time)> {
+        self.last.as_ref().map(|(why, at)| (why.as_str(), *at))
+    }
+}

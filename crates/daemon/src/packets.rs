@@ -1,0 +1,271 @@
+//! Opens a daemon's datapath, and queues packets for its machine.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Context as TaskContext;
+
+use anyhow::Context;
+use segue_datapath::ebpf::{Ebpf, EbpfOptions};
+use segue_datapath::user::User;
+use segue_datapath::{
+    DatapathError, Event, EventSink, Kind, LinuxDatapath, MissPacket, ProbeEvent, Setup,
+};
+use segue_keepalive::Source;
+use segue_linux::clock::monotonic;
+use segue_linux::thread::{self, Precision};
+use segue_tunnel::Failure;
+use segue_wire::DropReason;
+use tokio::sync::mpsc;
+use tracing::{debug, error, info, warn};
+
+use super::events::Trouble;
+use super::shares::Shares;
+use super::turns;
+
+/// Which datapath the operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// eBPF where it is available, else user space.
+    Auto,
+    /// eBPF or nothing.
+    Ebpf,
+    /// User space.
+    User,
+}
+
+/// Firewall mark of everything that a daemon sends outside the tunnel.
+pub const MARK: u32 = 0x5e60;
+/// Probes that wait for the daemon; more are dropped.
+const PROBES: usize = 65_536;
+/// Packets without a binding that wait for the daemon; more are dropped. Their own queue keeps a
+/// flood of new flows from displacing probes. It holds the full shares of 64 hosts
+/// (`datapath/src/misses.rs`).
+const MISSES: usize = 16_384;
+/// Paths that wait for the daemon's look ([`Event::Look`] and the like); more are dropped. A path
+/// is reported when its rides end, at most once in two periods, and once for each time that data
+/// follow a silence of [`segue_keepalive::SILENCE`].
+const NOTES: usize = 1_024;
+/// Probes that the daemon takes in a turn.
+const PROBES_A_TURN: usize = 256;
+/// Paths to look at that the daemon takes in a turn.
+const NOTES_A_TURN: usize = 64;
+/// Packets without a binding that the daemon takes in a turn.
+const MISSES_A_TURN: usize = 64;
+
+/// An open datapath.
+pub struct Opened {
+    /// The datapath.
+    pub datapath: Box<dyn LinuxDatapath>,
+    /// What it reports.
+    pub events: Queue,
+    /// At an anchor: which host's path is in which slot.
+    pub shares: Shares,
+    /// How many of its events were dropped.
+    pub shed: Shed,
+    /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
+    pub reserved: Option<UdpSocket>,
+}
+
+/// Opens the datapath in the current network namespace. With `realtime` the calling thread, and the one
+/// that takes the programs' events, run before ordinary ones where the system allows it; those that carry
+/// packets in user space stay ordinary. `options` are eBPF's.
+pub fn open(
+    choice: Choice,
+    setup: &Setup,
+    options: EbpfOptions,
+    realtime: bool,
+) -> anyhow::Result<Opened> {
+    let reserved = reserve(setup.port)?;
+    let (sink, events, shares) = queue(setup.max_paths);
+    let shed = Arc::clone(&events.shed);
+    if choice != Choice::User {
+        // Threads inherit the scheduling of the one that starts them.
+        prefer(realtime);
+        match Ebpf::with_options(setup, sink.clone(), options) {
+            Ok(ebpf) => {
+                let datapath: Box<dyn LinuxDatapath> = Box::new(ebpf);
+                info!("datapath: {}", kind_name(datapath.kind()));
+                return Ok(Opened { datapath, events, shares, shed, reserved: Some(reserved) });
+            }
+            Err(error) if choice == Choice::Ebpf => {
+                return Err(error).context("the eBPF datapath cannot be had here");
+            }
+            Err(error) => warn!("datapath: eBPF cannot be had ({error}), taking user space"),
+        }
+        thread::ordinary();
+    }
+    // The sockets of this datapath are bound to the port themselves, one for each path.
+    drop(reserved);
+    let user = User::new(setup, sink).context("the tunnel device cannot be set up")?;
+    info!("datapath: user space");
+    prefer(realtime);
+    Ok(Opened { datapath: Box::new(user), events, shares, shed, reserved: None })
+}
+
+fn prefer(realtime: bool) {
+    if realtime && thread::prefer_precision() == Precision::Ordinary {
+        info!("the system allows no better scheduling: a busy machine delays probes");
+    }
+}
+
+/// Events of the datapath's threads that the daemon has not taken yet.
+pub struct Queue {
+    probes: mpsc::Receiver<ProbeEvent>,
+    misses: mpsc::Receiver<MissPacket>,
+    notes: mpsc::Receiver<Event>,
+    shed: Shed,
+}
+
+/// Number of events dropped because the queue was full, or a path or host exceeded its share.
+pub type Shed = Arc<AtomicU64>;
+
+impl Queue {
+    /// Takes a turn's batch of each kind; wakes the task when there is more.
+    pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(Event)) {
+        turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| into(Event::Probe(probe)));
+        turns::take(&mut self.notes, NOTES_A_TURN, context, &mut into);
+        turns::take(&mut self.misses, MISSES_A_TURN, context, |miss| into(Event::Miss(miss)));
+    }
+
+    /// The probes that wait right now.
+    pub fn waiting(&mut self) -> Vec<ProbeEvent> {
+        let n = self.probes.len();
+        std::iter::from_fn(|| self.probes.try_recv().ok()).take(n).collect()
+    }
+}
+
+/// The queue and what fills it. Each path and each host has a share of the events, so that one host's flood of
+/// valid probes costs the others none.
+fn queue(max_paths: u32) -> (EventSink, Queue, Shares) {
+    let (probe_in, probes) = mpsc::channel(PROBES);
+    let (miss_in, misses) = mpsc::channel(MISSES);
+    let (note_in, notes) = mpsc::channel(NOTES);
+    let shed = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&shed);
+    let (shares, within) = Shares::new(max_paths);
+    let sink: EventSink = Arc::new(move |event| {
+        let taken = match event {
+            Event::Probe(probe) => {
+                within(probe.slot, probe.arrival.at) && probe_in.try_send(probe).is_ok()
+            }
+            Event::Miss(miss) => miss_in.try_send(miss).is_ok(),
+            Event::Look(_) | Event::Uncut(_) | Event::Size(..) => note_in.try_send(event).is_ok(),
+        };
+        if !taken {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (sink, Queue { probes, misses, notes, shed }, shares)
+}
+
+/// Binds the tunnels' port in both families, so that two programs never share it by accident.
+fn reserve(port: u16) -> anyhow::Result<UdpSocket> {
+    match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+            UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))
+        }
+        bound => bound,
+    }
+    .with_context(|| format!("cannot use UDP port {port} for tunnels; set another port"))
+}
+
+/// Refused packets by the name of the reason: the datapath's, and what did not fit into the queue.
+pub fn drops(datapath: &mut dyn LinuxDatapath, shed: &Shed) -> BTreeMap<String, u64> {
+    let mut drops = datapath.drops();
+    let shed = shed.load(Ordering::Relaxed);
+    if shed > 0 {
+        *drops.entry(DropReason::QueueFull).or_default() += shed;
+    }
+    drops.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
+}
+
+/// The name of a datapath in output.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Ebpf { xdp: true } => "ebpf+xdp",
+        Kind::Ebpf { xdp: false } => "ebpf",
+        Kind::User => "user",
+    }
+}
+
+/// Where the machines' estimates come from with this datapath.
+pub fn source(datapath: &dyn LinuxDatapath) -> Source {
+    if datapath.measures() { Source::Readings } else { Source::Probes }
+}
+
+/// Logs what an end could not do.
+pub fn tell(failures: Vec<Failure<DatapathError>>, trouble: &mut Trouble) {
+    for failure in failures {
+        match failure {
+            Failure::Order(error) => trouble.tell(monotonic(), &error.into()),
+            Failure::Probes(error) => debug!("probes not sent: {error}"),
+            // It gave way to newer ones.
+            Failure::Ticket(_) => {}
+            Failure::Endless => error!("the machine does not come to an end"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shares::{HOST, PATH};
+
+    use segue_clock::Time;
+    use segue_datapath::ProbeKind;
+    use segue_keepalive::Arrival;
+
+    fn probe(slot: u32, at_ms: u64) -> Event {
+        Event::Probe(ProbeEvent {
+            slot,
+            kind: ProbeKind::Request,
+            report: false,
+            age: 0,
+            k: 3,
+            arrival: Arrival {
+                probe: segue_wire::Probe::default(),
+                at: Time(at_ms * 1_000_000),
+                received: 1,
+                sent_at: None,
+                uncertainty: segue_clock::Span::ZERO,
+            },
+            remote: ([192, 0, 2, 1], 5005).into(),
+            kernel_stamp: true,
+        })
+    }
+
+    #[test]
+    fn a_paths_flood_of_probes_costs_the_others_none() {
+        let (sink, mut queue, _shares) = queue(4);
+        for _ in 0..200_000 {
+            sink(probe(1, 50));
+        }
+        sink(probe(2, 50));
+        sink(probe(1, 150));
+        let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
+        let flood = PATH as usize;
+        assert_eq!(slots.len(), flood + 2);
+        assert_eq!(slots[flood..], [2, 1], "the next window brings a new share");
+        assert_eq!(queue.shed.load(Ordering::Relaxed), 200_000 - flood as u64);
+        sink(probe(4, 50));
+        assert!(queue.waiting().is_empty(), "there is no such path");
+    }
+
+    #[test]
+    fn a_hosts_flood_of_probes_over_all_its_paths_costs_the_others_none() {
+        let (sink, mut queue, mut shares) = queue(64);
+        (0..16).for_each(|slot| shares.give(slot, 7));
+        shares.give(16, 8);
+        for n in 0..200_000 {
+            sink(probe(n % 16, 50));
+        }
+        sink(probe(16, 50));
+        let slots: Vec<u32> = queue.waiting().iter().map(|probe| probe.slot).collect();
+        assert_eq!(slots.len(), HOST as usize + 1);
+        assert_eq!(slots.last(), Some(&16));
+        assert_eq!(queue.shed.load(Ordering::Relaxed), 200_000 - u64::from(HOST));
+    }
+}

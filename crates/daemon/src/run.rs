@@ -1,0 +1,290 @@
+//! The loop that runs every role. It ends on SIGINT or SIGTERM, tells the packet path once a second
+//! that the daemon is alive, keeps the machine's deadlines, and takes work from its sources in
+//! turns. A [`Role`] adds what is specific to it.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::unistd::Gid;
+use segue_clock::Time;
+use segue_datapath::ebpf::EbpfOptions;
+use segue_datapath::{DatapathError, LinuxDatapath, Setup};
+use segue_ip::{Input, Output};
+use segue_keepalive::Source;
+use segue_linux::clock::monotonic;
+use segue_linux::monitor::{Device, Monitor};
+use segue_tunnel::{End, Order, Report, Side, ToDriver, Turn};
+use tokio::sync::mpsc;
+
+use super::events::{Events, Trouble};
+use super::packets::{self, Choice, Queue};
+use super::shares::Shares;
+use super::turns::{Sources, Work};
+use super::{check_interfaces, check_permission, scrape, termination, until};
+use crate::control::{self, Asked, Request, Response, Status};
+
+/// How often the daemon tells the datapath that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Requests over the control socket that wait; more wait in their connections.
+const ASKED: usize = 16;
+
+/// Settings of every daemon, validated.
+#[derive(Clone)]
+pub struct Settings {
+    /// Name of the tunnel device.
+    pub device: String,
+    /// Local UDP port of the tunnels.
+    pub port: u16,
+    /// Which datapath.
+    pub datapath: Choice,
+    /// The interfaces to use; all that fit the role if empty.
+    pub interfaces: Vec<String>,
+    /// The control socket.
+    pub control: PathBuf,
+    /// The group that may use it, beside root.
+    pub control_group: Option<Gid>,
+    /// Where to serve metrics; `None` for nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Run before ordinary threads where the system allows it.
+    pub realtime: bool,
+}
+
+/// What a role adds to the loop: its settings, its signalling, what it does for its machine, and
+/// its status.
+///
+/// An error ends the daemon. Trouble that leaves it useful is only logged ([`Core::trouble`]).
+pub trait Role: Sized {
+    /// Its name, as in configuration, control and output.
+    const NAME: &'static str;
+    /// The task that needs the permission, for the error message.
+    const TASK: &'static str;
+    /// Events of signalling that wait; the connections wait when there are more.
+    const SIGNALS: usize;
+    /// Everything that it needs to know.
+    type Settings;
+    /// Its machine.
+    type Machine: Side;
+    /// Its signalling's events.
+    type Signal;
+    /// Work of its own, beside what the sources bring.
+    type Chore;
+
+    /// What every daemon needs to know.
+    fn common(settings: &Self::Settings) -> &Settings;
+
+    /// Opens what the role needs. Its signalling reports through `signals`.
+    fn start(
+        settings: Self::Settings,
+        signals: mpsc::Sender<Self::Signal>,
+    ) -> anyhow::Result<(Self, Queue)>;
+
+    /// What every role has.
+    fn core(&mut self) -> &mut Core<Self::Machine>;
+
+    /// Does what the machine wants of its own role.
+    fn apply(&mut self, output: <Self::Machine as Side>::Wish) -> anyhow::Result<()>;
+
+    /// Stores something. It is on disk before anything leaves that follows from it.
+    fn persist(&mut self, record: <Self::Machine as Side>::Record) -> anyhow::Result<()>;
+
+    /// The machine has told this. It is among the events already.
+    fn on_report(&mut self, _report: &Report) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Once a second.
+    fn on_heartbeat(&mut self) -> anyhow::Result<()>;
+
+    /// Signalling tells something.
+    fn on_signal(&mut self, event: Self::Signal) -> anyhow::Result<()>;
+
+    /// The interfaces have changed, or are known for the first time.
+    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()>;
+
+    /// Answers a request specific to this role; the loop answers the common ones.
+    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response>;
+
+    /// The slots of all paths.
+    fn slots(&self) -> Vec<u32>;
+
+    /// Its status, with the events from this number on.
+    fn status(&mut self, events_from: u64) -> Status;
+
+    /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
+    fn chore(&mut self) -> impl Future<Output = Self::Chore>;
+
+    /// Does the chore.
+    fn on_chore(&mut self, chore: Self::Chore) -> anyhow::Result<()>;
+
+    /// The daemon was told to end.
+    fn stop(self) -> impl Future<Output = anyhow::Result<()>>;
+
+    /// Gives the machine an input and carries out its outputs.
+    fn feed(&mut self, input: impl Into<InputOf<Self>>) -> anyhow::Result<()> {
+        let turn = self.core().end.handle(monotonic(), input);
+        self.follow(turn)
+    }
+
+    /// Carries out the machine's outputs. Failures of the datapath are logged and skipped.
+    fn follow(&mut self, mut turn: Turn<DatapathError>) -> anyhow::Result<()> {
+        while let Some(output) = self.core().poll(&mut turn) {
+            match output {
+                Output::Own(own) => self.apply(own)?,
+                Output::Persist(record) => self.persist(record)?,
+                Output::Report(report) => {
+                    self.core().events.note(monotonic(), &report);
+                    self.on_report(&report)?;
+                }
+                // The ends of tunnels signal over connections of their roles.
+                Output::Send(_) => {}
+            }
+        }
+        packets::tell(turn.failures, &mut self.core().trouble);
+        Ok(())
+    }
+}
+
+/// What happens to a role's machine.
+type InputOf<R> =
+    Input<<<R as Role>::Machine as Side>::Own, <<R as Role>::Machine as Side>::Record>;
+
+/// What every role has around its machine.
+pub struct Core<M: Side> {
+    /// The machine and its packet path.
+    pub end: End<M, Box<dyn LinuxDatapath>>,
+    /// The event history.
+    pub events: Events,
+    /// Logs what could not be done.
+    pub trouble: Trouble,
+    started: Time,
+    shares: Shares,
+    shed: packets::Shed,
+    /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
+    _reserved: Option<UdpSocket>,
+}
+
+impl<M: Side> Core<M> {
+    /// Opens the packet path, then makes the `machine`, which must know where its estimates come
+    /// from.
+    pub fn open(
+        settings: &Settings,
+        setup: &Setup,
+        options: EbpfOptions,
+        machine: impl FnOnce(&mut dyn LinuxDatapath, Source) -> anyhow::Result<M>,
+    ) -> anyhow::Result<(Core<M>, Queue)> {
+        let opened = packets::open(settings.datapath, setup, options, settings.realtime)?;
+        let mut datapath = opened.datapath;
+        let source = packets::source(datapath.as_ref());
+        let machine = machine(datapath.as_mut(), source)?;
+        let core = Core {
+            end: End::new(machine, datapath),
+            events: Events::default(),
+            trouble: Trouble::default(),
+            started: monotonic(),
+            shares: opened.shares,
+            shed: opened.shed,
+            _reserved: opened.reserved,
+        };
+        Ok((core, opened.events))
+    }
+
+    fn poll(&mut self, turn: &mut Turn<DatapathError>) -> Option<ToDriver<M>> {
+        let Core { end, shares, .. } = self;
+        end.poll_with(turn, monotonic, |order| match order {
+            Order::SetPath(slot, path) if M::ROLE == segue_datapath::Role::Anchor => {
+                shares.give(*slot, path.owner)
+            }
+            Order::RemovePath(slot) => shares.take_back(*slot),
+            _ => {}
+        })
+    }
+
+    /// The part of the status that all roles share.
+    pub fn status(&mut self, role: &str, device: &str, events_from: u64) -> Status {
+        let now = monotonic();
+        Status {
+            role: role.to_owned(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            datapath: packets::kind_name(self.end.datapath.kind()).into(),
+            device: device.to_owned(),
+            now_ns: now.0,
+            uptime_s: now.since(self.started).as_secs_f64(),
+            drops: packets::drops(self.end.datapath.as_mut(), &self.shed),
+            reinjected: self.end.reinjected(),
+            events: self.events.since(events_from),
+            next_event: self.events.next(),
+            ..Status::default()
+        }
+    }
+}
+
+/// Runs a role until SIGINT or SIGTERM.
+pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
+    check_permission(R::TASK)?;
+    let common = R::common(&settings).clone();
+    let monitor = Monitor::new().await?;
+    check_interfaces(&common.interfaces, monitor.current())?;
+    let (asked_in, asked) = mpsc::channel::<Asked>(ASKED);
+    scrape::start(common.metrics, asked_in.clone())?;
+    let _control = control::Server::start(&common.control, common.control_group, asked_in)?;
+    let (signals, signalled) = mpsc::channel(R::SIGNALS);
+    let (mut role, packets) = R::start(settings, signals)?;
+    role.on_interfaces(monitor.current())?;
+    serve(&mut role, Sources::new(packets, signalled, asked, monitor)).await?;
+    role.stop().await
+}
+
+async fn serve<R: Role>(role: &mut R, mut sources: Sources<R::Signal>) -> anyhow::Result<()> {
+    let mut interrupt = termination()?;
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    loop {
+        let deadline = role.core().end.deadline().map(|(at, _)| at);
+        tokio::select! {
+            // Picks one ready source at random, so that none can starve another.
+            _ = interrupt.recv() => return Ok(()),
+            _ = heartbeat.tick() => {
+                let datapath = &mut role.core().end.datapath;
+                datapath.heartbeat();
+                datapath.carries()?;
+                role.on_heartbeat()?;
+            }
+            () = until(deadline) => role.follow(Turn::at_deadline(sources.probes()))?,
+            chore = role.chore() => {
+                role.on_chore(chore)?;
+                tokio::task::yield_now().await;
+            }
+            works = sources.turn() => {
+                works.into_iter().try_for_each(|work| on_work(role, work))?;
+                // Let the runtime's other tasks run.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+fn on_work<R: Role>(role: &mut R, work: Work<R::Signal>) -> anyhow::Result<()> {
+    match work {
+        Work::Packet(event) => {
+            let turn = role.core().end.on_event(monotonic(), event);
+            role.follow(turn)
+        }
+        Work::Signal(event) => role.on_signal(event),
+        Work::Asked((Request::Status { events_from }, back)) => {
+            let slots = role.slots();
+            role.follow(Turn::reading(slots))?;
+            let _ = back.send(Response::Status(Box::new(role.status(events_from))));
+            Ok(())
+        }
+        Work::Asked((Request::Events { from }, back)) => {
+            let _ = back.send(Response::Events(role.core().events.page(monotonic(), from)));
+            Ok(())
+        }
+        Work::Asked((request, back)) => {
+            let _ = back.send(role.on_request(&request)?);
+            Ok(())
+        }
+        Work::TooBig(said) => role.feed(R::Machine::too_big(said)),
+        Work::Interfaces(all) => role.on_interfaces(&all?),
+    }
+}

@@ -1,0 +1,103 @@
+//! The keys of `[path.NAME]` and `[steering]`: what paths are like and how flows move over them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use segue_tunnel::PathConfig;
+use segue_wire::Encapsulation;
+use serde::Deserialize;
+
+use super::{Duration, KeepaliveKeys};
+
+/// One interface.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathKeys {
+    /// As in `[keepalive]`, for this path only.
+    #[serde(default)]
+    pub keepalive: KeepaliveKeys,
+    /// Form of the packets, `segue` or `upmt`.
+    encapsulation: Option<EncapsulationKey>,
+    /// Relative price per byte, 0.
+    price: Option<f64>,
+    /// Added to the path's score, 0.
+    preference: Option<f64>,
+}
+
+/// Form of a path's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum EncapsulationKey {
+    Segue,
+    Upmt,
+}
+
+/// How flows move.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SteeringKeys {
+    /// Lead in score points that a better path needs, 5.
+    margin: Option<f64>,
+    /// How long the lead must last; four probe periods, at most 500 ms.
+    hold: Option<Duration>,
+}
+
+/// How paths are probed and flows move, validated.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// Paths without settings of their own.
+    pub path: PathConfig,
+    /// The others, by the name of their interface.
+    pub paths: BTreeMap<String, PathConfig>,
+    /// How flows move.
+    pub steering: segue_steering::Config,
+}
+
+impl Paths {
+    /// Checks the keys; `user` says whether the user-space datapath is used.
+    ///
+    /// # Errors
+    /// The first invalid key.
+    pub fn validate(
+        keepalive: &KeepaliveKeys,
+        path_keys: &BTreeMap<String, PathKeys>,
+        steering_keys: &SteeringKeys,
+        user: bool,
+    ) -> anyhow::Result<Paths> {
+        let path_config = |keys: &PathKeys, what: &str| {
+            let probed = keys.keepalive.over(keepalive).and_then(|keys| keys.validate());
+            let (price, preference) = (keys.price.unwrap_or(0.0), keys.preference.unwrap_or(0.0));
+            if !(price.is_finite() && price >= 0.0 && preference.is_finite()) {
+                bail!("{what:?}: price must be zero or more, and preference a number");
+            }
+            let upmt = keys.encapsulation == Some(EncapsulationKey::Upmt);
+            if upmt && !user {
+                bail!("{what:?}: encapsulation \"upmt\" needs datapath = \"user\"");
+            }
+            let probed = probed.with_context(|| format!("{what:?}"))?;
+            Ok(PathConfig {
+                keepalive: probed.keepalive,
+                enabled: probed.enabled,
+                // UPMT probes do not carry K and T_KA, so an anchor could not follow changes.
+                adaptive: probed.adaptive.filter(|_| !upmt),
+                price,
+                preference,
+                encapsulation: if upmt { Encapsulation::Upmt } else { Encapsulation::Segue },
+            })
+        };
+        let path = path_config(&PathKeys::default(), "keepalive")?;
+        let paths = path_keys
+            .iter()
+            .map(|(name, keys)| Ok((name.clone(), path_config(keys, &format!("path.{name}"))?)))
+            .collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let mut steering = segue_steering::Config::default();
+        let shortest = paths.values().chain([&path]).map(|path| path.keepalive.t_ka).min();
+        let hold = shortest.map_or(steering.hold, |t_ka| (t_ka * 4).min(steering.hold));
+        steering.hold = steering_keys.hold.map_or(hold, |Duration(span)| span);
+        steering.margin = steering_keys.margin.unwrap_or(steering.margin);
+        if !(steering.margin.is_finite() && steering.margin >= 0.0) {
+            bail!("[steering] margin must be zero or more");
+        }
+        Ok(Paths { path, paths, steering })
+    }
+}

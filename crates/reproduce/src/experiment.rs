@@ -1,0 +1,173 @@
+//! What an experiment is and what comes out of it. One file holds one experiment or a family of
+//! them; [`super::catalogue`] lists all.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use segue_demo::interrupt::Interrupts;
+use segue_report::Plot;
+use serde::Serialize;
+
+/// An experiment of one of the papers, or a test of one of their formulas.
+pub struct Experiment {
+    /// Its name on the command line and in files.
+    pub id: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// What it shows, in one line.
+    pub title: &'static str,
+    /// About how long it takes.
+    pub takes: Duration,
+    /// What it needs, which decides what it may run beside.
+    pub needs: Needs,
+    /// Runs it. Ends early, with an error, if the user asks to stop.
+    pub run: fn(&Stage) -> anyhow::Result<Outcome>,
+}
+
+/// What an experiment needs of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing: a calculation, or a simulation on virtual time.
+    Nothing,
+    /// Network namespaces (root or a user namespace). It measures milliseconds and sends a few
+    /// packets a second, so several run at once.
+    Namespaces,
+    /// Network namespaces, and as root the eBPF datapath, whose loading occupies the machine for a
+    /// moment. Several run at once, after those of [`Needs::Namespaces`].
+    Daemons,
+    /// The whole machine, and root: it measures processor time.
+    Processor,
+}
+
+impl Needs {
+    /// As the list of experiments shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Needs::Nothing => "nothing",
+            Needs::Namespaces => "namespaces",
+            Needs::Daemons => "namespaces, daemons",
+            Needs::Processor => "root, quiet machine",
+        }
+    }
+}
+
+/// The environment of an experiment.
+pub struct Stage {
+    /// The user's request to stop.
+    pub interrupts: Interrupts,
+}
+
+impl Stage {
+    /// Fails once the user wants to stop; long experiments call it from time to time.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.interrupts.happened(), "interrupted");
+        Ok(())
+    }
+}
+
+/// The results.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
+    pub figures: Vec<Figure>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// The paper's statements beside the findings.
+    pub lines: Vec<Line>,
+    /// Parameters, and how this differs from what the paper did.
+    pub conditions: String,
+}
+
+/// A diagram.
+#[derive(Debug)]
+pub struct Figure {
+    /// Suffix of the experiment's id in the file's name; empty for the first one.
+    pub name: &'static str,
+    /// What it shows.
+    pub caption: String,
+    /// The diagram itself; the CSV contains its points.
+    pub plot: Plot,
+}
+
+/// A table.
+#[derive(Debug)]
+pub struct Table {
+    /// What it holds.
+    pub caption: String,
+    /// Names of the columns.
+    pub header: Vec<String>,
+    /// Rows of as many cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A statement of the paper beside what was found here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The quantity.
+    pub what: String,
+    /// The paper's value or statement, or a note that it gives none.
+    pub paper: String,
+    /// What was found here.
+    pub here: String,
+    /// The bar for `here`; `null` if there is none.
+    pub bar: Option<String>,
+    /// Whether it is met; `null` like the bar.
+    pub agrees: Option<bool>,
+}
+
+impl Line {
+    /// A line that is not judged.
+    pub fn new(what: impl Into<String>, paper: impl Into<String>, here: impl Into<String>) -> Line {
+        let (what, paper, here) = (what.into(), paper.into(), here.into());
+        Line { what, paper, here, bar: None, agrees: None }
+    }
+
+    /// The same line with the bar that it is judged by, and the verdict.
+    pub fn judged(self, bar: impl Into<String>, agrees: bool) -> Line {
+        Line { bar: Some(bar.into()), agrees: Some(agrees), ..self }
+    }
+
+    /// The same line, judged by whether a value that the paper states lies within a range: too high
+    /// is as wrong as too low.
+    pub fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
+        let bar = format!("{} to {} {unit}", digits(*range.start()), digits(*range.end()));
+        self.judged(bar, range.contains(&value))
+    }
+
+    /// The verdict in a word.
+    pub fn verdict(&self) -> &'static str {
+        match self.agrees {
+            Some(true) => "agrees",
+            Some(false) => "DIFFERS",
+            None => "–",
+        }
+    }
+}
+
+/// The table's cells from anything that can be shown.
+pub fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
+    cells.map(ToString::to_string).into()
+}
+
+/// A number with four significant digits.
+pub fn digits(x: f64) -> String {
+    let power = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
+    if (-4.0..6.0).contains(&power) {
+        format!("{x:.*}", (3.0 - power).max(0.0) as usize)
+    } else {
+        format!("{x:.3e}")
+    }
+}
+
+/// Names of columns.
+pub fn header(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Roles of the series, so that a page uses each colour for one thing.
+pub mod role {
+    /// Imposed values, or those of a formula.
+    pub const IMPOSED: &str = "imposed";
+    /// Measured values, by the position of their time constant or variant.
+    pub const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
+}

@@ -1,0 +1,118 @@
+//! `segue reproduce`: the papers' experiments on this machine, each beside what the paper says.
+
+#![forbid(unsafe_code)]
+
+mod active_pb;
+mod average;
+mod catalogue;
+mod detection;
+mod experiment;
+mod false_positives;
+mod levels;
+mod loss_levels;
+mod planning;
+mod processor;
+mod results;
+mod round_trip_loss;
+mod schedule;
+mod step;
+mod track;
+mod tracking;
+mod tunnel;
+mod virtual_path;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use segue_linux::netns;
+
+use self::experiment::{Experiment, Needs, Stage};
+use self::results::Results;
+
+/// Run the papers' experiments: a page with figures, CSV, and "paper says / here" for each.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example: segue reproduce salsano-fig16 salsano-fig8
+Exit status: 0 if all experiments ran, 1 if one could not, 2 for any other error. What differs from the \
+paper is said, and changes nothing.")]
+pub struct Args {
+    /// The experiments
+    #[arg(value_name = "ID", required_unless_present_any = ["all", "list"], conflicts_with = "all")]
+    ids: Vec<String>,
+    /// Run every experiment
+    #[arg(long, conflicts_with = "list")]
+    all: bool,
+    /// Show what there is, how long it takes and what it needs
+    #[arg(long, conflicts_with = "ids")]
+    list: bool,
+    /// Where the page, the figures and the tables go
+    #[arg(long, value_name = "DIR", default_value = "segue-reproduce")]
+    out: PathBuf,
+    /// Print the result as JSON, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An unknown experiment, a directory that cannot be written, or no permission to make namespaces.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let experiments =
+        if args.ids.is_empty() { catalogue::all() } else { catalogue::find(&args.ids)? };
+    if args.list {
+        say(&list(&experiments, args.json)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot write to {}", args.out.display()))?;
+    // Use its full path: without root the process gets its own view of the file system.
+    let out = args.out.canonicalize().with_context(|| args.out.display().to_string())?;
+    let rootless = !nix::unistd::geteuid().is_root();
+    if rootless && experiments.iter().any(|e| matches!(e.needs, Needs::Namespaces | Needs::Daemons))
+    {
+        netns::unshare_user().context("without root the experiments need a user namespace")?;
+    }
+    let stage = Stage { interrupts: segue_demo::interrupt::interrupts()? };
+    let mut results = Results::new(out, rootless)?;
+    schedule::run(&experiments, &stage, args.json, &mut results)?;
+    if args.json {
+        say(&(results.json()? + "\n"));
+    } else {
+        say(&results.text());
+    }
+    let complete = results.ran() == experiments.len();
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Prints to standard output. A closed output does not matter: the files are written.
+fn say(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn list(experiments: &[Experiment], json: bool) -> anyhow::Result<String> {
+    if json {
+        let all: Vec<_> = experiments
+            .iter()
+            .map(|e| {
+                serde_json::json!({ "id": e.id, "paper": e.paper, "title": e.title,
+                    "takes_s": e.takes.as_secs(), "needs": e.needs.name() })
+            })
+            .collect();
+        return Ok(serde_json::to_string_pretty(&all)? + "\n");
+    }
+    let mut text = String::new();
+    for e in experiments {
+        let takes = e.takes.as_secs();
+        text += &format!(
+            "{:<16} {takes:>4} s  {:<20} {} ({})\n",
+            e.id,
+            e.needs.name(),
+            e.title,
+            e.paper
+        );
+    }
+    Ok(text)
+}

@@ -1,0 +1,116 @@
+//! Which experiments run when. Those in namespaces send a few packets a second and run all at once;
+//! those with daemons follow. Calculations come after them so as not to disturb them, and processor
+//! measurements run last and alone.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use segue_text::errors::Told;
+use segue_text::terminal;
+
+use super::experiment::{Experiment, Needs, Outcome, Stage};
+use super::results::Results;
+
+/// Time between two checks for finished experiments.
+const LOOK: Duration = Duration::from_millis(250);
+/// Time between two reports without a terminal.
+const REPORT: Duration = Duration::from_secs(15);
+
+/// Runs the experiments and hands over each result as it arrives. If the user asks to stop, running
+/// experiments end and no others start.
+pub fn run(
+    experiments: &[Experiment],
+    stage: &Stage,
+    quiet: bool,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let with =
+        |needs: Needs| (0..experiments.len()).filter(move |i| experiments[*i].needs == needs);
+    let mut groups: Vec<Vec<usize>> =
+        vec![with(Needs::Namespaces).collect(), with(Needs::Daemons).collect()];
+    groups.extend(with(Needs::Nothing).map(|i| vec![i]));
+    groups.extend(with(Needs::Processor).map(|i| vec![i]));
+    groups.retain(|group| !group.is_empty());
+    let takes =
+        |group: &[usize]| group.iter().map(|i| experiments[*i].takes).max().unwrap_or_default();
+    for (done, group) in groups.iter().enumerate() {
+        let later = groups[done + 1..].iter().map(|group| takes(group)).sum();
+        let progress = Progress::new(quiet, takes(group), later);
+        together(experiments, group, stage, progress, results)?;
+    }
+    Ok(())
+}
+
+fn together(
+    experiments: &[Experiment],
+    group: &[usize],
+    stage: &Stage,
+    mut progress: Progress,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let mut running: Vec<usize> = group.to_vec();
+    std::thread::scope(|scope| {
+        let (sink, finished) = mpsc::channel::<(usize, f64, anyhow::Result<Outcome>)>();
+        for i in group.iter().copied() {
+            let (sink, experiment) = (sink.clone(), &experiments[i]);
+            scope.spawn(move || {
+                let start = Instant::now();
+                let result = stage.check().and_then(|()| (experiment.run)(stage));
+                // The receiver waits for every experiment.
+                let _ = sink.send((i, start.elapsed().as_secs_f64(), result));
+            });
+        }
+        drop(sink);
+        loop {
+            let names: Vec<&str> = running.iter().map(|i| experiments[*i].id).collect();
+            match finished.recv_timeout(LOOK) {
+                Ok((i, took_s, result)) => {
+                    running.retain(|other| *other != i);
+                    progress.finished(experiments[i].id, took_s, result.as_ref().err());
+                    results.add(i, &experiments[i], took_s, result)?;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => progress.show(&names),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    })
+}
+
+/// What the user sees meanwhile.
+struct Progress {
+    /// `None` shows nothing.
+    shown: Option<terminal::Progress>,
+    start: Instant,
+    takes: Duration,
+    later: Duration,
+}
+
+impl Progress {
+    fn new(quiet: bool, takes: Duration, later: Duration) -> Progress {
+        let shown = (!quiet).then(|| terminal::Progress::new(LOOK, REPORT).at_once());
+        Progress { shown, start: Instant::now(), takes, later }
+    }
+
+    fn show(&mut self, names: &[&str]) {
+        let left = self.takes.saturating_sub(self.start.elapsed()) + self.later;
+        if let Some(shown) = self.shown.as_mut().filter(|_| !names.is_empty()) {
+            shown.tell(|| format!("about {} s left; running {}", left.as_secs(), names.join(", ")));
+        }
+    }
+
+    fn finished(&mut self, id: &str, took_s: f64, error: Option<&anyhow::Error>) {
+        let Some(shown) = &mut self.shown else { return };
+        shown.say(&match error {
+            Some(error) => format!("{id}: {}", Told(error)),
+            None => format!("{id}: done in {took_s:.1} s"),
+        });
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.clear();
+        }
+    }
+}

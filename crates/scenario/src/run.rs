@@ -1,0 +1,147 @@
+//! `segue sim run`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use segue_clock::Span;
+use segue_linux::clock::thread_cpu;
+use segue_sim::Results;
+use segue_text::terminal::Progress;
+use segue_text::units;
+
+use super::file::{self, Built, Scenario};
+use super::show::{Json, table};
+use super::sweep;
+use super::trace::{self, Trace};
+
+/// Run a scenario
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The scenario (docs/simulator/scenarios.md).
+    file: PathBuf,
+    /// In place of the scenario's seed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// In place of the scenario's duration.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    duration: Option<Span>,
+    /// In place of a value of the scenario, for example link.wifi.loss=1%; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// Threads for the shards of a population; as many as there are processors, if it is not given.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print what each link and the nodes counted, too.
+    #[arg(long)]
+    links: bool,
+    /// Write PREFIX.pcapng and PREFIX.log; the prefix is the scenario's name in this directory if none is given.
+    #[arg(long, value_name = "PREFIX", num_args = 0..=1, require_equals = true)]
+    trace: Option<Option<PathBuf>>,
+    /// Write packets of this node or interface only; may be given several times.
+    #[arg(long, value_name = "NODE[:INTERFACE]", requires = "trace")]
+    trace_at: Vec<String>,
+    /// Most bytes of a packet in the trace.
+    #[arg(long, value_name = "BYTES", requires = "trace", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=65_535))]
+    snaplen: u32,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is no KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Bad input.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut sets = args.set.clone();
+    sets.extend(args.seed.map(|seed| ("seed".into(), seed.to_string())));
+    sets.extend(args.duration.map(|span| ("duration".into(), format!("\"{}ns\"", span.0))));
+    // Read it only once: it may be a pipe.
+    let text = file::text(&args.file)?;
+    let name = args.file.display().to_string();
+    if let Some(spec) = file::population::parse(&text, &name, &sets)? {
+        if args.trace.is_some() || args.links {
+            anyhow::bail!("a population has no nodes and links: leave --trace and --links away");
+        }
+        return super::population::run(&spec, args.threads, args.json);
+    }
+    let scenario = Scenario::of_text(&args.file, &text, &sets)?;
+    sweep::check(&scenario)?;
+    let mut built = scenario.build();
+    let trace = args
+        .trace
+        .as_ref()
+        .map(|prefix| begin_trace(&args, prefix.as_deref(), &built))
+        .transpose()?;
+    if let Some(trace) = &trace {
+        built.network.observe(trace.observer());
+    }
+    let begun = thread_cpu();
+    let mut progress = Progress::new(Duration::from_secs(1), Duration::from_secs(60));
+    let ran = built.run(|network, share| {
+        progress.tell(|| {
+            let (at, events) = (Span(network.now().0), network.events());
+            format!("segue: {:.0} %, {at}, {events} events", share * 100.0)
+        });
+    });
+    progress.clear();
+    trace.as_ref().map_or(Ok(()), Trace::end)?;
+    ran?;
+    let mut results = built.network.results();
+    if args.links {
+        add_links(&built, &mut results);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&Json(&results))?);
+    } else {
+        print!("{}", table(&results));
+    }
+    let cpu = thread_cpu() - begun;
+    let (events, seconds) = (built.network.events(), cpu.as_secs_f64());
+    eprintln!("segue: {events} events in {seconds:.2} s of processor time");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn begin_trace(args: &Args, prefix: Option<&Path>, built: &Built) -> anyhow::Result<Trace> {
+    let name = args.file.file_stem().unwrap_or_default();
+    let prefix = prefix.map_or_else(|| name.into(), Path::to_owned);
+    let (only, snaplen) = (args.trace_at.clone(), args.snaplen);
+    Trace::begin(built, &trace::Options { prefix, snaplen, only })
+}
+
+/// Adds the counters of links and nodes, in the order of the file.
+fn add_links(built: &Built, results: &mut Results) {
+    for (name, channels) in &built.links {
+        for (way, channel) in ["up", "down"].iter().zip(channels) {
+            let counted = built.network.counters(*channel);
+            for (key, value) in [
+                ("offered", counted.offered),
+                ("delivered", counted.delivered),
+                ("delivered_bytes", counted.delivered_bytes),
+                ("lost", counted.lost),
+                ("queue_full", counted.queue_full),
+                ("silenced", counted.silenced),
+            ] {
+                results.int(format!("link.{name}.{way}.{key}"), value);
+            }
+        }
+    }
+    let refused = built.network.refused();
+    for (key, value) in [
+        ("no_route", refused.no_route),
+        ("no_listener", refused.no_listener),
+        ("ttl", refused.ttl),
+        ("detached", refused.detached),
+        ("not_forwarded", refused.not_forwarded),
+        ("loops", refused.loops),
+        ("nat", refused.nat),
+    ] {
+        results.int(format!("nodes.{key}"), value);
+    }
+}
