@@ -6,13 +6,15 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::Interface;
+use crate::{Interface, LinkEvent};
 
 /// What happens to a role: `I` is its own input, `P` what it stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<I, P> {
     /// The interfaces that the role may use, all of them, best first. First at the start, again after each change.
     Interfaces(Vec<Interface>),
+    /// Something happened to the link of an interface.
+    Link(LinkEvent),
     /// A datagram arrived.
     Datagram(Datagram),
     /// What an earlier start stored. All of it comes before any other input.

@@ -26,6 +26,7 @@ pub mod packet;
 pub mod population;
 pub mod queue;
 pub mod results;
+pub mod role;
 pub mod tcp;
 pub mod tunnel;
 
@@ -34,3 +35,4 @@ pub use net::{AgentId, ChannelId, Network, NodeId, Observer};
 pub use packet::{Packet, Payload, Raw};
 pub use queue::EventQueue;
 pub use results::{Results, Value};
+pub use role::{Role, RoleAgent};

@@ -115,7 +115,7 @@ fn add_restart(
     }
     let host = host(builder, name)?;
     let agent = builder.network.agent_mut::<HostAgent>(host);
-    agent.expect("it is a host").order(at, HostOrder::Restart);
+    agent.expect("it is a host").order(at, HostOrder::Restart(Span::ZERO));
     Ok(())
 }
 
@@ -138,7 +138,7 @@ fn add_handover(
     let to = event.to.as_ref().map(|to| to.get_ref().clone());
     let input = HostInput::Handover { flow: None, class: None, to };
     let agent = builder.network.agent_mut::<HostAgent>(host);
-    agent.expect("it is a host").order(at, HostOrder::Input(Box::new(input)));
+    agent.expect("it is a host").order(at, HostOrder::Own(Box::new(input)));
     Ok(())
 }
 

@@ -10,9 +10,11 @@ use segue_clock::{Span, Time};
 use segue_ip::{Datagram, Input, Output};
 use segue_tunnel::datapath::{Event, Order, Role};
 use segue_tunnel::{
-    Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostInput, HostOutput,
-    Known, Report, Side, ToDriver, Turn,
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, End, Failure, Host, HostConfig, HostInput,
+    HostOutput, Known, Report, Side, ToDriver, Turn,
 };
+
+use segue_wire::FlowKey;
 
 use super::Arrived;
 use super::bytes;
@@ -64,11 +66,22 @@ pub type AnchorEnd<P> = SimEnd<Anchor, P>;
 
 /// A side whose packet path is modelled.
 pub trait Modelled: Side {
+    /// Whether it wants to know every [`SWEEP`] when flows were last in use, so that it forgets those that ended.
+    const SWEEPS: bool;
+
+    /// When flows were last in use, as an input.
+    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<Self::Own>;
     /// Applies to the model what the machine tells its driver, and returns what is left to do.
     fn note<P: Clone>(own: Self::Wish, model: &mut Model<P>) -> Option<Self::Wish>;
 }
 
 impl Modelled for Host {
+    const SWEEPS: bool = true;
+
+    fn in_use(seen: Vec<(FlowKey, Time)>) -> Option<HostInput> {
+        Some(HostInput::Flows { seen, last: true })
+    }
+
     fn note<P: Clone>(own: HostOutput, model: &mut Model<P>) -> Option<HostOutput> {
         let HostOutput::SetMtu(mtu) = own else { return Some(own) };
         model.set_mtu(mtu);
@@ -77,6 +90,12 @@ impl Modelled for Host {
 }
 
 impl Modelled for Anchor {
+    const SWEEPS: bool = false;
+
+    fn in_use(_seen: Vec<(FlowKey, Time)>) -> Option<AnchorInput> {
+        None
+    }
+
     fn note<P: Clone>(own: AnchorOutput, model: &mut Model<P>) -> Option<AnchorOutput> {
         let AnchorOutput::SetMtu(address, mtu) = own else { return Some(own) };
         model.set_mtu_to(address, mtu);
@@ -99,13 +118,6 @@ impl<P: Clone> SimEnd<Host, P> {
     pub fn new(config: HostConfig, seed: [u8; 32]) -> HostEnd<P> {
         let source = config.source;
         SimEnd::over(Host::new(config, seed), Model::of_host(source))
-    }
-
-    /// Tells the machine when flows were last in use, so that it forgets those that ended. A daemon does it every
-    /// [`SWEEP`].
-    pub fn sweep(&mut self, now: Time, effects: &mut Vec<HostEffect<P>>) {
-        let seen: Vec<_> = self.datapath.seen().collect();
-        self.handle(now, HostInput::Flows { seen, last: true }, effects);
     }
 }
 
@@ -187,6 +199,14 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     ) {
         let turn = self.end.handle(now, input);
         self.follow(now, turn, effects);
+    }
+
+    /// Tells the machine when flows were last in use. A daemon does it every [`SWEEP`].
+    pub fn sweep(&mut self, now: Time, effects: &mut Effects<P, M>) {
+        let seen: Vec<_> = self.datapath.seen().collect();
+        if let Some(input) = M::in_use(seen) {
+            self.handle(now, Input::Own(input), effects);
+        }
     }
 
     /// Tells the machine what an earlier start stored.

@@ -19,7 +19,10 @@ mod rides;
 pub mod signal;
 mod slot;
 
-pub use agents::{AnchorAgent, AnchorOrder, HostAgent, HostOrder, add_anchor, add_host, flow_key};
+pub use agents::{
+    AnchorAgent, AnchorOrder, AnchorRole, Enrolment, HostAgent, HostOrder, HostRole, Signalling,
+    Tunnels, Wish, add_anchor, add_host, flow_key,
+};
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
 pub use message::{Body, Inner, Message, Ride};
 pub use model::{Model, Outer, Wrong};

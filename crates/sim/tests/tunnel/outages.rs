@@ -13,7 +13,7 @@ fn a_host_registers_over_its_networks_and_applications_get_to_know_the_address()
         let mut world = World::new(&Setup { source, ..Setup::default() });
         let [up, down] = world.talk(7_000, Time(9_000_000_000));
         world.run(Time(10_000_000_000));
-        assert_eq!(world.host().inner(), [ip(INNER)]);
+        assert_eq!(world.host().end().machine.inner(), [ip(INNER)]);
         assert_eq!(world.talker(up).source, Some(ip(INNER)));
         assert!(world.network.node(world.mobile).owns(ip(INNER)));
         for (name, one_way) in [("wifi", 10), ("lte", 30)] {
@@ -90,7 +90,7 @@ fn a_planned_handover_loses_nothing() {
         for seed in 0..10 {
             let to = |name: Option<&str>| {
                 let to = name.map(String::from);
-                HostOrder::Input(Box::new(HostInput::Handover { flow: None, class: None, to }))
+                HostOrder::Own(Box::new(HostInput::Handover { flow: None, class: None, to }))
             };
             let at = Time(5_000_000_000) + Span(Rng::new(seed).below(100_000_000));
             let orders = |host: &mut segue_sim::tunnel::HostAgent| {
@@ -126,7 +126,7 @@ fn an_anchor_that_begins_again_has_its_hosts_back_with_their_addresses() {
         let [up, down] = world.talk(7_000, Time(u64::MAX));
         world.run(at);
         world.run(at + dead + SECS(12));
-        assert_eq!(world.host().inner(), [ip(INNER)]);
+        assert_eq!(world.host().end().machine.inner(), [ip(INNER)]);
         assert!(world.host().end().machine.registered());
         assert_eq!(world.anchor().end().machine.hosts().count(), 1);
         let before = [up, down].map(|end| world.talker(end).got.len());
@@ -142,13 +142,15 @@ fn an_anchor_that_begins_again_has_its_hosts_back_with_their_addresses() {
 fn a_host_that_begins_again_has_its_address_back() {
     for source in [Source::Probes, Source::Readings] {
         let at = Time(5_000_000_000);
-        let restart = |host: &mut segue_sim::tunnel::HostAgent| host.order(at, HostOrder::Restart);
+        let restart = |host: &mut segue_sim::tunnel::HostAgent| {
+            host.order(at, HostOrder::Restart(Span::ZERO))
+        };
         let mut world = World::with(&Setup { source, ..Setup::default() }, restart, |_| {});
         let [up, down] = world.talk(7_000, Time(u64::MAX));
         world.run(at + MS(1));
         assert!(!world.network.node(world.mobile).owns(ip(INNER)));
         world.run(at + SECS(1));
-        assert_eq!(world.host().inner(), [ip(INNER)]);
+        assert_eq!(world.host().end().machine.inner(), [ip(INNER)]);
         let before = [up, down].map(|end| world.talker(end).got.len());
         world.run(at + SECS(3));
         for (end, before) in [up, down].into_iter().zip(before) {
@@ -163,7 +165,7 @@ fn a_host_that_begins_again_has_its_address_back() {
 fn a_host_that_is_not_enrolled_gets_no_address_and_does_not_storm() {
     let mut world = World::new(&Setup { enrolled: false, ..Setup::default() });
     world.run(Time(0) + SECS(120));
-    assert!(world.host().inner().is_empty());
+    assert!(world.host().end().machine.inner().is_empty());
     assert_eq!(world.anchor().end().machine.hosts().count(), 0);
     let results = world.network.results();
     let connections = results.get("alice.connections").unwrap();

@@ -197,7 +197,7 @@ impl Machine for Anchor {
             Input::Record(known) => self.on_record(known),
             Input::Own(own) => self.on_own(now, own),
             // It has no paths of its own to set up, and its driver has the connections.
-            Input::Interfaces(_) | Input::Datagram(_) => {}
+            Input::Interfaces(_) | Input::Link(_) | Input::Datagram(_) => {}
         }
     }
 

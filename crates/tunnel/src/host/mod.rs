@@ -478,8 +478,8 @@ impl Machine for Host {
         match input {
             Input::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
             Input::Own(own) => self.on_own(now, own),
-            // Its driver has the connections.
-            Input::Datagram(_) => {}
+            // Its driver has the connections, and its own probes say what a link carries.
+            Input::Link(_) | Input::Datagram(_) => {}
             Input::Record(never) => match never {},
         }
     }

@@ -1,57 +1,42 @@
 //! An anchor on a node.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
-use alloc::vec::Vec;
-use core::any::Any;
 
-use segue_clock::{Span, Time};
-use segue_tunnel::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Known, Report};
+use segue_clock::Time;
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Ending, Known, Report,
+};
 
+use super::super::AnchorEnd;
 use super::super::signal::{AnchorSignal, AnchorSignalOutput};
-use super::super::{AnchorEffect, AnchorEnd, Arrived};
-use super::{Came, came, inner, line, seed, signalled, tunnelled};
-use crate::{Agent, Io, Packet, Results};
-
-/// Something that happens to an anchor at a preset time.
-#[derive(Clone, Debug)]
-pub enum AnchorOrder {
-    /// It crashes, and restarts after this time with what it has stored.
-    Restart(Span),
-    /// A host is enrolled.
-    Enroll(String),
-    /// A host's enrolment ends.
-    Unenroll(String),
-}
-
-/// What an anchor counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    probes: u64,
-    quiet: u64,
-    data: u64,
-    messages: u64,
-    path_downs: u64,
-    handovers: u64,
-    restarts: u64,
-}
+use super::engine::{Tunnels, Wish};
+use super::line;
+use crate::role::{Order, Role, RoleAgent, Start};
+use crate::{Io, Results};
 
 /// The anchor's end of all tunnels on its node, with its signalling.
-pub struct AnchorAgent {
+pub type AnchorAgent = RoleAgent<AnchorRole>;
+/// What can be ordered of it.
+pub type AnchorOrder = Order<Enrolment>;
+
+/// An anchor's own orders.
+#[derive(Clone, Debug)]
+pub enum Enrolment {
+    /// A host is enrolled.
+    Begin(String),
+    /// A host's enrolment ends.
+    End(String),
+}
+
+/// An anchor as a role.
+pub struct AnchorRole {
     config: AnchorConfig,
-    seed: u64,
-    end: AnchorEnd<Packet>,
-    signal: AnchorSignal,
-    enrolled: BTreeSet<String>,
-    admitted: BTreeSet<ConnId>,
-    /// What it has stored.
-    known: BTreeMap<String, Known>,
-    orders: VecDeque<(Time, AnchorOrder)>,
-    /// It has crashed and restarts then.
-    dead_until: Option<Time>,
-    reports: Vec<(Time, Report)>,
-    counts: Counts,
-    effects: Vec<AnchorEffect<Packet>>,
+    pub(super) enrolled: BTreeSet<String>,
+    pub(super) admitted: BTreeSet<ConnId>,
+    pub(super) messages: u64,
+    path_downs: u64,
+    handovers: u64,
 }
 
 impl AnchorAgent {
@@ -60,241 +45,100 @@ impl AnchorAgent {
     pub fn new(
         config: AnchorConfig,
         enrolled: impl IntoIterator<Item = String>,
-        seed_of_anchor: u64,
+        seed: u64,
     ) -> AnchorAgent {
-        AnchorAgent {
-            end: AnchorEnd::new(config.clone(), seed(seed_of_anchor, 0)),
-            signal: AnchorSignal::new(),
+        let role = AnchorRole {
+            config,
             enrolled: enrolled.into_iter().collect(),
             admitted: BTreeSet::new(),
-            known: BTreeMap::new(),
-            config,
-            seed: seed_of_anchor,
-            orders: VecDeque::new(),
-            dead_until: None,
-            reports: Vec::new(),
-            counts: Counts::default(),
-            effects: Vec::new(),
-        }
-    }
-
-    /// Schedules an event at `at`, after earlier orders for the same time.
-    pub fn order(&mut self, at: Time, order: AnchorOrder) {
-        let place = self.orders.partition_point(|(other, _)| *other <= at);
-        self.orders.insert(place, (at, order));
+            messages: 0,
+            path_downs: 0,
+            handovers: 0,
+        };
+        RoleAgent::of(role, seed)
     }
 
     /// Port of its tunnels.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.config.port
-    }
-
-    /// Its end of the tunnels.
-    #[must_use]
-    pub fn end(&self) -> &AnchorEnd<Packet> {
-        &self.end
-    }
-
-    /// What it reported, and when.
-    #[must_use]
-    pub fn reports(&self) -> &[(Time, Report)] {
-        &self.reports
-    }
-
-    /// Has it know what an earlier start stored.
-    pub fn recall(&mut self, known: Vec<Known>) {
-        self.end.recall(Time::ZERO, known.iter().cloned());
-        self.known.extend(known.into_iter().map(|known| (known.name.clone(), known)));
-    }
-
-    /// What it has stored about the hosts.
-    pub fn known(&self) -> impl Iterator<Item = &Known> {
-        self.known.values()
-    }
-
-    fn handle(&mut self, io: &mut Io<'_>, input: AnchorInput) {
-        self.end.handle(io.now, input, &mut self.effects);
-        self.work(io);
-    }
-
-    /// Carries out the outputs of machine and signalling until there are none.
-    fn work(&mut self, io: &mut Io<'_>) {
-        loop {
-            let mut effects = core::mem::take(&mut self.effects);
-            let rests = effects.is_empty();
-            for effect in effects.drain(..) {
-                self.on_effect(io, effect);
-            }
-            if self.effects.is_empty() {
-                self.effects = effects;
-            }
-            let Some(output) = self.signal.poll() else {
-                if rests {
-                    return;
-                }
-                continue;
-            };
-            self.on_signal(io, output);
-        }
-    }
-
-    fn on_effect(&mut self, io: &mut Io<'_>, effect: AnchorEffect<Packet>) {
-        match effect {
-            AnchorEffect::Transmit(outer, message) => {
-                io.send(tunnelled(io.now, outer.local, outer.remote, message));
-            }
-            AnchorEffect::Deliver(inner, _) => {
-                self.counts.data += 1;
-                io.arrive(inner.payload);
-            }
-            AnchorEffect::Own(AnchorOutput::Signal(conn, message)) => {
-                self.signal.send(io.now, conn, &message)
-            }
-            AnchorEffect::Own(AnchorOutput::Close(conn)) => self.signal.finish(io.now, conn),
-            AnchorEffect::Persist(known) => {
-                self.known.insert(known.name.clone(), known);
-            }
-            AnchorEffect::Own(AnchorOutput::SetMtu(..)) | AnchorEffect::Send(_) => {}
-            AnchorEffect::Report(report) => {
-                match &report {
-                    Report::PathState { silent: Some(_), .. } => self.counts.path_downs += 1,
-                    Report::Handover { .. } => self.counts.handovers += 1,
-                    _ => {}
-                }
-                io.log(|| line(&report));
-                self.reports.push((io.now, report));
-            }
-        }
-    }
-
-    fn on_signal(&mut self, io: &mut Io<'_>, output: AnchorSignalOutput) {
-        match output {
-            AnchorSignalOutput::Transmit { from, to, datagram } => {
-                io.send(signalled(io.now, from, to, &datagram));
-            }
-            AnchorSignalOutput::Connected { conn, host } => {
-                if !self.enrolled.contains(&host) {
-                    self.signal.close(io.now, conn);
-                    return;
-                }
-                self.signal.limit(io.now, conn);
-                self.admitted.insert(conn);
-                self.handle(io, AnchorInput::Connected { conn, host });
-            }
-            AnchorSignalOutput::Message { conn, message } => {
-                self.counts.messages += 1;
-                if self.admitted.contains(&conn) {
-                    self.handle(io, AnchorInput::Signal { conn, message });
-                }
-            }
-            AnchorSignalOutput::Closed { conn } => {
-                if self.admitted.remove(&conn) {
-                    self.handle(io, AnchorInput::Disconnected { conn });
-                }
-            }
-        }
-    }
-
-    fn on_order(&mut self, io: &mut Io<'_>, order: AnchorOrder) {
-        match order {
-            AnchorOrder::Restart(after) => {
-                self.counts.restarts += 1;
-                self.dead_until = Some(io.now + after);
-                let start = self.counts.restarts;
-                self.end = AnchorEnd::new(self.config.clone(), seed(self.seed, start));
-                self.end.recall(io.now, self.known.values().cloned());
-                self.signal = AnchorSignal::new();
-                self.admitted.clear();
-                self.effects.clear();
-                io.log(|| "the anchor crashes".into());
-            }
-            AnchorOrder::Enroll(host) => {
-                self.enrolled.insert(host);
-            }
-            AnchorOrder::Unenroll(host) => {
-                self.enrolled.remove(&host);
-                self.known.remove(&host);
-                self.handle(io, AnchorInput::End { host, why: Ending::Removed });
-            }
-        }
+        self.role().config.port
     }
 }
 
-impl Agent for AnchorAgent {
-    fn start(&mut self, io: &mut Io<'_>) {
-        self.work(io);
+impl Role for AnchorRole {
+    type Engine = Tunnels<Anchor, AnchorSignal>;
+    type Order = Enrolment;
+
+    fn start(&mut self, start: &Start) -> Self::Engine {
+        self.admitted.clear();
+        let end = AnchorEnd::new(self.config.clone(), start.random());
+        Tunnels::new(start.now, end, AnchorSignal::new())
     }
 
-    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
-        if self.dead_until.is_some() {
-            return;
-        }
-        if !io.node.owns(packet.dst) {
-            self.end.send(io.now, inner(packet), &mut self.effects);
-            self.work(io);
-            return;
-        }
-        match came(packet) {
-            Some(Came::Tunnel(from, to, raw)) => {
-                let arrived = self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
-                let probe = matches!(arrived, Arrived::Probe | Arrived::Quiet);
-                self.counts.probes += u64::from(probe);
-                self.counts.quiet += u64::from(arrived == Arrived::Quiet);
-            }
-            Some(Came::Signal(from, to, datagram)) => {
-                self.signal.receive(io.now, from, to, datagram);
-            }
-            None => {}
-        }
-        self.work(io);
+    fn crash(&mut self, io: &mut Io<'_>, _engine: &Self::Engine) {
+        io.log(|| "the anchor crashes".into());
     }
 
-    fn wake(&mut self, io: &mut Io<'_>) {
-        self.dead_until.take_if(|until| *until <= io.now);
-        while self.orders.front().is_some_and(|(at, _)| *at <= io.now) {
-            if let Some((_, order)) = self.orders.pop_front() {
-                self.on_order(io, order);
+    fn order(agent: &mut AnchorAgent, io: &mut Io<'_>, order: Enrolment) {
+        match order {
+            Enrolment::Begin(host) => {
+                agent.role_mut().enrolled.insert(host);
+            }
+            Enrolment::End(host) => {
+                agent.role_mut().enrolled.remove(&host);
+                agent.forget(&host);
+                agent.handle(io, AnchorInput::End { host, why: Ending::Removed });
             }
         }
-        if self.end.deadline().is_some_and(|at| at <= io.now) {
-            self.end.tick(io.now, &mut self.effects);
-        }
-        if self.signal.deadline().is_some_and(|at| at <= io.now) {
-            self.signal.tick(io.now);
-        }
-        self.work(io);
     }
 
-    fn deadline(&self) -> Option<Time> {
-        let order = self.orders.front().map(|(at, _)| *at);
-        let times = [self.end.deadline(), self.signal.deadline(), order, self.dead_until];
-        times.into_iter().flatten().min()
+    fn apply(
+        &mut self,
+        io: &mut Io<'_>,
+        engine: &mut Self::Engine,
+        wish: Wish<AnchorOutput, AnchorSignalOutput>,
+    ) {
+        match wish {
+            Wish::Signal(output) => self.on_signal(io, engine, output),
+            Wish::Machine(AnchorOutput::Signal(conn, message)) => {
+                engine.signal.send(io.now, conn, &message);
+            }
+            Wish::Machine(AnchorOutput::Close(conn)) => engine.signal.finish(io.now, conn),
+            Wish::Machine(AnchorOutput::SetMtu(..)) => {}
+        }
     }
 
-    fn report(&self, name: &str, _now: Time, results: &mut Results) {
-        let Counts { probes, quiet, data, messages, path_downs, handovers, restarts } = self.counts;
+    fn key(known: &Known) -> String {
+        known.name.clone()
+    }
+
+    fn line(report: &Report) -> String {
+        line(report)
+    }
+
+    fn count(&mut self, _now: Time, report: &Report) {
+        match report {
+            Report::PathState { silent: Some(_), .. } => self.path_downs += 1,
+            Report::Handover { .. } => self.handovers += 1,
+            _ => {}
+        }
+    }
+
+    fn results(&self, engine: &Self::Engine, starts: u64, name: &str, results: &mut Results) {
+        let traffic = &engine.traffic;
         for (what, count) in [
-            ("hosts", self.end.machine.hosts().count() as u64),
-            ("paths", self.end.machine.paths().count() as u64),
-            ("probes", probes),
-            ("probes_quiet", quiet),
-            ("packets", data),
-            ("messages", messages),
-            ("path_downs", path_downs),
-            ("handovers", handovers),
-            ("restarts", restarts),
-            ("packets_refused", self.end.datapath.refused()),
+            ("hosts", engine.end.machine.hosts().count() as u64),
+            ("paths", engine.end.machine.paths().count() as u64),
+            ("probes", traffic.probes),
+            ("probes_quiet", traffic.quiet),
+            ("packets", traffic.data),
+            ("messages", self.messages),
+            ("path_downs", self.path_downs),
+            ("handovers", self.handovers),
+            ("restarts", starts),
+            ("packets_refused", engine.end.datapath.refused()),
         ] {
             results.int(alloc::format!("{name}.{what}"), count);
         }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }

@@ -1,332 +1,175 @@
 //! A mobile host on a node.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::any::Any;
 use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
-use segue_ip::{Input, Interface};
-use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
+use segue_ip::Interface;
+use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 
+use super::super::HostEnd;
 use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
-use super::super::{HostEffect, HostEnd, SWEEP};
-use super::{Came, came, inner, line, seed, signalled, tunnelled};
-use crate::{Agent, Io, Packet, Results};
+use super::engine::{Tunnels, Wish};
+use super::line;
+use crate::role::{Order, Role, RoleAgent, Start};
+use crate::{Io, Results};
 
-/// Something that happens to a host at a preset time.
-#[derive(Clone, Debug)]
-pub enum HostOrder {
-    /// An input of its machine: an operator's order, or its end.
-    Input(Box<HostInput>),
-    /// It crashes and restarts at once, with no memory.
-    Restart,
-}
+/// The end of a host's tunnels on its node, with its signalling.
+pub type HostAgent = RoleAgent<HostRole>;
+/// Its own orders are inputs of its machine: an operator's order, or its end.
+pub type HostOrder = Order<Box<HostInput>>;
 
-/// What a host counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+/// A host as a role.
+pub struct HostRole {
+    name: String,
+    pub(super) config: HostConfig,
+    /// The addresses that the anchor has ever given it.
+    given: BTreeSet<IpAddr>,
+    registered: Option<Time>,
     connections: u64,
     handovers: u64,
     flows_moved: u64,
     path_downs: u64,
-    probes: u64,
     worst_silence: Span,
-}
-
-/// The end of a host's tunnels on its node, with its signalling.
-pub struct HostAgent {
-    name: String,
-    config: HostConfig,
-    seed: u64,
-    starts: u64,
-    end: HostEnd<Packet>,
-    signal: HostSignal,
-    interfaces: Vec<Interface>,
-    orders: VecDeque<(Time, HostOrder)>,
-    sweep_at: Time,
-    reports: Vec<(Time, Report)>,
-    registered: Option<Time>,
-    counts: Counts,
-    effects: Vec<HostEffect<Packet>>,
 }
 
 impl HostAgent {
     /// A host with this name at its anchor. `seed` differs from that of any other.
     #[must_use]
-    pub fn new(name: impl Into<String>, config: HostConfig, seed_of_host: u64) -> HostAgent {
-        let name = name.into();
-        HostAgent {
-            end: HostEnd::new(config.clone(), seed(seed_of_host, 0)),
-            signal: signalling(&name, &config, seed_of_host, 0),
-            name,
+    pub fn new(name: impl Into<String>, config: HostConfig, seed: u64) -> HostAgent {
+        let role = HostRole {
+            name: name.into(),
             config,
-            seed: seed_of_host,
-            starts: 0,
-            interfaces: Vec::new(),
-            orders: VecDeque::new(),
-            sweep_at: Time::ZERO + SWEEP,
-            reports: Vec::new(),
+            given: BTreeSet::new(),
             registered: None,
-            counts: Counts::default(),
-            effects: Vec::new(),
-        }
-    }
-
-    /// Schedules an event at `at`, after earlier orders for the same time.
-    pub fn order(&mut self, at: Time, order: HostOrder) {
-        let place = self.orders.partition_point(|(other, _)| *other <= at);
-        self.orders.insert(place, (at, order));
+            connections: 0,
+            handovers: 0,
+            flows_moved: 0,
+            path_downs: 0,
+            worst_silence: Span::ZERO,
+        };
+        RoleAgent::of(role, seed)
     }
 
     /// Port of its tunnels.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.config.port
+        self.role().config.port
+    }
+}
+
+impl HostRole {
+    fn set_addresses(&self, io: &mut Io<'_>, inner: Vec<IpAddr>) {
+        let given = |old: &&IpAddr| !inner.contains(old) && self.given.contains(old);
+        let old: Vec<IpAddr> = io.node.addresses.iter().filter(given).copied().collect();
+        for address in old {
+            io.set_address(address, false);
+        }
+        for address in inner {
+            io.set_address(address, true);
+        }
+    }
+}
+
+impl Role for HostRole {
+    type Engine = Tunnels<Host, HostSignal>;
+    type Order = Box<HostInput>;
+
+    fn start(&mut self, start: &Start) -> Self::Engine {
+        self.config.epoch += u64::from(start.number > 0);
+        let end = HostEnd::new(self.config.clone(), start.random());
+        let at = |anchor: &SocketAddr| SocketAddr::new(anchor.ip(), SIGNAL_PORT);
+        let anchors = self.config.anchor.iter().map(at).collect();
+        let ids = Rng::new(start.seed.rotate_left(32) ^ start.number).next_u64();
+        Tunnels::new(start.now, end, HostSignal::new(self.name.clone(), anchors, ids))
     }
 
-    /// Its end of the tunnels.
-    #[must_use]
-    pub fn end(&self) -> &HostEnd<Packet> {
-        &self.end
-    }
-
-    /// Its inner addresses, empty before the first registration.
-    #[must_use]
-    pub fn inner(&self) -> &[IpAddr] {
-        self.end.machine.inner()
-    }
-
-    /// What it reported, and when.
-    #[must_use]
-    pub fn reports(&self) -> &[(Time, Report)] {
-        &self.reports
-    }
-
-    /// Tells the machine which interfaces can carry a path: those that are attached and have an address.
-    fn look_at_interfaces(&mut self, io: &mut Io<'_>) {
-        let attached = io.node.adapters.iter().filter(|adapter| adapter.out.is_some());
-        let there = attached.map(|adapter| &adapter.interface);
-        let interfaces: Vec<Interface> =
-            there.filter(|interface| !interface.addresses.is_empty()).cloned().collect();
-        if interfaces != self.interfaces {
-            self.interfaces.clone_from(&interfaces);
-            self.handle(io, Input::Interfaces(interfaces));
+    fn crash(&mut self, io: &mut Io<'_>, engine: &Self::Engine) {
+        for address in engine.end.machine.inner() {
+            io.set_address(*address, false);
         }
     }
 
-    fn handle(&mut self, io: &mut Io<'_>, input: impl Into<Input<HostInput, Infallible>>) {
-        let input = input.into();
-        let stops = matches!(input, Input::Own(HostInput::Stop));
-        self.end.handle(io.now, input, &mut self.effects);
-        self.work(io);
+    fn order(agent: &mut HostAgent, io: &mut Io<'_>, order: Box<HostInput>) {
+        let stops = matches!(*order, HostInput::Stop);
+        agent.handle(io, *order);
         if stops {
-            self.signal.finish(io.now);
-            self.work(io);
+            agent.engine_mut().signal.finish(io.now);
+            agent.work(io);
         }
     }
 
-    /// Carries out the outputs of machine and signalling until there are none.
-    fn work(&mut self, io: &mut Io<'_>) {
-        loop {
-            let mut effects = core::mem::take(&mut self.effects);
-            let rests = effects.is_empty();
-            for effect in effects.drain(..) {
-                self.on_effect(io, effect);
+    fn apply(
+        &mut self,
+        io: &mut Io<'_>,
+        engine: &mut Self::Engine,
+        wish: Wish<HostOutput, HostSignalOutput>,
+    ) {
+        let signal = &mut engine.signal;
+        match wish {
+            Wish::Signal(output) => self.on_signal(io, engine, output),
+            Wish::Machine(HostOutput::Connect { interfaces }) => {
+                self.connections += 1;
+                signal.connect(io.now, &interfaces);
             }
-            if self.effects.is_empty() {
-                self.effects = effects;
+            Wish::Machine(HostOutput::MoveSignal { interface }) => {
+                signal.move_to(io.now, &interface);
             }
-            let Some(output) = self.signal.poll() else {
-                if rests {
-                    return;
-                }
-                continue;
-            };
-            self.on_signal(io, output);
+            Wish::Machine(HostOutput::Signal(message)) => signal.send(io.now, &message),
+            Wish::Machine(HostOutput::Addresses { inner, .. }) => self.set_addresses(io, inner),
+            Wish::Machine(HostOutput::SetMtu(_)) => {}
         }
     }
 
-    fn on_effect(&mut self, io: &mut Io<'_>, effect: HostEffect<Packet>) {
-        match effect {
-            HostEffect::Transmit(outer, message) => {
-                self.counts.probes += u64::from(message.is_probe());
-                let packet = tunnelled(io.now, outer.local, outer.remote, message);
-                io.send_on(outer.ifindex, packet);
-            }
-            HostEffect::Deliver(inner, _) => io.arrive(inner.payload),
-            HostEffect::Own(HostOutput::Connect { interfaces }) => {
-                self.counts.connections += 1;
-                self.signal.connect(io.now, &interfaces);
-            }
-            HostEffect::Own(HostOutput::MoveSignal { interface }) => {
-                self.signal.move_to(io.now, &interface)
-            }
-            HostEffect::Own(HostOutput::Signal(message)) => self.signal.send(io.now, &message),
-            HostEffect::Own(HostOutput::Addresses { inner, .. }) => {
-                let old = io.node.addresses.iter().filter(|old| !inner.contains(old));
-                let old: Vec<IpAddr> = old.filter(|old| self.is_inner(**old)).copied().collect();
-                for address in old {
-                    io.set_address(address, false);
-                }
-                for address in inner {
-                    io.set_address(address, true);
-                }
-            }
-            HostEffect::Own(HostOutput::SetMtu(_)) | HostEffect::Send(_) => {}
-            HostEffect::Report(report) => self.on_report(io, report),
-        }
+    /// Those that can carry a path.
+    fn uses(interface: &Interface) -> bool {
+        !interface.addresses.is_empty()
     }
 
-    /// Whether the anchor has ever given the node this address.
-    fn is_inner(&self, address: IpAddr) -> bool {
-        self.reports.iter().any(|(_, report)| {
-            matches!(report, Report::Registered { inner, .. } if inner.contains(&address))
-        })
+    fn key(record: &Infallible) -> String {
+        match *record {}
     }
 
-    fn on_report(&mut self, io: &mut Io<'_>, report: Report) {
-        let counts = &mut self.counts;
-        match &report {
-            Report::Registered { .. } => self.registered = self.registered.or(Some(io.now)),
+    fn line(report: &Report) -> String {
+        line(report)
+    }
+
+    fn count(&mut self, now: Time, report: &Report) {
+        match report {
+            Report::Registered { inner, .. } => {
+                self.registered = self.registered.or(Some(now));
+                self.given.extend(inner);
+            }
             Report::Handover { flows, .. } if *flows > 0 => {
-                counts.handovers += 1;
-                counts.flows_moved += *flows as u64;
+                self.handovers += 1;
+                self.flows_moved += *flows as u64;
             }
             Report::PathState { silent: Some(silent), .. } => {
-                counts.path_downs += 1;
-                counts.worst_silence = counts.worst_silence.max(*silent);
+                self.path_downs += 1;
+                self.worst_silence = self.worst_silence.max(*silent);
             }
             _ => {}
         }
-        io.log(|| line(&report));
-        self.reports.push((io.now, report));
     }
 
-    fn on_signal(&mut self, io: &mut Io<'_>, output: HostSignalOutput) {
-        match output {
-            HostSignalOutput::Transmit { interface, to, datagram } => {
-                let mut named = io.node.interfaces().filter(|i| i.name == interface);
-                let found = named.find_map(|i| {
-                    let own = i.addresses.iter().chain(&io.node.addresses);
-                    let from = own.copied().find(|a| a.is_ipv4() == to.is_ipv4())?;
-                    Some((i.index, from))
-                });
-                if let Some((index, from)) = found {
-                    io.send_on(index, signalled(io.now, (from, SIGNAL_PORT).into(), to, &datagram));
-                }
-            }
-            HostSignalOutput::Up { interface, anchor } => {
-                let anchor = self.config.anchor.iter().find(|known| known.ip() == anchor.ip());
-                let Some(anchor) = anchor.copied() else { return };
-                self.handle(io, HostInput::SignalUp { interface, anchor });
-            }
-            HostSignalOutput::Message(message) => self.handle(io, HostInput::Signal(message)),
-            HostSignalOutput::Down => self.handle(io, HostInput::SignalDown),
-        }
-    }
-
-    fn restart(&mut self, io: &mut Io<'_>) {
-        let inner: Vec<IpAddr> = self.inner().to_vec();
-        for address in inner {
-            io.set_address(address, false);
-        }
-        self.starts += 1;
-        self.config.epoch += 1;
-        self.end = HostEnd::new(self.config.clone(), seed(self.seed, self.starts));
-        self.signal = signalling(&self.name, &self.config, self.seed, self.starts);
-        self.effects.clear();
-        self.interfaces.clear();
-        self.look_at_interfaces(io);
-    }
-}
-
-fn signalling(name: &str, config: &HostConfig, seed: u64, start: u64) -> HostSignal {
-    let anchors = config.anchor.iter().map(|a| SocketAddr::new(a.ip(), SIGNAL_PORT)).collect();
-    let ids = Rng::new(seed.rotate_left(32) ^ start).next_u64();
-    HostSignal::new(name.into(), anchors, ids)
-}
-
-impl Agent for HostAgent {
-    fn start(&mut self, io: &mut Io<'_>) {
-        self.look_at_interfaces(io);
-    }
-
-    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
-        if !io.node.owns(packet.dst) {
-            self.end.send(io.now, inner(packet), &mut self.effects);
-            self.work(io);
-            return;
-        }
-        match came(packet) {
-            Some(Came::Tunnel(from, to, raw)) => {
-                self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
-            }
-            Some(Came::Signal(_, _, datagram)) => self.signal.receive(io.now, datagram),
-            None => {}
-        }
-        self.work(io);
-    }
-
-    fn wake(&mut self, io: &mut Io<'_>) {
-        while self.orders.front().is_some_and(|(at, _)| *at <= io.now) {
-            match self.orders.pop_front() {
-                Some((_, HostOrder::Input(input))) => self.handle(io, *input),
-                Some((_, HostOrder::Restart)) => self.restart(io),
-                None => {}
-            }
-        }
-        if self.end.deadline().is_some_and(|at| at <= io.now) {
-            self.end.tick(io.now, &mut self.effects);
-        }
-        if self.sweep_at <= io.now {
-            self.sweep_at = io.now + SWEEP;
-            self.end.sweep(io.now, &mut self.effects);
-        }
-        if self.signal.deadline().is_some_and(|at| at <= io.now) {
-            self.signal.tick(io.now);
-        }
-        self.work(io);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        let order = self.orders.front().map(|(at, _)| *at);
-        let times = [self.end.deadline(), self.signal.deadline(), order, Some(self.sweep_at)];
-        times.into_iter().flatten().min()
-    }
-
-    fn interfaces_changed(&mut self, io: &mut Io<'_>) {
-        self.look_at_interfaces(io);
-    }
-
-    fn report(&self, name: &str, _now: Time, results: &mut Results) {
-        let Counts { connections, handovers, flows_moved, path_downs, probes, worst_silence } =
-            self.counts;
-        let registered = u64::from(self.end.machine.registered());
+    fn results(&self, engine: &Self::Engine, _starts: u64, name: &str, results: &mut Results) {
         for (what, count) in [
-            ("registered", registered),
-            ("connections", connections),
-            ("handovers", handovers),
-            ("flows_moved", flows_moved),
-            ("path_downs", path_downs),
-            ("probes_sent", probes),
-            ("packets_refused", self.end.datapath.refused()),
+            ("registered", u64::from(engine.end.machine.registered())),
+            ("connections", self.connections),
+            ("handovers", self.handovers),
+            ("flows_moved", self.flows_moved),
+            ("path_downs", self.path_downs),
+            ("probes_sent", engine.traffic.probes_sent),
+            ("packets_refused", engine.end.datapath.refused()),
         ] {
             results.int(alloc::format!("{name}.{what}"), count);
         }
         let since_start = self.registered.map_or(f64::NAN, Time::as_secs_f64);
         results.float(alloc::format!("{name}.registered_after_s"), since_start);
-        results.float(alloc::format!("{name}.worst_silence_s"), worst_silence.as_secs_f64());
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
+        results.float(alloc::format!("{name}.worst_silence_s"), self.worst_silence.as_secs_f64());
     }
 }

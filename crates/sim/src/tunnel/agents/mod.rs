@@ -11,7 +11,9 @@
 //! known host its former address) can use it at once: its packets wait for the first path.
 
 mod anchor;
+mod engine;
 mod host;
+mod signalling;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -28,8 +30,10 @@ use crate::net::{Hop, Rule};
 use crate::packet::{Raw, UDP};
 use crate::{AgentId, Network, NodeId, Packet};
 
-pub use anchor::{AnchorAgent, AnchorOrder};
-pub use host::{HostAgent, HostOrder};
+pub use anchor::{AnchorAgent, AnchorOrder, AnchorRole, Enrolment};
+pub use engine::{Tunnels, Wish};
+pub use host::{HostAgent, HostOrder, HostRole};
+pub use signalling::Signalling;
 
 /// Puts a host on a node. Packets whose source is in one of `pools`, the addresses that its anchor gives away, go to
 /// it.
@@ -112,16 +116,6 @@ fn came(packet: Packet) -> Option<Came> {
         return Some(Came::Signal(from, to, signal::Datagram::decode(&raw.bytes)?));
     }
     Some(Came::Tunnel(from, to, raw))
-}
-
-/// A seed of 32 bytes for start number `start`.
-fn seed(seed: u64, start: u64) -> [u8; 32] {
-    let mut rng = segue_clock::Rng::new(seed ^ start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut bytes = [0; 32];
-    for word in bytes.chunks_exact_mut(8) {
-        word.copy_from_slice(&rng.next_u64().to_le_bytes());
-    }
-    bytes
 }
 
 /// A line of the event log.

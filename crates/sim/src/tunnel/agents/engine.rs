@@ -1,0 +1,159 @@
+//! What runs for either end of tunnels: the end over its model, and its signalling beside it.
+
+use alloc::collections::VecDeque;
+
+use segue_clock::Time;
+use segue_ip::{Input, Output};
+use segue_tunnel::Report;
+
+use super::super::end::{Effects, Modelled, SimEnd};
+use super::super::{Arrived, Effect, SWEEP};
+use super::signalling::Signalling;
+use super::{Came, came, inner, tunnelled};
+use crate::role::{Engine, Role, RoleAgent};
+use crate::{Io, Packet};
+
+/// What its packet path did, at all its starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    /// Probes that left as packets of their own.
+    pub probes_sent: u64,
+    /// Probes that came, and those of them that the packet path kept to itself.
+    pub probes: u64,
+    pub quiet: u64,
+    /// Packets that came out of the tunnels.
+    pub data: u64,
+}
+
+/// An end of tunnels with its signalling.
+pub struct Tunnels<M: Modelled, S> {
+    pub(super) end: SimEnd<M, Packet>,
+    pub(super) signal: S,
+    pub(super) traffic: Traffic,
+    /// When a host next looks at its flow table.
+    sweep_at: Option<Time>,
+    effects: Effects<Packet, M>,
+    asked: VecDeque<Effect<Packet, M::Wish, M::Record>>,
+}
+
+/// What an end of tunnels leaves to its role.
+pub enum Wish<W, S> {
+    /// Of the machine.
+    Machine(W),
+    /// Of the signalling.
+    Signal(S),
+}
+
+impl<M: Modelled, S: Signalling> Tunnels<M, S> {
+    pub(super) fn new(now: Time, end: SimEnd<M, Packet>, signal: S) -> Tunnels<M, S> {
+        let next = Time::ZERO + SWEEP * (now.0 / SWEEP.0 + 1);
+        Tunnels {
+            end,
+            signal,
+            traffic: Traffic::default(),
+            sweep_at: M::SWEEPS.then_some(next),
+            effects: Effects::<Packet, M>::new(),
+            asked: VecDeque::new(),
+        }
+    }
+}
+
+impl<R, M, S> RoleAgent<R>
+where
+    R: Role<Engine = Tunnels<M, S>>,
+    M: Modelled<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
+    S: Signalling,
+{
+    /// Its end of the tunnels.
+    #[must_use]
+    pub fn end(&self) -> &SimEnd<M, Packet> {
+        &self.engine().end
+    }
+}
+
+impl<M, S> Engine for Tunnels<M, S>
+where
+    M: Modelled<Own: 'static, Wish: 'static, Record: Clone + 'static> + 'static,
+    S: Signalling,
+{
+    type Own = M::Own;
+    type Wish = Wish<M::Wish, S::Output>;
+    type Report = Report;
+    type Record = M::Record;
+
+    fn follows(&mut self, before: &Tunnels<M, S>) {
+        self.traffic = before.traffic;
+    }
+
+    fn handle(&mut self, now: Time, input: Input<M::Own, M::Record>) {
+        self.end.handle(now, input, &mut self.effects);
+    }
+
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
+        if !io.node.owns(packet.dst) {
+            self.end.send(io.now, inner(packet), &mut self.effects);
+            return;
+        }
+        match came(packet) {
+            Some(Came::Tunnel(from, to, raw)) => {
+                let arrived = self.end.receive_raw(io.now, from, to, raw, &mut self.effects);
+                let probe = matches!(arrived, Arrived::Probe | Arrived::Quiet);
+                self.traffic.probes += u64::from(probe);
+                self.traffic.quiet += u64::from(arrived == Arrived::Quiet);
+            }
+            Some(Came::Signal(from, to, datagram)) => {
+                self.signal.receive(io.now, from, to, datagram);
+            }
+            None => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        if self.end.deadline().is_some_and(|at| at <= now) {
+            self.end.tick(now, &mut self.effects);
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep_at = Some(now + SWEEP);
+            self.end.sweep(now, &mut self.effects);
+        }
+        if self.signal.deadline().is_some_and(|at| at <= now) {
+            self.signal.tick(now);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let times = [self.end.deadline(), self.signal.deadline(), self.sweep_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// What machine and packet path ask for comes before what the signalling does.
+    fn poll(
+        &mut self,
+        io: &mut Io<'_>,
+    ) -> Option<Output<Wish<M::Wish, S::Output>, Report, M::Record>> {
+        loop {
+            self.asked.extend(self.effects.drain(..));
+            let Some(effect) = self.asked.pop_front() else {
+                return self.signal.poll().map(|output| Output::Own(Wish::Signal(output)));
+            };
+            match effect {
+                Effect::Transmit(outer, message) => {
+                    self.traffic.probes_sent += u64::from(message.is_probe());
+                    let packet = tunnelled(io.now, outer.local, outer.remote, message);
+                    match outer.ifindex {
+                        0 => io.send(packet),
+                        index => io.send_on(index, packet),
+                    }
+                }
+                Effect::Deliver(inner, _) => {
+                    self.traffic.data += 1;
+                    io.arrive(inner.payload);
+                }
+                Effect::Own(own) => return Some(Output::Own(Wish::Machine(own))),
+                Effect::Persist(record) => return Some(Output::Persist(record)),
+                Effect::Report(report) => return Some(Output::Report(report)),
+                Effect::Send(datagram) => return Some(Output::Send(datagram)),
+            }
+        }
+    }
+}
