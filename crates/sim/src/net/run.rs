@@ -7,7 +7,7 @@ use segue_netem::{DropCause, Verdict};
 
 use super::link::is_link_scope;
 use super::nat::{Inward, NatRefusal};
-use super::{AgentId, Change, ChannelId, Hop, Lost, Network, NodeId};
+use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;
 
@@ -96,7 +96,7 @@ impl Network {
                 continue;
             }
             match step {
-                Step::Deliver(node, packet) => self.deliver(node, None, packet),
+                Step::Deliver(node, packet) => self.deliver(node, packet),
                 Step::Receive(id, packet) => {
                     self.call(id, |agent, io| agent.receive(io, None, packet));
                 }
@@ -153,69 +153,49 @@ impl Network {
     }
 
     fn on_arrival(&mut self, id: ChannelId, number: u32) {
-        let flying = self.flight[number as usize].take();
-        self.free.push(number);
-        let Some(InFlight { packet, start, .. }) = flying else { return };
+        let Some(flying) = &mut self.flight[number as usize] else {
+            self.free.push(number);
+            return;
+        };
         let channel = &mut self.channels[id.0 as usize];
         let (sender, (node, over)) = (channel.from.0, channel.to);
-        if !channel.arrives(start) {
-            channel.withdraw(packet.bytes);
-            self.drop(sender, &packet, Lost::Link(DropCause::Silent));
+        if !channel.arrives(flying.start) {
+            channel.withdraw(flying.packet.bytes);
+            self.drop_in_flight(number, sender, Lost::Link(DropCause::Silent));
             return;
         }
         if let Some(observer) = &mut self.observer {
-            observer.arrived(self.now, id, &packet);
+            observer.arrived(self.now, id, &flying.packet);
         }
-        self.deliver(node, Some(over), packet);
+        let at = &mut self.nodes[node.0 as usize];
+        match fate(at, self.now, Some(over), &mut flying.packet) {
+            // Forwarded where it lies: a packet is larger than its number.
+            Fate::Over(index) => match at.adapter(index).and_then(|adapter| adapter.out) {
+                Some(out) => self.offer(out, number),
+                None => self.drop_in_flight(number, node, Lost::Detached),
+            },
+            fate => {
+                if let Some(packet) = self.land(number) {
+                    self.undergo(node, Some(over), packet, fate);
+                }
+            }
+        }
     }
 
-    /// A packet has reached a node over an interface or out of a tunnel: delivers it to an agent there, or forwards it.
-    fn deliver(&mut self, node: NodeId, over: Option<u32>, mut packet: Packet) {
-        let now = self.now;
-        if is_link_scope(packet.dst) {
-            self.deliver_on_link(node, over, &packet);
-            return;
-        }
-        if let Some(nat) = &mut self.nodes[node.0 as usize].nat {
-            match nat.inward(now, over, &mut packet) {
-                Inward::Translated | Inward::Local => {}
-                Inward::Refused(cause) => {
-                    self.drop(node, &packet, Lost::Nat(cause));
-                    return;
-                }
-            }
-        }
-        let at = &self.nodes[node.0 as usize];
-        if at.owns(packet.dst) {
-            match at.agent_at(packet.protocol, packet.ports.1) {
-                Some(agent) => self.call(agent, |agent, io| agent.receive(io, over, packet)),
-                None => self.unclaimed(node, over, &packet),
-            }
-            return;
-        }
-        if !at.forwards {
-            self.drop(node, &packet, Lost::NotForwarded);
-            return;
-        }
-        if packet.ttl <= 1 {
-            self.drop(node, &packet, Lost::Ttl);
-            return;
-        }
-        packet.ttl -= 1;
-        match at.routes.look_up(&packet) {
-            Some(Hop::Interface(index)) => {
-                if let Some(nat) = &mut self.nodes[node.0 as usize].nat
-                    && let Err(cause) = nat.outward(now, over, index, &mut packet)
-                {
-                    self.drop(node, &packet, Lost::Nat(cause));
-                    return;
-                }
-                self.transmit(node, index, packet);
-            }
-            Some(Hop::Agent(agent)) => {
-                self.call(agent, |agent, io| agent.receive(io, over, packet))
-            }
-            Some(Hop::Reject) | None => self.drop(node, &packet, Lost::NoRoute),
+    /// A packet has come out of a tunnel at a node, or was sent by the node to itself.
+    fn deliver(&mut self, node: NodeId, mut packet: Packet) {
+        let fate = fate(&mut self.nodes[node.0 as usize], self.now, None, &mut packet);
+        self.undergo(node, None, packet, fate);
+    }
+
+    /// A packet meets its fate at a node.
+    fn undergo(&mut self, node: NodeId, over: Option<u32>, packet: Packet, fate: Fate) {
+        match fate {
+            Fate::Agent(id) => self.call(id, |agent, io| agent.receive(io, over, packet)),
+            Fate::Unclaimed => self.unclaimed(node, over, &packet),
+            Fate::Listeners => self.deliver_on_link(node, over, &packet),
+            Fate::Over(index) => self.transmit(node, index, packet),
+            Fate::Lost(why) => self.drop(node, &packet, why),
         }
     }
 
@@ -244,45 +224,69 @@ impl Network {
     }
 
     fn transmit(&mut self, node: NodeId, index: u32, packet: Packet) {
-        if is_link_scope(packet.dst)
+        let adapter = self.nodes[node.0 as usize].adapter(index);
+        if adapter.is_some_and(|a| a.air)
+            && is_link_scope(packet.dst)
             && let Some(radios) = self.radios_beside(node, index)
         {
             for channel in radios {
-                self.offer(channel, packet.clone());
+                self.launch(channel, packet.clone());
             }
             return;
         }
-        let out = self.nodes[node.0 as usize].adapter(index).and_then(|a| a.out);
+        let out = adapter.and_then(|a| a.out);
         let Some(id) = out else {
             self.drop(node, &packet, Lost::Detached);
             return;
         };
-        self.offer(id, packet);
+        self.launch(id, packet);
     }
 
     /// Gives a packet to a channel.
-    fn offer(&mut self, id: ChannelId, packet: Packet) {
-        let verdict = self.channels[id.0 as usize].offer(self.now, packet.bytes);
+    fn launch(&mut self, id: ChannelId, packet: Packet) {
+        let flying = Some(InFlight { packet, channel: id, start: self.now });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.flight[number as usize] = flying;
+                number
+            }
+            None => {
+                self.flight.push(flying);
+                self.flight.len() as u32 - 1
+            }
+        };
+        self.offer(id, number);
+    }
+
+    /// Gives a packet that is in flight to a channel, perhaps to its next one.
+    fn offer(&mut self, id: ChannelId, number: u32) {
+        let Some(flying) = &mut self.flight[number as usize] else { return };
+        let verdict = self.channels[id.0 as usize].offer(self.now, flying.packet.bytes);
         if let Some(observer) = &mut self.observer {
             let at = match verdict {
                 Verdict::Deliver { at, .. } => Ok(at),
                 Verdict::Drop(cause) => Err(Lost::Link(cause)),
             };
-            observer.sent(self.now, id, &packet, at);
+            observer.sent(self.now, id, &flying.packet, at);
         }
-        if let Verdict::Deliver { start, at } = verdict {
-            let flying = Some(InFlight { packet, channel: id, start });
-            let number = match self.free.pop() {
-                Some(number) => {
-                    self.flight[number as usize] = flying;
-                    number
-                }
-                None => {
-                    self.flight.push(flying);
-                    self.flight.len() as u32 - 1
-                }
-            };
-            self.queue.schedule(at, Event::Arrive(id, number));
+        match verdict {
+            Verdict::Deliver { start, at } => {
+                (flying.channel, flying.start) = (id, start);
+                self.queue.schedule(at, Event::Arrive(id, number));
+            }
+            Verdict::Drop(_) => drop(self.land(number)),
+        }
+    }
+
+    /// A packet is in flight no more.
+    fn land(&mut self, number: u32) -> Option<Packet> {
+        self.free.push(number);
+        self.flight[number as usize].take().map(|flying| flying.packet)
+    }
+
+    fn drop_in_flight(&mut self, number: u32, node: NodeId, why: Lost) {
+        if let Some(packet) = self.land(number) {
+            self.drop(node, &packet, why);
         }
     }
 
@@ -364,5 +368,55 @@ impl Network {
             slot.armed = Some(at);
             self.queue.schedule(at, Event::Wake(id));
         }
+    }
+}
+
+/// Where a packet goes that has reached a node.
+enum Fate {
+    /// To an agent there.
+    Agent(AgentId),
+    /// To nobody, although the node has its destination.
+    Unclaimed,
+    /// To all that listen on this link.
+    Listeners,
+    /// On, over this interface.
+    Over(u32),
+    /// No further.
+    Lost(Lost),
+}
+
+/// The fate of a packet that has reached a node over an interface, or out of a tunnel. If it is forwarded it has a hop
+/// less, and a translator changes its addresses.
+fn fate(at: &mut Node, now: Time, over: Option<u32>, packet: &mut Packet) -> Fate {
+    if let Some(nat) = &mut at.nat
+        && let Inward::Refused(cause) = nat.inward(now, over, packet)
+    {
+        return Fate::Lost(Lost::Nat(cause));
+    }
+    if at.owns(packet.dst) {
+        let agent = at.agent_at(packet.protocol, packet.ports.1);
+        return agent.map_or(Fate::Unclaimed, Fate::Agent);
+    }
+    if is_link_scope(packet.dst) {
+        return Fate::Listeners;
+    }
+    if !at.forwards {
+        return Fate::Lost(Lost::NotForwarded);
+    }
+    if packet.ttl <= 1 {
+        return Fate::Lost(Lost::Ttl);
+    }
+    packet.ttl -= 1;
+    match at.routes.look_up(packet) {
+        Some(Hop::Interface(index)) => {
+            if let Some(nat) = &mut at.nat
+                && let Err(cause) = nat.outward(now, over, index, packet)
+            {
+                return Fate::Lost(Lost::Nat(cause));
+            }
+            Fate::Over(index)
+        }
+        Some(Hop::Agent(agent)) => Fate::Agent(agent),
+        Some(Hop::Reject) | None => Fate::Lost(Lost::NoRoute),
     }
 }

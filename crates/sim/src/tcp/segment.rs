@@ -95,7 +95,7 @@ impl Payload for Segment {
         image.extend_from_slice(&packet.ports.1.to_be_bytes());
         image.extend_from_slice(&seq.to_be_bytes());
         image.extend_from_slice(&ack.to_be_bytes());
-        image.extend_from_slice(&[((HEADER + options.len()) / 4 << 4) as u8, flags]);
+        image.extend_from_slice(&[(((HEADER + options.len()) / 4) << 4) as u8, flags]);
         image.extend_from_slice(&WINDOW.to_be_bytes());
         image.extend_from_slice(&[0; 4]);
         image.extend_from_slice(&options);
