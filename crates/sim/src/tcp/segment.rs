@@ -123,3 +123,57 @@ impl Segment {
         options
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
+    use etherparse::{SlicedPacket, TcpOptionElement, TransportSlice};
+
+    use super::*;
+    use crate::packet::TCP;
+
+    fn image(segment: Segment, options: u32) -> Vec<u8> {
+        let [src, dst] = [1, 2].map(|n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n)));
+        let length = 40 + options + segment.len;
+        Packet::new(TCP, (src, 7), (dst, 8), length, segment).image()
+    }
+
+    #[test]
+    fn another_parser_reads_numbers_flags_and_options() {
+        let mut sack = Sack::default();
+        (0..3).for_each(|n| sack.push(n * 10, n * 10 + 5));
+        let timestamps = Some((5_000_000, 3_000_000));
+        let (seq, len, ack, fin) = (99, 30, Some(49), true);
+        let segment = Segment { seq, len, ack, fin, sack, timestamps, ..Segment::default() };
+        // Room for nothing, for the blocks alone, and for both.
+        for (options, header, stamped) in [(0, 48, false), (28, 48, false), (40, 60, true)] {
+            let bytes = image(segment, options);
+            let sliced = SlicedPacket::from_ip(&bytes).unwrap();
+            let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { panic!("{sliced:?}") };
+            assert_eq!((tcp.source_port(), tcp.destination_port()), (7, 8));
+            assert_eq!((tcp.sequence_number(), tcp.acknowledgment_number()), (100, 50));
+            assert_eq!((tcp.fin(), tcp.syn(), tcp.ack()), (true, false, true));
+            assert_eq!(tcp.header_len(), header);
+            assert_eq!((tcp.window_size(), tcp.payload()), (WINDOW, &[0; 30][..]));
+            let read: Vec<_> = tcp.options_iterator().map(Result::unwrap).collect();
+            let blocks = [Some((11, 16)), Some((21, 26)), None];
+            let blocks = TcpOptionElement::SelectiveAcknowledgement((1, 6), blocks);
+            assert!(read.contains(&blocks), "{read:?}");
+            assert_eq!(read.contains(&TcpOptionElement::Timestamp(5, 3)), stamped, "{read:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_first_segment_acknowledges_nothing() {
+        for (syn, ack, expected) in
+            [(true, None, (false, 0)), (false, None, (true, 1)), (true, Some(4), (true, 5))]
+        {
+            let bytes = image(Segment { syn, ack, seq: 6, ..Segment::default() }, 0);
+            let sliced = SlicedPacket::from_ip(&bytes).unwrap();
+            let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { panic!("{sliced:?}") };
+            assert_eq!((tcp.ack(), tcp.acknowledgment_number()), expected);
+            assert_eq!(tcp.sequence_number(), if syn { 0 } else { 7 });
+        }
+    }
+}

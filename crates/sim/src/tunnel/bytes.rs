@@ -107,7 +107,6 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::apps::Datagram;
     use crate::packet::UDP;
     use crate::tunnel::Inner;
 
@@ -115,7 +114,7 @@ mod tests {
 
     fn packet() -> Packet {
         let place = |port| (IpAddr::from(Ipv4Addr::LOCALHOST), port);
-        Packet::new(UDP, place(1), place(2), 200, Datagram { seq: 3, tag: 0 })
+        Packet::new(UDP, place(1), place(2), 200, Raw::default())
     }
 
     fn data() -> Inner<Packet> {

@@ -23,8 +23,7 @@ use segue_netem::LinkSpec;
 
 use super::*;
 use crate::agent::Io;
-use crate::apps::Datagram;
-use crate::packet::{Raw, TTL, UDP, encapsulate};
+use crate::packet::{Payload, Raw, TTL, UDP, encapsulate};
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -41,15 +40,28 @@ pub(super) fn spec(mbit: u64, delay_us: u64) -> LinkSpec {
     }
 }
 
+/// What the packets of these tests carry.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered(pub u64);
+
+impl Payload for Numbered {
+    fn copy(&self) -> Box<dyn Payload> {
+        Box::new(self.clone())
+    }
+
+    fn write(&self, _packet: &Packet, image: &mut Vec<u8>) {
+        image.extend_from_slice(&self.0.to_be_bytes());
+    }
+}
+
 pub(super) fn udp(src: &str, sport: u16, dst: &str, dport: u16, bytes: u32) -> Packet {
-    let datagram = Datagram { seq: 0, tag: 0 };
-    Packet::new(UDP, (ip(src), sport), (ip(dst), dport), bytes, datagram)
+    Packet::new(UDP, (ip(src), sport), (ip(dst), dport), bytes, Numbered(0))
 }
 
 /// Numbers a datagram.
 pub(super) fn numbered(mut packet: Packet, number: u64) -> Packet {
-    if let Some(datagram) = packet.value_mut::<Datagram>() {
-        datagram.seq = number;
+    if let Some(known) = packet.value_mut() {
+        *known = Numbered(number);
     }
     packet
 }
@@ -144,7 +156,7 @@ impl Agent for Desk {
 pub(super) fn got(network: &Network, id: AgentId) -> Vec<(u64, u64)> {
     let desk = network.agent::<Desk>(id).unwrap();
     let number =
-        |packet: &Packet| packet.value::<Datagram>().map_or(u64::MAX, |datagram| datagram.seq);
+        |packet: &Packet| packet.value::<Numbered>().map_or(u64::MAX, |Numbered(number)| *number);
     desk.got.iter().map(|(at, packet)| (at.0, number(packet))).collect()
 }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::packet::TCP;
-use crate::tcp::Segment;
 
 const SERVER: &str = "203.0.113.1";
 const OTHER: &str = "203.0.113.2";
@@ -184,8 +183,7 @@ fn a_rebinding_forgets_all_mappings_and_may_change_the_outside_address() {
 fn tcp_has_ports_of_its_own_and_a_packet_without_ports_is_refused() {
     let mut home = home(|_| (), &[(0, 7, (SERVER, 1))], &[]);
     let host = home.network.agents[home.inside.0 as usize].node;
-    let tcp =
-        |sport| Packet::new(TCP, (ip(INSIDE), sport), (ip(SERVER), 1), 40, Segment::default());
+    let tcp = |sport| Packet::new(TCP, (ip(INSIDE), sport), (ip(SERVER), 1), 40, Raw::default());
     let tunnel = encapsulate(ip(INSIDE), ip(SERVER), udp("10.0.0.1", 1, "10.0.0.2", 2, 100));
     let plan = [(MS, tcp(9)), (2 * MS, tcp(7)), (3 * MS, tunnel)];
     home.network.add_agent(host, "more", &[], Desk::sending(plan));
