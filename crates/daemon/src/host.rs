@@ -35,8 +35,8 @@ use super::packets::{MARK, Queue};
 use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
-use super::{random_seed, status};
-use crate::control::{Request, Response, Status, TroubleStatus};
+use super::{random_seed, scrape, status};
+use crate::control::{Response, Status, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
 use crate::identity::Join;
 
 /// Everything that a host daemon needs to know, validated.
@@ -73,7 +73,7 @@ const OVERHEAD: [u32; 2] = [44, 64];
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Host>,
+    core: Core<Host, Tunnels>,
     member: Member,
     routing: Routing,
     guard: Option<Guard>,
@@ -135,6 +135,7 @@ impl Role for Daemon {
     const SIGNALS: usize = 256;
     type Settings = Settings;
     type Machine = Host;
+    type Words = Tunnels;
     type Signal = SignalEvent;
     /// A scan of the flow table, from this position on.
     type Chore = FlowCursor;
@@ -185,7 +186,7 @@ impl Role for Daemon {
         Ok((daemon, packets))
     }
 
-    fn core(&mut self) -> &mut Core<Host> {
+    fn core(&mut self) -> &mut Core<Host, Tunnels> {
         &mut self.core
     }
 
@@ -266,7 +267,7 @@ impl Role for Daemon {
         self.use_interfaces(all)
     }
 
-    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response> {
+    fn on_request(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
         self.answer(request)
     }
 
@@ -296,9 +297,16 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn status(&mut self, events_from: u64) -> Status {
+    fn name(&self) -> String {
+        self.member.join().name.clone()
+    }
+
+    fn metrics(status: &Status<Tunnels>) -> String {
+        scrape::of_tunnels(status)
+    }
+
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let now = monotonic();
-        let mut common = self.core.status(Daemon::NAME, &self.settings.common.device, events_from);
         let (host, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
             let current = host.steering().current(class)?;
@@ -310,11 +318,10 @@ impl Role for Daemon {
         let clients = host.paths().filter_map(|(_, path)| path.client());
         let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
         if repeated > 0 && !datapath.measures() {
-            *common.drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
+            *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
         }
         let orders = host.orders().map(|(class, path)| (class.name().to_owned(), path.to_owned()));
-        Status {
-            name: self.member.join().name.clone(),
+        TunnelStatus {
             registered: host.registered(),
             anchor: host.anchor().map(|anchor| anchor.to_string()),
             inner: host.inner().iter().map(ToString::to_string).collect(),
@@ -326,7 +333,7 @@ impl Role for Daemon {
             paths: status::host_paths(host, datapath, now),
             classes: classes.collect(),
             orders: orders.collect(),
-            ..common
+            ..self.core.status(&self.settings.common.device)
         }
     }
 }
