@@ -11,9 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use segue_clock::Span;
+use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, LinuxDatapath, Setup};
+use segue_ip::Input;
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
@@ -96,17 +97,20 @@ fn setup(settings: &Settings) -> Setup {
     }
 }
 
+/// What earlier starts stored.
+fn known_hosts(store: &Embedded) -> anyhow::Result<impl Iterator<Item = Known>> {
+    let leases: Vec<(String, Lease)> =
+        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
+    let known =
+        |(name, lease): (String, Lease)| Known { name, epoch: lease.epoch, inner: lease.inner };
+    Ok(leases.into_iter().map(known))
+}
+
 fn machine_config(
     settings: &Settings,
     store: &Embedded,
     source: Source,
 ) -> anyhow::Result<AnchorConfig> {
-    let leases: Vec<(String, Lease)> =
-        store.list_as(LEASES).context("the anchor's leases are unreadable")?;
-    let known = leases
-        .into_iter()
-        .map(|(name, lease)| Known { name, epoch: lease.epoch, inner: lease.inner })
-        .collect();
     let (now, now_s) = (monotonic(), credentials::now_s());
     let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
@@ -116,7 +120,6 @@ fn machine_config(
         pool_v6: settings.pool_v6.clone(),
         max_paths: settings.max_paths,
         expiry: settings.expiry,
-        known,
         rest: Span::from_secs(REST.as_secs()),
         resting: resting.collect(),
         source,
@@ -154,7 +157,12 @@ impl Role for Daemon {
         let mut pools = None;
         let machine = |datapath: &mut dyn LinuxDatapath, source| {
             pools = Some(Pools::serve(&settings, datapath)?);
-            Ok(Anchor::new(machine_config(&settings, &store, source)?, random_seed()?))
+            let config = machine_config(&settings, &store, source)?;
+            let mut anchor = Anchor::new(config, random_seed()?);
+            for known in known_hosts(&store)? {
+                anchor.handle(monotonic(), Input::Record(known));
+            }
+            Ok(anchor)
         };
         let (core, packets) = Core::open(&settings.common, &setup(&settings), options, machine)?;
         let daemon = Daemon {
@@ -196,13 +204,14 @@ impl Role for Daemon {
                     self.core.trouble.tell(monotonic(), &error);
                 }
             }
-            AnchorOutput::Persist(known) => {
-                let seen_s = Some(credentials::now_s());
-                let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
-                self.ledger.put(&known.name, lease);
-            }
-            AnchorOutput::Report(report) => self.core.events.note(monotonic(), &report),
         }
+        Ok(())
+    }
+
+    fn persist(&mut self, known: Known) -> anyhow::Result<()> {
+        let seen_s = Some(credentials::now_s());
+        let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
+        self.ledger.put(&known.name, lease);
         Ok(())
     }
 

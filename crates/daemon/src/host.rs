@@ -9,6 +9,7 @@ mod signal;
 mod unreached;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -183,16 +184,21 @@ impl Role for Daemon {
             HostOutput::SetMtu(mtu) => {
                 self.routing.set_mtu(u32::from(mtu).min(self.tun_mtu))?;
             }
-            HostOutput::Report(report) => {
-                self.core.events.note(monotonic(), &report);
-                // The present holder of the registration may leave.
-                if let Report::Refused { reason, .. } = report
-                    && reason != Refusal::Held
-                    && self.core.end.machine.inner().is_empty()
-                {
-                    bail!("the anchor refused this host: {reason}");
-                }
-            }
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self, record: Infallible) -> anyhow::Result<()> {
+        match record {}
+    }
+
+    fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
+        // The present holder of the registration may leave.
+        if let Report::Refused { reason, .. } = report
+            && *reason != Refusal::Held
+            && self.core.end.machine.inner().is_empty()
+        {
+            bail!("the anchor refused this host: {reason}");
         }
         Ok(())
     }

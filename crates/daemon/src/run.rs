@@ -5,13 +5,14 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use segue_clock::{Machine, Time};
+use segue_clock::Time;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{DatapathError, LinuxDatapath, Setup};
+use segue_ip::{Input, Output};
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, Monitor};
-use segue_tunnel::{End, Order, Side, Turn};
+use segue_tunnel::{End, Order, Report, Side, ToDriver, Turn};
 use tokio::sync::mpsc;
 
 use super::events::{Events, Trouble};
@@ -59,8 +60,16 @@ pub trait Role: Sized {
     /// What every role has.
     fn core(&mut self) -> &mut Core<Self::Machine>;
 
-    /// Does what the machine wants.
-    fn apply(&mut self, output: <Self::Machine as Side>::Own) -> anyhow::Result<()>;
+    /// Does what the machine wants of its own role.
+    fn apply(&mut self, output: <Self::Machine as Side>::Wish) -> anyhow::Result<()>;
+
+    /// Stores something. It is on disk before anything leaves that follows from it.
+    fn persist(&mut self, record: <Self::Machine as Side>::Record) -> anyhow::Result<()>;
+
+    /// The machine has told this. It is among the events already.
+    fn on_report(&mut self, _report: &Report) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Once a second.
     fn on_heartbeat(&mut self) -> anyhow::Result<()>;
@@ -90,7 +99,7 @@ pub trait Role: Sized {
     fn stop(self) -> impl Future<Output = anyhow::Result<()>>;
 
     /// Gives the machine an input and carries out its outputs.
-    fn feed(&mut self, input: <Self::Machine as Machine>::Input) -> anyhow::Result<()> {
+    fn feed(&mut self, input: impl Into<InputOf<Self>>) -> anyhow::Result<()> {
         let turn = self.core().end.handle(monotonic(), input);
         self.follow(turn)
     }
@@ -98,12 +107,25 @@ pub trait Role: Sized {
     /// Carries out the machine's outputs. Failures of the datapath are logged and skipped.
     fn follow(&mut self, mut turn: Turn<DatapathError>) -> anyhow::Result<()> {
         while let Some(output) = self.core().poll(&mut turn) {
-            self.apply(output)?;
+            match output {
+                Output::Own(own) => self.apply(own)?,
+                Output::Persist(record) => self.persist(record)?,
+                Output::Report(report) => {
+                    self.core().events.note(monotonic(), &report);
+                    self.on_report(&report)?;
+                }
+                // The ends of tunnels signal over connections of their roles.
+                Output::Send(_) => {}
+            }
         }
         packets::tell(turn.failures, &mut self.core().trouble);
         Ok(())
     }
 }
+
+/// What happens to a role's machine.
+type InputOf<R> =
+    Input<<<R as Role>::Machine as Side>::Own, <<R as Role>::Machine as Side>::Record>;
 
 /// What every role has around its machine.
 pub struct Core<M: Side> {
@@ -145,7 +167,7 @@ impl<M: Side> Core<M> {
         Ok((core, opened.events))
     }
 
-    fn poll(&mut self, turn: &mut Turn<DatapathError>) -> Option<M::Own> {
+    fn poll(&mut self, turn: &mut Turn<DatapathError>) -> Option<ToDriver<M>> {
         let Core { end, shares, .. } = self;
         end.poll_with(turn, monotonic, |order| match order {
             Order::SetPath(slot, path) if M::ROLE == segue_datapath::Role::Anchor => {

@@ -17,6 +17,7 @@ use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
     Datapath, DatapathError, Event, LinuxDatapath, PathSetup, ProbeKind, ProbeOrder, Role, Setup,
 };
+use segue_ip::Output as ToDriver;
 use segue_ip::Prefix;
 use segue_keepalive::{Probing, Source, State};
 use segue_linux::clock::{monotonic, thread_cpu};
@@ -224,7 +225,6 @@ fn config(datapath: &dyn LinuxDatapath) -> AnchorConfig {
         pool_v6: None,
         max_paths: PATHS + 1,
         expiry: Span::from_secs(600),
-        known: Vec::new(),
         rest: Span::ZERO,
         resting: Vec::new(),
         source: Source::Readings,
@@ -301,11 +301,11 @@ impl Driver {
     fn follow(&mut self, mut turn: Turn<DatapathError>) {
         while let Some(output) = self.end.poll(&mut turn, monotonic) {
             match output {
-                AnchorOutput::Signal(conn, FromAnchor::PathReady(grant)) => {
+                ToDriver::Own(AnchorOutput::Signal(conn, FromAnchor::PathReady(grant))) => {
                     let slot = conn.0 as u32 * MAX_PATHS as u32 + u32::from(grant.path);
                     self.grants.send((slot, grant)).unwrap();
                 }
-                AnchorOutput::Report(Report::PathState { host, path, state, .. }) => match state {
+                ToDriver::Report(Report::PathState { host, path, state, .. }) => match state {
                     State::Up => drop(self.seen.insert((host, path))),
                     State::Down => self.downs += 1,
                     State::Starting => {}

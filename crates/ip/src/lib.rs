@@ -9,10 +9,12 @@
 
 extern crate alloc;
 
+mod envelope;
 mod interface;
 mod prefix;
 mod route;
 
+pub use envelope::{Datagram, Input, Output};
 pub use interface::Interface;
 pub use prefix::{BadPrefix, Prefix};
 pub use route::{MAIN_TABLE, Route, Rule, Then};

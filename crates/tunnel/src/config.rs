@@ -68,8 +68,6 @@ pub struct AnchorConfig {
     /// A host without a live path and without signalling for this long is forgotten; its addresses
     /// stay its own.
     pub expiry: Span,
-    /// Hosts known from before, with their last epoch and addresses.
-    pub known: Vec<Known>,
     /// How long the addresses of a removed host are withheld from other hosts: its packets may still be on their way,
     /// and others may still send to it.
     pub rest: Span,

@@ -3,8 +3,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 
 use segue_clock::{Deadline, Machine, Time, earlier};
+use segue_ip::Input;
 use segue_keepalive::Reading;
 use segue_wire::{FlowKey, TooBig};
 
@@ -12,7 +14,9 @@ use crate::datapath::{
     Carried, Datapath, Event, Missed, Order, ProbeEvent, ProbeOrder, Role, Ticket,
 };
 use crate::planted::fault;
-use crate::{Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Output};
+use crate::{
+    Anchor, AnchorInput, AnchorOutput, Host, HostInput, HostOutput, Known, Output, Report,
+};
 
 /// Packets without a binding that wait for the machine's decision; the oldest is dropped for a new one.
 const HELD: usize = 1_024;
@@ -23,33 +27,41 @@ const PASS: usize = 1_024;
 const ENDLESS: usize = 1 << 24;
 
 /// The machine of either side of tunnels.
-pub trait Side: Machine<Output = Output<Self::Own>> {
+pub trait Side:
+    Machine<Input = Input<Self::Own, Self::Record>, Output = Output<Self::Wish, Self::Record>>
+{
     /// Which side it is.
     const ROLE: Role;
-    /// What it wants of its driver.
+    /// Its own inputs.
     type Own;
+    /// What it wants of its driver, beside what all roles do.
+    type Wish;
+    /// What it stores.
+    type Record;
 
     /// The paths on which something is due at `now`, of which a reading comes first.
     fn due(&self, now: Time) -> Vec<u32>;
     /// A probe arrived.
-    fn probe(probe: ProbeEvent) -> Self::Input;
+    fn probe(probe: ProbeEvent) -> Self::Own;
     /// What was measured on a path.
-    fn reading(slot: u32, reading: Reading) -> Self::Input;
+    fn reading(slot: u32, reading: Reading) -> Self::Own;
     /// What a path has carried, for a side that wants to know.
-    fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<Self::Input>;
+    fn carried(slot: u32, carried: impl FnOnce() -> Carried) -> Option<Self::Own>;
     /// A flow has no binding; its packet is held.
-    fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Input;
+    fn miss(key: FlowKey, dscp: u8, ticket: Ticket) -> Self::Own;
     /// Several packets came in one piece on a path.
-    fn uncut(slot: u32) -> Self::Input;
+    fn uncut(slot: u32) -> Self::Own;
     /// A test of the packet size was answered, for a side that asks.
-    fn sized(slot: u32, token: u32) -> Option<Self::Input>;
+    fn sized(slot: u32, token: u32) -> Option<Self::Own>;
     /// A router says that a packet was too big.
-    fn too_big(said: TooBig) -> Self::Input;
+    fn too_big(said: TooBig) -> Self::Own;
 }
 
 impl Side for Host {
     const ROLE: Role = Role::Host;
-    type Own = HostOutput;
+    type Own = HostInput;
+    type Wish = HostOutput;
+    type Record = Infallible;
 
     fn due(&self, now: Time) -> Vec<u32> {
         self.due(now)
@@ -86,7 +98,9 @@ impl Side for Host {
 
 impl Side for Anchor {
     const ROLE: Role = Role::Anchor;
-    type Own = AnchorOutput;
+    type Own = AnchorInput;
+    type Wish = AnchorOutput;
+    type Record = Known;
 
     fn due(&self, now: Time) -> Vec<u32> {
         self.due(now)
@@ -120,6 +134,9 @@ impl Side for Anchor {
         AnchorInput::TooBig(said)
     }
 }
+
+/// What a side asks of its driver.
+pub type ToDriver<M> = segue_ip::Output<<M as Side>::Wish, Report, <M as Side>::Record>;
 
 /// What could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,8 +264,12 @@ impl<M: Side, D: Datapath> End<M, D> {
     }
 
     /// Gives the machine an input.
-    pub fn handle(&mut self, now: Time, input: M::Input) -> Turn<D::Error> {
-        self.machine.handle(now, input);
+    pub fn handle(
+        &mut self,
+        now: Time,
+        input: impl Into<Input<M::Own, M::Record>>,
+    ) -> Turn<D::Error> {
+        self.machine.handle(now, input.into());
         Turn::default()
     }
 
@@ -277,7 +298,7 @@ impl<M: Side, D: Datapath> End<M, D> {
         turn: &mut Turn<D::Error>,
         clock: impl Fn() -> Time,
         mut changing: impl FnMut(&Order),
-    ) -> Option<M::Own> {
+    ) -> Option<ToDriver<M>> {
         for _ in 0..ENDLESS {
             match self.machine.poll() {
                 Some(Output::Order(order)) => {
@@ -285,9 +306,9 @@ impl<M: Side, D: Datapath> End<M, D> {
                     self.carry_out(turn, order);
                 }
                 // Probes ordered earlier leave earlier.
-                Some(Output::Own(own)) => {
+                Some(Output::Driver(output)) => {
                     self.flush(turn);
-                    return Some(own);
+                    return Some(output);
                 }
                 None if self.go_on(turn, &clock) => {}
                 None => {
@@ -302,7 +323,11 @@ impl<M: Side, D: Datapath> End<M, D> {
     }
 
     /// As [`poll_with`](End::poll_with) for a driver that need not see orders.
-    pub fn poll(&mut self, turn: &mut Turn<D::Error>, clock: impl Fn() -> Time) -> Option<M::Own> {
+    pub fn poll(
+        &mut self,
+        turn: &mut Turn<D::Error>,
+        clock: impl Fn() -> Time,
+    ) -> Option<ToDriver<M>> {
         self.poll_with(turn, clock, |_| {})
     }
 
@@ -314,13 +339,13 @@ impl<M: Side, D: Datapath> End<M, D> {
             self.flush(turn);
             let carried = || self.datapath.counters(slot).carried();
             if let Some(input) = M::carried(slot, carried) {
-                self.machine.handle(clock(), input);
+                self.machine.handle(clock(), input.into());
             }
             return true;
         }
         if let Some(probe) = turn.waiting.next() {
             self.probed = true;
-            self.machine.handle(clock(), M::probe(probe));
+            self.machine.handle(clock(), M::probe(probe).into());
             return true;
         }
         if let Some(slot) = turn.to_read.next() {
@@ -329,7 +354,7 @@ impl<M: Side, D: Datapath> End<M, D> {
             }
             turn.carried = (M::ROLE == Role::Host).then_some(slot);
             if let Some(reading) = self.datapath.reading(slot) {
-                self.machine.handle(clock(), M::reading(slot, reading));
+                self.machine.handle(clock(), M::reading(slot, reading).into());
             }
             return true;
         }

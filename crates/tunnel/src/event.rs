@@ -5,13 +5,12 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_ip::Interface;
 use segue_keepalive::{Reading, State};
 use segue_steering::Class;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{FlowKey, TooBig};
 
-use crate::{Carried, Known, Order, ProbeEvent, Ticket};
+use crate::{Carried, Order, ProbeEvent, Ticket};
 
 /// Names a signalling connection at the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +23,6 @@ pub struct ConnId(pub u64);
     reason = "made one at a time; a box would cost more than it saves"
 )]
 pub enum HostInput {
-    /// The interfaces that can carry paths, all of them, best first; with the gateways towards the anchor.
-    Interfaces(Vec<Interface>),
     /// Signalling stands, over the named interface.
     SignalUp {
         /// Interface that carried the handshake.
@@ -89,13 +86,23 @@ pub enum HostInput {
     Stop,
 }
 
-/// What a machine orders or reports.
+/// What a machine asks of what is around it.
 #[derive(Clone, Debug)]
-pub enum Output<O> {
-    /// By its packet path.
+pub enum Output<O, P> {
+    /// Of its packet path.
     Order(Order),
-    /// By its driver.
-    Own(O),
+    /// Of its driver.
+    Driver(segue_ip::Output<O, Report, P>),
+}
+
+impl<O, P> Output<O, P> {
+    pub(crate) fn own(own: O) -> Output<O, P> {
+        Output::Driver(segue_ip::Output::Own(own))
+    }
+
+    pub(crate) fn report(report: Report) -> Output<O, P> {
+        Output::Driver(segue_ip::Output::Report(report))
+    }
 }
 
 /// What a host asks of its driver.
@@ -122,8 +129,6 @@ pub enum HostOutput {
     },
     /// The largest inner packet that may enter the tunnel, in bytes.
     SetMtu(u16),
-    /// Something to tell.
-    Report(Report),
 }
 
 /// Why a host's registration ends by order.
@@ -199,10 +204,6 @@ pub enum AnchorOutput {
     Close(ConnId),
     /// The largest inner packet to send to an inner address, in bytes; `None` for what the tunnel device takes.
     SetMtu(IpAddr, Option<u16>),
-    /// Store this before sending any later message.
-    Persist(Known),
-    /// Something to tell.
-    Report(Report),
 }
 
 /// Why flows moved.

@@ -45,7 +45,7 @@ pub use config::{AnchorConfig, HostConfig, Known, PathConfig};
 pub use datapath::{
     Carried, Order, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Ticket, Via,
 };
-pub use end::{End, Failure, Side, Turn};
+pub use end::{End, Failure, Side, ToDriver, Turn};
 pub use event::{
     AnchorInput, AnchorOutput, Cause, ConnId, Ending, HostInput, HostOutput, Output, Report,
 };

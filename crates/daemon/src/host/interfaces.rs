@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use segue_ip::{Interface, Route};
+use segue_ip::{Input, Interface, Route};
 use segue_linux::monitor::{Device, physical_candidates};
 use segue_linux::{link, neighbour};
 use segue_tunnel::HostInput;
@@ -38,7 +38,7 @@ impl Daemon {
                 interfaces.push(self.as_input(device));
             }
         }
-        self.feed(HostInput::Interfaces(interfaces))?;
+        self.feed(Input::Interfaces(interfaces))?;
         // Whatever belonged to removed paths has moved to others.
         let (datapath, present) = (&mut self.core.end.datapath, &present);
         self.attached.retain(|index, next_hops| {

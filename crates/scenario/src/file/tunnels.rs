@@ -273,14 +273,15 @@ fn add_one_anchor(builder: &mut Builder<'_>, anchor: Planned<'_>, number: u32) {
         pool_v6: of(false),
         max_paths: table.max_paths.unwrap_or(4_096),
         expiry: table.expiry.map_or(Span::from_secs(60), |d| d.0),
-        known: known.clone(),
         rest: Span::ZERO,
         resting: Vec::new(),
         source: Source::Readings,
         allow_upmt: false,
     };
     let seed = builder.network.seed_of(END, number);
-    let agent = AnchorAgent::new(config, known.into_iter().map(|k| k.name), seed);
+    let names = known.iter().map(|k| k.name.clone());
+    let mut agent = AnchorAgent::new(config, names, seed);
+    agent.recall(known);
     let prefixes: Vec<Prefix> = pools.iter().map(|(prefix, _)| *prefix).collect();
     let transit = builder.transit();
     let name = table.name.get_ref().clone();

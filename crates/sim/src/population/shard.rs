@@ -2,10 +2,11 @@
 
 use alloc::format;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Span, Time};
-use segue_ip::Interface;
+use segue_ip::{Input, Interface};
 use segue_keepalive::State;
 use segue_tunnel::{
     AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, HostOutput, PathConfig,
@@ -142,7 +143,6 @@ impl Shard {
             pool_v6: None,
             max_paths: hosts * self.spec.paths.len() as u32 + 1,
             expiry: Span::from_secs(3_600),
-            known: Vec::new(),
             rest: Span::ZERO,
             resting: Vec::new(),
             source: self.spec.source,
@@ -228,7 +228,7 @@ impl Shard {
             mtu_bytes: 1_500,
         });
         let interfaces = interfaces.collect();
-        self.tell_host(host, HostInput::Interfaces(interfaces));
+        self.tell_host(host, Input::Interfaces(interfaces));
     }
 
     /// Number of a host's path in the shard.
@@ -267,7 +267,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn tell_host(&mut self, host: u32, input: HostInput) {
+    pub(super) fn tell_host(&mut self, host: u32, input: impl Into<Input<HostInput, Infallible>>) {
         self.hosts[host as usize].end.handle(self.now, input, &mut self.host_effects);
         self.follow_host(host);
     }
@@ -301,8 +301,9 @@ impl Shard {
                 self.move_signal(host, &interface)
             }
             HostEffect::Own(HostOutput::Signal(message)) => self.signal_up(host, message),
-            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_)) => {}
-            HostEffect::Own(HostOutput::Report(report)) => self.host_report(host, &report),
+            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
+            | HostEffect::Send(_) => {}
+            HostEffect::Report(report) => self.host_report(host, &report),
         }
     }
 
@@ -380,8 +381,10 @@ impl Shard {
                     self.signal_down(conn.0 as u32, None);
                     self.tell_anchor(anchor, AnchorInput::Disconnected { conn });
                 }
-                AnchorEffect::Own(AnchorOutput::Persist(_) | AnchorOutput::SetMtu(..)) => {}
-                AnchorEffect::Own(AnchorOutput::Report(report)) => self.anchor_report(&report),
+                AnchorEffect::Own(AnchorOutput::SetMtu(..))
+                | AnchorEffect::Persist(_)
+                | AnchorEffect::Send(_) => {}
+                AnchorEffect::Report(report) => self.anchor_report(&report),
             }
         }
         self.anchor_effects = effects;

@@ -7,10 +7,11 @@ use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
+use segue_ip::{Datagram, Input, Output};
 use segue_tunnel::datapath::{Event, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorOutput, End, Failure, Host, HostConfig, HostInput, HostOutput,
-    Output, Side, Turn,
+    Known, Report, Side, ToDriver, Turn,
 };
 
 use super::Arrived;
@@ -22,19 +23,38 @@ pub const SWEEP: Span = Span::from_secs(5);
 
 /// What an end asks of its driver, which has the links, the connections, the disk and the networks behind it.
 #[derive(Clone, Debug)]
-pub enum Effect<P, O> {
+pub enum Effect<P, O, S> {
     /// A packet leaves.
     Transmit(Outer, Message<P>),
     /// An inner packet that came over the path in this slot.
     Deliver(Inner<P>, u32),
-    /// An output of the machine.
+    /// The role's own wish.
     Own(O),
+    /// Something to store.
+    Persist(S),
+    /// News.
+    Report(Report),
+    /// A datagram of the machine itself.
+    Send(Datagram),
+}
+
+impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
+    fn from(output: Output<O, Report, S>) -> Effect<P, O, S> {
+        match output {
+            Output::Own(own) => Effect::Own(own),
+            Output::Persist(record) => Effect::Persist(record),
+            Output::Report(report) => Effect::Report(report),
+            Output::Send(datagram) => Effect::Send(datagram),
+        }
+    }
 }
 
 /// Of a host's end.
-pub type HostEffect<P> = Effect<P, HostOutput>;
+pub type HostEffect<P> = Effect<P, HostOutput, Infallible>;
 /// Of an anchor's.
-pub type AnchorEffect<P> = Effect<P, AnchorOutput>;
+pub type AnchorEffect<P> = Effect<P, AnchorOutput, Known>;
+/// What a call of an end of this side adds to.
+pub type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
 /// A host's end.
 pub type HostEnd<P> = SimEnd<Host, P>;
 /// An anchor's.
@@ -43,7 +63,7 @@ pub type AnchorEnd<P> = SimEnd<Anchor, P>;
 /// A side whose packet path is modelled.
 pub trait Modelled: Side {
     /// Applies to the model what the machine tells its driver, and returns what is left to do.
-    fn note<P: Clone>(own: Self::Own, model: &mut Model<P>) -> Option<Self::Own>;
+    fn note<P: Clone>(own: Self::Wish, model: &mut Model<P>) -> Option<Self::Wish>;
 }
 
 impl Modelled for Host {
@@ -88,7 +108,7 @@ impl<P: Clone> SimEnd<Host, P> {
 }
 
 impl<P: Clone> SimEnd<Anchor, P> {
-    /// An anchor that knows what `config.known` says. `seed` differs from that of any other end and start.
+    /// An anchor that knows no host. `seed` differs from that of any other end and start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> AnchorEnd<P> {
         let source = config.source;
@@ -136,24 +156,36 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 
     /// Gives the machine an input and carries out its outputs.
-    pub fn handle(&mut self, now: Time, input: M::Input, effects: &mut Vec<Effect<P, M::Own>>) {
+    pub fn handle(
+        &mut self,
+        now: Time,
+        input: impl Into<Input<M::Own, M::Record>>,
+        effects: &mut Effects<P, M>,
+    ) {
         let turn = self.end.handle(now, input);
         self.follow(now, turn, effects);
+    }
+
+    /// Tells the machine what an earlier start stored.
+    pub fn recall(&mut self, now: Time, records: impl IntoIterator<Item = M::Record>) {
+        for record in records {
+            self.machine.handle(now, Input::Record(record));
+        }
     }
 
     /// Carries out an output that the caller took from the machine itself.
     pub fn carry_out(
         &mut self,
         now: Time,
-        output: Output<M::Own>,
-        effects: &mut Vec<Effect<P, M::Own>>,
+        output: segue_tunnel::Output<M::Wish, M::Record>,
+        effects: &mut Effects<P, M>,
     ) {
         self.end.datapath.now = now;
         let mut turn = Turn::default();
         match output {
-            Output::Order(order) => self.end.carry_out(&mut turn, order),
-            Output::Own(own) => {
-                effects.extend(M::note(own, &mut self.end.datapath).map(Effect::Own));
+            segue_tunnel::Output::Order(order) => self.end.carry_out(&mut turn, order),
+            segue_tunnel::Output::Driver(output) => {
+                effects.extend(noted::<M, P>(output, &mut self.end.datapath));
             }
         }
         self.follow(now, turn, effects);
@@ -161,7 +193,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
 
     /// The deadline has come: the machine's, or that of a packet path that then calls its driver, which sleeps while
     /// requests ride.
-    pub fn tick(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
+    pub fn tick(&mut self, now: Time, effects: &mut Effects<P, M>) {
         let mut called = false;
         while let Some(slot) = self.end.datapath.take_due_call(now) {
             called = true;
@@ -174,7 +206,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 
     /// Takes a packet that is to go through the tunnels.
-    pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Vec<Effect<P, M::Own>>) {
+    pub fn send(&mut self, now: Time, inner: Inner<P>, effects: &mut Effects<P, M>) {
         match self.end.datapath.send(now, inner) {
             Sent::Out(outer, message) => {
                 effects.push(Effect::Transmit(outer, message));
@@ -193,7 +225,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         from: SocketAddr,
         to: SocketAddr,
         message: Message<P>,
-        effects: &mut Vec<Effect<P, M::Own>>,
+        effects: &mut Effects<P, M>,
     ) -> Arrived {
         let is_size = matches!(message.body, Body::Size { .. });
         let received = self.end.datapath.receive(now, from, to, message);
@@ -205,7 +237,7 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         now: Time,
         received: Received<P>,
         is_size: bool,
-        effects: &mut Vec<Effect<P, M::Own>>,
+        effects: &mut Effects<P, M>,
     ) -> Arrived {
         match received {
             Received::Ride(both) => {
@@ -243,32 +275,27 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
         }
     }
 
-    fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Vec<Effect<P, M::Own>>) {
+    fn on_event(&mut self, now: Time, event: Event<Unbound>, effects: &mut Effects<P, M>) {
         let turn = self.end.on_event(now, event);
         self.follow(now, turn, effects);
     }
 
     /// Has the machine look at a path if its packet path calls for that at once, because data follow a silence.
-    fn look(&mut self, now: Time, effects: &mut Vec<Effect<P, M::Own>>) {
+    fn look(&mut self, now: Time, effects: &mut Effects<P, M>) {
         if let Some(slot) = self.end.datapath.take_call() {
             self.on_event(now, Event::Look(slot), effects);
         }
     }
 
     /// Carries out the machine's outputs until there are none.
-    fn follow(
-        &mut self,
-        now: Time,
-        mut turn: Turn<Infallible>,
-        effects: &mut Vec<Effect<P, M::Own>>,
-    ) {
+    fn follow(&mut self, now: Time, mut turn: Turn<Infallible>, effects: &mut Effects<P, M>) {
         self.told.set(Some(Time::ZERO));
         self.end.datapath.now = now;
         let mut injects = false;
         let mut notice = |order: &Order| injects |= matches!(order, Order::Inject(_));
-        while let Some(own) = self.end.poll_with(&mut turn, || now, &mut notice) {
+        while let Some(output) = self.end.poll_with(&mut turn, || now, &mut notice) {
             leave(&mut self.end.datapath, effects);
-            effects.extend(M::note(own, &mut self.end.datapath).map(Effect::Own));
+            effects.extend(noted::<M, P>(output, &mut self.end.datapath));
         }
         leave(&mut self.end.datapath, effects);
         for failure in turn.failures {
@@ -284,8 +311,19 @@ impl<M: Modelled, P: Clone> SimEnd<M, P> {
     }
 }
 
+/// The effect of what a machine asks of its driver, unless the model takes it.
+fn noted<M: Modelled, P: Clone>(
+    output: ToDriver<M>,
+    model: &mut Model<P>,
+) -> Option<Effect<P, M::Wish, M::Record>> {
+    match output {
+        Output::Own(own) => M::note(own, model).map(Effect::Own),
+        other => Some(other.into()),
+    }
+}
+
 /// Packets that were ordered to leave now do.
-fn leave<P: Clone, O>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O>>) {
+fn leave<P: Clone, O, S>(model: &mut Model<P>, effects: &mut Vec<Effect<P, O, S>>) {
     // Mostly nothing.
     if model.has_sent() {
         let sent = model.take_sent().into_iter();

@@ -156,6 +156,7 @@ impl World {
         let host = add_host(&mut network, mobile, "alice", agent, &[pool()]);
         let names = setup.enrolled.then(|| "alice".to_owned());
         let mut agent = AnchorAgent::new(anchor_config(setup), names, setup.seed ^ 99);
+        agent.recall(setup.known.clone());
         at_anchor(&mut agent);
         let anchor = add_anchor(&mut network, anchor, "anchor", agent, &[pool()], transit);
         World { network, mobile, server, wifi_router: wifi, host, anchor, access }
@@ -297,7 +298,6 @@ fn anchor_config(setup: &Setup) -> AnchorConfig {
         pool_v6: None,
         max_paths: 64,
         expiry: SECS(60),
-        known: setup.known.clone(),
         rest: Span::ZERO,
         resting: Vec::new(),
         source: setup.source,

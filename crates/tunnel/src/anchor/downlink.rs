@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Anchor, AnchorPath, RegisteredHost};
 use crate::planted::fault;
-use crate::{AnchorOutput, Cause, Order, Output, Report, Via};
+use crate::{Cause, Order, Output, Report, Via};
 
 impl Anchor {
     /// Tells the datapath which paths of a host are heard, if that changed.
@@ -131,7 +131,7 @@ impl Anchor {
             && path.told_to != told
         {
             let report = Report::Handover { host, class: None, from, to, cause, flows: 0 };
-            self.out.push_back(Output::Own(AnchorOutput::Report(report)));
+            self.out.push_back(Output::report(report));
         }
     }
 }

@@ -88,11 +88,11 @@ impl Anchor {
     }
 
     fn refuse(&mut self, now: Time, conn: ConnId, name: &str, reason: Refusal) {
-        self.out.push_back(Output::Own(AnchorOutput::Signal(conn, FromAnchor::Refused { reason })));
-        self.out.push_back(Output::Own(AnchorOutput::Close(conn)));
+        self.out.push_back(Output::own(AnchorOutput::Signal(conn, FromAnchor::Refused { reason })));
+        self.out.push_back(Output::own(AnchorOutput::Close(conn)));
         self.on_disconnected(now, conn);
         let report = Report::Refused { host: name.to_string(), reason };
-        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
+        self.out.push_back(Output::report(report));
     }
 
     /// The owner number of the host's registration: the standing one if the epoch is the same, a new one if it grew.
@@ -121,7 +121,7 @@ impl Anchor {
                 && old != conn
             {
                 self.conns.remove(&old);
-                self.out.push_back(Output::Own(AnchorOutput::Close(old)));
+                self.out.push_back(Output::own(AnchorOutput::Close(old)));
             }
             return Ok(owner);
         }
@@ -171,9 +171,9 @@ impl Anchor {
         let known = Known { name: name.to_string(), epoch, inner: inner.clone() };
         let before = self.known.insert(name.to_string(), known.clone());
         let written = before.is_none() || !fault(5);
-        self.out.extend(written.then_some(Output::Own(AnchorOutput::Persist(known))));
+        self.out.extend(written.then_some(Output::Driver(segue_ip::Output::Persist(known))));
         let report = Report::Registered { host: name.to_string(), inner: inner.clone() };
-        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
+        self.out.push_back(Output::report(report));
         self.owner_of.insert(name.to_string(), owner);
         let host = RegisteredHost {
             name: name.to_string(),
@@ -198,7 +198,7 @@ impl Anchor {
         let Some(host) = self.hosts.get(&owner) else { return };
         if let Some(ways_out) = self.ways_out {
             self.out
-                .push_back(Output::Own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
+                .push_back(Output::own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
         }
         let pools = [&self.config.pool_v4, &self.config.pool_v6].into_iter().flatten();
         let message = FromAnchor::Registered {
@@ -206,7 +206,7 @@ impl Anchor {
             anchor: pools.map(crate::Pool::anchor).collect(),
             tunnel_port: self.config.port,
         };
-        self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
+        self.out.push_back(Output::own(AnchorOutput::Signal(conn, message)));
     }
 
     /// Tells every host that is connected.
@@ -216,7 +216,7 @@ impl Anchor {
         }
         let conns = self.hosts.values().filter_map(|host| host.conn);
         let told = conns
-            .map(|conn| Output::Own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
+            .map(|conn| Output::own(AnchorOutput::Signal(conn, FromAnchor::WaysOut(ways_out))));
         self.out.extend(told);
     }
 
@@ -283,15 +283,15 @@ impl Anchor {
             self.owner_of_address.remove(address);
             self.out.push_back(Output::Order(Order::RemoveInner(*address)));
             if host.mtu.is_some() {
-                self.out.push_back(Output::Own(AnchorOutput::SetMtu(*address, None)));
+                self.out.push_back(Output::own(AnchorOutput::SetMtu(*address, None)));
             }
         }
         self.owner_of.remove(&host.name);
         if let Some(conn) = host.conn {
             self.conns.remove(&conn);
-            self.out.push_back(Output::Own(AnchorOutput::Close(conn)));
+            self.out.push_back(Output::own(AnchorOutput::Close(conn)));
         }
-        self.out.push_back(Output::Own(AnchorOutput::Report(Report::Gone { host: host.name })));
+        self.out.push_back(Output::report(Report::Gone { host: host.name }));
     }
 
     pub(super) fn on_end(&mut self, now: Time, name: &str, why: Ending) {

@@ -24,6 +24,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::{Deadline, Machine, Time};
+use segue_ip::Input;
 use segue_wire::FlowKey;
 use segue_wire::signal::WaysOut;
 
@@ -62,7 +63,7 @@ pub struct Anchor {
     free_from: [u128; 2],
     /// Where packets can go on from here, once that is known.
     ways_out: Option<WaysOut>,
-    out: VecDeque<Output<AnchorOutput>>,
+    out: VecDeque<Output<AnchorOutput, Known>>,
 }
 
 /// What can be due.
@@ -77,27 +78,21 @@ enum Timer {
 }
 
 impl Anchor {
-    /// An anchor that knows what `config.known` says. `seed` is secret and unique to this start.
+    /// An anchor that knows no host. `seed` is secret and unique to this start.
     #[must_use]
     pub fn new(config: AnchorConfig, seed: [u8; 32]) -> Anchor {
-        let known: BTreeMap<String, Known> =
-            config.known.iter().map(|known| (known.name.clone(), known.clone())).collect();
-        let given: BTreeSet<IpAddr> =
-            known.values().flat_map(|known| known.inner.iter().copied()).collect();
-        // One that rested before and was given away since is its new owner's, and the last rest counts.
+        // The last rest counts.
         let mut rests: BTreeMap<IpAddr, Time> = BTreeMap::new();
-        for (address, until) in
-            config.resting.iter().filter(|(address, _)| !given.contains(address))
-        {
+        for (address, until) in &config.resting {
             let latest = rests.entry(*address).or_insert(*until);
             *latest = (*latest).max(*until);
         }
         let resting = rests.iter().map(|(address, until)| (*until, *address)).collect();
-        let taken = given.into_iter().chain(rests.into_keys()).collect();
+        let taken = rests.into_keys().collect();
         Anchor {
             config,
             secrets: Secrets::new(seed),
-            known,
+            known: BTreeMap::new(),
             taken,
             resting,
             hosts: BTreeMap::new(),
@@ -167,13 +162,15 @@ impl Anchor {
         self.out.push_back(Output::Order(Order::Bind(key, slot)));
         self.out.push_back(Output::Order(Order::Inject(ticket)));
     }
-}
 
-impl Machine for Anchor {
-    type Input = AnchorInput;
-    type Output = Output<AnchorOutput>;
+    fn on_record(&mut self, known: Known) {
+        // One that rested before and was given away since is its new owner's.
+        self.resting.retain(|(_, address)| !known.inner.contains(address));
+        self.taken.extend(&known.inner);
+        self.known.insert(known.name.clone(), known);
+    }
 
-    fn handle(&mut self, now: Time, input: AnchorInput) {
+    fn on_own(&mut self, now: Time, input: AnchorInput) {
         match input {
             AnchorInput::Connected { conn, host } => {
                 self.conns.insert(conn, host);
@@ -187,6 +184,20 @@ impl Machine for Anchor {
             AnchorInput::TooBig(said) => self.on_too_big(now, said),
             AnchorInput::Miss { key, ticket } => self.on_miss(key, ticket),
             AnchorInput::WaysOut(ways_out) => self.on_ways_out(ways_out),
+        }
+    }
+}
+
+impl Machine for Anchor {
+    type Input = Input<AnchorInput, Known>;
+    type Output = Output<AnchorOutput, Known>;
+
+    fn handle(&mut self, now: Time, input: Input<AnchorInput, Known>) {
+        match input {
+            Input::Record(known) => self.on_record(known),
+            Input::Own(own) => self.on_own(now, own),
+            // It has no paths of its own to set up, and its driver has the connections.
+            Input::Interfaces(_) | Input::Datagram(_) => {}
         }
     }
 
@@ -205,7 +216,7 @@ impl Machine for Anchor {
         }
     }
 
-    fn poll(&mut self) -> Option<Output<AnchorOutput>> {
+    fn poll(&mut self) -> Option<Output<AnchorOutput, Known>> {
         self.out.pop_front()
     }
 
@@ -248,7 +259,6 @@ mod tests {
                 pool_v6: None,
                 max_paths: paths + 1,
                 expiry: Span::from_secs(60),
-                known: Vec::new(),
                 rest: Span::from_secs(60),
                 resting: Vec::new(),
                 source: segue_keepalive::Source::Probes,
@@ -271,7 +281,7 @@ mod tests {
         }
 
         fn tell(&mut self, input: AnchorInput) {
-            self.count(|anchor, now| anchor.handle(now, input));
+            self.count(|anchor, now| anchor.handle(now, input.into()));
         }
 
         fn tick(&mut self) {

@@ -163,14 +163,14 @@ impl Anchor {
     pub(super) fn add_path(&mut self, now: Time, conn: ConnId, owner: u32, offer: &PathOffer) {
         match self.grant(now, owner, offer) {
             Ok(grant) => {
-                self.out.push_back(Output::Own(AnchorOutput::Signal(
+                self.out.push_back(Output::own(AnchorOutput::Signal(
                     conn,
                     FromAnchor::PathReady(grant),
                 )));
             }
             Err(reason) => {
                 let refused = FromAnchor::PathRefused { path: offer.path, reason };
-                self.out.push_back(Output::Own(AnchorOutput::Signal(conn, refused)));
+                self.out.push_back(Output::own(AnchorOutput::Signal(conn, refused)));
             }
         }
     }
@@ -319,7 +319,7 @@ impl Anchor {
         }
         self.fit(owner);
         self.out.push_back(Output::Order(Order::SetPath(slot, setup)));
-        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
+        self.out.push_back(Output::report(report));
         self.review(now, slot);
     }
 
@@ -351,7 +351,7 @@ impl Anchor {
         {
             path.uncut_told = Some(now);
             let message = FromAnchor::OneByOne { path: path.number };
-            self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
+            self.out.push_back(Output::own(AnchorOutput::Signal(conn, message)));
         }
     }
 
@@ -370,7 +370,7 @@ impl Anchor {
         {
             path.too_big_told = Some(now);
             let message = FromAnchor::TooBig { path: path.number, mtu };
-            self.out.push_back(Output::Own(AnchorOutput::Signal(conn, message)));
+            self.out.push_back(Output::own(AnchorOutput::Signal(conn, message)));
         }
     }
 
@@ -421,7 +421,7 @@ impl Anchor {
         self.reroute(owner);
         self.out.push_back(Output::Order(Order::RemovePath(slot)));
         let report = Report::PathRemoved { host: self.name_of(owner), path: name };
-        self.out.push_back(Output::Own(AnchorOutput::Report(report)));
+        self.out.push_back(Output::report(report));
         self.say_heard(owner);
         self.review_quiet(owner);
         self.fit(owner);
@@ -438,7 +438,7 @@ impl Anchor {
         if host.mtu != Some(mtu) {
             host.mtu = Some(mtu);
             let told = host.inner.iter();
-            let told = told.map(|own| Output::Own(AnchorOutput::SetMtu(*own, Some(mtu))));
+            let told = told.map(|own| Output::own(AnchorOutput::SetMtu(*own, Some(mtu))));
             self.out.extend(told);
         }
     }

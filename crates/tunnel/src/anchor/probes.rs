@@ -10,7 +10,7 @@ use super::Anchor;
 use super::hosts::Word;
 use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
-use crate::{AnchorOutput, Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
+use crate::{Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};
 
 /// A report older than this does not keep a newer one out, whatever their stamps say: stamps wrap.
 const WORD_LIFE: Span = Span::from_secs(600);
@@ -173,14 +173,14 @@ impl Anchor {
         self.review_quiet(owner);
         self.review_expiry(now, owner);
         let heard = self.slots.get(&slot).is_some_and(|path| path.via.is_none());
-        self.out.push_back(Output::Own(AnchorOutput::Report(Report::PathState {
+        self.out.push_back(Output::report(Report::PathState {
             host: self.name_of(owner),
             path: name,
             state,
             heard,
             silent: silent.filter(|_| state == State::Down),
             bound,
-        })));
+        }));
     }
 
     /// Tells a datapath that measures when an outage begins and ends.

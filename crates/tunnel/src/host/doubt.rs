@@ -14,7 +14,7 @@ use segue_steering::{Class, PathId, Steering};
 use segue_wire::age;
 
 use super::{Host, Path};
-use crate::{HostOutput, Order, Output, Reinjection, Report};
+use crate::{Order, Output, Reinjection, Report};
 
 /// Minimum time between two reports of doubt about a path.
 const DOUBT_PACE: Span = Span::from_secs(10);
@@ -51,10 +51,7 @@ impl Host {
         }
         path.doubt_told = Some(now);
         let path = path.name.to_string();
-        self.out.push_back(Output::Own(HostOutput::Report(Report::PathDoubt {
-            host: String::new(),
-            path,
-        })));
+        self.out.push_back(Output::report(Report::PathDoubt { host: String::new(), path }));
     }
 
     /// A path's client has given these orders. With each question in doubt, what left goes over the other path, and at

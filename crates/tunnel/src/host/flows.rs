@@ -11,7 +11,7 @@ use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signal};
-use crate::{Cause, HostOutput, Order, Output, Report, Ticket};
+use crate::{Cause, Order, Output, Report, Ticket};
 
 /// Most flows remembered; those seen longest ago are dropped first.
 const MAX_FLOWS: usize = 65_536;
@@ -254,14 +254,14 @@ impl Host {
         }
         for (to, flows) in left {
             let to = self.paths.get(&to).map_or_else(String::new, |p| p.name().to_string());
-            self.out.push_back(Output::Own(HostOutput::Report(Report::Handover {
+            self.out.push_back(Output::report(Report::Handover {
                 host: String::new(),
                 class: None,
                 from: name.to_string(),
                 to,
                 cause,
                 flows,
-            })));
+            }));
         }
     }
 
@@ -372,13 +372,13 @@ impl Host {
     ) {
         let name = |n: u8| self.paths.get(&n).map_or_else(String::new, |p| p.name().to_string());
         let (from, to) = (name(from), name(to));
-        self.out.push_back(Output::Own(HostOutput::Report(Report::Handover {
+        self.out.push_back(Output::report(Report::Handover {
             host: String::new(),
             class,
             from,
             to,
             cause,
             flows,
-        })));
+        }));
     }
 }

@@ -187,10 +187,10 @@ impl Host {
         }
         if self.registered() {
             self.out
-                .push_back(Output::Own(HostOutput::Signal(FromHost::RemovePath { path: number })));
+                .push_back(Output::own(HostOutput::Signal(FromHost::RemovePath { path: number })));
         }
         self.fit();
         let report = Report::PathRemoved { host: String::new(), path: path.name };
-        self.out.push_back(Output::Own(HostOutput::Report(report)));
+        self.out.push_back(Output::report(report));
     }
 }

@@ -24,10 +24,11 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
-use segue_ip::Interface;
+use segue_ip::{Input, Interface};
 use segue_keepalive::size::Way;
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
@@ -81,7 +82,7 @@ pub struct Host {
     evaluated: Time,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
-    out: VecDeque<Output<HostOutput>>,
+    out: VecDeque<Output<HostOutput, Infallible>>,
 }
 
 /// How signalling stands.
@@ -211,7 +212,7 @@ impl Host {
         };
         names.sort_by_key(|name| !alive(name));
         self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
-        self.out.push_back(Output::Own(HostOutput::Connect { interfaces: names }));
+        self.out.push_back(Output::own(HostOutput::Connect { interfaces: names }));
     }
 
     fn on_signal_up(&mut self, now: Time, interface: String, anchor: SocketAddr) {
@@ -222,7 +223,7 @@ impl Host {
         self.signal = Signal::Up { interface, registered: false, since: now };
         self.anchor = Some(anchor);
         self.prefer(now, anchor.ip());
-        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Register {
+        self.out.push_back(Output::own(HostOutput::Signal(FromHost::Register {
             version: SIGNAL_VERSION,
             epoch: self.config.epoch,
         })));
@@ -253,10 +254,7 @@ impl Host {
                 self.retry = RETRY_MIN;
             }
             FromAnchor::Refused { reason } => {
-                self.out.push_back(Output::Own(HostOutput::Report(Report::Refused {
-                    host: String::new(),
-                    reason,
-                })));
+                self.out.push_back(Output::report(Report::Refused { host: String::new(), reason }));
                 self.retry = if reason == Refusal::Held { HELD_RETRY } else { RETRY_MAX };
                 if let Signal::Up { registered, .. } = &mut self.signal {
                     *registered = false;
@@ -274,10 +272,8 @@ impl Host {
             FromAnchor::PathRefused { path, reason } => {
                 if let Some(path) = self.paths.get_mut(&path) {
                     path.offer_at = Some(now + RETRY_MAX);
-                    self.out.push_back(Output::Own(HostOutput::Report(Report::Refused {
-                        host: String::new(),
-                        reason,
-                    })));
+                    self.out
+                        .push_back(Output::report(Report::Refused { host: String::new(), reason }));
                 }
             }
         }
@@ -291,7 +287,7 @@ impl Host {
             .collect();
         if inner.is_empty() {
             let (host, reason) = (String::new(), Refusal::NoAddress);
-            self.out.push_back(Output::Own(HostOutput::Report(Report::Refused { host, reason })));
+            self.out.push_back(Output::report(Report::Refused { host, reason }));
             return;
         }
         let Signal::Up { registered, .. } = &mut self.signal else { return };
@@ -308,15 +304,15 @@ impl Host {
             self.out.extend(gone.map(|old| Output::Order(Order::RemoveInner(*old))));
             self.out.extend(inner.iter().map(|own| Output::Order(Order::SetInner(*own, 0))));
             self.inner.clone_from(&inner);
-            let addresses = Output::Own(HostOutput::Addresses { inner: inner.clone(), anchor });
+            let addresses = Output::own(HostOutput::Addresses { inner: inner.clone(), anchor });
             self.out.push_back(addresses);
             let report = Report::Registered { host: String::new(), inner };
-            self.out.push_back(Output::Own(HostOutput::Report(report)));
+            self.out.push_back(Output::report(report));
         }
         // The anchor may not know of paths that went while no connection stood, or just before one broke.
         let gone = self.numbers.values().filter(|number| !self.paths.contains_key(number));
         let gone =
-            gone.map(|path| Output::Own(HostOutput::Signal(FromHost::RemovePath { path: *path })));
+            gone.map(|path| Output::own(HostOutput::Signal(FromHost::RemovePath { path: *path })));
         self.out.extend(gone);
         let numbers: Vec<u8> = self.paths.keys().copied().collect();
         for number in numbers {
@@ -351,7 +347,7 @@ impl Host {
             && self.may_carry_signal(interface)
         {
             let interface = interface.clone();
-            self.out.push_back(Output::Own(HostOutput::MoveSignal { interface }));
+            self.out.push_back(Output::own(HostOutput::MoveSignal { interface }));
         }
     }
 
@@ -377,7 +373,7 @@ impl Host {
                 if let Signal::Up { interface, .. } = &mut self.signal {
                     interface.clone_from(&next);
                 }
-                self.out.push_back(Output::Own(HostOutput::MoveSignal { interface: next }));
+                self.out.push_back(Output::own(HostOutput::MoveSignal { interface: next }));
             }
             None if !may(interface) && elsewhere() => self.connect(now),
             None => {}
@@ -435,7 +431,7 @@ impl Host {
 
     fn on_stop(&mut self) {
         if matches!(self.signal, Signal::Up { .. }) {
-            self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Leave)));
+            self.out.push_back(Output::own(HostOutput::Signal(FromHost::Leave)));
         }
         self.signal = Signal::Stopped;
         for key in core::mem::take(&mut self.flows).into_keys() {
@@ -452,15 +448,9 @@ impl Host {
             self.out.push_back(Output::Order(Order::Discard(waiting.ticket)));
         }
     }
-}
 
-impl Machine for Host {
-    type Input = HostInput;
-    type Output = Output<HostOutput>;
-
-    fn handle(&mut self, now: Time, input: HostInput) {
+    fn on_own(&mut self, now: Time, input: HostInput) {
         match input {
-            HostInput::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
             HostInput::SignalUp { interface, anchor } => self.on_signal_up(now, interface, anchor),
             HostInput::SignalDown => self.on_signal_down(now),
             HostInput::Signal(message) => self.on_message(now, message),
@@ -476,6 +466,21 @@ impl Machine for Host {
             HostInput::Handover { flow, class, to } => self.on_handover(now, flow, class, to),
             HostInput::Keepalive { path, on } => self.on_keepalive(now, &path, on),
             HostInput::Stop => self.on_stop(),
+        }
+    }
+}
+
+impl Machine for Host {
+    type Input = Input<HostInput, Infallible>;
+    type Output = Output<HostOutput, Infallible>;
+
+    fn handle(&mut self, now: Time, input: Input<HostInput, Infallible>) {
+        match input {
+            Input::Interfaces(interfaces) => self.on_interfaces(now, interfaces),
+            Input::Own(own) => self.on_own(now, own),
+            // Its driver has the connections.
+            Input::Datagram(_) => {}
+            Input::Record(never) => match never {},
         }
     }
 
@@ -496,7 +501,7 @@ impl Machine for Host {
         }
     }
 
-    fn poll(&mut self) -> Option<Output<HostOutput>> {
+    fn poll(&mut self) -> Option<Output<HostOutput, Infallible>> {
         let output = self.out.pop_front()?;
         if self.out.is_empty() {
             // Outputs are large: with very many hosts, each would keep room for the most it ever had.

@@ -68,7 +68,7 @@ impl Host {
             follows_use: path.following.is_some(),
             largest: path.largest_told,
         };
-        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::AddPath(offer))));
+        self.out.push_back(Output::own(HostOutput::Signal(FromHost::AddPath(offer))));
     }
 
     pub(super) fn on_path_ready(&mut self, now: Time, grant: PathGrant) {
@@ -99,7 +99,7 @@ impl Host {
         self.leave(number);
         self.redirect_dead_paths(now);
         self.evaluate(now);
-        self.out.push_back(Output::Own(HostOutput::Report(report)));
+        self.out.push_back(Output::report(report));
         self.tick_path(now, number);
         self.fit();
     }
@@ -110,7 +110,7 @@ impl Host {
         // A switch may have missed the anchor while there was no connection.
         let on = !path.off;
         self.out
-            .push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
+            .push_back(Output::own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
         if path.grant.as_ref() == Some(&grant) {
             return;
         }
@@ -309,14 +309,14 @@ impl Host {
         }
         self.set_quiet(number, state == State::Up);
         self.adapt(now, number);
-        self.out.push_back(Output::Own(HostOutput::Report(Report::PathState {
+        self.out.push_back(Output::report(Report::PathState {
             host: String::new(),
             path: name,
             state,
             heard,
             silent: unproven.filter(|_| state == State::Down),
             bound,
-        })));
+        }));
         self.rescue_signal(now);
         match state {
             State::Down => self.leave_dead_signal(now),
@@ -385,7 +385,7 @@ impl Host {
         }
         path.off = !on;
         self.out
-            .push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
+            .push_back(Output::own(HostOutput::Signal(FromHost::Keepalive { path: number, on })));
         self.feed(now, number, ClientInput::Switch(on));
     }
 
@@ -401,7 +401,7 @@ impl Host {
             return;
         }
         path.off = false;
-        self.out.push_back(Output::Own(HostOutput::Signal(FromHost::Keepalive {
+        self.out.push_back(Output::own(HostOutput::Signal(FromHost::Keepalive {
             path: number,
             on: true,
         })));

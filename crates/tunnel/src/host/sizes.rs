@@ -178,7 +178,7 @@ impl Host {
         {
             path.uncut_told = Some(now);
             self.out
-                .push_back(Output::Own(HostOutput::Signal(FromHost::OneByOne { path: number })));
+                .push_back(Output::own(HostOutput::Signal(FromHost::OneByOne { path: number })));
         }
     }
 
@@ -215,7 +215,7 @@ impl Host {
         let Some(path) = self.paths.get(&number).filter(|_| found) else { return };
         let mtu = [Way::Up, Way::Down].map(|way| path.mtu(way));
         let report = Report::PathMtu { path: path.name.clone(), up: mtu[0], down: mtu[1] };
-        self.out.push_back(Output::Own(HostOutput::Report(report)));
+        self.out.push_back(Output::report(report));
         self.fit();
         self.redirect_dead_paths(now);
         self.evaluate(now);
@@ -229,7 +229,7 @@ impl Host {
         let mtu = wide.or_else(|| set().map(|path| path.inner_both()).min());
         if let Some(mtu) = mtu.filter(|_| mtu != self.mtu) {
             self.mtu = Some(mtu);
-            self.out.push_back(Output::Own(HostOutput::SetMtu(mtu)));
+            self.out.push_back(Output::own(HostOutput::SetMtu(mtu)));
         }
     }
 }

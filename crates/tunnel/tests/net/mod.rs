@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
+use segue_ip::Input;
 use segue_keepalive::Config as Keepalive;
 use segue_sim::tunnel::{AnchorEnd, Arrived, HostEnd, Inner, Message, Outer};
 use segue_tunnel::{
-    AnchorConfig, AnchorInput, ConnId, HostConfig, HostInput, Known, PathConfig, Pool, Report,
+    AnchorConfig, AnchorInput, ConnId, HostConfig, Known, PathConfig, Pool, Report,
 };
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost};
@@ -145,7 +146,6 @@ pub fn anchor_config() -> AnchorConfig {
         pool_v6: None,
         max_paths: 64,
         expiry: secs(60),
-        known: Vec::new(),
         rest: secs(86_400),
         resting: Vec::new(),
         source: segue_keepalive::Source::Probes,
@@ -242,7 +242,7 @@ impl Net {
     pub fn announce(&mut self, host: usize) {
         let present = self.hosts[host].links.iter().filter(|link| link.present);
         let interfaces = present.map(Link::interface).collect();
-        self.tell_host(host, HostInput::Interfaces(interfaces));
+        self.tell_host(host, Input::Interfaces(interfaces));
     }
 
     /// A flow of `interval` with both directions, from now on.
@@ -309,9 +309,9 @@ impl Net {
 
     /// A new anchor in the place of the old one, with what that wrote down.
     pub fn restart_anchor(&mut self) {
-        let known = self.persisted.values().cloned().collect();
         let seed = self.next_seed();
-        self.anchor = AnchorEnd::new(AnchorConfig { known, ..self.anchor_config.clone() }, seed);
+        self.anchor = AnchorEnd::new(self.anchor_config.clone(), seed);
+        self.anchor.recall(self.now, self.persisted.values().cloned());
         for conn in self.conns.values_mut() {
             conn.orphaned = true;
         }

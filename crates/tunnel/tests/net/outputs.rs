@@ -1,8 +1,10 @@
 //! Carries out what the ends order, and checks it on the way.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use segue_clock::{Machine, Time};
+use segue_ip::Input;
 use segue_sim::tunnel::{AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd};
 use segue_tunnel::{AnchorInput, AnchorOutput, HostInput, HostOutput, Output};
 
@@ -10,13 +12,18 @@ use super::{Data, Event, Net, Packet};
 
 impl Net {
     /// Gives a host an input and carries out all that follows.
-    pub fn tell_host(&mut self, host: usize, input: HostInput) {
+    pub fn tell_host(&mut self, host: usize, input: impl Into<Input<HostInput, Infallible>>) {
         self.at_host(host, |end, now, effects| end.handle(now, input, effects));
         self.check_host(host);
     }
 
     /// Carries out outputs that the caller took from a host's machine at `now`.
-    pub fn carry_out(&mut self, host: usize, now: Time, outputs: Vec<Output<HostOutput>>) {
+    pub fn carry_out(
+        &mut self,
+        host: usize,
+        now: Time,
+        outputs: Vec<Output<HostOutput, Infallible>>,
+    ) {
         self.now = now;
         for output in outputs {
             self.at_host(host, |end, now, effects| end.carry_out(now, output, effects));
@@ -98,10 +105,9 @@ impl Net {
                 self.move_signal(host, interface)
             }
             HostEffect::Own(HostOutput::Signal(message)) => self.message_from_host(host, message),
-            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_)) => {}
-            HostEffect::Own(HostOutput::Report(report)) => {
-                self.hosts[host].reports.push((self.now, report))
-            }
+            HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
+            | HostEffect::Send(_) => {}
+            HostEffect::Report(report) => self.hosts[host].reports.push((self.now, report)),
         }
     }
 
@@ -164,13 +170,11 @@ impl Net {
                 self.close(conn);
                 self.schedule(self.now, Event::Closed(conn));
             }
-            AnchorEffect::Own(AnchorOutput::Persist(known)) => {
+            AnchorEffect::Persist(known) => {
                 self.persisted.insert(known.name.clone(), known);
             }
-            AnchorEffect::Own(AnchorOutput::SetMtu(..)) => {}
-            AnchorEffect::Own(AnchorOutput::Report(report)) => {
-                self.anchor_reports.push((self.now, report))
-            }
+            AnchorEffect::Own(AnchorOutput::SetMtu(..)) | AnchorEffect::Send(_) => {}
+            AnchorEffect::Report(report) => self.anchor_reports.push((self.now, report)),
         }
     }
 

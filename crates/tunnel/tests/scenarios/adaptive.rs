@@ -1,6 +1,7 @@
 //! T_KA and the questions in doubt follow the use of a path and what is measured.
 
 use segue_clock::{Machine, Span};
+use segue_ip::Output::Own;
 use segue_keepalive::{Aims, State};
 use segue_tunnel::{HostConfig, HostInput, HostOutput, Output, Report};
 use segue_wire::signal::{FromAnchor, FromHost};
@@ -146,10 +147,12 @@ fn a_host_that_registers_again_offers_the_period_in_force_and_its_paths_stay_up_
     let machine = &mut net.hosts[host].end.machine;
     let (inner, anchor) = (machine.inner().to_vec(), ANCHOR.parse().unwrap());
     let message = FromAnchor::Registered { inner, anchor: vec![], tunnel_port: 5005 };
-    machine.handle(now, HostInput::SignalUp { interface: "wifi".into(), anchor });
-    machine.handle(now, HostInput::Signal(message));
+    machine.handle(now, HostInput::SignalUp { interface: "wifi".into(), anchor }.into());
+    machine.handle(now, HostInput::Signal(message).into());
     let wifi = std::iter::from_fn(|| machine.poll()).find_map(|output| match output {
-        Output::Own(HostOutput::Signal(FromHost::AddPath(offer))) if offer.name == "wifi" => {
+        Output::Driver(Own(HostOutput::Signal(FromHost::AddPath(offer))))
+            if offer.name == "wifi" =>
+        {
             Some(offer)
         }
         _ => None,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use segue_clock::{Machine, Span, Time};
+use segue_ip::Output::Own;
 use segue_keepalive::{Reading, Source, Tau};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostConfig, HostInput, Order, Output,
@@ -285,8 +286,8 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
         let mut anchor = Anchor::new(AnchorConfig { allow_upmt, ..anchor_config() }, [1; 32]);
         let conn = ConnId(1);
         let mut tell = |input: AnchorInput| {
-            anchor.handle(Time(1_000_000_000), input);
-            core::iter::from_fn(|| anchor.poll()).collect::<Vec<Output<AnchorOutput>>>()
+            anchor.handle(Time(1_000_000_000), input.into());
+            core::iter::from_fn(|| anchor.poll()).collect::<Vec<_>>()
         };
         tell(AnchorInput::Connected { conn, host: "alice".into() });
         let message = FromHost::Register { version: SIGNAL_VERSION, epoch: 1 };
@@ -303,7 +304,9 @@ fn the_pace_and_the_form_of_an_offer_are_in_force_before_any_request_and_after_e
             let outputs = tell(AnchorInput::Signal { conn, message });
             let form = if allow_upmt { wanted } else { Encapsulation::Segue };
             let granted = outputs.iter().find_map(|output| match output {
-                Output::Own(AnchorOutput::Signal(_, FromAnchor::PathReady(grant))) => Some(grant),
+                Output::Driver(Own(AnchorOutput::Signal(_, FromAnchor::PathReady(grant)))) => {
+                    Some(grant)
+                }
                 _ => None,
             });
             assert_eq!(granted.map(|grant| grant.encapsulation), Some(form), "{outputs:?}");

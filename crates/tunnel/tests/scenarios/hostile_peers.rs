@@ -1,9 +1,12 @@
 //! Peers that have keys and lie.
 
 use core::net::IpAddr;
+use std::convert::Infallible;
 
 use segue_clock::{Machine, Span, Time};
+use segue_ip::Input;
 use segue_ip::Interface;
+use segue_ip::Output::Own;
 use segue_keepalive::{Arrival, Estimates, Reading, Source};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, ConnId, Host, HostInput, HostOutput, Order, Output,
@@ -64,7 +67,7 @@ fn a_paths_name_cannot_write_on_the_operators_terminal() {
 }
 
 /// A host with one interface whose anchor has answered its registration with `inner`.
-fn registered_with(inner: &[&str]) -> (Host, Vec<Output<HostOutput>>) {
+fn registered_with(inner: &[&str]) -> (Host, Vec<Output<HostOutput, Infallible>>) {
     let mut host = Host::new(host_config(3, 60), [7; 32]);
     let interface = Interface {
         name: "wifi".into(),
@@ -78,9 +81,9 @@ fn registered_with(inner: &[&str]) -> (Host, Vec<Output<HostOutput>>) {
     let registered = FromAnchor::Registered { inner, anchor: Vec::new(), tunnel_port: 5005 };
     let mut outputs = Vec::new();
     for input in [
-        HostInput::Interfaces(vec![interface]),
-        HostInput::SignalUp { interface: "wifi".into(), anchor },
-        HostInput::Signal(registered),
+        Input::Interfaces(vec![interface]),
+        HostInput::SignalUp { interface: "wifi".into(), anchor }.into(),
+        HostInput::Signal(registered).into(),
     ] {
         host.handle(Time(1), input);
         outputs.extend(core::iter::from_fn(|| host.poll()));
@@ -110,15 +113,18 @@ fn an_anchor_cannot_give_a_host_an_address_that_is_not_for_giving() {
     ] {
         let (host, outputs) = registered_with(&[bad]);
         assert!(host.inner().is_empty() && !host.registered(), "{bad}");
-        let refused = |o: &Output<HostOutput>| {
+        let refused = |o: &Output<HostOutput, Infallible>| {
             matches!(
                 o,
-                Output::Own(HostOutput::Report(Report::Refused { reason: Refusal::NoAddress, .. }))
+                Output::Driver(segue_ip::Output::Report(Report::Refused {
+                    reason: Refusal::NoAddress,
+                    ..
+                }))
             )
         };
         assert!(outputs.iter().any(refused), "{bad}: {outputs:?}");
         assert!(
-            !outputs.iter().any(|o| matches!(o, Output::Own(HostOutput::Addresses { .. }))),
+            !outputs.iter().any(|o| matches!(o, Output::Driver(Own(HostOutput::Addresses { .. })))),
             "{bad}"
         );
     }
@@ -165,7 +171,7 @@ fn anchor_that_reads() -> (Anchor, u32) {
         AnchorInput::Signal { conn, message: FromHost::Register { version, epoch: 1 } },
         AnchorInput::Signal { conn, message: offer },
     ] {
-        anchor.handle(Time(1), input);
+        anchor.handle(Time(1), input.into());
         while anchor.poll().is_some() {}
     }
     let slot = anchor.paths().next().unwrap().0;
@@ -194,7 +200,7 @@ fn a_stated_period_below_the_least_does_not_make_the_anchor_work_more() {
             t_ka: stated,
             estimates: Estimates::default(),
         };
-        anchor.handle(at, AnchorInput::Reading(slot, reading));
+        anchor.handle(at, AnchorInput::Reading(slot, reading).into());
         assert_eq!(anchor.path(slot).unwrap().keepalive(), (1, counts_as), "{stated:?}");
         let told: Vec<_> = core::iter::from_fn(|| anchor.poll())
             .filter_map(|output| match output {

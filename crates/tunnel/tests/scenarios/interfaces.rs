@@ -1,9 +1,12 @@
 //! Interfaces that go, come and change while the host runs.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Machine, Time};
+use segue_ip::Input;
 use segue_ip::Interface;
+use segue_ip::Output::Own;
 use segue_tunnel::{Cause, Host, HostConfig, HostInput, HostOutput, Output};
 
 use crate::net::{Net, Way, host_config, ms, secs};
@@ -157,11 +160,11 @@ fn an_interface_is_tried_as_soon_as_it_has_an_address() {
     net.add_link(host, "wifi", ms(10));
     let mut interface = net.link(host, "wifi").interface();
     let addresses = std::mem::take(&mut interface.addresses);
-    net.tell_host(host, HostInput::Interfaces(vec![interface.clone()]));
+    net.tell_host(host, Input::Interfaces(vec![interface.clone()]));
     net.run_for(secs(30));
     assert_eq!(net.load.worst_signals, 0);
     interface.addresses = addresses;
-    net.tell_host(host, HostInput::Interfaces(vec![interface]));
+    net.tell_host(host, Input::Interfaces(vec![interface]));
     net.run_for(ms(100));
     assert!(net.hosts[host].end.machine.registered());
 }
@@ -202,25 +205,30 @@ fn where_one_family_goes_away_signalling_connects_afresh_over_the_other() {
             gateways: vec![],
             mtu_bytes: 1_500,
         };
-        HostInput::Interfaces(vec![one(1, "wifi"), one(2, "lte")])
+        Input::Interfaces(vec![one(1, "wifi"), one(2, "lte")])
     };
-    let mut tell = |input: HostInput| {
+    let mut tell = |input: Input<HostInput, Infallible>| {
         machine.handle(now, input);
         let said = std::iter::from_fn(|| machine.poll()).filter_map(|output| match output {
-            Output::Own(HostOutput::Connect { interfaces }) => {
+            Output::Driver(Own(HostOutput::Connect { interfaces })) => {
                 Some(format!("connect {interfaces:?}"))
             }
-            Output::Own(HostOutput::MoveSignal { interface }) => Some(format!("move {interface}")),
+            Output::Driver(Own(HostOutput::MoveSignal { interface })) => {
+                Some(format!("move {interface}"))
+            }
             _ => None,
         });
         said.collect::<Vec<_>>()
     };
+    let up = |interface: &str, anchor| {
+        HostInput::SignalUp { interface: interface.into(), anchor }.into()
+    };
     let both = || String::from("connect [\"wifi\", \"lte\"]");
     assert_eq!(tell(interfaces(&[v4, v6])), [both()]);
-    assert_eq!(tell(HostInput::SignalUp { interface: "wifi".into(), anchor: anchor[0] }), [""; 0]);
+    assert_eq!(tell(up("wifi", anchor[0])), [""; 0]);
     // A connection that began with IPv4 moves to no IPv6 socket.
     assert_eq!(tell(interfaces(&[v6])), [both()]);
-    assert_eq!(tell(HostInput::SignalUp { interface: "lte".into(), anchor: anchor[1] }), [""; 0]);
+    assert_eq!(tell(up("lte", anchor[1])), [""; 0]);
     assert_eq!(tell(interfaces(&[v4, v6])), ["move lte"], "a new address: another socket");
     // Nothing is left to connect over: what stands may still be moved.
     assert_eq!(tell(interfaces(&[])), [""; 0]);

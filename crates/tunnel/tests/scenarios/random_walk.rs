@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use segue_clock::{Rng, Time};
+use segue_ip::Input;
 use segue_ip::Interface;
 use segue_keepalive::{Arrival, Source};
 use segue_steering::Class;
@@ -160,7 +161,7 @@ fn disturb_host(net: &mut Net, host: usize, rng: &mut Rng) {
     let input = match rng.below(11) {
         0 => return net.tick_host_unread(host),
         9 => HostInput::Keepalive { path: name.into(), on: rng.chance(0.5) },
-        1 => HostInput::Interfaces(interfaces(rng)),
+        1 => return net.tell_host(host, Input::Interfaces(interfaces(rng))),
         2 => return net.announce(host),
         3 => HostInput::SignalUp { interface: name.into(), anchor: ANCHOR.parse().unwrap() },
         4 => HostInput::SignalDown,

@@ -180,9 +180,9 @@ fn a_newer_start_of_a_host_replaces_the_older_one() {
 
 #[test]
 fn a_host_whose_clock_was_set_back_goes_on_from_its_last_epoch() {
-    let config = anchor_config();
     let known = Known { name: "alice".into(), epoch: 1 << 60, inner: Vec::new() };
-    let mut net = Net::with_anchor(9, AnchorConfig { known: vec![known], ..config });
+    let mut net = Net::with_anchor(9, anchor_config());
+    net.anchor.recall(net.now, [known]);
     let host = net.add_host("alice", host_config(3, 60));
     net.add_link(host, "wifi", ms(10));
     net.announce(host);

@@ -3,8 +3,8 @@
 use segue_clock::{Machine, Span, Time};
 use segue_keepalive::{Arrival, Asking};
 use segue_tunnel::{
-    Anchor, AnchorInput, ConnId, HostInput, HostOutput, Order, Output, ProbeEvent, ProbeKind,
-    Reinjection, Report,
+    Anchor, AnchorInput, ConnId, HostInput, Order, Output, ProbeEvent, ProbeKind, Reinjection,
+    Report,
 };
 use segue_wire::signal::{FromHost, PathOffer, SIGNAL_VERSION, Timescale};
 use segue_wire::{Encapsulation, Mode, Probe, age};
@@ -44,7 +44,7 @@ impl Asked {
 
     /// What is sent again because of this.
     fn tell(&mut self, at: Time, input: AnchorInput) -> Vec<Reinjection> {
-        self.0.handle(at, input);
+        self.0.handle(at, input.into());
         self.again()
     }
 
@@ -150,11 +150,11 @@ fn a_host_in_doubt_sends_what_left_again_and_tells_the_anchor_since_when_it_hear
     // As its datapath would: what data did is read before the tick.
     let node = &mut net.hosts[host];
     if let Some(reading) = node.end.datapath.reading_at(doubted, wifi.into()) {
-        node.end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading));
+        node.end.machine.handle(doubted, HostInput::Reading(wifi.into(), reading).into());
     }
     node.end.machine.tick(doubted);
     let machine = &mut node.end.machine;
-    let outputs: Vec<Output<HostOutput>> = std::iter::from_fn(|| machine.poll()).collect();
+    let outputs: Vec<_> = std::iter::from_fn(|| machine.poll()).collect();
     let again = outputs.iter().find_map(|output| match output {
         Output::Order(Order::Reinject(again)) => Some(*again),
         _ => None,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use segue_clock::{Span, Time};
+use segue_ip::Input;
 use segue_tunnel::{HostInput, Report};
 
 use crate::net::{Net, Way, host_config, ms, secs};
@@ -203,7 +204,7 @@ fn what_has_waited_for_a_path_for_more_than_a_second_is_not_sent() {
     let (mut net, host) = Net::two_paths(1, host_config(3, 60));
     let voice = net.add_voice(host);
     net.run_for(secs(2));
-    net.tell_host(host, HostInput::Interfaces(Vec::new()));
+    net.tell_host(host, Input::Interfaces(Vec::new()));
     net.run_for(ms(100));
     net.reset_streams();
     net.run_for(secs(5));

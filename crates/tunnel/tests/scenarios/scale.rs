@@ -57,7 +57,7 @@ impl Crowd {
     }
 
     fn tell(&mut self, input: AnchorInput) -> u64 {
-        self.time(|anchor, now| anchor.handle(now, input))
+        self.time(|anchor, now| anchor.handle(now, input.into()))
     }
 
     fn tick(&mut self) -> u64 {

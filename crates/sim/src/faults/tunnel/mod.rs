@@ -20,9 +20,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
+use segue_ip::Input;
 use segue_keepalive::Source;
 use segue_tunnel::host::LEAST_INNER;
 use segue_tunnel::{
@@ -126,7 +128,6 @@ impl Tunnels {
             pool_v6: None,
             max_paths: MAX_SLOTS,
             expiry: EXPIRY,
-            known: Vec::new(),
             rest: REST,
             resting: Vec::new(),
             source,
@@ -168,10 +169,15 @@ impl Tunnels {
     /// Tells a host which interfaces there are.
     fn announce(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let interfaces = self.hosts[host].interfaces();
-        self.tell_host(now, host, HostInput::Interfaces(interfaces))
+        self.tell_host(now, host, Input::Interfaces(interfaces))
     }
 
-    fn tell_host(&mut self, now: Time, host: usize, input: HostInput) -> Result<(), Violation> {
+    fn tell_host(
+        &mut self,
+        now: Time,
+        host: usize,
+        input: impl Into<Input<HostInput, Infallible>>,
+    ) -> Result<(), Violation> {
         let mut effects = Vec::new();
         self.hosts[host].end.handle(now, input, &mut effects);
         self.host_effects(now, host, effects)
@@ -211,7 +217,8 @@ impl Tunnels {
                     self.message_from_host(now, host, message);
                 }
                 HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-                | HostEffect::Own(HostOutput::Report(_)) => {}
+                | HostEffect::Report(_)
+                | HostEffect::Send(_) => {}
             }
         }
         self.watch.check_host(now, host, &self.hosts[host])
@@ -241,10 +248,12 @@ impl Tunnels {
                     self.message_from_anchor(now, conn, message);
                 }
                 AnchorEffect::Own(AnchorOutput::Close(conn)) => self.close(now, conn),
-                AnchorEffect::Own(AnchorOutput::Persist(known)) => {
+                AnchorEffect::Persist(known) => {
                     self.persisted.insert(known.name.clone(), known);
                 }
-                AnchorEffect::Own(AnchorOutput::Report(_) | AnchorOutput::SetMtu(..)) => {}
+                AnchorEffect::Own(AnchorOutput::SetMtu(..))
+                | AnchorEffect::Report(_)
+                | AnchorEffect::Send(_) => {}
             }
         }
         self.watch.check_anchor(now, &self.anchor)
@@ -405,10 +414,10 @@ impl Tunnels {
     }
 
     fn restart_anchor(&mut self, now: Time) {
-        let known = self.persisted.values().cloned().collect();
         let resting = self.reference.resting().to_vec();
-        let config = AnchorConfig { known, resting, ..self.anchor_config.clone() };
+        let config = AnchorConfig { resting, ..self.anchor_config.clone() };
         self.anchor = AnchorEnd::new(config, seed(&mut self.rng));
+        self.anchor.recall(now, self.persisted.values().cloned());
         self.conns.anchor_forgets();
         self.reference.anchor_began(now);
         self.watch.anchor_began();

@@ -68,7 +68,7 @@ impl AnchorAgent {
             signal: AnchorSignal::new(),
             enrolled: enrolled.into_iter().collect(),
             admitted: BTreeSet::new(),
-            known: config.known.iter().map(|k| (k.name.clone(), k.clone())).collect(),
+            known: BTreeMap::new(),
             config,
             seed: seed_of_anchor,
             orders: VecDeque::new(),
@@ -101,6 +101,12 @@ impl AnchorAgent {
     #[must_use]
     pub fn reports(&self) -> &[(Time, Report)] {
         &self.reports
+    }
+
+    /// Has it know what an earlier start stored.
+    pub fn recall(&mut self, known: Vec<Known>) {
+        self.end.recall(Time::ZERO, known.iter().cloned());
+        self.known.extend(known.into_iter().map(|known| (known.name.clone(), known)));
     }
 
     /// What it has stored about the hosts.
@@ -147,11 +153,11 @@ impl AnchorAgent {
                 self.signal.send(io.now, conn, &message)
             }
             AnchorEffect::Own(AnchorOutput::Close(conn)) => self.signal.finish(io.now, conn),
-            AnchorEffect::Own(AnchorOutput::Persist(known)) => {
+            AnchorEffect::Persist(known) => {
                 self.known.insert(known.name.clone(), known);
             }
-            AnchorEffect::Own(AnchorOutput::SetMtu(..)) => {}
-            AnchorEffect::Own(AnchorOutput::Report(report)) => {
+            AnchorEffect::Own(AnchorOutput::SetMtu(..)) | AnchorEffect::Send(_) => {}
+            AnchorEffect::Report(report) => {
                 match &report {
                     Report::PathState { silent: Some(_), .. } => self.counts.path_downs += 1,
                     Report::Handover { .. } => self.counts.handovers += 1,
@@ -196,9 +202,9 @@ impl AnchorAgent {
             AnchorOrder::Restart(after) => {
                 self.counts.restarts += 1;
                 self.dead_until = Some(io.now + after);
-                self.config.known = self.known.values().cloned().collect();
                 let start = self.counts.restarts;
                 self.end = AnchorEnd::new(self.config.clone(), seed(self.seed, start));
+                self.end.recall(io.now, self.known.values().cloned());
                 self.signal = AnchorSignal::new();
                 self.admitted.clear();
                 self.effects.clear();

@@ -5,10 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::convert::Infallible;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
-use segue_ip::Interface;
+use segue_ip::{Input, Interface};
 use segue_tunnel::{HostConfig, HostInput, HostOutput, Report};
 
 use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
@@ -114,12 +115,13 @@ impl HostAgent {
             there.filter(|interface| !interface.addresses.is_empty()).cloned().collect();
         if interfaces != self.interfaces {
             self.interfaces.clone_from(&interfaces);
-            self.handle(io, HostInput::Interfaces(interfaces));
+            self.handle(io, Input::Interfaces(interfaces));
         }
     }
 
-    fn handle(&mut self, io: &mut Io<'_>, input: HostInput) {
-        let stops = matches!(input, HostInput::Stop);
+    fn handle(&mut self, io: &mut Io<'_>, input: impl Into<Input<HostInput, Infallible>>) {
+        let input = input.into();
+        let stops = matches!(input, Input::Own(HostInput::Stop));
         self.end.handle(io.now, input, &mut self.effects);
         self.work(io);
         if stops {
@@ -175,8 +177,8 @@ impl HostAgent {
                     io.set_address(address, true);
                 }
             }
-            HostEffect::Own(HostOutput::SetMtu(_)) => {}
-            HostEffect::Own(HostOutput::Report(report)) => self.on_report(io, report),
+            HostEffect::Own(HostOutput::SetMtu(_)) | HostEffect::Send(_) => {}
+            HostEffect::Report(report) => self.on_report(io, report),
         }
     }
 
