@@ -8,14 +8,12 @@ mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, LinuxDatapath, Reach, Setup};
+use segue_datapath::{FlowCursor, LinuxDatapath, Setup};
 use segue_ip::Input;
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
@@ -43,38 +41,7 @@ use crate::control::{
     FlowsPage, Response, Status, TunnelAnswer, TunnelRequest, TunnelStatus, Tunnels,
 };
 use crate::locator::Locator;
-
-/// Everything that an anchor daemon needs to know, validated.
-pub struct Settings {
-    /// Settings of every daemon. If no interface is named, all that carry packets are used.
-    pub common: run::Settings,
-    /// MTU of the tunnel device in bytes.
-    pub mtu: u32,
-    /// UDP port of the signalling.
-    pub signal_port: u16,
-    /// Addresses that join lines name; the anchor's own if empty.
-    pub addresses: Vec<Locator>,
-    /// Inner IPv4 addresses to assign.
-    pub pool_v4: Option<Pool>,
-    /// Inner IPv6 addresses to assign.
-    pub pool_v6: Option<Pool>,
-    /// Most paths of all hosts.
-    pub max_paths: u32,
-    /// Whether hosts may have paths that use UPMT's packets.
-    pub allow_upmt: bool,
-    /// What hosts may reach.
-    pub reach: Reach,
-    /// Translate the pools if outside networks have no route to them.
-    pub nat: bool,
-    /// How to answer STAMP; `None` for not at all.
-    pub stamp: Option<stamp::Settings>,
-    /// How long a silent host keeps its registration.
-    pub expiry: Span,
-    /// How long a host's certificate is good.
-    pub certificate_lifetime: Duration,
-    /// File of the store.
-    pub state: PathBuf,
-}
+pub use crate::settings::Anchor as Settings;
 
 /// The role of an anchor.
 pub struct Daemon {

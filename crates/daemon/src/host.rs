@@ -11,17 +11,15 @@ mod unreached;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, Kind, LinuxDatapath, Setup};
-use segue_ip::Prefix;
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report, Turn};
+use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report, Turn};
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
@@ -37,33 +35,7 @@ use super::routing::Routing;
 use super::run::{self, Core, Role};
 use super::{random_seed, scrape, status};
 use crate::control::{Response, Status, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
-use crate::identity::Join;
-
-/// Everything that a host daemon needs to know, validated.
-pub struct Settings {
-    /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
-    pub common: run::Settings,
-    /// The join line, if one is given. Without one, or with a used one, the stored state identifies
-    /// the host.
-    pub join: Option<Join>,
-    /// File of the host's state.
-    pub state: PathBuf,
-    /// MTU of the tunnel device; if `None`, it is fitted to the outer families.
-    pub mtu: Option<u32>,
-    /// Destinations sent through the tunnel; `None` for everything that the anchor can route
-    /// onwards.
-    pub routes: Option<Vec<Prefix>>,
-    /// Traffic to `routes` leaves only through the tunnel.
-    pub fail_closed: bool,
-    /// Name servers that resolve the anchor's name; the system's if empty.
-    pub nameservers: Vec<IpAddr>,
-    /// Settings of paths.
-    pub path: PathConfig,
-    /// Settings by interface.
-    pub paths: BTreeMap<String, PathConfig>,
-    /// How flows are classed and moved.
-    pub steering: segue_steering::Config,
-}
+pub use crate::settings::Host as Settings;
 
 /// How often the daemon scans the datapath's flow table.
 const SWEEP: Duration = Duration::from_secs(5);

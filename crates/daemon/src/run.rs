@@ -3,11 +3,9 @@
 //! turns. A [`Role`] adds what is specific to it.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::net::UdpSocket;
 use std::time::Duration;
 
-use nix::unistd::Gid;
 use segue_clock::Time;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{DatapathError, LinuxDatapath, Setup};
@@ -19,37 +17,17 @@ use segue_tunnel::{End, Order, Report, Side, ToDriver, Turn};
 use tokio::sync::mpsc;
 
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Queue};
+use super::packets::{self, Queue};
 use super::shares::Shares;
 use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Head, Request, Response, Status, TunnelStatus, Vocabulary};
+pub use crate::settings::Common as Settings;
 
 /// How often the daemon tells the datapath that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
-
-/// Settings of every daemon, validated.
-#[derive(Clone)]
-pub struct Settings {
-    /// Name of the tunnel device.
-    pub device: String,
-    /// Local UDP port of the tunnels.
-    pub port: u16,
-    /// Which datapath.
-    pub datapath: Choice,
-    /// The interfaces to use; all that fit the role if empty.
-    pub interfaces: Vec<String>,
-    /// The control socket.
-    pub control: PathBuf,
-    /// The group that may use it, beside root.
-    pub control_group: Option<Gid>,
-    /// Where to serve metrics; `None` for nowhere.
-    pub metrics: Option<SocketAddr>,
-    /// Run before ordinary threads where the system allows it.
-    pub realtime: bool,
-}
 
 /// What a role adds to the loop: its settings, its signalling, what it does for its machine, and
 /// its status.

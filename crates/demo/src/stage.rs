@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use segue_clock::{Span, Time};
 use segue_daemon::control::{FlowStatus, PathStatus, Status, TunnelRequest, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_lab::demo::{DemoNet, DemoOptions};
 use segue_lab::emulator::{Direction, Handle};
 use segue_lab::log::{Fate, Record};

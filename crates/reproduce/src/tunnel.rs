@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_daemon::control::PathStatus;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_demo::stage::Stage as Daemons;
 use segue_keepalive::{Config, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
