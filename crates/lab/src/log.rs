@@ -5,8 +5,30 @@ use std::io::{self, Write};
 use segue_clock::{Span, Time};
 use segue_netem::DropCause;
 
-use crate::emulator::Direction;
 use crate::frame::Ports;
+
+/// A direction of an emulated link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the first end (the host's) to the second (the network's).
+    Up,
+    /// From the second end to the first.
+    Down,
+}
+
+impl Direction {
+    /// Both.
+    pub const ALL: [Direction; 2] = [Direction::Up, Direction::Down];
+
+    /// `up` or `down`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Up => "up",
+            Direction::Down => "down",
+        }
+    }
+}
 
 /// One packet on an emulated link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
