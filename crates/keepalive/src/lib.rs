@@ -44,11 +44,13 @@ pub mod bursts;
 pub mod client;
 pub mod config;
 pub mod copies;
+mod counts;
 pub mod estimates;
 pub mod event;
 pub mod ewma;
 pub mod false_positives;
 pub mod loss;
+mod measure;
 pub mod planner;
 #[doc(hidden)]
 pub mod planted;
