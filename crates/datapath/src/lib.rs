@@ -9,9 +9,11 @@ pub mod ebpf;
 pub mod user;
 
 mod copies;
+mod drops;
 mod error;
 mod misses;
 mod paid;
+mod sync;
 mod types;
 
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};

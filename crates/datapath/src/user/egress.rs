@@ -12,10 +12,12 @@ use segue_wire::header::flags::DATA_ONE_WAY;
 use segue_wire::{DropReason, FlowKey, Header};
 
 use super::class::class_of;
-use super::path::{Burst, Path, lock};
+use super::path::{Burst, Path};
 use super::segment::{Cut, VnetHeader};
-use super::{Core, Shared, tun};
+use super::shared::{Core, Shared};
+use super::tun;
 use crate::misses::Missed;
+use crate::sync::lock;
 use crate::{Event, MissPacket, Reinjection, Role, copies};
 
 /// Bytes read before they are sent: enough for many small packets, few enough for the cache.

@@ -3,23 +3,24 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Copies;
 use segue_keepalive::seq::{Order, SeqWindow};
+use segue_keepalive::{Copies, Reading, Traffic};
 use segue_linux::clock::monotonic;
-use segue_wire::{DropReason, Header, PacketType, Probe};
+use segue_wire::upmt::{ProbePacket, RIDE_VERSION, Trailer};
+use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
 
-use super::Drops;
 use super::flows::Bound;
 use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
 use super::traffic::Data;
-use super::upmt::Ends;
-use crate::{PathCounters, PathSetup};
+use crate::drops::{Drops, reason};
+use crate::sync::lock;
+use crate::{PathCounters, PathSetup, ProbeKind, Role};
 
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
@@ -91,6 +92,13 @@ pub struct Rx {
     pub calls: VecDeque<(u32, Span)>,
     /// What the next request repeats from the last response.
     pub echo: Option<Echo>,
+}
+
+/// Inner addresses of a path's probes.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    pub host: IpAddr,
+    pub anchor: IpAddr,
 }
 
 /// What a request repeats from a response.
@@ -238,6 +246,69 @@ impl Path {
         }
     }
 
+    /// Whether its packets are UPMT's own.
+    pub fn is_upmt(&self) -> bool {
+        self.config.probing.encapsulation == Encapsulation::Upmt
+    }
+
+    /// Bytes in front of the inner packet of data.
+    pub fn header_len(&self) -> usize {
+        if self.is_upmt() { 0 } else { Header::LEN }
+    }
+
+    /// The host's number of the path, which is its slot and tunnel index there.
+    fn number(&self, role: Role) -> u32 {
+        if role == Role::Host { self.slot } else { self.config.tx_index }
+    }
+
+    /// A probe by itself; `None` while the inner address of the host is not known.
+    pub fn upmt_probe(&self, kind: ProbeKind, flagged: bool, probe: Probe) -> Option<Vec<u8>> {
+        let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
+        let Ends { host, anchor } = (*lock(&self.state.ends))?;
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (response, flagged) = (role == Role::Anchor, flagged || kind == ProbeKind::Unsolicited);
+        Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
+    }
+
+    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
+    /// the packet's first byte, and the trailer.
+    pub fn upmt_ride(
+        &self,
+        role: Role,
+        first: u8,
+        probe: Probe,
+    ) -> Option<(u8, [u8; Trailer::LEN])> {
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (version, response) = (first >> 4, role == Role::Anchor);
+        let trailer = Trailer { version, response, report: false, path, probe };
+        Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
+    }
+
+    /// Data leave. Returns whether the driver must look at this path.
+    pub fn data_left(&self, role: Role, now: Time) -> bool {
+        role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
+    }
+
+    /// Data arrived. Returns whether the driver must look at this path.
+    pub fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
+        self.state.data.heard(at);
+        role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
+    }
+
+    /// What a reading says about data.
+    fn traffic(&self) -> Traffic {
+        let bytes = lock(&self.state.tx).bytes + lock(&self.state.rx).bytes;
+        self.state.data.traffic(bytes)
+    }
+
+    /// What was sent on a path with rides, and the data of one in question.
+    pub fn reading(&self) -> Option<Reading> {
+        let probing = &self.config.probing;
+        let reading = || lock(&self.state.tx).rides.reading(monotonic());
+        (probing.rides || probing.follows_use)
+            .then(|| Reading { traffic: self.traffic(), ..reading() })
+    }
+
     /// Where to send, and with which socket.
     pub fn route(&self) -> Option<(&Socket, Endpoint)> {
         self.route_to(*lock(&self.state.endpoint))
@@ -348,19 +419,6 @@ fn gso_refused(error: &io::Error) -> bool {
     )
 }
 
-/// Why the kernel did not send.
-pub fn reason(error: &io::Error) -> DropReason {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::ENOBUFS) => DropReason::QueueFull,
-        _ => DropReason::Encapsulation,
-    }
-}
-
-/// Takes a lock. A thread that panicked left plain numbers behind, which stay usable.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
@@ -395,7 +453,7 @@ mod tests {
     }
 
     fn total(drops: &Drops) -> u64 {
-        DropReason::ALL.iter().map(|reason| drops.get(*reason)).sum()
+        drops.counts().values().sum()
     }
 
     #[test]

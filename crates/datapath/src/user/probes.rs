@@ -9,42 +9,17 @@ use segue_wire::header::flags::{
 };
 use segue_wire::{DropReason, Header, PacketType, Probe, Size};
 
-use super::Drops;
-use super::path::{self, Path, Tx, lock};
-use super::rides::Waiting;
+use super::path::{Path, Tx};
+use super::rides::{Pending, Waiting};
 use super::socket::Endpoint;
+use crate::drops::{Drops, reason};
+use crate::sync::lock;
 use crate::{ProbeKind, ProbeOrder, Role};
 
 /// An answer that is due.
 pub struct Answer {
     pub path: Arc<Path>,
     pub response: Pending,
-}
-
-/// A response that has not been sent yet.
-pub struct Pending {
-    /// K of the request, which is repeated.
-    pub k: u8,
-    /// The request's fields, and `r`.
-    pub probe: Probe,
-    /// t_Rs.
-    pub received_at: Time,
-    /// Its request rode.
-    pub rode: bool,
-    /// Its request was a question: neither of them counts.
-    pub question: bool,
-    /// It goes to this address, not to the path's endpoint, with this challenge for t_Ss.
-    pub elsewhere: Option<(Endpoint, u32)>,
-}
-
-impl Pending {
-    /// The response that leaves at `now`, with `ss` packets sent.
-    pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
-        let t_ss = now.micros32();
-        let dt = t_ss.wrapping_sub(self.received_at.micros32());
-        let t_ss = self.elsewhere.map_or(t_ss, |(_, challenge)| challenge);
-        Probe { t_ss, dt, ss, heard: heard.unwrap_or(0), ..self.probe }
-    }
 }
 
 /// Sends the answer to a request, or keeps it for a ride.
@@ -158,7 +133,7 @@ fn send(
         [libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() }];
     if let Err(error) = socket.send(&endpoint, &mut iov, None, 0, kind == ProbeKind::Request) {
         tracing::debug!(slot = path.slot, %error, "probe not sent");
-        drops.add(path::reason(&error), 1);
+        drops.add(reason(&error), 1);
         return;
     }
     tx.packets = count;

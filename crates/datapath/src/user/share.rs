@@ -37,7 +37,7 @@ mod tests {
     use segue_wire::{Header, PacketType, ProbeKey};
 
     use super::super::dry_run::DryRun;
-    use super::super::path::lock;
+    use crate::sync::lock;
     use crate::{PathSetup, Role};
 
     #[test]

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
-use super::path::lock;
+use crate::sync::lock;
 
 /// Datagrams (each may stand for many) taken from the kernel in one call.
 pub const BATCH: usize = 32;

@@ -2,116 +2,29 @@
 //! what a probe looks like there. Any host that can send from a path's addresses can speak for it: use such paths
 //! only on trusted networks.
 
+mod table;
+
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_REPORT, RIDE_RESPONSE};
-use segue_wire::upmt::{Form, ProbePacket, RIDE_VERSION, Trailer};
-use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
+use segue_wire::upmt::{Form, ProbePacket, Trailer};
+use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::class::mark_inner;
-use super::ingress::{Arrival, Head, Last, Take, Work, take_data};
-use super::path::{Path, State, lock};
-use super::{Core, Shared};
-use crate::{PathSetup, ProbeKind, Role};
+use super::path::{Ends, Path};
+use super::shared::{Core, Shared};
+use super::take::{Arrival, Head, Last, Take, Work, take_data};
+use crate::sync::lock;
+use crate::{PathSetup, Role};
+pub use table::Table;
 
 /// Length of the shortest packet that has a request, of either form.
 pub const SHORTEST: usize = 20 + Trailer::LEN;
 
 /// These packets have no header that could say anything.
 const UNSTATED: Head = Head { age: 0, one_way: false };
-
-/// How to find the paths with UPMT's packets.
-#[derive(Default)]
-pub struct Table {
-    /// Their slots.
-    slots: BTreeSet<u32>,
-    /// An anchor's: by owner and the host's number of the path.
-    numbers: HashMap<(u32, u32), u32>,
-    /// An anchor's: by owner and the outer source of the last request, one for each slot. The owner is in the key so
-    /// that no host can claim another's packets by naming that host's address as its source.
-    sources: HashMap<(u32, SocketAddr), u32>,
-}
-
-/// Inner addresses of a path's probes.
-#[derive(Clone, Copy)]
-pub struct Ends {
-    host: IpAddr,
-    anchor: IpAddr,
-}
-
-impl Table {
-    /// Takes a path's new configuration.
-    pub fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
-        let upmt = config.probing.encapsulation == Encapsulation::Upmt;
-        if !upmt || !kept {
-            self.remove(slot);
-        }
-        if upmt {
-            self.slots.insert(slot);
-            self.numbers.retain(|_, known| *known != slot);
-            self.numbers.insert((config.owner, config.tx_index), slot);
-        }
-    }
-
-    pub fn remove(&mut self, slot: u32) {
-        if self.slots.remove(&slot) {
-            self.numbers.retain(|_, known| *known != slot);
-            self.sources.retain(|_, known| *known != slot);
-        }
-    }
-
-    /// Records where a request of a path came from; it replaces the previous source.
-    fn learn(&mut self, path: &Path, from: SocketAddr) {
-        let (slot, source) = (path.slot, (path.config.owner, from));
-        if self.sources.get(&source) != Some(&slot) {
-            self.sources.retain(|_, known| *known != slot);
-            self.sources.insert(source, slot);
-        }
-    }
-}
-
-impl Path {
-    /// Whether its packets are UPMT's own.
-    pub fn is_upmt(&self) -> bool {
-        self.config.probing.encapsulation == Encapsulation::Upmt
-    }
-
-    /// Bytes in front of the inner packet of data.
-    pub fn header_len(&self) -> usize {
-        if self.is_upmt() { 0 } else { Header::LEN }
-    }
-
-    /// The host's number of the path, which is its slot and tunnel index there.
-    fn number(&self, role: Role) -> u32 {
-        if role == Role::Host { self.slot } else { self.config.tx_index }
-    }
-
-    /// A probe by itself; `None` while the inner address of the host is not known.
-    pub fn upmt_probe(&self, kind: ProbeKind, flagged: bool, probe: Probe) -> Option<Vec<u8>> {
-        let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
-        let Ends { host, anchor } = (*lock(&self.state.ends))?;
-        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
-        let (response, flagged) = (role == Role::Anchor, flagged || kind == ProbeKind::Unsolicited);
-        Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
-    }
-
-    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
-    /// the packet's first byte, and the trailer.
-    pub fn upmt_ride(
-        &self,
-        role: Role,
-        first: u8,
-        probe: Probe,
-    ) -> Option<(u8, [u8; Trailer::LEN])> {
-        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
-        let (version, response) = (first >> 4, role == Role::Anchor);
-        let trailer = Trailer { version, response, report: false, path, probe };
-        Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
-    }
-}
 
 /// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one.
 pub fn address_requests(core: &Core, path: &Path) {
@@ -238,11 +151,10 @@ fn finish(
     ends: Ends,
     work: &mut Work<'_>,
 ) -> Result<(), DropReason> {
-    let state: &State = &take.path.state;
     take.probe(role, work)?;
     if role == Role::Anchor {
         core.upmt.learn(take.path, take.arrival.from);
-        *lock(&state.ends) = Some(ends);
+        *lock(&take.path.state.ends) = Some(ends);
     }
     Ok(())
 }
