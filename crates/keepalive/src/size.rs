@@ -5,8 +5,8 @@
 //! | --- | --- | --- |
 //! | new | | tests what the interface takes; it counts as taken until a test fails |
 //! | searching | a test passes, or fails three times, or more often where packets are lost | tests a size in between, first [`BASE`] |
-//! | settled | large data lately | tests the size again, every [`CONFIRM`]: a way can change |
-//! | settled below what the interface takes | large data, and [`RAISE`] has passed | searches again above |
+//! | settled | large data lately | tests the size again, every `CONFIRM`: a way can change |
+//! | settled below what the interface takes | large data, and `RAISE` has passed | searches again above |
 //! | any | packets were lost on it | tests the size again, every [`LOSS_PAUSE`] at most: they may have been too large |
 //! | any | a router says that a packet was too big | tests the size again, and the one that it names |
 //!
@@ -23,9 +23,9 @@ use segue_wire::Size;
 /// path.
 pub const BASE: u16 = 1_280;
 /// Time between two tests of a known size, while data may depend on it.
-pub const CONFIRM: Span = Span::from_millis(500);
+const CONFIRM: Span = Span::from_millis(500);
 /// A larger size is tried again after this time.
-pub const RAISE: Span = Span::from_secs(60);
+const RAISE: Span = Span::from_secs(60);
 /// How long after large data the size is tested.
 const USED: Span = Span::from_secs(3);
 /// A loss is no verdict. A size counts as too large once so many tests of it have failed that losses alone would cause

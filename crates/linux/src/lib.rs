@@ -4,6 +4,8 @@
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
 //! ([`peer`]) and the process's signals ([`process`]).
 
+#![warn(unreachable_pub)]
+
 pub mod clock;
 pub mod conntrack;
 pub mod error;
