@@ -5,8 +5,8 @@
 //! | --- | --- | --- |
 //! | new | | tests what the interface takes; it counts as taken until a test fails |
 //! | searching | a test passes, or fails three times, or more often where packets are lost | tests a size in between, first [`BASE`] |
-//! | settled | large data lately | tests the size again, every `CONFIRM`: a way can change |
-//! | settled below what the interface takes | large data, and `RAISE` has passed | searches again above |
+//! | settled | large data lately | tests the size again, every [`CONFIRM`]: a way can change |
+//! | settled below what the interface takes | large data, and [`RAISE`] has passed | searches again above |
 //! | any | packets were lost on it | tests the size again, every [`LOSS_PAUSE`] at most: they may have been too large |
 //! | any | a router says that a packet was too big | tests the size again, and the one that it names |
 //!

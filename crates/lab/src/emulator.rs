@@ -106,7 +106,7 @@ struct Pending {
 
 /// Starts an emulator between the devices `first` and `second` of `netns`, and switches their
 /// offloads off, so that it sees packets as they would be on a wire. The devices at the far ends need
-/// `wire_like` too.
+/// [`wire_like`] too.
 ///
 /// # Errors
 /// No such device, no permission, or a spec that makes no link.

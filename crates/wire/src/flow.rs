@@ -129,7 +129,7 @@ fn parse_v6(packet: &[u8]) -> Result<Inner, DropReason> {
     })
 }
 
-/// Follows at most `MAX_EXTENSIONS` extension headers to the ports.
+/// Follows at most [`MAX_EXTENSIONS`] extension headers to the ports.
 fn upper_layer(mut next: u8, mut rest: &[u8]) -> (u8, Option<(u16, u16)>) {
     for _ in 0..MAX_EXTENSIONS {
         match next {
