@@ -37,7 +37,6 @@ use share::Shares;
 use shared::{Core, Shared};
 use socket::{Endpoint, Socket};
 
-mod checksum;
 mod class;
 pub mod coalesce;
 mod control;
@@ -57,8 +56,6 @@ mod take;
 mod traffic;
 mod tun;
 mod upmt;
-
-pub use checksum::pseudo_header;
 
 /// The user-space datapath. Dropping it ends its threads and removes its device.
 pub struct User {

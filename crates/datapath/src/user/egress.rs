@@ -41,7 +41,7 @@ struct Job {
 }
 
 /// Carries packets until the datapath ends, or the device is gone.
-pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
+pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut arena = vec![0u8; BATCH_BYTES + tun::MAX_READ + 8];
     let mut spans = Vec::with_capacity(BATCH_PACKETS);
     let mut sender = Sender::default();
@@ -66,7 +66,7 @@ pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
 }
 
 /// A descriptor to poll for input.
-pub fn poll_in(fd: RawFd) -> libc::pollfd {
+pub(super) fn poll_in(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
@@ -161,7 +161,7 @@ impl Core {
 }
 
 /// Sends a packet that had missed and those that were held for it.
-pub fn inject(shared: &Shared, first: MissPacket) {
+pub(super) fn inject(shared: &Shared, first: MissPacket) {
     let mut outgoing = Outgoing::default();
     let mut core = lock(&shared.core);
     let held = core.misses.settle(&first.key);
@@ -179,7 +179,7 @@ pub fn inject(shared: &Shared, first: MissPacket) {
 }
 
 /// Sends copies of what left on a path over another one.
-pub fn reinject(shared: &Shared, order: Reinjection) -> usize {
+pub(super) fn reinject(shared: &Shared, order: Reinjection) -> usize {
     let mut core = lock(&shared.core);
     let paths = core.path(order.slot).zip(core.path(order.over));
     let own = paths.filter(|(path, over)| path.config.owner == over.config.owner);

@@ -32,7 +32,7 @@ const LOWER_LAYERS: usize = 128;
 const QUEUED: Span = Span::from_secs(10);
 
 /// Carries packets until the datapath ends.
-pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
+pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut batch = Batch::new();
     let mut sockets = shared.sockets();
     while !shared.stopped() {
@@ -145,7 +145,7 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
 }
 
 /// Takes in one datagram from the kernel: packets of `size` bytes each, the last maybe shorter.
-pub fn take_datagram<'a>(
+pub(super) fn take_datagram<'a>(
     shared: &Shared,
     core: &mut Core,
     arrival: &Arrival,

@@ -34,7 +34,7 @@ const CHALLENGE_GAP: Span = Span::from_millis(4);
 
 /// A path as configured, with the state that outlives a change of configuration. Locks are taken in the order `tx`,
 /// `rx`, `endpoint`; none is held while waiting for another thread's table.
-pub struct Path {
+pub(super) struct Path {
     pub slot: u32,
     pub config: PathSetup,
     /// A host: the path's own. An anchor: one for each family.
@@ -44,7 +44,7 @@ pub struct Path {
 
 /// What changes with every packet.
 #[derive(Default)]
-pub struct State {
+pub(super) struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
@@ -64,7 +64,7 @@ pub struct State {
 
 /// Held while packets are sent, so that a probe counts exactly what left before it.
 #[derive(Default)]
-pub struct Tx {
+pub(super) struct Tx {
     pub packets: u32,
     pub bytes: u64,
     /// The `heard` word of responses and of requests that ride, once the daemon has said one.
@@ -74,7 +74,7 @@ pub struct Tx {
 
 /// The receiving side.
 #[derive(Default)]
-pub struct Rx {
+pub(super) struct Rx {
     pub packets: u32,
     pub bytes: u64,
     /// Sequence number of the last valid request (anchor) or unsolicited response (host).
@@ -96,14 +96,14 @@ pub struct Rx {
 
 /// Inner addresses of a path's probes.
 #[derive(Clone, Copy)]
-pub struct Ends {
+pub(super) struct Ends {
     pub host: IpAddr,
     pub anchor: IpAddr,
 }
 
 /// What a request repeats from a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Echo {
+pub(super) struct Echo {
     seq: u32,
     pub t_ss: u32,
     pub ss: u32,
@@ -114,12 +114,12 @@ pub struct Echo {
 
 impl State {
     /// Numbers a request that is about to leave, or (given the number before) takes that back.
-    pub fn number(&self, seq: u32) {
+    pub(super) fn number(&self, seq: u32) {
         self.requests.store(seq, Ordering::Release);
     }
 
     /// Whether no request has had this number yet.
-    pub fn never_sent(&self, seq: u32) -> bool {
+    pub(super) fn never_sent(&self, seq: u32) -> bool {
         seq.wrapping_sub(self.requests.load(Ordering::Acquire)) as i32 > 0
     }
 }
@@ -127,7 +127,7 @@ impl State {
 impl Rx {
     /// Records a sequence number, which must be newer than the last: ahead of it by less than half of the numbers
     /// (RFC 1982, section 3.2).
-    pub fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
+    pub(super) fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
         if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
             return Err(DropReason::Replay);
         }
@@ -136,7 +136,7 @@ impl Rx {
     }
 
     /// Records a response that came at `at`, unless a newer one has come.
-    pub fn answered(&mut self, probe: &Probe, at: Time) {
+    pub(super) fn answered(&mut self, probe: &Probe, at: Time) {
         if self.echo.is_some_and(|echo| probe.seq.wrapping_sub(echo.seq) as i32 <= 0) {
             return;
         }
@@ -146,7 +146,7 @@ impl Rx {
     }
 
     /// Records the number of a response to a request; refuses a repeated one.
-    pub fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
+    pub(super) fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
         match self.responses.observe_once(seq) {
             Order::Duplicate | Order::Stale => Err(DropReason::Replay),
             Order::Newest | Order::Late | Order::Restart => Ok(()),
@@ -154,7 +154,7 @@ impl Rx {
     }
 
     /// Notes when a request left.
-    pub fn stamped(&mut self, seq: u32, at: Time) {
+    pub(super) fn stamped(&mut self, seq: u32, at: Time) {
         if self.stamps.len() >= STAMPS {
             self.stamps.pop_front();
         }
@@ -162,7 +162,7 @@ impl Rx {
     }
 
     /// Notes how long the call that sent a probe took.
-    pub fn called(&mut self, probe: u32, took: Span) {
+    pub(super) fn called(&mut self, probe: u32, took: Span) {
         if self.calls.len() >= STAMPS {
             self.calls.pop_front();
         }
@@ -170,18 +170,18 @@ impl Rx {
     }
 
     /// How long the call that sent a probe took; nothing if it is not known which.
-    pub fn call(&self, probe: u32) -> Span {
+    pub(super) fn call(&self, probe: u32) -> Span {
         self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
     }
 
     /// When the request `seq` left, if the kernel has said so.
-    pub fn sent_at(&self, seq: u32) -> Option<Time> {
+    pub(super) fn sent_at(&self, seq: u32) -> Option<Time> {
         self.stamps.iter().rev().find(|(s, _)| *s == seq).map(|(_, at)| *at)
     }
 }
 
 /// Datagrams of one size (the last may be shorter) that leave together.
-pub struct Burst<'a> {
+pub(super) struct Burst<'a> {
     /// Header and body of each datagram.
     pub pieces: &'a [(&'a [u8], &'a [u8])],
     /// Bytes of each datagram but the last.
@@ -192,7 +192,7 @@ pub struct Burst<'a> {
 
 impl Rx {
     /// Counts a request.
-    pub fn requested(&mut self, at: Time) {
+    pub(super) fn requested(&mut self, at: Time) {
         self.requests = self.requests.saturating_add(1);
         self.last_request = Some(at);
     }
@@ -206,13 +206,19 @@ impl Rx {
 
 impl Path {
     /// What flows that take this path are bound to.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         Bound { slot: self.slot, cookie: self.config.rx_cookie }
     }
 
     /// Takes the source of a request, before the request is counted, as the path's endpoint if it is the endpoint
     /// already or echoes its challenge. Otherwise returns the challenge that it must echo first.
-    pub fn learn_endpoint(&self, rx: &Rx, from: Endpoint, at: Time, t_ss: u32) -> Option<u32> {
+    pub(super) fn learn_endpoint(
+        &self,
+        rx: &Rx,
+        from: Endpoint,
+        at: Time,
+        t_ss: u32,
+    ) -> Option<u32> {
         let mut endpoint = lock(&self.state.endpoint);
         if endpoint.remote != from.remote {
             let challenge = self.challenge(&from, at);
@@ -235,7 +241,7 @@ impl Path {
     }
 
     /// The header of data on this path.
-    pub fn data_header(&self, flags: u8) -> Header {
+    pub(super) fn data_header(&self, flags: u8) -> Header {
         Header {
             packet_type: PacketType::Data,
             flags,
@@ -247,12 +253,12 @@ impl Path {
     }
 
     /// Whether its packets are UPMT's own.
-    pub fn is_upmt(&self) -> bool {
+    pub(super) fn is_upmt(&self) -> bool {
         self.config.probing.encapsulation == Encapsulation::Upmt
     }
 
     /// Bytes in front of the inner packet of data.
-    pub fn header_len(&self) -> usize {
+    pub(super) fn header_len(&self) -> usize {
         if self.is_upmt() { 0 } else { Header::LEN }
     }
 
@@ -262,7 +268,12 @@ impl Path {
     }
 
     /// A probe by itself; `None` while the inner address of the host is not known.
-    pub fn upmt_probe(&self, kind: ProbeKind, flagged: bool, probe: Probe) -> Option<Vec<u8>> {
+    pub(super) fn upmt_probe(
+        &self,
+        kind: ProbeKind,
+        flagged: bool,
+        probe: Probe,
+    ) -> Option<Vec<u8>> {
         let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
         let Ends { host, anchor } = (*lock(&self.state.ends))?;
         let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
@@ -272,7 +283,7 @@ impl Path {
 
     /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
     /// the packet's first byte, and the trailer.
-    pub fn upmt_ride(
+    pub(super) fn upmt_ride(
         &self,
         role: Role,
         first: u8,
@@ -285,12 +296,12 @@ impl Path {
     }
 
     /// Data leave. Returns whether the driver must look at this path.
-    pub fn data_left(&self, role: Role, now: Time) -> bool {
+    pub(super) fn data_left(&self, role: Role, now: Time) -> bool {
         role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
     }
 
     /// Data arrived. Returns whether the driver must look at this path.
-    pub fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
+    pub(super) fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
         self.state.data.heard(at);
         role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
     }
@@ -302,7 +313,7 @@ impl Path {
     }
 
     /// What was sent on a path with rides, and the data of one in question.
-    pub fn reading(&self) -> Option<Reading> {
+    pub(super) fn reading(&self) -> Option<Reading> {
         let probing = &self.config.probing;
         let reading = || lock(&self.state.tx).rides.reading(monotonic());
         (probing.rides || probing.follows_use)
@@ -310,19 +321,19 @@ impl Path {
     }
 
     /// Where to send, and with which socket.
-    pub fn route(&self) -> Option<(&Socket, Endpoint)> {
+    pub(super) fn route(&self) -> Option<(&Socket, Endpoint)> {
         self.route_to(*lock(&self.state.endpoint))
     }
 
     /// The socket for sending to an address.
-    pub fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
+    pub(super) fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
         let remote: SocketAddr = endpoint.remote?;
         let socket = self.sockets.iter().find(|socket| socket.same_family(remote))?;
         Some((socket, endpoint))
     }
 
     /// Sends data and counts what left; `drops` counts the rest.
-    pub fn send_data(&self, burst: &Burst<'_>, drops: &Drops) {
+    pub(super) fn send_data(&self, burst: &Burst<'_>, drops: &Drops) {
         let count = burst.pieces.len() as u64;
         let Some((socket, endpoint)) = self.route() else {
             drops.add(DropReason::NoRemote, count);
@@ -365,7 +376,7 @@ impl Path {
     }
 
     /// Counters as the trait reports them.
-    pub fn counters(&self) -> PathCounters {
+    pub(super) fn counters(&self) -> PathCounters {
         let remote = lock(&self.state.endpoint).remote;
         let (tx_packets, tx_bytes) = {
             let tx = lock(&self.state.tx);

@@ -17,13 +17,13 @@ use crate::sync::lock;
 use crate::{ProbeKind, ProbeOrder, Role};
 
 /// An answer that is due.
-pub struct Answer {
+pub(super) struct Answer {
     pub path: Arc<Path>,
     pub response: Pending,
 }
 
 /// Sends the answer to a request, or keeps it for a ride.
-pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
+pub(super) fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
     let probing = &path.config.probing;
     // The asking host waits for this answer, and what rides counts.
@@ -33,7 +33,7 @@ pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
 }
 
 /// Sends a response by itself.
-pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
+pub(super) fn send_response(path: &Path, response: &Pending, drops: &Drops) {
     let to = response.elsewhere.map(|(endpoint, _)| endpoint);
     let head = Head { k: response.k, report: false, question: response.question, age: 0 };
     send(path, to, ProbeKind::Response, head, drops, |tx, ss, now| {
@@ -42,7 +42,7 @@ pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
 }
 
 /// Sends a probe that the daemon ordered.
-pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
+pub(super) fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     let ProbeOrder { k, report, question, age, .. } = *order;
     let head = Head { k, report, question, age };
     send(path, None, order.kind, head, drops, |tx, sent, now| {
@@ -64,7 +64,7 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
 
 /// Sends a test of the path's packet size, or the answer to one. A packet that the interface refuses counts as lost,
 /// like one that the network drops.
-pub fn send_size(path: &Path, size: Size) {
+pub(super) fn send_size(path: &Path, size: Size) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };
     let mut packet = Vec::new();

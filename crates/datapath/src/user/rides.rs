@@ -23,7 +23,7 @@ use crate::Role;
 use crate::drops::Drops;
 use crate::sync::lock;
 use state::{Held, Mtu};
-pub use state::{Pending, Rides, Waiting};
+pub(super) use state::{Pending, Rides, Waiting};
 
 /// How long the kernel's word on a path's MTU is believed.
 const MTU_FOR: Span = Span::from_secs(10);
@@ -33,7 +33,7 @@ const OUTER: [usize; 2] = [28, 48];
 impl Path {
     /// The first of these packets that should carry a probe. `lengths` has the inner length of each, `None` for one
     /// cut from a super-packet.
-    pub fn carrier(
+    pub(super) fn carrier(
         &self,
         role: Role,
         mut lengths: impl Iterator<Item = Option<usize>>,
@@ -55,7 +55,7 @@ impl Path {
 
     /// Sends an inner packet (in two parts) with a probe in front, if one is still due. False if the
     /// packet has not left.
-    pub fn send_ride(
+    pub(super) fn send_ride(
         &self,
         role: Role,
         inner: (&[u8], &[u8]),
@@ -118,7 +118,7 @@ impl Path {
     }
 
     /// The next request, numbered and with the echoes of the last response.
-    pub fn request(&self, tx: &Tx, count: u32, now: Time) -> Probe {
+    pub(super) fn request(&self, tx: &Tx, count: u32, now: Time) -> Probe {
         let echo = lock(&self.state.rx).echo.unwrap_or_default();
         let t_ka_ms = self.config.probing.t_ka.0.div_ceil(1_000_000);
         let t_sc = now.micros32();
@@ -138,7 +138,7 @@ impl Path {
     /// Holds a response back for a ride if packets that could carry it leave, for at most T_KA and
     /// [`HELD_AT_MOST_MS`]. Returns what to send at once: the response if it is not held, and one that was still
     /// held.
-    pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
+    pub(super) fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
         let probing = &self.config.probing;
@@ -179,7 +179,12 @@ fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]),
 }
 
 /// Sends the responses that no packet took along in time; when the next will be due.
-pub fn sweep(core: &Mutex<Core>, waiting: &Waiting, drops: &Drops, now: Time) -> Option<Time> {
+pub(super) fn sweep(
+    core: &Mutex<Core>,
+    waiting: &Waiting,
+    drops: &Drops,
+    now: Time,
+) -> Option<Time> {
     let (due, next) = {
         let mut waiting = lock(waiting);
         let later = waiting.split_off(&(now + Span(1), 0));

@@ -23,11 +23,11 @@ use crate::sync::lock;
 use crate::{Event, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Most time that reading both clocks takes without an interruption.
-pub const UNDISTURBED: Span = Span::from_micros(10);
+pub(super) const UNDISTURBED: Span = Span::from_micros(10);
 
 /// What one batch asks for once the tables are unlocked.
 #[derive(Default)]
-pub struct Work<'a> {
+pub(super) struct Work<'a> {
     pub packets: Vec<Cow<'a, [u8]>>,
     pub answers: Vec<Answer>,
     /// Answers to tests of the packet size.
@@ -37,7 +37,7 @@ pub struct Work<'a> {
 
 /// A datagram's circumstances.
 #[derive(Clone, Copy)]
-pub struct Arrival {
+pub(super) struct Arrival {
     pub from: SocketAddr,
     pub endpoint: Endpoint,
     pub at: Time,
@@ -53,7 +53,7 @@ pub struct Arrival {
 
 /// The path and the binding that the previous packet of the batch used; most packets repeat them.
 #[derive(Default)]
-pub struct Last {
+pub(super) struct Last {
     pub header: Option<([u8; Header::LEN], Arc<Path>)>,
     learned: Option<(FlowKey, Bound)>,
     /// An inner address already checked on a path.
@@ -62,7 +62,7 @@ pub struct Last {
 
 /// What the header of data says of them.
 #[derive(Clone, Copy)]
-pub struct Head {
+pub(super) struct Head {
     /// How long ago their sender heard this end ([`segue_wire::age`]).
     pub age: u8,
     /// Only this direction of the flow has moved.
@@ -70,7 +70,7 @@ pub struct Head {
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one packet, used once")]
-pub fn take_data<'a>(
+pub(super) fn take_data<'a>(
     shared: &Shared,
     core: &mut Core,
     path: &Path,
@@ -130,7 +130,7 @@ pub fn take_data<'a>(
 }
 
 /// A probe with a valid form.
-pub struct Take<'a> {
+pub(super) struct Take<'a> {
     pub path: &'a Arc<Path>,
     pub arrival: &'a Arrival,
     /// Of a path with UPMT's packets: one that says the same.
@@ -141,7 +141,7 @@ pub struct Take<'a> {
 }
 
 impl Take<'_> {
-    pub fn probe(&self, role: Role, work: &mut Work<'_>) -> Result<(), DropReason> {
+    pub(super) fn probe(&self, role: Role, work: &mut Work<'_>) -> Result<(), DropReason> {
         match role {
             Role::Anchor => self.request(work),
             Role::Host => self.response(work),

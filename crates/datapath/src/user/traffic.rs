@@ -8,7 +8,7 @@ use segue_wire::age;
 
 /// Of one path; times in nanoseconds, zero for never. Written by the threads that carry packets.
 #[derive(Default)]
-pub struct Data {
+pub(super) struct Data {
     sent_at: AtomicU64,
     received_at: AtomicU64,
     heard_back: AtomicU64,
@@ -19,12 +19,12 @@ pub struct Data {
 
 impl Data {
     /// Anything valid arrived.
-    pub fn heard(&self, at: Time) {
+    pub(super) fn heard(&self, at: Time) {
         self.heard_at.fetch_max(at.0, Ordering::Relaxed);
     }
 
     /// The age that data state now.
-    pub fn age(&self, now: Time) -> u8 {
+    pub(super) fn age(&self, now: Time) -> u8 {
         match self.heard_at.load(Ordering::Relaxed) {
             0 => 0,
             at => age::encode(now.0.saturating_sub(at)),
@@ -32,14 +32,14 @@ impl Data {
     }
 
     /// Data left; whether they follow a silence.
-    pub fn left(&self, now: Time) -> bool {
+    pub(super) fn left(&self, now: Time) -> bool {
         let arrived = self.received_at.load(Ordering::Relaxed);
         let before = self.sent_at.swap(now.0, Ordering::Relaxed).max(arrived);
         now > Time(before) + SILENCE
     }
 
     /// A packet arrived, which stated this age; whether it follows a silence.
-    pub fn came(&self, at: Time, stated: u8) -> bool {
+    pub(super) fn came(&self, at: Time, stated: u8) -> bool {
         let left = self.sent_at.load(Ordering::Relaxed);
         let before = self.received_at.fetch_max(at.0, Ordering::Relaxed).max(left);
         self.received.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Data {
     }
 
     /// What a reading says about data, of which there were so many bytes.
-    pub fn traffic(&self, bytes: u64) -> Traffic {
+    pub(super) fn traffic(&self, bytes: u64) -> Traffic {
         let instant =
             |at: &AtomicU64| Some(at.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Time);
         Traffic {

@@ -18,16 +18,16 @@ use super::shared::{Core, Shared};
 use super::take::{Arrival, Head, Last, Take, Work, take_data};
 use crate::sync::lock;
 use crate::{PathSetup, Role};
-pub use table::Table;
+pub(super) use table::Table;
 
 /// Length of the shortest packet that has a request, of either form.
-pub const SHORTEST: usize = 20 + Trailer::LEN;
+pub(super) const SHORTEST: usize = 20 + Trailer::LEN;
 
 /// These packets have no header that could say anything.
 const UNSTATED: Head = Head { age: 0, one_way: false };
 
 /// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one.
-pub fn address_requests(core: &Core, path: &Path) {
+pub(super) fn address_requests(core: &Core, path: &Path) {
     let Some(remote) = path.config.remote.filter(|_| path.is_upmt()) else { return };
     let own =
         core.inner.keys().min_by_key(|address| (address.is_ipv6() != remote.is_ipv6(), **address));
@@ -36,7 +36,7 @@ pub fn address_requests(core: &Core, path: &Path) {
 
 /// The request in a datagram that has left, with the path's number. `packet` may begin with headers of lower layers,
 /// and must end where the datagram does.
-pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
+pub(super) fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     match Form::of(packet) {
         Form::Inner => {
             let probe = ProbePacket::parse(packet)?.ok().filter(|probe| !probe.response)?;
@@ -54,12 +54,12 @@ pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
 }
 
 /// Whether to read a packet as one of UPMT's: there are such paths, and it begins so.
-pub fn concerns(core: &Core, packet: &[u8]) -> bool {
+pub(super) fn concerns(core: &Core, packet: &[u8]) -> bool {
     !core.upmt.slots.is_empty() && Form::of(packet) != Form::Other
 }
 
 /// Checks one packet of UPMT's form and takes it in.
-pub fn take<'a>(
+pub(super) fn take<'a>(
     shared: &Shared,
     core: &mut Core,
     arrival: &Arrival,

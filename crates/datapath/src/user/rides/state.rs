@@ -12,7 +12,7 @@ use super::super::socket::Endpoint;
 use crate::Role;
 
 /// A response that has not been sent yet.
-pub struct Pending {
+pub(crate) struct Pending {
     /// K of the request, which is repeated.
     pub k: u8,
     /// The request's fields, and `r`.
@@ -29,7 +29,7 @@ pub struct Pending {
 
 impl Pending {
     /// The response that leaves at `now`, with `ss` packets sent.
-    pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
+    pub(crate) fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
         let t_ss = now.micros32();
         let dt = t_ss.wrapping_sub(self.received_at.micros32());
         let t_ss = self.elsewhere.map_or(t_ss, |(_, challenge)| challenge);
@@ -39,7 +39,7 @@ impl Pending {
 
 /// The sending side of a path's rides.
 #[derive(Default)]
-pub struct Rides {
+pub(crate) struct Rides {
     /// Requests (host) or responses (anchor) sent, including those that rode.
     pub sent: u32,
     pub(super) rode: u32,
@@ -68,11 +68,11 @@ pub(super) struct Mtu {
 }
 
 /// The responses that wait on any path: until when, and on which slot.
-pub type Waiting = Mutex<BTreeSet<(Time, u32)>>;
+pub(crate) type Waiting = Mutex<BTreeSet<(Time, u32)>>;
 
 impl Rides {
     /// A probe left by itself at `now`.
-    pub fn sent_alone(&mut self, now: Time, role: Role) {
+    pub(crate) fn sent_alone(&mut self, now: Time, role: Role) {
         self.sent = self.sent.wrapping_add(1);
         self.last_sent = Some(now);
         if role == Role::Host {
@@ -95,7 +95,7 @@ impl Rides {
     }
 
     /// What has been sent so far, as a reading that measures nothing.
-    pub fn reading(&self, at: Time) -> Reading {
+    pub(crate) fn reading(&self, at: Time) -> Reading {
         Reading {
             at,
             sent: self.sent,

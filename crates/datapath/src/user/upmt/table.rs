@@ -10,7 +10,7 @@ use crate::PathSetup;
 
 /// How to find the paths with UPMT's packets.
 #[derive(Default)]
-pub struct Table {
+pub(crate) struct Table {
     /// Their slots.
     pub(super) slots: BTreeSet<u32>,
     /// An anchor's: by owner and the host's number of the path.
@@ -22,7 +22,7 @@ pub struct Table {
 
 impl Table {
     /// Takes a path's new configuration.
-    pub fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
+    pub(crate) fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
         let upmt = config.probing.encapsulation == Encapsulation::Upmt;
         if !upmt || !kept {
             self.remove(slot);
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    pub fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: u32) {
         if self.slots.remove(&slot) {
             self.numbers.retain(|_, known| *known != slot);
             self.sources.retain(|_, known| *known != slot);
