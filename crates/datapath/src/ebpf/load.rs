@@ -162,3 +162,13 @@ fn size_tables(
     }
     Ok(())
 }
+
+/// True if a test may load programs; if not, says so.
+#[cfg(test)]
+pub(super) fn may_load() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: the eBPF programs need root");
+    }
+    root
+}
