@@ -17,7 +17,7 @@ use super::path::{Path, State};
 use super::share::Shares;
 use super::shared::{Core, Shared};
 use super::socket::Endpoint;
-use super::take::{Arrival, Last, Work};
+use super::take::{Arrival, Intake};
 use super::tun;
 use crate::drops::Drops;
 use crate::misses::Misses;
@@ -105,9 +105,10 @@ impl DryRun {
             congested: false,
             ifindex: 0,
         };
-        let (mut last, mut work) = (Last::default(), Work::default());
         let mut core = lock(&self.shared.core);
-        take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
+        let mut intake = Intake::new(&self.shared, &mut core);
+        take_datagram(&mut intake, &arrival, bytes, size);
+        let work = intake.work;
         let probe = |event| match event {
             Event::Probe(probe) => Some(probe),
             _ => None,

@@ -15,9 +15,9 @@ use super::coalesce::Coalescer;
 use super::egress::poll_in;
 use super::path::Path;
 use super::segment::VnetHeader;
-use super::shared::{Core, Shared};
+use super::shared::Shared;
 use super::socket::{Batch, Endpoint, Socket};
-use super::take::{Arrival, Head, Last, Take, UNDISTURBED, Work, take_data};
+use super::take::{Arrival, Head, Intake, Take, UNDISTURBED};
 use super::{probes, tun, upmt};
 use crate::sync::lock;
 use crate::{Event, Role};
@@ -112,9 +112,8 @@ fn take_stamps(shared: &Shared, socket: &Socket) {
 /// `looked`: when this thread began to wait for packets.
 fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
     let (now, (offset, converted)) = (monotonic(), clock_offset_ns());
-    let mut work = Work::default();
-    let mut last = Last::default();
     let mut core = lock(&shared.core);
+    let mut intake = Intake::new(shared, &mut core);
     for datagram in &batch.datagrams {
         let stamp = datagram.received.stamp_ns.map(|ns| Time(ns.wrapping_sub(offset)));
         // The time of day may have been set between the stamp and its conversion.
@@ -131,8 +130,9 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
         let arrival = Arrival { from, endpoint, at, kernel_stamp, error, congested, ifindex };
         let bytes = batch.bytes(datagram);
         let size = datagram.received.gro_size;
-        take_datagram(shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
+        take_datagram(&mut intake, &arrival, bytes, size);
     }
+    let mut work = intake.work;
     drop(core);
     for answer in work.answers.drain(..) {
         probes::send_answer(answer, &shared.drops, &shared.waiting);
@@ -146,37 +146,31 @@ fn handle(shared: &Shared, tun_fd: RawFd, batch: &Batch, looked: Time) {
 
 /// Takes in one datagram from the kernel: packets of `size` bytes each, the last maybe shorter.
 pub(super) fn take_datagram<'a>(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     bytes: &'a [u8],
     size: Option<usize>,
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) {
     if bytes.is_empty() {
-        shared.drops.add(DropReason::Truncated, 1);
+        intake.shared.drops.add(DropReason::Truncated, 1);
     }
     for packet in bytes.chunks(size.unwrap_or(bytes.len()).max(1)) {
-        if let Err(reason) = take_packet(shared, core, arrival, packet, last, work) {
-            shared.drops.add(reason, 1);
+        if let Err(reason) = take_packet(intake, arrival, packet) {
+            intake.shared.drops.add(reason, 1);
         }
     }
 }
 
 /// Checks one packet of the tunnel and takes it in.
 fn take_packet<'a>(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     packet: &'a [u8],
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
-    if upmt::concerns(core, packet) {
-        return upmt::take(shared, core, arrival, packet, last, work);
+    if upmt::concerns(intake.core, packet) {
+        return upmt::take(intake, arrival, packet);
     }
-    let known = match (&last.header, packet.first_chunk::<{ Header::LEN }>()) {
+    let known = match (&intake.last.header, packet.first_chunk::<{ Header::LEN }>()) {
         (Some((bytes, path)), Some(head)) if bytes == head => Some(path.clone()),
         _ => None,
     };
@@ -184,28 +178,28 @@ fn take_packet<'a>(
     let path = match known {
         Some(path) => path,
         None => {
-            let path = core.path(header.index).ok_or(DropReason::UnknownIndex)?.clone();
+            let path = intake.core.path(header.index).ok_or(DropReason::UnknownIndex)?.clone();
             if path.config.rx_cookie != header.cookie {
                 return Err(DropReason::Cookie);
             }
             if path.is_upmt() {
                 return Err(DropReason::Version);
             }
-            last.header = Some((header.emit(), path.clone()));
+            intake.last.header = Some((header.emit(), path.clone()));
             path
         }
     };
-    match (header.packet_type, shared.role) {
+    match (header.packet_type, intake.shared.role) {
         (PacketType::Data, _) => {
             let body = Cow::Borrowed(&packet[Header::LEN..]);
             let one_way = header.flags & DATA_ONE_WAY != 0;
             let head = Head { age: header.age, one_way };
-            take_data(shared, core, &path, arrival, body, head, last, work)
+            intake.data(&path, arrival, body, head)
         }
         (PacketType::Request, Role::Anchor) | (PacketType::Response, Role::Host) => {
             let probe = Probe::open(packet, &path.config.key)?;
             let take = Take { path: &path, arrival, header: &header, probe, alone: true };
-            take.probe(shared.role, work)
+            take.probe(intake.shared.role, &mut intake.work)
         }
         (PacketType::Ride, role) => {
             let response = header.flags & RIDE_RESPONSE != 0;
@@ -217,18 +211,18 @@ fn take_packet<'a>(
             let body = Cow::Borrowed(body);
             // It counts the packet, once for both parts.
             let head = Head { age: header.age, one_way };
-            let data = take_data(shared, core, &path, arrival, body, head, last, work);
+            let data = intake.data(&path, arrival, body, head);
             let take = Take { path: &path, arrival, header: &header, probe, alone: false };
-            if let Err(reason) = take.probe(role, work) {
-                shared.drops.add(reason, 1);
+            if let Err(reason) = take.probe(role, &mut intake.work) {
+                intake.shared.drops.add(reason, 1);
             }
             data
         }
         (PacketType::Size, role) => {
             let size = Size::open(packet, &path.config.key, role == Role::Anchor)?;
             match role {
-                Role::Anchor => work.sizes.push((path.clone(), size.answered())),
-                Role::Host => work.events.push(Event::Size(path.slot, size.token)),
+                Role::Anchor => intake.work.sizes.push((path.clone(), size.answered())),
+                Role::Host => intake.work.events.push(Event::Size(path.slot, size.token)),
             }
             Ok(())
         }

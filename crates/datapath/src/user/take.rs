@@ -69,64 +69,75 @@ pub(super) struct Head {
     pub one_way: bool,
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one packet, used once")]
-pub(super) fn take_data<'a>(
-    shared: &Shared,
-    core: &mut Core,
-    path: &Path,
-    arrival: &Arrival,
-    body: Cow<'a, [u8]>,
-    head: Head,
-    last: &mut Last,
-    work: &mut Work<'a>,
-) -> Result<(), DropReason> {
-    let inner = Inner::parse(&body);
-    {
-        // Counted even if refused below: it was not lost.
-        let mut rx = lock(&path.state.rx);
-        rx.packets = rx.packets.wrapping_add(coalesce::packets_in(&body, shared.tun_mtu));
-        rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
+/// Takes in the packets of one batch.
+pub(super) struct Intake<'s, 'a> {
+    pub shared: &'s Shared,
+    pub core: &'s mut Core,
+    pub last: Last,
+    pub work: Work<'a>,
+}
+
+impl<'s, 'a> Intake<'s, 'a> {
+    pub(super) fn new(shared: &'s Shared, core: &'s mut Core) -> Intake<'s, 'a> {
+        Intake { shared, core, last: Last::default(), work: Work::default() }
     }
-    if path.data_came(shared.role, arrival.at, head.age) {
-        work.events.push(Event::Look(path.slot));
-    }
-    let inner = inner?;
-    let host = shared.role == Role::Host;
-    let address = if host { inner.key.dst } else { inner.key.src };
-    if last.admitted != Some((address, path.slot)) {
-        match core.inner.get(&address) {
-            Some(owner) if host || *owner == path.config.owner => {}
-            _ if host => return Err(DropReason::InnerDestination),
-            _ => return Err(DropReason::InnerSource),
+
+    /// Data of a path.
+    pub(super) fn data(
+        &mut self,
+        path: &Path,
+        arrival: &Arrival,
+        body: Cow<'a, [u8]>,
+        head: Head,
+    ) -> Result<(), DropReason> {
+        let inner = Inner::parse(&body);
+        {
+            // Counted even if refused below: it was not lost.
+            let mut rx = lock(&path.state.rx);
+            rx.packets = rx.packets.wrapping_add(coalesce::packets_in(&body, self.shared.tun_mtu));
+            rx.bytes += inner.map_or(0, |inner| inner.len) as u64;
         }
-        last.admitted = Some((address, path.slot));
-    }
-    let back = (inner.key.reversed(), path.bound());
-    if !host && last.learned != Some(back) {
-        // A packet that goes on, or answers, has a binding.
-        let begins = core.flows.bound(&back.0).is_none();
-        if begins && !core.may_begin(&inner.key) {
-            return Err(DropReason::NotAllowed);
+        if path.data_came(self.shared.role, arrival.at, head.age) {
+            self.work.events.push(Event::Look(path.slot));
         }
-        if !head.one_way {
-            if begins && !core.shares.take(address, arrival.at) {
-                return Err(DropReason::TooManyFlows);
+        let inner = inner?;
+        let host = self.shared.role == Role::Host;
+        let address = if host { inner.key.dst } else { inner.key.src };
+        if self.last.admitted != Some((address, path.slot)) {
+            match self.core.inner.get(&address) {
+                Some(owner) if host || *owner == path.config.owner => {}
+                _ if host => return Err(DropReason::InnerDestination),
+                _ => return Err(DropReason::InnerSource),
             }
-            core.flows.bind(back.0, back.1, arrival.at);
-            last.learned = Some(back);
+            self.last.admitted = Some((address, path.slot));
         }
-    }
-    if arrival.congested && !capable(class_of(&body)) {
-        return Err(DropReason::Decapsulation);
-    }
-    work.packets.push(match body {
-        Cow::Borrowed(body) => Cow::Borrowed(&body[..inner.len]),
-        Cow::Owned(mut body) => {
-            body.truncate(inner.len);
-            Cow::Owned(body)
+        let back = (inner.key.reversed(), path.bound());
+        if !host && self.last.learned != Some(back) {
+            // A packet that goes on, or answers, has a binding.
+            let begins = self.core.flows.bound(&back.0).is_none();
+            if begins && !self.core.may_begin(&inner.key) {
+                return Err(DropReason::NotAllowed);
+            }
+            if !head.one_way {
+                if begins && !self.core.shares.take(address, arrival.at) {
+                    return Err(DropReason::TooManyFlows);
+                }
+                self.core.flows.bind(back.0, back.1, arrival.at);
+                self.last.learned = Some(back);
+            }
         }
-    });
-    Ok(())
+        if arrival.congested && !capable(class_of(&body)) {
+            return Err(DropReason::Decapsulation);
+        }
+        self.work.packets.push(match body {
+            Cow::Borrowed(body) => Cow::Borrowed(&body[..inner.len]),
+            Cow::Owned(mut body) => {
+                body.truncate(inner.len);
+                Cow::Owned(body)
+            }
+        });
+        Ok(())
+    }
 }
 
 /// A probe with a valid form.

@@ -14,8 +14,8 @@ use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::class::mark_inner;
 use super::path::{Ends, Path};
-use super::shared::{Core, Shared};
-use super::take::{Arrival, Head, Last, Take, Work, take_data};
+use super::shared::Core;
+use super::take::{Arrival, Head, Intake, Take};
 use crate::sync::lock;
 use crate::{PathSetup, Role};
 pub(super) use table::Table;
@@ -60,37 +60,32 @@ pub(super) fn concerns(core: &Core, packet: &[u8]) -> bool {
 
 /// Checks one packet of UPMT's form and takes it in.
 pub(super) fn take<'a>(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     packet: &'a [u8],
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
     if Form::of(packet) == Form::Ride {
-        return take_ride(shared, core, arrival, packet, last, work);
+        return take_ride(intake, arrival, packet);
     }
     match ProbePacket::parse(packet) {
-        Some(probe) => take_probe(shared, core, arrival, &probe?, work),
+        Some(probe) => take_probe(intake, arrival, &probe?),
         None => {
-            let path = path_of(shared.role, core, arrival, packet)?;
-            take_data(shared, core, &path, arrival, Cow::Borrowed(packet), UNSTATED, last, work)
+            let path = path_of(intake.shared.role, intake.core, arrival, packet)?;
+            intake.data(&path, arrival, Cow::Borrowed(packet), UNSTATED)
         }
     }
 }
 
 fn take_probe(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, '_>,
     arrival: &Arrival,
     got: &ProbePacket,
-    work: &mut Work<'_>,
 ) -> Result<(), DropReason> {
-    if got.response != (shared.role == Role::Host) {
+    if got.response != (intake.shared.role == Role::Host) {
         return Err(DropReason::Type);
     }
-    let path = numbered(shared.role, core, arrival, got.host, got.path)?;
-    let (packet_type, flag) = match shared.role {
+    let path = numbered(intake.shared.role, intake.core, arrival, got.host, got.path)?;
+    let (packet_type, flag) = match intake.shared.role {
         Role::Anchor => (PacketType::Request, REQUEST_REPORT),
         Role::Host => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
@@ -98,16 +93,13 @@ fn take_probe(
     let k = path.config.probing.k;
     let header = Header { packet_type, flags, k, age: 0, index: 0, cookie: 0 };
     let take = Take { path: &path, arrival, header: &header, probe: got.probe, alone: true };
-    finish(shared.role, core, &take, Ends { host: got.host, anchor: got.anchor }, work)
+    finish(intake, &take, Ends { host: got.host, anchor: got.anchor })
 }
 
 fn take_ride<'a>(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     packet: &'a [u8],
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
     let (trailer, inner) = Trailer::split(packet)?;
     let mut whole = restore(&trailer, inner);
@@ -115,12 +107,12 @@ fn take_ride<'a>(
     if parsed.len != whole.len() {
         return Err(DropReason::InnerPacket);
     }
-    if trailer.response != (shared.role == Role::Host) {
+    if trailer.response != (intake.shared.role == Role::Host) {
         return Err(DropReason::Type);
     }
-    let path = match shared.role {
-        Role::Anchor => numbered(Role::Anchor, core, arrival, parsed.key.src, trailer.path)?,
-        Role::Host => numbered(Role::Host, core, arrival, parsed.key.dst, trailer.path)?,
+    let path = match intake.shared.role {
+        Role::Anchor => numbered(Role::Anchor, intake.core, arrival, parsed.key.src, trailer.path)?,
+        Role::Host => numbered(Role::Host, intake.core, arrival, parsed.key.dst, trailer.path)?,
     };
     if !path.config.probing.rides {
         return Err(DropReason::Type);
@@ -133,27 +125,22 @@ fn take_ride<'a>(
     let k = path.config.probing.k;
     let header = Header { packet_type: PacketType::Ride, flags, k, age: 0, index: 0, cookie: 0 };
     // It counts the packet, once for both parts.
-    let data = take_data(shared, core, &path, arrival, Cow::Owned(whole), UNSTATED, last, work);
+    let data = intake.data(&path, arrival, Cow::Owned(whole), UNSTATED);
     let take = Take { path: &path, arrival, header: &header, probe: trailer.probe, alone: false };
     let ends =
         Ends { host: parsed.key.src, anchor: arrival.endpoint.local.unwrap_or(parsed.key.dst) };
-    if let Err(reason) = finish(shared.role, core, &take, ends, work) {
-        shared.drops.add(reason, 1);
+    if let Err(reason) = finish(intake, &take, ends) {
+        intake.shared.drops.add(reason, 1);
     }
     data
 }
 
 /// Takes a probe in. From a request, an anchor learns how to recognise the path's packets.
-fn finish(
-    role: Role,
-    core: &mut Core,
-    take: &Take<'_>,
-    ends: Ends,
-    work: &mut Work<'_>,
-) -> Result<(), DropReason> {
-    take.probe(role, work)?;
+fn finish(intake: &mut Intake<'_, '_>, take: &Take<'_>, ends: Ends) -> Result<(), DropReason> {
+    let role = intake.shared.role;
+    take.probe(role, &mut intake.work)?;
     if role == Role::Anchor {
-        core.upmt.learn(take.path, take.arrival.from);
+        intake.core.upmt.learn(take.path, take.arrival.from);
         *lock(&take.path.state.ends) = Some(ends);
     }
     Ok(())
