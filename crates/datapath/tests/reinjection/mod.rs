@@ -61,15 +61,28 @@ impl Tunnel<'_> {
         result
     }
 
+    /// What either end has carried and refused.
+    fn counts(&self) -> String {
+        let of = |end: &End<'_>| {
+            let mut datapath = end.datapath();
+            (end.slots.map(|slot| datapath.counters(slot)), datapath.drops(), datapath.flows())
+        };
+        format!("host {:?}, anchor {:?}", of(&self.host), of(&self.anchor))
+    }
+
     /// Datagrams one by one in both directions.
     pub fn seldom(&self) {
         let [near, far] = self.sockets();
         for (from, to, sender, from_host) in
             [(&near, &far, &self.host, true), (&far, &near, &self.anchor, false)]
         {
-            // The kernel takes its time to make an IPv6 address usable.
-            wait_for("the first packet", || from.send(b"there").is_ok());
-            assert_eq!(to.recv(&mut [0; 8]).unwrap(), 5);
+            from.send(b"there").unwrap();
+            let there = to.recv(&mut [0; 8]);
+            assert!(
+                there.is_ok_and(|bytes| bytes == 5),
+                "from the host: {from_host}; {}",
+                self.counts()
+            );
             self.while_dead(from_host, || {
                 from.send(b"known to be lost").unwrap();
                 std::thread::sleep(APART);
