@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# Rules that the compiler and clippy do not check: the length of files, the purity of the protocol crates, properties
-# without kept failures, and forbidden words. Prints every breach; fails if any.
+# Rules that the compiler and clippy do not check: the length of files, what a pure crate declares, properties without
+# kept failures, and forbidden words. Prints every breach; fails if any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 max_lines=600
-pure="clock ip wire keepalive steering tunnel netem sim"
-impure='\bstd::(time|net|fs|io|thread|env|process)\b|\bInstant\b|\bSystemTime\b|\bHash(Map|Set)\b|\btokio\b|\b(Udp|Tcp)(Socket|Stream|Listener)\b'
 # Unfinished work, debugging leftovers, praise, and paths of one machine. The brackets keep the pattern from matching
 # itself.
 words='\b(TO[D]O|FIX[M]E|X[X]X)\b|\b([t]odo|[u]nimplemented|[d]bg)!|[s]eamless|[b]lazing|[c]utting.edge|(^|[ "`(=])/([h]ome|[w]ork|[s]hared)/'
@@ -21,12 +19,16 @@ for file in $(tracked 'crates/*/src/*.rs' | grep -v -e '/tests/' -e '/tests\.rs$
   [ "$lines" -le "$max_lines" ] || complain "$file: $lines lines, more than $max_lines"
 done
 
+pure=$(scripts/pure --list)
 for crate in $pure; do
-  for rule in '#![no_std]' '#![forbid(unsafe_code)]'; do
-    grep -qF "$rule" "crates/$crate/src/lib.rs" || complain "crates/$crate/src/lib.rs: $rule is missing"
-  done
-  found=$(grep -rnE "$impure" "crates/$crate/src" --include='*.rs') &&
-    complain "A pure crate takes time, order or packets from the system:"$'\n'"$found"
+  grep -qF '#![forbid(unsafe_code)]' "crates/$crate/src/lib.rs" ||
+    complain "crates/$crate/src/lib.rs: a pure crate needs #![forbid(unsafe_code)]"
+  cmp -s "crates/$crate/clippy.toml" crates/clock/clippy.toml ||
+    complain "crates/$crate/clippy.toml: a pure crate has the rules of crates/clock/clippy.toml"
+done
+for lib in $(grep -lF '#![no_std]' crates/*/src/lib.rs); do
+  crate=$(basename "${lib%/src/lib.rs}")
+  grep -qx "$crate" <<<"$pure" || complain "crates/$crate/Cargo.toml: a crate without std is marked pure"
 done
 
 found=$(tracked | grep -v '^Cargo.lock$' | xargs grep -nIE "$words") &&

@@ -7,6 +7,8 @@
 //!
 //! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
+#![warn(unreachable_pub)]
+
 mod account;
 mod error;
 mod generator;

@@ -2,6 +2,7 @@
 
 mod kernel;
 mod process;
+mod running;
 mod state;
 mod user;
 mod xsk;
@@ -9,10 +10,10 @@ mod xsk;
 use std::fmt;
 use std::str::FromStr;
 
-use nix::unistd::Pid;
 use segue_datapath::ebpf::Xdp;
 use serde::Serialize;
 
+pub(crate) use self::running::Running;
 use crate::BenchError;
 use crate::protocol::Format;
 use crate::world::{Hook, World};
@@ -137,14 +138,4 @@ impl FromStr for Responder {
             format!("{name:?} is none of {names}")
         })
     }
-}
-
-/// A running responder; it ends when dropped.
-pub(crate) trait Running {
-    /// Processes of its own, whose time counts.
-    fn processes(&self) -> Vec<Pid> {
-        Vec::new()
-    }
-    /// Called about once a second.
-    fn heartbeat(&mut self) {}
 }

@@ -8,14 +8,12 @@ mod signal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, LinuxDatapath, Reach, Setup};
+use segue_datapath::{FlowCursor, LinuxDatapath, Setup};
 use segue_ip::Input;
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
@@ -38,46 +36,17 @@ use self::signal::{Signal, SignalEvent};
 use super::packets::{MARK, Queue};
 use super::run::{self, Core, Role};
 use super::stamp::{self, Stamp};
-use super::{random_seed, status};
-use crate::control::{FlowsPage, Request, Response, Status};
+use super::{random_seed, scrape, status};
+use crate::control::{
+    FlowsPage, Response, Status, TunnelAnswer, TunnelRequest, TunnelStatus, Tunnels,
+};
 use crate::locator::Locator;
-
-/// Everything that an anchor daemon needs to know, validated.
-pub struct Settings {
-    /// Settings of every daemon. If no interface is named, all that carry packets are used.
-    pub common: run::Settings,
-    /// MTU of the tunnel device in bytes.
-    pub mtu: u32,
-    /// UDP port of the signalling.
-    pub signal_port: u16,
-    /// Addresses that join lines name; the anchor's own if empty.
-    pub addresses: Vec<Locator>,
-    /// Inner IPv4 addresses to assign.
-    pub pool_v4: Option<Pool>,
-    /// Inner IPv6 addresses to assign.
-    pub pool_v6: Option<Pool>,
-    /// Most paths of all hosts.
-    pub max_paths: u32,
-    /// Whether hosts may have paths that use UPMT's packets.
-    pub allow_upmt: bool,
-    /// What hosts may reach.
-    pub reach: Reach,
-    /// Translate the pools if outside networks have no route to them.
-    pub nat: bool,
-    /// How to answer STAMP; `None` for not at all.
-    pub stamp: Option<stamp::Settings>,
-    /// How long a silent host keeps its registration.
-    pub expiry: Span,
-    /// How long a host's certificate is good.
-    pub certificate_lifetime: Duration,
-    /// File of the store.
-    pub state: PathBuf,
-}
+pub use crate::settings::Anchor as Settings;
 
 /// The role of an anchor.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Anchor>,
+    core: Core<Anchor, Tunnels>,
     pools: Pools,
     store: Arc<Embedded>,
     ledger: Ledger,
@@ -114,7 +83,7 @@ fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
     WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }
 }
 
-fn answer(result: anyhow::Result<Response>) -> Response {
+fn answer(result: anyhow::Result<Response<Tunnels>>) -> Response<Tunnels> {
     result.unwrap_or_else(|error| Response::Error(Told(&error).to_string()))
 }
 
@@ -166,6 +135,7 @@ impl Role for Daemon {
     const SIGNALS: usize = 1_024;
     type Settings = Settings;
     type Machine = Anchor;
+    type Words = Tunnels;
     type Signal = SignalEvent;
     type Chore = Chore;
 
@@ -215,7 +185,7 @@ impl Role for Daemon {
         Ok((daemon, packets))
     }
 
-    fn core(&mut self) -> &mut Core<Anchor> {
+    fn core(&mut self) -> &mut Core<Anchor, Tunnels> {
         &mut self.core
     }
 
@@ -308,22 +278,23 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response> {
+    fn on_request(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
         Ok(match request {
-            Request::Status { .. } | Request::Events { .. } => {
-                Response::Error("every role answers this alike".into())
+            TunnelRequest::Flows { from, host } => {
+                let flows = self.flows(from, host.as_deref());
+                answer(flows.map(|page| Response::Own(TunnelAnswer::Flows(page))))
             }
-            Request::Flows { from, host } => {
-                answer(self.flows(*from, host.as_deref()).map(Response::Flows))
-            }
-            Request::Handover { .. } | Request::Keepalive { .. } => {
+            TunnelRequest::Handover { .. } | TunnelRequest::Keepalive { .. } => {
                 Response::Error("this is an anchor; its hosts decide on paths and handovers".into())
             }
-            Request::Enroll { name, addresses, valid_s } => {
-                answer(self.enroll(name, addresses, *valid_s).map(Response::Done))
+            TunnelRequest::Enroll { name, addresses, valid_s } => {
+                answer(self.enroll(&name, &addresses, valid_s).map(Response::Done))
             }
-            Request::Unenroll { name } => answer(self.unenroll(name).map(Response::Done)),
-            Request::Enrolments => answer(self.enrolments().map(Response::Enrolments)),
+            TunnelRequest::Unenroll { name } => answer(self.unenroll(&name).map(Response::Done)),
+            TunnelRequest::Enrolments => {
+                let all = self.enrolments();
+                answer(all.map(|all| Response::Own(TunnelAnswer::Enrolments(all))))
+            }
         })
     }
 
@@ -351,22 +322,25 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn status(&mut self, events_from: u64) -> Status {
+    fn metrics(status: &Status<Tunnels>) -> String {
+        scrape::of_tunnels(status)
+    }
+
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
-        let mut common = self.core.status(Daemon::NAME, &self.settings.common.device, events_from);
         let (anchor, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
-        common.drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
+        drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
         match datapath.stamp_limited() {
             0 => {}
-            n => *common.drops.entry("stamp_rate_limit".into()).or_default() += n,
+            n => *drops.entry("stamp_rate_limit".into()).or_default() += n,
         }
-        Status {
+        TunnelStatus {
             registered: true,
             inner: pools.map(|pool| pool.anchor().to_string()).collect(),
             hosts: status::hosts(anchor),
             paths: status::anchor_paths(anchor, datapath),
-            ..common
+            ..self.core.status(&self.settings.common.device)
         }
     }
 }

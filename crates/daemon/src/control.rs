@@ -3,6 +3,7 @@
 //! types; none touches protocol state.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,28 +14,48 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::unistd::Gid;
 use segue_linux::peer;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::locator::Locator;
-
 mod events;
 mod place;
+pub mod tunnels;
 
-pub use events::{EventRecord, EventsPage};
+pub use events::{EventRecord, EventsPage, News};
 pub use place::Place;
+pub use tunnels::{
+    Count, EnrolmentStatus, FlowStatus, FlowsPage, HostStatus, PathStatus, TroubleStatus,
+    TunnelAnswer, TunnelEvent, TunnelRequest, TunnelStatus, Tunnels, WhyStatus,
+};
 
 /// A daemon's refusal of an unauthorised client.
 const NOT_YOU: &str = "the daemon does not answer you: be root, or a member of its control_group";
+/// What a client says of an answer to something else.
+const NO_SENSE: &str = "the daemon's answer makes no sense";
 /// Longest request in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
 
+/// The words of a role on its control socket, beside those that every daemon has.
+pub trait Vocabulary: Clone + Debug + 'static {
+    /// What its machine tells.
+    type News: News<Self::Event>;
+    /// Its own requests.
+    type Request: Serialize + DeserializeOwned + Send + Debug;
+    /// Its own answers.
+    type Answer: Serialize + DeserializeOwned + Send + Debug;
+    /// Its part of the status.
+    type Status: Serialize + DeserializeOwned + Send + Debug;
+    /// What an event says, beside when it was and of what kind.
+    type Event: Serialize + DeserializeOwned + Clone + Send + Debug;
+}
+
 /// A request to a daemon.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Request {
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", bound = "")]
+pub enum Request<V: Vocabulary> {
     /// [`Status`], with the events from this number on.
     Status {
         /// First event wanted; [`u64::MAX`] for none.
@@ -45,342 +66,59 @@ pub enum Request {
         /// First event wanted.
         from: u64,
     },
-    /// Some of the flows: a [`FlowsPage`].
-    Flows {
-        /// Where the page begins: 0, or as the last page says.
-        #[serde(default)]
-        from: u64,
-        /// Only those of this host, by name (anchor).
-        #[serde(default)]
-        host: Option<String>,
-    },
-    /// Moves flows (host).
-    Handover {
-        /// One flow, as `segue flows` prints it.
-        flow: Option<String>,
-        /// A class by name; all classes if neither is given.
-        class: Option<String>,
-        /// The path; back to automatic if not given.
-        to: Option<String>,
-    },
-    /// Switches the keepalive of a path on or off (host).
-    Keepalive {
-        /// The path.
-        path: String,
-        /// Whether it is probed.
-        on: bool,
-    },
-    /// Makes a join line for a host (anchor).
-    Enroll {
-        /// The host's name.
-        name: String,
-        /// Addresses at which the host finds the anchor; the anchor's own if empty.
-        addresses: Vec<Locator>,
-        /// How long the join line is valid, in seconds; a day if not given.
-        #[serde(default)]
-        valid_s: Option<u64>,
-    },
-    /// Lists the enrolled hosts (anchor).
-    Enrolments,
-    /// Ends a host's enrolment (anchor).
-    Unenroll {
-        /// The host's name.
-        name: String,
-    },
+    /// One of the role's own.
+    #[serde(untagged)]
+    Own(V::Request),
 }
 
 /// A daemon's answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Response {
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", bound = "")]
+pub enum Response<V: Vocabulary> {
     /// To [`Request::Status`].
-    Status(Box<Status>),
+    Status(Box<Status<V>>),
     /// To [`Request::Events`].
-    Events(EventsPage),
-    /// To [`Request::Flows`].
-    Flows(FlowsPage),
-    /// To [`Request::Enrolments`].
-    Enrolments(Vec<EnrolmentStatus>),
+    Events(EventsPage<V>),
     /// Done; for an enrolment the join line.
     Done(String),
     /// Refused, and why.
     Error(String),
+    /// One of the role's own.
+    #[serde(untagged)]
+    Own(V::Answer),
 }
 
 /// The status of a daemon.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct Status<V: Vocabulary> {
+    /// What every daemon has.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Events from the number asked for on.
+    pub events: Vec<EventRecord<V>>,
+    /// What its role adds.
+    #[serde(flatten)]
+    pub body: V::Status,
+}
+
+/// The part of the status that every daemon has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Status {
-    /// `host` or `anchor`.
+pub struct Head {
+    /// The role: `host` or `anchor`.
     pub role: String,
-    /// The host's name, empty at an anchor.
+    /// The daemon's name: at a host the host's, else empty.
     pub name: String,
     /// Program version.
     pub version: String,
-    /// `ebpf`, `ebpf+xdp` or `user`.
-    pub datapath: String,
-    /// The tunnel device.
-    pub device: String,
-    /// The host is registered (an anchor: it listens).
-    pub registered: bool,
-    /// The anchor in use (host).
-    pub anchor: Option<String>,
-    /// Own inner addresses.
-    pub inner: Vec<String>,
-    /// The interface that carries signalling (host).
-    pub signalling: Option<String>,
-    /// Why the anchor is not reached (host).
-    #[serde(default)]
-    pub trouble: Option<TroubleStatus>,
     /// Monotonic clock in nanoseconds, for relating events.
     pub now_ns: u64,
     /// Seconds since the start.
     pub uptime_s: f64,
-    /// The registered hosts (anchor).
-    pub hosts: Vec<HostStatus>,
-    /// The paths.
-    pub paths: Vec<PathStatus>,
-    /// The path that each class of flows uses (host).
-    pub classes: BTreeMap<String, String>,
-    /// The path to which an operator bound a class of flows (host).
-    #[serde(default)]
-    pub orders: BTreeMap<String, String>,
     /// Refused packets by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Packets sent again over another path while their own was in doubt.
-    pub reinjected: u64,
-    /// Events from the number asked for on.
-    pub events: Vec<EventRecord>,
     /// Number of the next event.
     pub next_event: u64,
-}
-
-/// Why the anchor is not reached.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TroubleStatus {
-    /// In words.
-    pub why: String,
-    /// Seconds since that was last seen.
-    pub ago_s: f64,
-}
-
-/// A registered host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostStatus {
-    /// Its name.
-    pub name: String,
-    /// Its inner addresses.
-    pub inner: Vec<String>,
-    /// Its signalling connection stands.
-    pub connected: bool,
-}
-
-/// An enrolled host, or one with a pending join line. Times are seconds since 1970 on the anchor's
-/// clock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EnrolmentStatus {
-    /// Its name.
-    pub name: String,
-    /// `enrolled`; `expired` if its certificate is; `invited` while its join line is pending; `line
-    /// expired` if the line was not used in time.
-    pub state: String,
-    /// Its inner addresses, which it keeps.
-    pub inner: Vec<String>,
-    /// When it was enrolled, or the line was made.
-    pub since_s: u64,
-    /// When its certificate, or the line, expires.
-    pub expires_s: u64,
-    /// Its signalling connection stands.
-    pub connected: bool,
-    /// When it was last connected. If it has not connected since the anchor started: when it last
-    /// registered.
-    pub seen_s: Option<u64>,
-}
-
-/// A path. Losses and averages are over the time constants in `tau_s`, in that order; empty before
-/// there is a measurement.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct PathStatus {
-    /// The host's name (anchor).
-    pub host: String,
-    /// The path's name: the host's interface.
-    pub name: String,
-    /// This end.
-    pub local: Option<String>,
-    /// The other end, as last seen.
-    pub remote: Option<String>,
-    /// `setup`, `starting`, `up` or `down`: requests and answers pass (host), requests arrive
-    /// (anchor); `unwatched` if the keepalive is off or, at an anchor, if only the host measures.
-    pub state: String,
-    /// Who measures: `both`, `client`, `reports` or `round-trip-loss`.
-    #[serde(default)]
-    pub mode: String,
-    /// Form of the packets: `segue` or `upmt`.
-    #[serde(default)]
-    pub encapsulation: String,
-    /// Probes may ride on data.
-    #[serde(default)]
-    pub rides: bool,
-    /// Packets towards the host pass, as far as is known.
-    pub downlink: bool,
-    /// Path that carries this one's packets instead.
-    pub via: Option<String>,
-    /// K.
-    pub k: u8,
-    /// T_KA in milliseconds.
-    pub t_ka_ms: f64,
-    /// The longest time until an outage is noticed, in milliseconds: T_Rmax (eq. 1) with the
-    /// largest RTT seen, or the time that the questions in doubt take.
-    pub bound_ms: f64,
-    /// Time constants of the averages in seconds.
-    pub tau_s: Vec<f64>,
-    /// Last round-trip time in milliseconds.
-    pub rtt_last_ms: Option<f64>,
-    /// Smallest.
-    pub rtt_min_ms: Option<f64>,
-    /// Largest.
-    pub rtt_max_ms: Option<f64>,
-    /// Averages.
-    pub rtt_ms: Vec<f64>,
-    /// One-way loss from host to anchor (OWLc), averages.
-    pub owl_up: Vec<f64>,
-    /// One-way loss from anchor to host (OWLs), averages.
-    pub owl_down: Vec<f64>,
-    /// Packets towards the anchor since the first exchange: sent and lost.
-    pub up: Count,
-    /// Packets towards the host since the first exchange: sent and lost.
-    pub down: Count,
-    /// Round-trip loss, averages; only where it is evaluated or reported.
-    #[serde(default)]
-    pub rtl: Vec<f64>,
-    /// Largest error of the last round-trip time in milliseconds.
-    #[serde(default)]
-    pub uncertainty_ms: f64,
-    /// Probes of its own kind that this end has sent, with and without data: requests (host), responses to
-    /// requests (anchor).
-    pub probes_sent: u64,
-    /// Those that rode on data.
-    #[serde(default)]
-    pub probes_rode: u64,
-    /// Those that went alone.
-    #[serde(default)]
-    pub probes_alone: u64,
-    /// The largest IP packet known to pass upwards, in bytes (host).
-    #[serde(default)]
-    pub mtu_up: Option<u16>,
-    /// The same downwards.
-    #[serde(default)]
-    pub mtu_down: Option<u16>,
-    /// Something that was due did not come: questions are under way (host).
-    #[serde(default)]
-    pub in_doubt: bool,
-    /// How often that has happened.
-    #[serde(default)]
-    pub doubts: u64,
-    /// Why K and T_KA have their values (host, if they follow the measurements).
-    #[serde(default)]
-    pub why: Option<WhyStatus>,
-    /// Probes received.
-    pub probes_received: u64,
-    /// Changes between up and down.
-    pub transitions: u64,
-    /// Packets sent on the path, including probes except questions and their answers, modulo 2³².
-    pub tx_packets: u32,
-    /// Packets received on the path, likewise.
-    pub rx_packets: u32,
-    /// Inner bytes sent.
-    pub tx_bytes: u64,
-    /// Inner bytes received.
-    pub rx_bytes: u64,
-}
-
-impl PathStatus {
-    /// Its state for display: a path that is up and in doubt is `in doubt`.
-    #[must_use]
-    pub fn shown_state(&self) -> &str {
-        if self.in_doubt && self.state == "up" { "in doubt" } else { &self.state }
-    }
-}
-
-/// What the planner chose, and from what.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct WhyStatus {
-    /// K.
-    pub k: u8,
-    /// T_KA in milliseconds.
-    pub t_ka_ms: f64,
-    /// The path carries data.
-    pub active: bool,
-    /// Mean round-trip time then known, in milliseconds.
-    pub rtt_ms: f64,
-    /// Largest round-trip time then known, in milliseconds.
-    pub rtt_max_ms: f64,
-    /// Planned loss towards the anchor.
-    pub loss_up: f64,
-    /// Planned loss towards the host.
-    pub loss_down: f64,
-    /// Planned share of probes lost in either direction.
-    pub loss: f64,
-    /// Mean length of loss bursts in milliseconds; `None` if none was seen.
-    pub burst_ms: Option<f64>,
-    /// Questions in doubt.
-    pub questions: u8,
-    /// Time from one question to the next, in milliseconds.
-    pub spacing_ms: f64,
-    /// Time from the beginning of doubt to down (T_D), in milliseconds.
-    pub t_d_ms: f64,
-    /// Planned mean time between false alarms (T_fp) in seconds; `None` if none is expected.
-    pub t_fp_s: Option<f64>,
-    /// Planned mean time to notice an outage in milliseconds: from the first packet lost while data
-    /// flow, else from the outage.
-    pub detection_ms: f64,
-    /// What was given up: `nothing` or `false_positives`.
-    pub given_up: String,
-    /// Seconds since the change.
-    pub changed_s: f64,
-    /// All of it in one sentence.
-    pub text: String,
-}
-
-/// Packets of one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Sent.
-    pub sent: u64,
-    /// Lost of those.
-    pub lost: u64,
-}
-
-/// One page of the flows. There may be a million, so a client asks for page after page, and the
-/// daemon tends its paths in between.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct FlowsPage {
-    /// The flows.
-    pub flows: Vec<FlowStatus>,
-    /// Where the next page begins; `None` after the last.
-    pub next: Option<u64>,
-}
-
-/// A flow.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FlowStatus {
-    /// The flow as this end sends it.
-    pub flow: String,
-    /// Its class (host).
-    pub class: Option<String>,
-    /// The path it is bound to.
-    pub path: String,
-    /// The path that carries it while its own is dead.
-    pub via: Option<String>,
-    /// An operator bound it.
-    pub pinned: bool,
-    /// Packets sent.
-    pub packets: u64,
-    /// Inner bytes sent.
-    pub bytes: u64,
-    /// Milliseconds since its last packet.
-    pub idle_ms: f64,
-    /// Why it uses that path.
-    pub why: String,
 }
 
 /// A role's default control socket.
@@ -389,27 +127,8 @@ pub fn default_path(role: &str) -> PathBuf {
 }
 
 /// Asks a daemon.
-pub fn ask(path: &Path, request: &Request) -> anyhow::Result<Response> {
+pub fn ask<V: Vocabulary>(path: &Path, request: &Request<V>) -> anyhow::Result<Response<V>> {
     Client::connect(path)?.ask(request)
-}
-
-/// All flows of a daemon, or those of one host (anchor); `each` page as it comes.
-pub fn flows(
-    path: &Path,
-    host: Option<&str>,
-    mut each: impl FnMut(Vec<FlowStatus>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut client = Client::connect(path)?;
-    let mut next = Some(0);
-    while let Some(from) = next {
-        let request = Request::Flows { from, host: host.map(str::to_owned) };
-        let Response::Flows(page) = client.ask(&request)? else {
-            bail!("the daemon's answer makes no sense");
-        };
-        next = page.next;
-        each(page.flows)?;
-    }
-    Ok(())
 }
 
 /// A connection to a daemon.
@@ -433,7 +152,7 @@ impl Client {
         Ok(Client { stream: BufReader::new(stream) })
     }
 
-    fn ask(&mut self, request: &Request) -> anyhow::Result<Response> {
+    fn ask<V: Vocabulary>(&mut self, request: &Request<V>) -> anyhow::Result<Response<V>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         match self.stream.get_mut().write_all(&line) {
@@ -449,7 +168,7 @@ impl Client {
         if length == 0 {
             bail!("the daemon hung up without an answer; has it ended?");
         }
-        match serde_json::from_str(&answer).context("the daemon's answer makes no sense")? {
+        match serde_json::from_str(&answer).context(NO_SENSE)? {
             Response::Error(error) => bail!(error),
             response => Ok(response),
         }
@@ -457,7 +176,7 @@ impl Client {
 }
 
 /// A request with the channel for its answer.
-pub type Asked = (Request, oneshot::Sender<Response>);
+pub type Asked<V> = (Request<V>, oneshot::Sender<Response<V>>);
 
 /// The listening control socket; dropping it removes its file.
 pub struct Server {
@@ -470,10 +189,10 @@ pub struct Server {
 impl Server {
     /// Listens at `path`, readable and writable for the owner and the `group`, and hands requests
     /// to `sink`. It replaces only a socket file without a listener.
-    pub fn start(
+    pub fn start<V: Vocabulary>(
         path: &Path,
         group: Option<Gid>,
-        sink: mpsc::Sender<Asked>,
+        sink: mpsc::Sender<Asked<V>>,
     ) -> anyhow::Result<Server> {
         let cannot = || format!("cannot listen at {}", path.display());
         if let Some(directory) = path.parent() {
@@ -547,14 +266,16 @@ fn may_ask(stream: &tokio::net::UnixStream, group: Option<Gid>) -> bool {
 
 /// Sends a refusal and hangs up, so that unauthorised clients hold no connection.
 fn refuse(stream: tokio::net::UnixStream) {
-    let Ok(mut bytes) = serde_json::to_vec(&Response::Error(NOT_YOU.into())) else { return };
+    let Ok(mut bytes) = serde_json::to_vec(&Response::<Tunnels>::Error(NOT_YOU.into())) else {
+        return;
+    };
     bytes.push(b'\n');
     // The socket is new and empty, so the line fits without waiting; a client that has left needs
     // none.
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&bytes));
 }
 
-async fn serve(stream: tokio::net::UnixStream, sink: mpsc::Sender<Asked>) {
+async fn serve<V: Vocabulary>(stream: tokio::net::UnixStream, sink: mpsc::Sender<Asked<V>>) {
     let (read, mut write) = stream.into_split();
     let mut lines = tokio::io::BufReader::new(read.take(MAX_REQUEST)).lines();
     while let Ok(Some(line)) = lines.next_line().await {

@@ -1,15 +1,12 @@
-//! A daemon's event history: the machine's reports, numbered and bounded, and logged to standard
-//! error.
+//! A daemon's event history: the machine's news, numbered and bounded, and logged to standard error.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::State;
 use segue_text::errors::Told;
-use segue_tunnel::Report;
 use tracing::{debug, info, warn};
 
-use crate::control::{EventRecord, EventsPage};
+use crate::control::{EventRecord, EventsPage, News, Vocabulary};
 
 /// Events kept for later requests; older ones are forgotten.
 const KEPT: usize = 10_000;
@@ -22,9 +19,8 @@ const PACE: Span = Span::from_millis(500);
 const HOSTS: usize = 1_024;
 
 /// The events of a daemon.
-#[derive(Default)]
-pub struct Events {
-    kept: VecDeque<EventRecord>,
+pub struct Events<V: Vocabulary> {
+    kept: VecDeque<EventRecord<V>>,
     next: u64,
     /// By name, at an anchor.
     paces: BTreeMap<String, Pace>,
@@ -39,24 +35,29 @@ struct Pace {
     untold: u64,
 }
 
-impl Events {
-    /// Notes a report and logs it, unless its host has had too many.
-    pub fn note(&mut self, now: Time, report: &Report) {
-        let mut record = record_of(report);
+impl<V: Vocabulary> Default for Events<V> {
+    fn default() -> Events<V> {
+        Events { kept: VecDeque::new(), next: 0, paces: BTreeMap::new() }
+    }
+}
+
+impl<V: Vocabulary> Events<V> {
+    /// Notes news and logs it, unless its host has had too many.
+    pub fn note(&mut self, now: Time, news: &V::News) {
+        let host = news.host().to_owned();
         // A host's own daemon logs everything.
-        if !record.host.is_empty() && !self.may_tell(now, &record.host) {
+        if !host.is_empty() && !self.may_tell(now, &host) {
             return;
         }
-        record.number = self.next;
-        record.at_ns = now.0;
-        self.next += 1;
-        let text = sentence(&record);
-        if matches!(report, Report::Refused { .. }) {
+        let (kind, text) = (news.kind().to_owned(), news.to_string());
+        if news.warns() {
             warn!("{text}")
         } else {
             info!("{text}")
         }
-        self.kept.push_back(record);
+        let (number, at_ns, about) = (self.next, now.0, news.about());
+        self.kept.push_back(EventRecord { number, at_ns, kind, host, text, about });
+        self.next += 1;
         if self.kept.len() > KEPT {
             self.kept.pop_front();
         }
@@ -87,12 +88,12 @@ impl Events {
     }
 
     /// The kept events from `number` on.
-    pub fn since(&self, number: u64) -> Vec<EventRecord> {
+    pub fn since(&self, number: u64) -> Vec<EventRecord<V>> {
         self.kept.iter().filter(|event| event.number >= number).cloned().collect()
     }
 
     /// The same as a page, for a client that continues from there later.
-    pub fn page(&self, now: Time, number: u64) -> EventsPage {
+    pub fn page(&self, now: Time, number: u64) -> EventsPage<V> {
         EventsPage { events: self.since(number), next: self.next, now_ns: now.0 }
     }
 }
@@ -116,127 +117,16 @@ impl Trouble {
     }
 }
 
-/// One clear sentence about an event.
-pub fn sentence(event: &EventRecord) -> String {
-    let whose = if event.host.is_empty() { String::new() } else { format!("{}: ", event.host) };
-    let path = &event.path;
-    match event.kind.as_str() {
-        "registered" => format!("{whose}registered, inner addresses {}", event.detail),
-        "refused" => format!("{whose}refused: {}", event.detail),
-        "gone" => format!("{whose}gone"),
-        "path_added" => format!("{whose}path {path} set up"),
-        "path_removed" => format!("{whose}path {path} removed"),
-        "handover" => {
-            let noun = if event.flows == Some(1) { "flow" } else { "flows" };
-            let what = match (&event.class, event.flows) {
-                (Some(class), Some(n)) => format!("{n} {class} {noun}"),
-                (None, Some(n)) if n > 0 => format!("{n} {noun}"),
-                _ => "all traffic".to_owned(),
-            };
-            let to = event.to.as_deref().unwrap_or("nowhere");
-            format!("{whose}{what} moved from {path} to {to} ({})", event.detail)
-        }
-        _ => {
-            let silent = event.silent_ms.map(|ms| format!(", silent for {ms:.0} ms"));
-            let half = (event.detail == "down" && event.downlink == Some(true))
-                .then_some(", downlink still heard");
-            format!(
-                "{whose}path {path} {}{}{}",
-                event.detail,
-                silent.unwrap_or_default(),
-                half.unwrap_or_default()
-            )
-        }
-    }
-}
-
-/// The name of a state in output.
-pub fn state_name(state: State) -> &'static str {
-    match state {
-        State::Starting => "starting",
-        State::Up => "up",
-        State::Down => "down",
-    }
-}
-
-fn record_of(report: &Report) -> EventRecord {
-    let (empty, ms) = (EventRecord::default(), Span::as_millis_f64);
-    match report.clone() {
-        Report::Registered { host, inner } => {
-            let inner: Vec<String> = inner.iter().map(ToString::to_string).collect();
-            EventRecord { kind: "registered".into(), host, detail: inner.join(", "), ..empty }
-        }
-        Report::Refused { host, reason } => {
-            EventRecord { kind: "refused".into(), host, detail: reason.to_string(), ..empty }
-        }
-        Report::Gone { host } => EventRecord { kind: "gone".into(), host, ..empty },
-        Report::PathAdded { host, path } => {
-            EventRecord { kind: "path_added".into(), host, path, ..empty }
-        }
-        Report::PathRemoved { host, path } => {
-            EventRecord { kind: "path_removed".into(), host, path, ..empty }
-        }
-        Report::PathState { host, path, state, heard, silent, bound } => EventRecord {
-            kind: "path_state".into(),
-            host,
-            path,
-            detail: state_name(state).into(),
-            downlink: Some(heard),
-            silent_ms: silent.map(ms),
-            bound_ms: Some(ms(bound)),
-            ..empty
-        },
-        Report::PathDoubt { host, path } => EventRecord {
-            kind: "path_doubt".into(),
-            host,
-            path,
-            detail: "in doubt".into(),
-            ..empty
-        },
-        Report::PathMtu { path, up, down } => {
-            let detail = match up == down {
-                true => format!("takes packets of {up} bytes at most"),
-                false => format!("takes packets of {up} bytes at most up, of {down} down"),
-            };
-            EventRecord { kind: "path_mtu".into(), path, detail, ..empty }
-        }
-        Report::Handover { host, class, from, to, cause, flows } => EventRecord {
-            kind: "handover".into(),
-            host,
-            path: from,
-            to: Some(to),
-            detail: cause.name().into(),
-            flows: Some(flows),
-            class: class.map(|class| class.name().to_owned()),
-            ..empty
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use segue_tunnel::Report;
 
-    fn handover(flows: Option<usize>, class: Option<&str>) -> String {
-        sentence(&EventRecord {
-            number: 0,
-            at_ns: 0,
-            kind: "handover".into(),
-            host: String::new(),
-            path: "wifi".into(),
-            to: Some("lte".into()),
-            detail: "down".into(),
-            downlink: None,
-            silent_ms: None,
-            bound_ms: None,
-            flows,
-            class: class.map(str::to_owned),
-        })
-    }
+    use super::*;
+    use crate::control::Tunnels;
 
     #[test]
     fn a_host_that_has_too_many_events_buries_no_other_hosts() {
-        let mut events = Events::default();
+        let mut events = Events::<Tunnels>::default();
         let gone = |host: &str| Report::Gone { host: host.into() };
         events.note(Time(0), &gone("alice"));
         for n in 0..100_000 {
@@ -246,20 +136,5 @@ mod tests {
         let of = |host: &str| events.since(0).iter().filter(|e| e.host == host).count();
         assert_eq!((of("alice"), of("mallory")), (2, 200 + 20 - 1));
         assert_eq!(events.next(), 221, "what is not told has no number");
-    }
-
-    #[test]
-    fn one_flow_is_told_from_several_and_from_all_traffic() {
-        let told = [
-            (Some(1), None, "1 flow"),
-            (Some(2), None, "2 flows"),
-            (Some(0), None, "all traffic"),
-            (None, None, "all traffic"),
-            (Some(0), Some("voice"), "0 voice flows"),
-            (Some(1), Some("voice"), "1 voice flow"),
-        ];
-        for (flows, class, what) in told {
-            assert_eq!(handover(flows, class), format!("{what} moved from wifi to lte (down)"));
-        }
     }
 }

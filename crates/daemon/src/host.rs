@@ -11,17 +11,15 @@ mod unreached;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, Kind, LinuxDatapath, Setup};
-use segue_ip::Prefix;
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, PathConfig, Report, Turn};
+use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report, Turn};
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
@@ -35,35 +33,9 @@ use super::packets::{MARK, Queue};
 use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
-use super::{random_seed, status};
-use crate::control::{Request, Response, Status, TroubleStatus};
-use crate::identity::Join;
-
-/// Everything that a host daemon needs to know, validated.
-pub struct Settings {
-    /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
-    pub common: run::Settings,
-    /// The join line, if one is given. Without one, or with a used one, the stored state identifies
-    /// the host.
-    pub join: Option<Join>,
-    /// File of the host's state.
-    pub state: PathBuf,
-    /// MTU of the tunnel device; if `None`, it is fitted to the outer families.
-    pub mtu: Option<u32>,
-    /// Destinations sent through the tunnel; `None` for everything that the anchor can route
-    /// onwards.
-    pub routes: Option<Vec<Prefix>>,
-    /// Traffic to `routes` leaves only through the tunnel.
-    pub fail_closed: bool,
-    /// Name servers that resolve the anchor's name; the system's if empty.
-    pub nameservers: Vec<IpAddr>,
-    /// Settings of paths.
-    pub path: PathConfig,
-    /// Settings by interface.
-    pub paths: BTreeMap<String, PathConfig>,
-    /// How flows are classed and moved.
-    pub steering: segue_steering::Config,
-}
+use super::{random_seed, scrape, status};
+use crate::control::{Response, Status, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
+pub use crate::settings::Host as Settings;
 
 /// How often the daemon scans the datapath's flow table.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -73,7 +45,7 @@ const OVERHEAD: [u32; 2] = [44, 64];
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Host>,
+    core: Core<Host, Tunnels>,
     member: Member,
     routing: Routing,
     guard: Option<Guard>,
@@ -135,6 +107,7 @@ impl Role for Daemon {
     const SIGNALS: usize = 256;
     type Settings = Settings;
     type Machine = Host;
+    type Words = Tunnels;
     type Signal = SignalEvent;
     /// A scan of the flow table, from this position on.
     type Chore = FlowCursor;
@@ -185,7 +158,7 @@ impl Role for Daemon {
         Ok((daemon, packets))
     }
 
-    fn core(&mut self) -> &mut Core<Host> {
+    fn core(&mut self) -> &mut Core<Host, Tunnels> {
         &mut self.core
     }
 
@@ -266,7 +239,7 @@ impl Role for Daemon {
         self.use_interfaces(all)
     }
 
-    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response> {
+    fn on_request(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
         self.answer(request)
     }
 
@@ -296,9 +269,16 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn status(&mut self, events_from: u64) -> Status {
+    fn name(&self) -> String {
+        self.member.join().name.clone()
+    }
+
+    fn metrics(status: &Status<Tunnels>) -> String {
+        scrape::of_tunnels(status)
+    }
+
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let now = monotonic();
-        let mut common = self.core.status(Daemon::NAME, &self.settings.common.device, events_from);
         let (host, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
             let current = host.steering().current(class)?;
@@ -310,11 +290,10 @@ impl Role for Daemon {
         let clients = host.paths().filter_map(|(_, path)| path.client());
         let repeated: u64 = clients.map(|client| client.estimates().duplicates).sum();
         if repeated > 0 && !datapath.measures() {
-            *common.drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
+            *drops.entry(DropReason::Replay.name().to_owned()).or_default() += repeated;
         }
         let orders = host.orders().map(|(class, path)| (class.name().to_owned(), path.to_owned()));
-        Status {
-            name: self.member.join().name.clone(),
+        TunnelStatus {
             registered: host.registered(),
             anchor: host.anchor().map(|anchor| anchor.to_string()),
             inner: host.inner().iter().map(ToString::to_string).collect(),
@@ -326,7 +305,7 @@ impl Role for Daemon {
             paths: status::host_paths(host, datapath, now),
             classes: classes.collect(),
             orders: orders.collect(),
-            ..common
+            ..self.core.status(&self.settings.common.device)
         }
     }
 }

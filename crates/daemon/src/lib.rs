@@ -22,6 +22,7 @@ pub mod routing;
 pub mod run;
 pub mod scrape;
 pub mod seldom;
+pub mod settings;
 pub mod shares;
 pub mod signalling;
 pub mod stamp;

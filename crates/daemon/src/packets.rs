@@ -23,18 +23,7 @@ use tracing::{debug, error, info, warn};
 use super::events::Trouble;
 use super::shares::Shares;
 use super::turns;
-
-/// Which datapath the operator wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Choice {
-    /// eBPF where it is available, else user space.
-    Auto,
-    /// eBPF or nothing.
-    Ebpf,
-    /// User space.
-    User,
-}
+use crate::settings::Choice;
 
 /// Firewall mark of everything that a daemon sends outside the tunnel.
 pub const MARK: u32 = 0x5e60;

@@ -2,11 +2,10 @@
 //! that the daemon is alive, keeps the machine's deadlines, and takes work from its sources in
 //! turns. A [`Role`] adds what is specific to it.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::time::Duration;
 
-use nix::unistd::Gid;
 use segue_clock::Time;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{DatapathError, LinuxDatapath, Setup};
@@ -18,37 +17,17 @@ use segue_tunnel::{End, Order, Report, Side, ToDriver, Turn};
 use tokio::sync::mpsc;
 
 use super::events::{Events, Trouble};
-use super::packets::{self, Choice, Queue};
+use super::packets::{self, Queue};
 use super::shares::Shares;
 use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
-use crate::control::{self, Asked, Request, Response, Status};
+use crate::control::{self, Asked, Head, Request, Response, Status, TunnelStatus, Vocabulary};
+pub use crate::settings::Common as Settings;
 
 /// How often the daemon tells the datapath that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
-
-/// Settings of every daemon, validated.
-#[derive(Clone)]
-pub struct Settings {
-    /// Name of the tunnel device.
-    pub device: String,
-    /// Local UDP port of the tunnels.
-    pub port: u16,
-    /// Which datapath.
-    pub datapath: Choice,
-    /// The interfaces to use; all that fit the role if empty.
-    pub interfaces: Vec<String>,
-    /// The control socket.
-    pub control: PathBuf,
-    /// The group that may use it, beside root.
-    pub control_group: Option<Gid>,
-    /// Where to serve metrics; `None` for nowhere.
-    pub metrics: Option<SocketAddr>,
-    /// Run before ordinary threads where the system allows it.
-    pub realtime: bool,
-}
 
 /// What a role adds to the loop: its settings, its signalling, what it does for its machine, and
 /// its status.
@@ -65,6 +44,8 @@ pub trait Role: Sized {
     type Settings;
     /// Its machine.
     type Machine: Side;
+    /// What it says on the control socket.
+    type Words: Vocabulary<News = Report>;
     /// Its signalling's events.
     type Signal;
     /// Work of its own, beside what the sources bring.
@@ -80,7 +61,7 @@ pub trait Role: Sized {
     ) -> anyhow::Result<(Self, Queue)>;
 
     /// What every role has.
-    fn core(&mut self) -> &mut Core<Self::Machine>;
+    fn core(&mut self) -> &mut Core<Self::Machine, Self::Words>;
 
     /// Does what the machine wants of its own role.
     fn apply(&mut self, output: <Self::Machine as Side>::Wish) -> anyhow::Result<()>;
@@ -103,13 +84,21 @@ pub trait Role: Sized {
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()>;
 
     /// Answers a request specific to this role; the loop answers the common ones.
-    fn on_request(&mut self, request: &Request) -> anyhow::Result<Response>;
+    fn on_request(&mut self, request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>>;
 
     /// The slots of all paths.
     fn slots(&self) -> Vec<u32>;
 
-    /// Its status, with the events from this number on.
-    fn status(&mut self, events_from: u64) -> Status;
+    /// Its name, if daemons of this role have one.
+    fn name(&self) -> String {
+        String::new()
+    }
+
+    /// Its part of the status. `drops` has what the packet path refused; it adds what the role's other parts did.
+    fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> <Self::Words as Vocabulary>::Status;
+
+    /// Its metrics, for Prometheus.
+    fn metrics(status: &Status<Self::Words>) -> String;
 
     /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
     fn chore(&mut self) -> impl Future<Output = Self::Chore>;
@@ -145,16 +134,18 @@ pub trait Role: Sized {
     }
 }
 
+/// A request of a role's own.
+type RequestOf<R> = <<R as Role>::Words as Vocabulary>::Request;
 /// What happens to a role's machine.
 type InputOf<R> =
     Input<<<R as Role>::Machine as Side>::Own, <<R as Role>::Machine as Side>::Record>;
 
 /// What every role has around its machine.
-pub struct Core<M: Side> {
+pub struct Core<M: Side, V: Vocabulary> {
     /// The machine and its packet path.
     pub end: End<M, Box<dyn LinuxDatapath>>,
     /// The event history.
-    pub events: Events,
+    pub events: Events<V>,
     /// Logs what could not be done.
     pub trouble: Trouble,
     started: Time,
@@ -164,7 +155,7 @@ pub struct Core<M: Side> {
     _reserved: Option<UdpSocket>,
 }
 
-impl<M: Side> Core<M> {
+impl<M: Side, V: Vocabulary> Core<M, V> {
     /// Opens the packet path, then makes the `machine`, which must know where its estimates come
     /// from.
     pub fn open(
@@ -172,7 +163,7 @@ impl<M: Side> Core<M> {
         setup: &Setup,
         options: EbpfOptions,
         machine: impl FnOnce(&mut dyn LinuxDatapath, Source) -> anyhow::Result<M>,
-    ) -> anyhow::Result<(Core<M>, Queue)> {
+    ) -> anyhow::Result<(Core<M, V>, Queue)> {
         let opened = packets::open(settings.datapath, setup, options, settings.realtime)?;
         let mut datapath = opened.datapath;
         let source = packets::source(datapath.as_ref());
@@ -189,6 +180,16 @@ impl<M: Side> Core<M> {
         Ok((core, opened.events))
     }
 
+    /// The part of an end's status that says what is below it.
+    pub fn status(&self, device: &str) -> TunnelStatus {
+        TunnelStatus {
+            datapath: packets::kind_name(self.end.datapath.kind()).into(),
+            device: device.to_owned(),
+            reinjected: self.end.reinjected(),
+            ..TunnelStatus::default()
+        }
+    }
+
     fn poll(&mut self, turn: &mut Turn<DatapathError>) -> Option<ToDriver<M>> {
         let Core { end, shares, .. } = self;
         end.poll_with(turn, monotonic, |order| match order {
@@ -199,24 +200,20 @@ impl<M: Side> Core<M> {
             _ => {}
         })
     }
+}
 
-    /// The part of the status that all roles share.
-    pub fn status(&mut self, role: &str, device: &str, events_from: u64) -> Status {
-        let now = monotonic();
-        Status {
-            role: role.to_owned(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            datapath: packets::kind_name(self.end.datapath.kind()).into(),
-            device: device.to_owned(),
-            now_ns: now.0,
-            uptime_s: now.since(self.started).as_secs_f64(),
-            drops: packets::drops(self.end.datapath.as_mut(), &self.shed),
-            reinjected: self.end.reinjected(),
-            events: self.events.since(events_from),
-            next_event: self.events.next(),
-            ..Status::default()
-        }
-    }
+/// The status of a daemon, with the events from this number on.
+fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::Words>> {
+    let slots = role.slots();
+    role.follow(Turn::reading(slots))?;
+    let (now, name, core) = (monotonic(), role.name(), role.core());
+    let mut drops = packets::drops(core.end.datapath.as_mut(), &core.shed);
+    let uptime_s = now.since(core.started).as_secs_f64();
+    let (events, next_event) = (core.events.since(events_from), core.events.next());
+    let body = role.status(&mut drops);
+    let (role, version) = (R::NAME.to_owned(), env!("CARGO_PKG_VERSION").into());
+    let head = Head { role, name, version, now_ns: now.0, uptime_s, drops, next_event };
+    Ok(Status { head, events, body })
 }
 
 /// Runs a role until SIGINT or SIGTERM.
@@ -225,8 +222,8 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     let common = R::common(&settings).clone();
     let monitor = Monitor::new().await?;
     check_interfaces(&common.interfaces, monitor.current())?;
-    let (asked_in, asked) = mpsc::channel::<Asked>(ASKED);
-    scrape::start(common.metrics, asked_in.clone())?;
+    let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
+    scrape::start(common.metrics, asked_in.clone(), R::metrics)?;
     let _control = control::Server::start(&common.control, common.control_group, asked_in)?;
     let (signals, signalled) = mpsc::channel(R::SIGNALS);
     let (mut role, packets) = R::start(settings, signals)?;
@@ -235,7 +232,10 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     role.stop().await
 }
 
-async fn serve<R: Role>(role: &mut R, mut sources: Sources<R::Signal>) -> anyhow::Result<()> {
+async fn serve<R: Role>(
+    role: &mut R,
+    mut sources: Sources<R::Signal, R::Words>,
+) -> anyhow::Result<()> {
     let mut interrupt = termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     loop {
@@ -263,25 +263,23 @@ async fn serve<R: Role>(role: &mut R, mut sources: Sources<R::Signal>) -> anyhow
     }
 }
 
-fn on_work<R: Role>(role: &mut R, work: Work<R::Signal>) -> anyhow::Result<()> {
+fn on_work<R: Role>(role: &mut R, work: Work<R::Signal, R::Words>) -> anyhow::Result<()> {
     match work {
         Work::Packet(event) => {
             let turn = role.core().end.on_event(monotonic(), event);
             role.follow(turn)
         }
         Work::Signal(event) => role.on_signal(event),
-        Work::Asked((Request::Status { events_from }, back)) => {
-            let slots = role.slots();
-            role.follow(Turn::reading(slots))?;
-            let _ = back.send(Response::Status(Box::new(role.status(events_from))));
-            Ok(())
-        }
-        Work::Asked((Request::Events { from }, back)) => {
-            let _ = back.send(Response::Events(role.core().events.page(monotonic(), from)));
-            Ok(())
-        }
         Work::Asked((request, back)) => {
-            let _ = back.send(role.on_request(&request)?);
+            let _ = back.send(match request {
+                Request::Status { events_from } => {
+                    Response::Status(Box::new(status(role, events_from)?))
+                }
+                Request::Events { from } => {
+                    Response::Events(role.core().events.page(monotonic(), from))
+                }
+                Request::Own(own) => role.on_request(own)?,
+            });
             Ok(())
         }
         Work::TooBig(said) => role.feed(R::Machine::too_big(said)),

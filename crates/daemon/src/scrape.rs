@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use crate::control::{Asked, Count, PathStatus, Request, Response, Status};
+use crate::control::{Asked, Count, PathStatus, Request, Response, Status, Tunnels, Vocabulary};
 
 /// Most paths with measurements on the page, the same limit as for a listener's clients;
 /// `segue_paths` counts all.
@@ -19,11 +19,15 @@ const PATHS_MAX: usize = 1_000;
 /// The states of a path.
 const STATES: [&str; 5] = ["setup", "starting", "up", "down", "unwatched"];
 
-/// Serves metrics at `address`, if there is one, for as long as the process runs.
+/// Serves `page` at `address`, if there is one, for as long as the process runs.
 ///
 /// # Errors
 /// If the address is unavailable.
-pub fn start(address: Option<SocketAddr>, daemon: mpsc::Sender<Asked>) -> anyhow::Result<()> {
+pub fn start<V: Vocabulary>(
+    address: Option<SocketAddr>,
+    daemon: mpsc::Sender<Asked<V>>,
+    page: fn(&Status<V>) -> String,
+) -> anyhow::Result<()> {
     let Some(address) = address else { return Ok(()) };
     let server = Server::start(address)?;
     let wanted = UnixStream::from_std(server.wanted()?)?;
@@ -45,13 +49,14 @@ pub fn start(address: Option<SocketAddr>, daemon: mpsc::Sender<Asked>) -> anyhow
     Ok(())
 }
 
-fn page(status: &Status) -> String {
+/// The metrics of a host or an anchor.
+pub fn of_tunnels(status: &Status<Tunnels>) -> String {
     let mut page = Page::default();
-    let told =
-        [("role", &status.role), ("version", &status.version), ("datapath", &status.datapath)];
+    let Status { head, body: status, .. } = status;
+    let told = [("role", &head.role), ("version", &head.version), ("datapath", &status.datapath)];
     page.add(&names::INFO, &told.map(|(name, value)| (name, value.clone())), &[], 1.0);
-    page.one(&names::UPTIME, status.uptime_s);
-    match status.role.as_str() {
+    page.one(&names::UPTIME, head.uptime_s);
+    match head.role.as_str() {
         "host" => page.one(&names::REGISTERED, f64::from(u8::from(status.registered))),
         _ => page.one(&names::HOSTS, status.hosts.len() as f64),
     }
@@ -60,11 +65,11 @@ fn page(status: &Status) -> String {
         page.add(&names::PATHS, &[("state", state.to_owned())], &[], there as f64);
     }
     page.one(&names::REINJECTED, status.reinjected as f64);
-    for (reason, count) in &status.drops {
+    for (reason, count) in &head.drops {
         page.add(&names::DROPS, &[("reason", reason.clone())], &[], *count as f64);
     }
     for path in status.paths.iter().take(PATHS_MAX) {
-        measured(&mut page, status.role == "anchor", path);
+        measured(&mut page, head.role == "anchor", path);
     }
     page.text()
 }

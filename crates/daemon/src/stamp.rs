@@ -15,18 +15,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use segue_datapath::StampOptions;
 use segue_probe::stamp::reflector::{self, RATE_MAX, Reflector, SOURCE_RATE_MAX};
-use segue_wire::stamp::StampKey;
+
+pub use crate::settings::Stamp as Settings;
 
 /// Longest wait in milliseconds: between waits, it ends old sessions and reads the clock's quality.
 const WAIT_MS: u16 = 1_000;
-
-/// How an anchor answers STAMP.
-pub struct Settings {
-    /// UDP port.
-    pub port: u16,
-    /// Answers authenticated requests, and no others.
-    pub key: Option<StampKey>,
-}
 
 impl Settings {
     /// What the kernel answers. It cannot use keys.

@@ -11,7 +11,6 @@ use segue_tunnel::host::Path;
 use segue_tunnel::{Anchor, Host};
 use segue_wire::{Encapsulation, Mode};
 
-use super::events::state_name;
 use crate::control::{Count, FlowStatus, FlowsPage, HostStatus, PathStatus, WhyStatus};
 
 /// The state of a path that is not watched.
@@ -129,8 +128,7 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
             );
             status.why = path.why().map(|(why, changed)| why_status(now, why, changed));
             if let Some(client) = path.client() {
-                let state =
-                    if path.is_unwatched() { UNWATCHED } else { state_name(client.state()) };
+                let state = if path.is_unwatched() { UNWATCHED } else { client.state().name() };
                 state.clone_into(&mut status.state);
                 status.downlink = client.heard();
                 status.in_doubt = client.in_doubt();
@@ -156,8 +154,7 @@ pub fn anchor_paths(anchor: &Anchor, datapath: &mut dyn LinuxDatapath) -> Vec<Pa
             let mut status = PathStatus {
                 host: anchor.host_name(path.owner).unwrap_or_default().to_owned(),
                 name: path.name.clone(),
-                state: if path.is_watched() { state_name(server.state()) } else { UNWATCHED }
-                    .into(),
+                state: if path.is_watched() { server.state().name() } else { UNWATCHED }.into(),
                 downlink: path.via().is_none(),
                 via: path.via().and_then(|v| anchor.path(v.slot)).map(|path| path.name.clone()),
                 k,

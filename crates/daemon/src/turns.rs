@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::packets::Queue;
 use super::routers;
-use crate::control::Asked;
+use crate::control::{Asked, Vocabulary};
 
 /// Messages and changes of signalling connections in a turn.
 const SIGNALS: usize = 16;
@@ -22,13 +22,13 @@ const ASKED: usize = 4;
 const TOO_BIG: usize = 4;
 
 /// One piece of work for a daemon.
-pub enum Work<S> {
+pub enum Work<S, V: Vocabulary> {
     /// An event of the datapath.
     Packet(Event),
     /// An event of signalling.
     Signal(S),
     /// A request over the control socket.
-    Asked(Asked),
+    Asked(Asked<V>),
     /// A router's message that a packet was too big.
     TooBig(TooBig),
     /// The interfaces have changed.
@@ -36,28 +36,28 @@ pub enum Work<S> {
 }
 
 /// Where work comes from.
-pub struct Sources<S> {
+pub struct Sources<S, V: Vocabulary> {
     packets: Queue,
     signalled: mpsc::Receiver<S>,
-    asked: mpsc::Receiver<Asked>,
+    asked: mpsc::Receiver<Asked<V>>,
     too_big: mpsc::Receiver<TooBig>,
     interfaces: mpsc::Receiver<Result<Vec<Device>, MonitorError>>,
 }
 
-impl<S> Sources<S> {
+impl<S, V: Vocabulary> Sources<S, V> {
     /// Bundles these sources, and starts watching interfaces and listening to routers.
     pub fn new(
         packets: Queue,
         signalled: mpsc::Receiver<S>,
-        asked: mpsc::Receiver<Asked>,
+        asked: mpsc::Receiver<Asked<V>>,
         monitor: Monitor,
-    ) -> Sources<S> {
+    ) -> Sources<S, V> {
         let (too_big, interfaces) = (routers::listen(), watch(monitor));
         Sources { packets, signalled, asked, too_big, interfaces }
     }
 
     /// Waits until there is work, and takes a batch of each kind. Cancel-safe.
-    pub async fn turn(&mut self) -> Vec<Work<S>> {
+    pub async fn turn(&mut self) -> Vec<Work<S, V>> {
         poll_fn(|context| {
             let mut works = Vec::new();
             self.packets.take(context, |event| works.push(Work::Packet(event)));

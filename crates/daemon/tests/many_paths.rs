@@ -10,7 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
-use segue_daemon::packets::{self, Choice, Queue};
+use segue_daemon::packets::{self, Queue};
+use segue_daemon::settings::Choice;
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{

@@ -1,5 +1,6 @@
 //! Copies of what left, as packets that can leave again.
 
+use crate::checksum::pseudo_header;
 use segue_wire::DropReason;
 
 use crate::user::segment::{Cut, VnetHeader};
@@ -16,7 +17,7 @@ const FIN_PSH: u8 = 1 | 8;
 ///
 /// # Errors
 /// [`DropReason::InnerPacket`] if it cannot be sent by itself.
-pub fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
+pub(crate) fn again(kept: &[u8], gso_size: u16) -> Result<Vec<u8>, DropReason> {
     let bad = DropReason::InnerPacket;
     let most = if gso_size == 0 { kept.len() } else { MAX_HEADERS + usize::from(gso_size) };
     let mut packet = kept[..kept.len().min(most)].to_vec();
@@ -82,7 +83,7 @@ fn transport(packet: &[u8]) -> Option<(u8, usize)> {
 /// Whether the checksum was left for the device to finish: the field then holds the sum of the pseudo-header.
 fn is_open(packet: &[u8], protocol: u8, transport: usize, offset: usize) -> bool {
     let addresses = if packet[0] >> 4 == 4 { 12..20 } else { 8..40 };
-    let sum = crate::user::pseudo_header(&packet[addresses], protocol, packet.len() - transport);
+    let sum = pseudo_header(&packet[addresses], protocol, packet.len() - transport);
     let at = transport + offset;
     sum.fold() == u16::from_be_bytes([packet[at], packet[at + 1]])
 }
@@ -100,14 +101,14 @@ mod tests {
         packet[12..20].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 2]);
         (packet[32], packet[33]) = (0x50, 0x18 | 1);
         packet[40..].iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
-        let sum = crate::user::pseudo_header(&packet[12..20], TCP, 20 + payload).fold();
+        let sum = pseudo_header(&packet[12..20], TCP, 20 + payload).fold();
         packet[36..38].copy_from_slice(&sum.to_be_bytes());
         packet
     }
 
     /// RFC 9293, 3.1: what is summed with its checksum is zero.
     fn is_right(packet: &[u8]) -> bool {
-        let sum = crate::user::pseudo_header(&packet[12..20], TCP, packet.len() - 20);
+        let sum = pseudo_header(&packet[12..20], TCP, packet.len() - 20);
         sum.bytes(&packet[20..]).fold() == 0xffff
     }
 

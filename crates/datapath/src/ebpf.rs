@@ -50,10 +50,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use libbpf_rs::MapHandle;
 use nix::sys::socket::SockFlag;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use segue_clock::{Span, Time};
@@ -70,7 +69,7 @@ use self::convert::{
     family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
 };
 use self::device::{DeviceKind, Injector, Tun};
-use self::load::load;
+use self::load::{Programs, load};
 use self::locals::Watch;
 pub use self::options::{EbpfOptions, Xdp};
 use self::outage::Outage;
@@ -78,9 +77,9 @@ use self::paths::{Path, same_cookies};
 use self::reader::Shore;
 use self::reading::Totals;
 use self::skel::{endpoint, heartbeat, order_mark, path_config, path_state};
-use self::stamp::StampMaps;
 pub use self::stamp::{StampAnswers, StampCounts, StampOptions};
 use self::waiting::Waiting;
+use crate::sync::lock;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
     PathCounters, PathSetup, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
@@ -98,21 +97,6 @@ struct Interface {
     xdp: Option<Attached>,
     _tc: Attached,
     _leave: Attached,
-}
-
-struct Programs {
-    egress: OwnedFd,
-    ingress: OwnedFd,
-    /// Ingress of interfaces without frame header.
-    bare: OwnedFd,
-    /// Egress of access interfaces.
-    leave: OwnedFd,
-    xdp: OwnedFd,
-    /// Of the programs that ingress hands to; the kernel empties it when its last reference goes.
-    _reflectors: MapHandle,
-    /// Timers that watch rides; the kernel ends them when its last reference goes.
-    _watches: MapHandle,
-    stamp: StampMaps,
 }
 
 /// The eBPF datapath; everything it put into the kernel goes when it is dropped.
@@ -184,7 +168,7 @@ impl Ebpf {
                 let (shore, ended) = (Arc::clone(&shore), Arc::clone(&ended));
                 move || {
                     if let Err(error) = reader::run(&shore, &sink, &watch, &stopped) {
-                        *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        *lock(&ended) = Some(error);
                     }
                 }
             })
@@ -549,11 +533,8 @@ impl LinuxDatapath for Ebpf {
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
         let mut drops = self.shore.tables.drops();
-        for reason in DropReason::ALL {
-            let counted = self.shore.counted(reason);
-            if counted > 0 {
-                *drops.entry(reason).or_default() += counted;
-            }
+        for (reason, counted) in self.shore.drops.counts() {
+            *drops.entry(reason).or_default() += counted;
         }
         drops
     }
@@ -566,7 +547,7 @@ impl LinuxDatapath for Ebpf {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
         }
-        let why = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = lock(&self.ended).clone();
         Err(DatapathError::Ended {
             thread: THREAD,
             why: why.unwrap_or_else(|| "it panicked".into()),

@@ -5,13 +5,18 @@
 //! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`Event::Miss`]; the daemon
 //! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
 
+#![warn(unreachable_pub)]
+
 pub mod ebpf;
 pub mod user;
 
+mod checksum;
 mod copies;
+mod drops;
 mod error;
 mod misses;
 mod paid;
+mod sync;
 mod types;
 
 pub use ebpf::{StampAnswers, StampCounts, StampOptions};
@@ -19,9 +24,10 @@ pub use error::DatapathError;
 pub use segue_tunnel::datapath::{
     Datapath, PathCounters, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Role, Via,
 };
+use types::FLOWS_A_PAGE;
 pub use types::{
-    Event, EventSink, FLOW_PACE, FLOWS_A_PAGE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage,
-    Kind, MissPacket, Reach, STAMP_TO_WIRE, Services, Setup,
+    Event, EventSink, FLOW_PACE, FLOWS_AT_ONCE, FlowCursor, FlowEntry, FlowPage, Kind, MissPacket,
+    Reach, STAMP_TO_WIRE, Services, Setup,
 };
 
 use std::collections::BTreeMap;
@@ -73,4 +79,4 @@ pub trait LinuxDatapath: Datapath<Error = DatapathError, Packet = MissPacket> + 
 
 /// Seconds without [`Datapath::heartbeat`] after which the programs in the kernel let every packet
 /// pass as if they were not there.
-pub const HEARTBEAT_TIMEOUT_S: u64 = 3;
+pub(crate) const HEARTBEAT_TIMEOUT_S: u64 = 3;

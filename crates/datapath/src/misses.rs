@@ -38,7 +38,7 @@ const REFUSED_FOR: Span = Span::from_millis(100);
 const REFUSED_FLOWS: usize = 1_024;
 
 /// Packets of flows without a binding.
-pub struct Misses {
+pub(crate) struct Misses {
     role: Role,
     flows: HashMap<FlowKey, Held>,
     /// By owner. One entry for each host that has flows, was refused or was reported lately.
@@ -66,7 +66,7 @@ struct Share {
 }
 
 /// What happens to a packet that missed.
-pub enum Missed {
+pub(crate) enum Missed {
     /// Give this to the daemon.
     Report(MissPacket),
     /// Kept until the flow's first packet is injected.
@@ -77,13 +77,20 @@ pub enum Missed {
 
 impl Misses {
     /// Nothing held yet, at this end.
-    pub fn new(role: Role) -> Misses {
+    pub(crate) fn new(role: Role) -> Misses {
         Misses { role, flows: HashMap::new(), shares: HashMap::new() }
     }
 
     /// Takes a packet without a binding, with its virtio header. `owner` is the host that its inner
     /// destination belongs to; 0 at a mobile host.
-    pub fn take(&mut self, owner: u32, key: FlowKey, dscp: u8, bytes: &[u8], now: Time) -> Missed {
+    pub(crate) fn take(
+        &mut self,
+        owner: u32,
+        key: FlowKey,
+        dscp: u8,
+        bytes: &[u8],
+        now: Time,
+    ) -> Missed {
         let (most_flows, most_bytes) = self.most(owner);
         let share = self.shares.entry(owner).or_default();
         if share.is_refused(&key, now) {
@@ -128,7 +135,7 @@ impl Misses {
     }
 
     /// Ends the wait of a flow and returns what was held for it, in order.
-    pub fn settle(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
+    pub(crate) fn settle(&mut self, key: &FlowKey) -> VecDeque<Vec<u8>> {
         let Some(held) = self.flows.remove(key) else { return VecDeque::new() };
         if let Some(share) = self.shares.get_mut(&held.owner) {
             share.flows -= 1;
@@ -139,7 +146,7 @@ impl Misses {
 
     /// Ends the wait of a flow that will not be carried. Returns how many packets that concerned, including the one
     /// reported. For a moment such packets are not reported again.
-    pub fn refuse(&mut self, key: &FlowKey, now: Time) -> u64 {
+    pub(crate) fn refuse(&mut self, key: &FlowKey, now: Time) -> u64 {
         let Some(owner) = self.flows.get(key).map(|held| held.owner) else { return 1 };
         if let Some(share) = self.shares.get_mut(&owner) {
             match self.role {
@@ -151,7 +158,7 @@ impl Misses {
     }
 
     /// Gives up what was not decided in time. Returns how many packets that were.
-    pub fn purge(&mut self, now: Time) -> u64 {
+    pub(crate) fn purge(&mut self, now: Time) -> u64 {
         let old = |held: &Held| now.since(held.reported) >= GIVE_UP;
         let flows = self.flows.iter().filter(|(_, held)| old(held));
         let keys: Vec<FlowKey> = flows.map(|(key, _)| *key).collect();

@@ -50,7 +50,7 @@ pub struct Reach {
 
 impl Reach {
     /// No limit.
-    pub const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
+    pub(crate) const EVERYTHING: Reach = Reach { hosts: true, anchor: Services::All, routed: true };
 
     /// Whether a host may begin a flow of this protocol to an address. `owner` owns it, if it has an owner; `of_pool`
     /// says whether an address without one lies in a pool.
@@ -109,7 +109,7 @@ pub struct FlowEntry {
 }
 
 /// Most bindings in a page, and most examined for one: a page takes a millisecond or two.
-pub const FLOWS_A_PAGE: usize = 512;
+pub(crate) const FLOWS_A_PAGE: usize = 512;
 
 /// Where a page of bindings begins; the default is the beginning of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

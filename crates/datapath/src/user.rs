@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
@@ -24,17 +24,19 @@ use segue_linux::clock::monotonic;
 use segue_wire::{DropReason, FlowKey, Size};
 use tun_rs::SyncDevice;
 
+use crate::drops::Drops;
 use crate::misses::Misses;
+use crate::sync::lock;
 use crate::{
     Datapath, DatapathError, EventSink, FlowCursor, FlowPage, Kind, LinuxDatapath, MissPacket,
     PathCounters, PathSetup, ProbeKind, ProbeOrder, Reach, Reinjection, Role, Setup, Via,
 };
 use flows::FlowTable;
-use path::{Path, State, lock};
+use path::{Path, State};
 use share::Shares;
+use shared::{Core, Shared};
 use socket::{Endpoint, Socket};
 
-mod checksum;
 mod class;
 pub mod coalesce;
 mod control;
@@ -48,15 +50,12 @@ mod probes;
 mod rides;
 pub mod segment;
 mod share;
+mod shared;
 mod socket;
+mod take;
 mod traffic;
 mod tun;
 mod upmt;
-
-pub use checksum::pseudo_header;
-
-/// Most inner addresses.
-const MAX_INNER: usize = 1 << 20;
 
 /// The user-space datapath. Dropping it ends its threads and removes its device.
 pub struct User {
@@ -67,98 +66,6 @@ pub struct User {
     threads: Vec<(&'static str, JoinHandle<()>)>,
     /// Why a thread has ended, if it said.
     ended: Arc<Mutex<Option<&'static str>>>,
-}
-
-/// What the threads and the owner share.
-struct Shared {
-    role: Role,
-    /// Of the TUN device, in bytes.
-    tun_mtu: usize,
-    sink: EventSink,
-    core: Mutex<Core>,
-    drops: Drops,
-    stop: AtomicBool,
-    wake_egress: tun::Wake,
-    wake_ingress: tun::Wake,
-    /// An anchor's sockets; empty at a host, whose sockets belong to its paths.
-    anchor: Vec<Arc<Socket>>,
-    /// Sockets of paths, including those about to be closed, which a new path takes over.
-    opened: Mutex<Vec<Weak<Socket>>>,
-    /// Responses that wait for a ride.
-    waiting: rides::Waiting,
-}
-
-/// The tables.
-struct Core {
-    paths: Vec<Option<Arc<Path>>>,
-    vias: Vec<Option<Via>>,
-    inner: HashMap<IpAddr, u32>,
-    reach: Reach,
-    pools: Vec<Prefix>,
-    flows: FlowTable,
-    shares: Shares,
-    misses: Misses,
-    /// How to tell packets without an index apart.
-    upmt: upmt::Table,
-}
-
-impl Core {
-    fn path(&self, slot: u32) -> Option<&Arc<Path>> {
-        self.paths.get(slot as usize)?.as_ref()
-    }
-
-    /// What an address has paid for flows stays with it, even when its host changes.
-    fn set_inner(&mut self, address: IpAddr, owner: u32) -> Result<(), DatapathError> {
-        if self.inner.len() >= MAX_INNER && !self.inner.contains_key(&address) {
-            return Err(DatapathError::Full { what: "inner address" });
-        }
-        self.inner.insert(address, owner);
-        Ok(())
-    }
-
-    fn remove_inner(&mut self, address: IpAddr) {
-        self.inner.remove(&address);
-    }
-
-    /// Whether the anchor's settings let a host begin a flow. A pool address without a host counts as another host's:
-    /// the flow would still stand when that host comes.
-    fn may_begin(&self, key: &FlowKey) -> bool {
-        let owner = self.inner.get(&key.dst).copied();
-        let of_pool = self.pools.iter().any(|pool| pool.contains(key.dst));
-        self.reach.allows(owner, of_pool, key.protocol)
-    }
-}
-
-/// Refused packets by reason.
-#[derive(Default)]
-struct Drops([AtomicU64; DropReason::ALL.len()]);
-
-impl Drops {
-    fn add(&self, reason: DropReason, packets: u64) {
-        self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
-    }
-
-    fn get(&self, reason: DropReason) -> u64 {
-        self.0[reason as usize].load(Ordering::Relaxed)
-    }
-}
-
-impl Shared {
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// The sockets to receive on.
-    fn sockets(&self) -> Vec<Arc<Socket>> {
-        let mut sockets = self.anchor.clone();
-        let core = lock(&self.core);
-        for socket in core.paths.iter().flatten().flat_map(|path| &path.sockets) {
-            if !sockets.iter().any(|known| Arc::ptr_eq(known, socket)) {
-                sockets.push(socket.clone());
-            }
-        }
-        sockets
-    }
 }
 
 impl User {
@@ -461,11 +368,7 @@ impl LinuxDatapath for User {
     }
 
     fn drops(&mut self) -> BTreeMap<DropReason, u64> {
-        DropReason::ALL
-            .map(|reason| (reason, self.shared.drops.get(reason)))
-            .into_iter()
-            .filter(|d| d.1 > 0)
-            .collect()
+        self.shared.drops.counts()
     }
 
     fn carries(&self) -> Result<(), DatapathError> {

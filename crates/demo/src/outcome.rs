@@ -1,6 +1,6 @@
 //! The demonstration's results, in figures.
 
-use segue_daemon::control::{EventRecord, PathStatus};
+use segue_daemon::control::{EventRecord, PathStatus, Tunnels};
 use serde::Serialize;
 
 use super::stage::{PathTruth, Truth};
@@ -191,7 +191,8 @@ impl Outcome {
 
 /// Judges what was seen.
 pub fn judge(watch: &Watch, seen: &Seen, truth: &Truth, course: Course) -> Outcome {
-    let datapath = watch.last.as_ref().map_or_else(String::new, |status| status.datapath.clone());
+    let datapath =
+        watch.last.as_ref().map_or_else(String::new, |status| status.body.datapath.clone());
     Outcome {
         datapath,
         duration_s: course.until,
@@ -246,11 +247,12 @@ fn handovers(watch: &Watch, seen: &Seen, course: Course) -> Vec<Handover> {
 
 /// The moves of flows: when each began, and the last event about it. One direction may die a moment
 /// before the other, so the last cause counts.
-fn merged(events: &[(f64, EventRecord)]) -> Vec<(f64, &EventRecord)> {
-    let mut moves: Vec<(f64, &EventRecord)> = Vec::new();
+fn merged(events: &[(f64, EventRecord<Tunnels>)]) -> Vec<(f64, &EventRecord<Tunnels>)> {
+    let mut moves: Vec<(f64, &EventRecord<Tunnels>)> = Vec::new();
     for (at, event) in events.iter().filter(|(_, event)| event.kind == "handover") {
-        let same = |(began, other): &&mut (f64, &EventRecord)| {
-            at - *began < SAME && (&other.path, &other.to) == (&event.path, &event.to)
+        let same = |(began, other): &&mut (f64, &EventRecord<Tunnels>)| {
+            at - *began < SAME
+                && (&other.about.path, &other.about.to) == (&event.about.path, &event.about.to)
         };
         match moves.iter_mut().find(same) {
             Some((_, last)) => *last = event,
@@ -260,14 +262,20 @@ fn merged(events: &[(f64, EventRecord)]) -> Vec<(f64, &EventRecord)> {
     moves
 }
 
-fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Course) -> Handover {
+fn handover(
+    at: f64,
+    event: &EventRecord<Tunnels>,
+    watch: &Watch,
+    seen: &Seen,
+    course: Course,
+) -> Handover {
     let verdict = watch
         .host_events
         .iter()
         .filter(|(when, e)| {
-            e.kind == "path_state" && e.path == event.path && (at - when).abs() < SAME
+            e.kind == "path_state" && e.about.path == event.about.path && (at - when).abs() < SAME
         })
-        .find(|(_, e)| e.detail == "down");
+        .find(|(_, e)| e.about.detail == "down");
     let died = verdict.filter(|(when, _)| (course.silent_at..course.back_at).contains(when));
     let from = died.map_or(at - AROUND.0, |_| course.silent_at - AROUND.0);
     let window = (from, at + AROUND.1);
@@ -281,11 +289,11 @@ fn handover(at: f64, event: &EventRecord, watch: &Watch, seen: &Seen, course: Co
     let reads: Vec<f64> = seen.tcp.reads.iter().map(|(at, _)| *at).collect();
     Handover {
         at_s: at,
-        from: event.path.clone(),
-        to: event.to.clone().unwrap_or_default(),
-        cause: event.detail.clone(),
+        from: event.about.path.clone(),
+        to: event.about.to.clone().unwrap_or_default(),
+        cause: event.about.detail.clone(),
         detection_ms: died.map(|(when, _)| (when - course.silent_at) * 1e3),
-        bound_ms: died.and_then(|(_, event)| event.bound_ms),
+        bound_ms: died.and_then(|(_, event)| event.about.bound_ms),
         udp_gap_up_ms: gap(&seen.up),
         udp_gap_down_ms: gap(&seen.down),
         tcp_stall_ms: longest_silence(&reads, window) * 1e3,
@@ -368,6 +376,8 @@ pub fn print(outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
+    use segue_daemon::control::TunnelEvent;
+
     use super::*;
 
     #[test]
@@ -441,14 +451,13 @@ mod tests {
                 at_ns: 0,
                 kind: kind.into(),
                 host: String::new(),
-                path: "wifi".into(),
-                to: Some(to.into()),
-                detail: cause.into(),
-                downlink: None,
-                silent_ms: None,
-                bound_ms: None,
-                flows: None,
-                class: None,
+                text: String::new(),
+                about: TunnelEvent {
+                    path: "wifi".into(),
+                    to: Some(to.into()),
+                    detail: cause.into(),
+                    ..TunnelEvent::default()
+                },
             };
             (at, record)
         };
@@ -461,7 +470,9 @@ mod tests {
         ];
         let told: Vec<_> = merged(&events)
             .iter()
-            .map(|(at, e)| (*at, e.to.as_deref().unwrap_or_default(), e.detail.as_str()))
+            .map(|(at, e)| {
+                (*at, e.about.to.as_deref().unwrap_or_default(), e.about.detail.as_str())
+            })
             .collect();
         assert_eq!(told, [(4.30, "lte", "down"), (4.36, "usb", "down"), (9.00, "lte", "better")]);
     }

@@ -11,9 +11,9 @@ use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_clock::{Span, Time};
-use segue_daemon::control::{self, FlowStatus, Request, Response, Status};
+use segue_daemon::control::{FlowStatus, PathStatus, Status, TunnelRequest, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_lab::demo::{DemoNet, DemoOptions};
 use segue_lab::emulator::{Direction, Handle};
 use segue_lab::log::{Fate, Record};
@@ -173,16 +173,15 @@ impl Stage {
 
     fn enroll(&self) -> anyhow::Result<String> {
         let address = SocketAddr::new(DemoNet::ANCHOR.0.into(), SIGNAL_PORT);
-        let request = Request::Enroll {
+        let order = TunnelRequest::Enroll {
             name: "traveller".into(),
             addresses: vec![Locator::Address(address)],
             valid_s: None,
         };
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match control::ask(&self.socket("anchor"), &request) {
-                Ok(Response::Done(line)) => return Ok(line),
-                Ok(_) => bail!("the anchor's answer makes no sense"),
+            match tunnels::order(&self.socket("anchor"), order.clone()) {
+                Ok(line) => return Ok(line),
                 Err(error) if Instant::now() > deadline => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
@@ -203,17 +202,14 @@ impl Stage {
     }
 
     /// The status of the host (`host`) or the anchor (`anchor`).
-    pub fn status(&self, role: &str, events_from: u64) -> anyhow::Result<Status> {
-        match control::ask(&self.socket(role), &Request::Status { events_from })? {
-            Response::Status(status) => Ok(*status),
-            _ => bail!("the {role}'s answer makes no sense"),
-        }
+    pub fn status(&self, role: &str, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
+        tunnels::status(&self.socket(role), events_from)
     }
 
     /// The flows of the host (`host`) or the anchor (`anchor`).
     pub fn flows(&self, role: &str) -> anyhow::Result<Vec<FlowStatus>> {
         let mut flows = Vec::new();
-        control::flows(&self.socket(role), None, |page| {
+        tunnels::flows(&self.socket(role), None, |page| {
             flows.extend(page);
             Ok(())
         })?;
@@ -230,12 +226,12 @@ impl Stage {
                 bail!("interrupted; everything has been taken down");
             }
             if let Ok(status) = self.status("host", u64::MAX) {
-                let up = |path: &control::PathStatus| path.state == "up" && path.down.sent > 0;
-                if status.paths.len() == 2 && status.paths.iter().all(up) {
+                let up = |path: &PathStatus| path.state == "up" && path.down.sent > 0;
+                if status.body.paths.len() == 2 && status.body.paths.iter().all(up) {
                     return Ok(());
                 }
                 let states: Vec<String> =
-                    status.paths.iter().map(|p| format!("{} {}", p.name, p.state)).collect();
+                    status.body.paths.iter().map(|p| format!("{} {}", p.name, p.state)).collect();
                 state = states.join(", ");
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -245,7 +241,7 @@ impl Stage {
 
     /// The host's inner IPv4 address.
     pub fn inner(&self) -> anyhow::Result<IpAddr> {
-        let inner = self.status("host", u64::MAX)?.inner;
+        let inner = self.status("host", u64::MAX)?.body.inner;
         let mut parsed = inner.iter().filter_map(|text| text.parse::<IpAddr>().ok());
         parsed.find(IpAddr::is_ipv4).context("the host has no inner IPv4 address")
     }

@@ -1,7 +1,7 @@
 //! Records the daemons' status while the demonstration runs.
 
 use segue_clock::Time;
-use segue_daemon::control::{EventRecord, FlowStatus, PathStatus, Status};
+use segue_daemon::control::{EventRecord, FlowStatus, PathStatus, Status, Tunnels};
 
 use super::stage::Stage;
 use super::traffic::{TCP_PORT, VOICE_PORT};
@@ -14,11 +14,11 @@ pub struct Watch {
     /// The path of each of the demonstration's flows, at each poll of the flows.
     pub uses: Vec<(f64, Vec<Use>)>,
     /// The host's events since the start.
-    pub host_events: Vec<(f64, EventRecord)>,
+    pub host_events: Vec<(f64, EventRecord<Tunnels>)>,
     /// The anchor's events since the start.
-    pub anchor_events: Vec<(f64, EventRecord)>,
+    pub anchor_events: Vec<(f64, EventRecord<Tunnels>)>,
     /// The host's last status.
-    pub last: Option<Status>,
+    pub last: Option<Status<Tunnels>>,
     next: [u64; 2],
 }
 
@@ -61,16 +61,16 @@ impl Watch {
     pub fn poll(&mut self, stage: &Stage) -> anyhow::Result<()> {
         let mut host = stage.status("host", self.next[0])?;
         let anchor = stage.status("anchor", self.next[1])?;
-        self.next = [host.next_event, anchor.next_event];
+        self.next = [host.head.next_event, anchor.head.next_event];
         self.host_events.extend(self.since_start(std::mem::take(&mut host.events)));
         self.anchor_events.extend(self.since_start(anchor.events));
         self.looks.push(Look {
-            at: Time(host.now_ns).as_secs_f64() - self.start.as_secs_f64(),
-            paths: host.paths.clone(),
-            classes: host.classes.clone().into_iter().collect(),
+            at: Time(host.head.now_ns).as_secs_f64() - self.start.as_secs_f64(),
+            paths: host.body.paths.clone(),
+            classes: host.body.classes.clone().into_iter().collect(),
         });
         if self.looks.len().is_multiple_of(FLOWS_EVERY) {
-            let at = Time(host.now_ns).as_secs_f64() - self.start.as_secs_f64();
+            let at = Time(host.head.now_ns).as_secs_f64() - self.start.as_secs_f64();
             let up = uses(&stage.flows("host")?, "up");
             let down = uses(&stage.flows("anchor")?, "down");
             self.uses.push((at, down.into_iter().chain(up).collect()));
@@ -79,7 +79,7 @@ impl Watch {
         Ok(())
     }
 
-    fn since_start(&self, events: Vec<EventRecord>) -> Vec<(f64, EventRecord)> {
+    fn since_start(&self, events: Vec<EventRecord<Tunnels>>) -> Vec<(f64, EventRecord<Tunnels>)> {
         let start = self.start.as_secs_f64();
         events
             .into_iter()

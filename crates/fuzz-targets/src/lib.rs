@@ -2,9 +2,12 @@
 //! The fuzzer (`fuzz/`) calls these with generated inputs, an ordinary `cargo test` with the inputs kept in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
+#![warn(unreachable_pub)]
+
 mod frames;
 mod packets;
 mod stamp;
+mod take;
 mod text;
 mod tunnel;
 mod values;
@@ -53,12 +56,3 @@ pub const ALL: [(&str, Target); 28] = [
     ("frame", frame),
     ("stamp", stamp),
 ];
-
-/// Takes the first `N` bytes of an input, zeros if it is too short.
-fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
-    let mut bytes = [0; N];
-    let n = data.len().min(N);
-    bytes[..n].copy_from_slice(&data[..n]);
-    *data = &data[n..];
-    bytes
-}

@@ -14,7 +14,7 @@ use segue_wire::flow::Inner;
 use segue_wire::header::flags::RIDE_RESPONSE;
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey, Size};
 
-use crate::take;
+use crate::take::take;
 
 const SLOT: u32 = 3;
 const COOKIE: u64 = 0xa0a1_a2a3_a4a5_a6a7;

@@ -3,7 +3,7 @@
 use segue_wire::stamp::tlv::{self, FollowUp, kind};
 use segue_wire::stamp::{Facts, Reply, Request, StampKey, TWAMP_LIGHT_LEN, Timestamp, base_len};
 
-use crate::take;
+use crate::take::take;
 
 /// The reflector answers what has the length and the HMAC of a request, in its length, and changes only the fields it
 /// must fill; its answer is read back with the numbers that went in. The first byte says whether there is a key, and

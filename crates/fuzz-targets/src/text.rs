@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use segue::cmd::lab::file;
 use segue_clock::Span;
 use segue_daemon::config::{AnchorFile, HostFile};
-use segue_daemon::control::{Request, Response};
+use segue_daemon::control::{Request, Response, Tunnels};
 use segue_daemon::identity::{Authority, Join};
 use segue_grammar::parse;
 use segue_ip::Prefix;
@@ -180,16 +180,16 @@ pub fn probe_key(data: &[u8]) {
 /// The control socket: a message is written in a form that reads back the same.
 pub fn control(data: &[u8]) {
     let write = |value: &dyn Fn() -> serde_json::Result<String>| value().expect("written");
-    if let Ok(request) = serde_json::from_slice::<Request>(data) {
+    if let Ok(request) = serde_json::from_slice::<Request<Tunnels>>(data) {
         let line = write(&|| serde_json::to_string(&request));
         assert!(!line.contains('\n'));
-        let again: Request = serde_json::from_str(&line).expect("its own line");
+        let again: Request<Tunnels> = serde_json::from_str(&line).expect("its own line");
         assert_eq!(write(&|| serde_json::to_string(&again)), line);
     }
-    if let Ok(response) = serde_json::from_slice::<Response>(data) {
+    if let Ok(response) = serde_json::from_slice::<Response<Tunnels>>(data) {
         let line = write(&|| serde_json::to_string(&response));
         assert!(!line.contains('\n'));
-        let again: Response = serde_json::from_str(&line).expect("its own line");
+        let again: Response<Tunnels> = serde_json::from_str(&line).expect("its own line");
         assert_eq!(write(&|| serde_json::to_string(&again)), line);
     }
 }

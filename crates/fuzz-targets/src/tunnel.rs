@@ -8,7 +8,7 @@ use segue_wire::upmt::{ProbePacket, Trailer};
 use segue_wire::{Header, PacketType, Probe, ProbeKey, Size, TooBig, WireError};
 use serde::{Deserialize, Serialize};
 
-use crate::take;
+use crate::take::take;
 
 /// The tunnel header: a parsed header is emitted as the same bytes, and a refusal names the fault in these very
 /// bytes.

@@ -5,7 +5,7 @@ use segue_keepalive::Config;
 use segue_keepalive::planner::{Responsiveness, Targets, plan as make};
 use segue_netem::{Change, Jitter, LinkModel, LinkSpec, Loss, Profile, Queue, Verdict};
 
-use crate::take;
+use crate::take::take;
 
 /// Any bits as a number, or an ordinary one, so that both occur often.
 fn number(data: &mut &[u8]) -> f64 {

@@ -12,7 +12,7 @@ const KEEP: f64 = 0.95;
 /// loss of a run to its last. Runs of other periods count with the mean of these, so that the length follows
 /// when the period changes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bursts {
+pub(crate) struct Bursts {
     newest: Option<u32>,
     waiting: u64,
     /// Sum of the times from first to last loss, in seconds.
@@ -25,13 +25,13 @@ pub struct Bursts {
 impl Bursts {
     /// None seen yet.
     #[must_use]
-    pub fn new() -> Bursts {
+    pub(crate) fn new() -> Bursts {
         Bursts::default()
     }
 
     /// The newest answer so far is that to `seq`; requests go every `t_ka`. A gap longer than `longest` is an outage,
     /// not a burst.
-    pub fn on_answer(&mut self, seq: u32, longest: u32, t_ka: Span) {
+    pub(crate) fn on_answer(&mut self, seq: u32, longest: u32, t_ka: Span) {
         let gap = self.newest.map_or(0, |newest| seq.wrapping_sub(newest).wrapping_sub(1));
         self.newest = Some(seq);
         self.push(u64::from(gap), longest, t_ka);
@@ -40,7 +40,7 @@ impl Bursts {
     /// From counts only: `sent` more requests and `received` more answers than the last time. If none came, the
     /// requests count as lost together; of two bursts between two calls it sees one. With more than `longest` requests,
     /// counts do not tell which were lost together: such a call teaches nothing.
-    pub fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
+    pub(crate) fn on_counts(&mut self, sent: u64, received: u64, longest: u32, t_ka: Span) {
         self.waiting += sent;
         if received > 0 {
             let asked = self.waiting;
@@ -55,7 +55,7 @@ impl Bursts {
 
     /// The mean length in probes that go every `t_ka`, at least 1; `None` before five bursts' weight.
     #[must_use]
-    pub fn mean(&self, t_ka: Span) -> Option<f64> {
+    pub(crate) fn mean(&self, t_ka: Span) -> Option<f64> {
         if self.runs < 5.0 * KEEP * KEEP {
             return None;
         }

@@ -17,12 +17,11 @@ pub use self::carried::LOOK;
 use self::doubt::Kept;
 pub use self::doubt::{Lapses, SILENCE};
 use self::excuse::Excuse;
-use self::reading::Taken;
-pub(crate) use self::reading::grown;
 use self::schedule::Schedule;
 use crate::bursts::Bursts;
 use crate::config::{Source, stated_ms};
-use crate::estimates::{Measure, Scale};
+use crate::counts::Run;
+use crate::measure::{Measure, Scale};
 use crate::planted::fault;
 use crate::rtt::{client_rtt, echo_age};
 use crate::seq::{Order, SeqWindow};
@@ -134,20 +133,19 @@ struct Echo {
     held_since: u32,
 }
 
-/// Answers to consecutive requests.
+/// Counts of the last reading, and their values when the state last changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Run {
-    last: u32,
-    length: u8,
+struct Taken {
+    sent: u32,
+    rode: u32,
+    received: u32,
+    marked: u32,
 }
 
-impl Run {
-    /// Takes the next number. Returns the length of the run that it ends.
-    pub(crate) fn push(&mut self, seq: u32) -> u8 {
-        let follows = self.length > 0 && seq == self.last.wrapping_add(1);
-        self.length = if follows { self.length.saturating_add(1) } else { 1 };
-        self.last = seq;
-        self.length
+impl Taken {
+    /// Runs of answers count from here.
+    fn mark(&mut self) {
+        self.marked = self.received;
     }
 }
 

@@ -159,6 +159,18 @@ pub enum State {
     Down,
 }
 
+impl State {
+    /// The name used in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Up => "up",
+            State::Down => "down",
+        }
+    }
+}
+
 /// What a [`crate::Client`] orders or reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ClientOutput {

@@ -29,26 +29,29 @@
 //! | [`client`], [`server`] | the two ends |
 //! | [`estimates`] | what an end knows about its path |
 //! | [`rtt`], [`loss`], [`ewma`], [`seq`] | the calculations, each alone |
-//! | [`adapt`], [`bursts`] | K and T_KA while the path is in use |
+//! | [`adapt`] | K and T_KA while the path is in use |
 //! | [`planner`] | K and T_KA from targets, eq. 1–8 |
 //! | [`questions`] | how a client in doubt asks |
 //! | [`false_positives`] | how often a living path is called down: counted and exact |
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 extern crate alloc;
 
 pub mod adapt;
-pub mod bursts;
+mod bursts;
 pub mod client;
 pub mod config;
 pub mod copies;
+mod counts;
 pub mod estimates;
 pub mod event;
 pub mod ewma;
 pub mod false_positives;
 pub mod loss;
+mod measure;
 pub mod planner;
 #[doc(hidden)]
 pub mod planted;

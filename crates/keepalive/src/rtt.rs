@@ -46,8 +46,7 @@ pub fn server_rtt(arrival: &Arrival, epoch: Time) -> Option<Span> {
 
 /// How long before `at` this end took the stamp that came back, `None` if that was before `epoch`
 /// or too long ago to tell. Stamps of packets and of programs may differ a little: 1 ms is allowed.
-#[must_use]
-pub fn echo_age(at: Time, stamp: u32, epoch: Time) -> Option<Span> {
+pub(crate) fn echo_age(at: Time, stamp: u32, epoch: Time) -> Option<Span> {
     let age = Span::from_micros(u64::from(gap_us(at.micros32(), stamp)?));
     (age <= at.since(epoch) + Span::from_millis(1)).then_some(age)
 }

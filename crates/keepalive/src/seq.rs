@@ -33,7 +33,7 @@ struct Newest {
 
 impl SeqWindow {
     /// Width of the window.
-    pub const WIDTH: u32 = 64;
+    pub(crate) const WIDTH: u32 = 64;
 
     /// Nothing seen yet.
     #[must_use]

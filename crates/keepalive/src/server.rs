@@ -7,9 +7,9 @@ use segue_wire::{Mode, Probe, Report};
 
 mod reading;
 
-use crate::client::Run;
 use crate::config::{Source, stated_ms};
-use crate::estimates::{Measure, Scale};
+use crate::counts::Run;
+use crate::measure::{Measure, Scale};
 use crate::planted::fault;
 use crate::rtt::{echo_age, gap_us, server_rtt};
 use crate::seq::{Order, SeqWindow};

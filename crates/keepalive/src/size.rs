@@ -23,9 +23,9 @@ use segue_wire::Size;
 /// path.
 pub const BASE: u16 = 1_280;
 /// Time between two tests of a known size, while data may depend on it.
-pub const CONFIRM: Span = Span::from_millis(500);
+const CONFIRM: Span = Span::from_millis(500);
 /// A larger size is tried again after this time.
-pub const RAISE: Span = Span::from_secs(60);
+const RAISE: Span = Span::from_secs(60);
 /// How long after large data the size is tested.
 const USED: Span = Span::from_secs(3);
 /// A loss is no verdict. A size counts as too large once so many tests of it have failed that losses alone would cause

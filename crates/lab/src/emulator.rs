@@ -21,6 +21,7 @@ use segue_linux::thread::Precision;
 use segue_netem::{Counters, LinkModel, LinkSpec, SpecError};
 
 use crate::frame::{ETHERNET_BYTES, ports, udp_payload};
+pub use crate::log::Direction;
 use crate::log::{Fate, Record};
 
 mod worker;
@@ -29,29 +30,6 @@ use worker::Worker;
 
 /// Records kept until they are taken; later ones are only counted.
 const MAX_RECORDS: usize = 4_000_000;
-
-/// A direction of an emulated link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    /// From the first end (the host's) to the second (the network's).
-    Up,
-    /// From the second end to the first.
-    Down,
-}
-
-impl Direction {
-    /// Both.
-    pub const ALL: [Direction; 2] = [Direction::Up, Direction::Down];
-
-    /// `up` or `down`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Direction::Up => "up",
-            Direction::Down => "down",
-        }
-    }
-}
 
 /// An emulated link.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +151,7 @@ pub fn start(netns: &Netns, first: &str, second: &str, spec: &EmulatorSpec) -> R
 ///
 /// # Errors
 /// No such device, or no permission.
-pub fn wire_like(device: &str) -> Result<()> {
+pub(crate) fn wire_like(device: &str) -> Result<()> {
     for feature in [Feature::TxChecksum, Feature::Tso, Feature::Gso, Feature::Gro] {
         link::set_feature(device, feature, false)?;
     }

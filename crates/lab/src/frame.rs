@@ -1,7 +1,7 @@
 //! What an emulator must know about a frame: whether it belongs to the link itself, and its ports.
 
 /// Length of an Ethernet header. It is not counted: rates and sizes are those of IP packets.
-pub const ETHERNET_BYTES: usize = 14;
+pub(crate) const ETHERNET_BYTES: usize = 14;
 
 /// Transport protocol and ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn ports(frame: &[u8]) -> Option<Ports> {
 }
 
 /// The first bytes of a UDP packet's payload. Missing bytes are zero; for other packets all are.
-pub fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
+pub(crate) fn udp_payload<const N: usize>(frame: &[u8]) -> [u8; N] {
     let mut first = [0; N];
     if let Some((17, datagram)) = transport(frame) {
         first.iter_mut().zip(datagram.iter().skip(UDP_BYTES)).for_each(|(to, from)| *to = *from);

@@ -2,16 +2,18 @@
 //! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
 //! removed when the lab is dropped.
 
+#![warn(unreachable_pub)]
+
 pub mod demo;
 pub mod emulator;
 pub mod frame;
 pub mod log;
-pub mod nat;
+mod nat;
 pub mod topology;
 pub mod verify;
 
 pub use demo::{DemoNet, DemoOptions};
-pub use emulator::{Direction, EmulatorSpec, Handle, Health};
+pub use emulator::{EmulatorSpec, Handle, Health};
 pub use frame::Ports;
-pub use log::{Fate, Record};
+pub use log::{Direction, Fate, Record};
 pub use topology::{Lab, clean};

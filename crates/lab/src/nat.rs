@@ -11,7 +11,7 @@ use segue_linux::netns::Netns;
 
 /// Translations of one router: each inside network hides behind addresses of its own.
 #[derive(Debug, Default)]
-pub struct Nat {
+pub(crate) struct Nat {
     networks: Vec<Network>,
 }
 
@@ -31,7 +31,7 @@ const GENERATIONS: u16 = 64;
 
 impl Nat {
     /// Hides `inside` behind `outside`, one address of each family, which the router must own.
-    pub fn add(&mut self, name: &str, inside: &[Prefix], outside: &[IpAddr]) {
+    pub(crate) fn add(&mut self, name: &str, inside: &[Prefix], outside: &[IpAddr]) {
         self.networks.push(Network {
             name: name.to_owned(),
             inside: inside.to_vec(),
@@ -44,7 +44,7 @@ impl Nat {
     ///
     /// # Errors
     /// When `nft` is not installed or the kernel has no NAT.
-    pub fn install(&self, router: &Netns) -> Result<()> {
+    pub(crate) fn install(&self, router: &Netns) -> Result<()> {
         let mut child = router
             .command("nft")
             .args(["-f", "-"])
@@ -71,7 +71,7 @@ impl Nat {
     ///
     /// # Errors
     /// No such network, or the kernel refused.
-    pub fn rebind(&mut self, router: &Netns, name: &str) -> Result<()> {
+    pub(crate) fn rebind(&mut self, router: &Netns, name: &str) -> Result<()> {
         let found = self.networks.iter_mut().find(|n| n.name == name);
         let network = found.with_context(|| format!("there is no translated network {name}"))?;
         network.generation = network.generation % GENERATIONS + 1;

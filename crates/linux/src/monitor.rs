@@ -82,7 +82,7 @@ impl Device {
 
     /// It has an address of `anchor`'s family, and a route towards it.
     #[must_use]
-    pub fn reaches(&self, anchor: IpAddr) -> bool {
+    fn reaches(&self, anchor: IpAddr) -> bool {
         self.interface.addresses.iter().any(|a| a.is_ipv4() == anchor.is_ipv4())
             && self.route_to(anchor).is_some()
     }

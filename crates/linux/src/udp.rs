@@ -337,6 +337,19 @@ impl TimestampedSocket {
         }
     }
 
+    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has found.
+    pub fn icmp_error(&self) -> Option<IcmpError> {
+        self.icmp.borrow_mut().pop_front()
+    }
+
+    /// Keeps an error for its collector.
+    fn keep_icmp(&self, error: IcmpError) {
+        let mut waiting = self.icmp.borrow_mut();
+        if waiting.len() < icmp::WAITING_MAX {
+            waiting.push_back(error);
+        }
+    }
+
     /// Turns stamps on, with the kernel's count of datagrams at zero.
     fn start_stamps(&mut self) {
         let receive = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE

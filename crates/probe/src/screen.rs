@@ -240,8 +240,8 @@ impl Screen {
                 wakeup_ms: stamps.wakeup.as_millis_f64(),
             }),
             (News::Sample { sample, .. }, false) => print(&sample_text(name, sample)),
-            (News::State(state), true) => print_json(&event(Some(state_name(*state)), None)),
-            (News::State(state), false) => print(&format!("{name}: {}", state_name(*state))),
+            (News::State(state), true) => print_json(&event(Some(state.name()), None)),
+            (News::State(state), false) => print(&format!("{name}: {}", state.name())),
             (News::Unsendable(error), true) => print_json(&event(None, Some(error.clone()))),
             (News::Unsendable(error), false) => print(&format!("{name}: cannot send: {error}")),
             (News::Icmp(said), _) => tell_icmp(self.output, at_s(now), name, *said),
@@ -303,7 +303,7 @@ pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
         owl_up_ewma: &estimates.owl_up,
         owl_down_ewma: &estimates.owl_down,
         rtl_ewma: &estimates.rtl,
-        state: state_name(target.machine().state()),
+        state: target.machine().state().name(),
         transitions: estimates.transitions,
         duplicates: estimates.duplicates,
         reordered: estimates.reordered,
@@ -404,7 +404,7 @@ fn live_items(target: &Target, colours: Colours) -> Vec<String> {
     let averages = if averages.is_empty() { "-".into() } else { averages.join(", ") };
     let mut items = vec![
         target.name.clone(),
-        colours.state(state_name(target.machine().state())),
+        colours.state(target.machine().state().name()),
         format!(
             "rtt {} ms ±{} (ewma {averages})",
             ms(estimates.rtt_last),
@@ -495,15 +495,6 @@ pub fn loss(counted: Counted) -> Option<f64> {
 /// A share in per cent.
 pub fn percent(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.2} %", share * 100.0))
-}
-
-/// A state's name in output.
-pub fn state_name(state: State) -> &'static str {
-    match state {
-        State::Starting => "starting",
-        State::Up => "up",
-        State::Down => "down",
-    }
 }
 
 /// Tells where metrics are served.

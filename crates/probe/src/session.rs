@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::endpoint::{Endpoint, Envelope, Given, far_delay};
 use super::samples::{Distribution, RttMs, Samples, Stamps};
-use super::screen::{loss, ms, percent, stamp_name, state_name};
+use super::screen::{loss, ms, percent, stamp_name};
 use super::shown;
 use super::target::News;
 use crate::metrics::View;
@@ -253,7 +253,7 @@ impl Session {
         Report {
             client: shown(self.remote),
             session: format!("{index:08x}"),
-            state: state_name(self.machine.state()),
+            state: self.machine.state().name(),
             received: self.received,
             sent: self.sent,
             rtt_ms: self.samples.summary(estimates),

@@ -6,6 +6,7 @@
 //! all figures.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod canvas;
 mod csv;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use segue_clock::Span;
-use segue_daemon::control::Status;
+use segue_daemon::control::{Status, Tunnels};
 use segue_demo::traffic::Traffic;
 use segue_keepalive::Config;
 use segue_linux::clock::monotonic;
@@ -49,7 +49,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let tunnel = Tunnel::start(stage, "activepb", Over::Tunnel.level(RTT_MS), &config)?;
     let daemons = tunnel.daemons();
     let traffic = Traffic::voice_alone(daemons.net(), daemons.inner()?, monotonic())?;
-    let looks = || -> anyhow::Result<[[Status; 2]; 2]> {
+    let looks = || -> anyhow::Result<[[Status<Tunnels>; 2]; 2]> {
         let look = || {
             let status = |role| daemons.status(role, u64::MAX);
             anyhow::Ok([status("host")?, status("anchor")?])
@@ -66,7 +66,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     let [old, new] = [&before, &after].map(|statuses| Probes::of(statuses, &path));
     let probes = new.since(old);
     let arrived = [&seen.up, &seen.down].map(|way| way.received.len());
-    Ok(outcome(probes, &path, &after[0].datapath, arrived))
+    Ok(outcome(probes, &path, &after[0].body.datapath, arrived))
 }
 
 fn wait(stage: &Stage, span: Span) -> anyhow::Result<()> {
@@ -79,19 +79,19 @@ fn wait(stage: &Stage, span: Span) -> anyhow::Result<()> {
 }
 
 /// The path that sent most packets.
-fn busiest(before: &Status, after: &Status) -> Option<String> {
-    let sent = |status: &Status, name: &str| {
-        status.paths.iter().find(|path| path.name == name).map_or(0, |path| path.tx_packets)
+fn busiest(before: &Status<Tunnels>, after: &Status<Tunnels>) -> Option<String> {
+    let sent = |status: &Status<Tunnels>, name: &str| {
+        status.body.paths.iter().find(|path| path.name == name).map_or(0, |path| path.tx_packets)
     };
-    let names = after.paths.iter().map(|path| path.name.clone());
+    let names = after.body.paths.iter().map(|path| path.name.clone());
     names.max_by_key(|name| sent(after, name).saturating_sub(sent(before, name)))
 }
 
 impl Probes {
-    fn of(statuses: &[Status; 2], name: &str) -> Probes {
+    fn of(statuses: &[Status<Tunnels>; 2], name: &str) -> Probes {
         let mut probes = Probes::default();
         for (way, status) in statuses.iter().enumerate() {
-            if let Some(path) = status.paths.iter().find(|path| path.name == name) {
+            if let Some(path) = status.body.paths.iter().find(|path| path.name == name) {
                 (probes.sent[way], probes.rode[way]) = (path.probes_sent, path.probes_rode);
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_daemon::control::PathStatus;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_demo::stage::Stage as Daemons;
 use segue_keepalive::{Config, Tau};
 use segue_lab::{DemoNet, DemoOptions, Direction, Handle, Record};
@@ -105,13 +105,13 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
             levels.push((at.since(start).as_secs_f64(), *level));
         }
         let status = tunnel.daemons.status("host", u64::MAX)?;
-        let at = Time(status.now_ns).as_secs_f64() - start.as_secs_f64();
+        let at = Time(status.head.now_ns).as_secs_f64() - start.as_secs_f64();
         for (name, looks) in PATHS.iter().zip(&mut looks) {
-            let path = status.paths.iter().find(|path| path.name == *name);
+            let path = status.body.paths.iter().find(|path| path.name == *name);
             look(path.context("the host has lost a path")?, at, looks);
         }
         if now >= start + course.length {
-            break status.datapath;
+            break status.body.datapath;
         }
         std::thread::sleep(LOOK);
     };

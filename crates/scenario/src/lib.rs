@@ -1,5 +1,5 @@
 //! Networks and populations on virtual time as files describe them: a scenario is read and checked
-//! ([`file`]), run ([`run`]), written down packet by packet ([`trace`]), and run over a grid of
+//! ([`mod@file`]), run ([`run`]), written down packet by packet ([`trace`]), and run over a grid of
 //! parameters and seeds ([`sweep`]). `segue sim run`, `sweep` and `merge` have their options here.
 
 #![forbid(unsafe_code)]

@@ -4,13 +4,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Span, Time};
-use segue_keepalive::{Reading, State};
+use segue_clock::Time;
+use segue_keepalive::Reading;
 use segue_steering::Class;
-use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
+use segue_wire::signal::{FromAnchor, FromHost, WaysOut};
 use segue_wire::{FlowKey, TooBig};
 
-use crate::{Carried, Order, ProbeEvent, Ticket};
+use crate::{Carried, Order, ProbeEvent, Report, Ticket};
 
 /// Names a signalling connection at the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,121 +204,4 @@ pub enum AnchorOutput {
     Close(ConnId),
     /// The largest inner packet to send to an inner address, in bytes; `None` for what the tunnel device takes.
     SetMtu(IpAddr, Option<u16>),
-}
-
-/// Why flows moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Neither direction of the old path lives.
-    Down,
-    /// The old path's uplink is dead.
-    UplinkDown,
-    /// The old path's downlink is dead.
-    DownlinkDown,
-    /// Another path is better.
-    Better,
-    /// The operator ordered it.
-    Requested,
-    /// The interface is gone.
-    InterfaceGone,
-}
-
-impl Cause {
-    /// The name used in output.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Down => "down",
-            Cause::UplinkDown => "uplink_down",
-            Cause::DownlinkDown => "downlink_down",
-            Cause::Better => "better",
-            Cause::Requested => "requested",
-            Cause::InterfaceGone => "interface_gone",
-        }
-    }
-}
-
-/// News for a person, a log or a report.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Report {
-    /// The registration stands (host) or a host registered (anchor).
-    Registered {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// Its inner addresses.
-        inner: Vec<IpAddr>,
-    },
-    /// The anchor refused.
-    Refused {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// Why.
-        reason: Refusal,
-    },
-    /// A host is gone (anchor).
-    Gone {
-        /// Its name.
-        host: String,
-    },
-    /// A path was set up.
-    PathAdded {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// The path's name.
-        path: String,
-    },
-    /// A path was taken down.
-    PathRemoved {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// The path's name.
-        path: String,
-    },
-    /// A path's state changed: at the host the round trip, at the anchor the uplink.
-    PathState {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// The path's name.
-        path: String,
-        /// The new state.
-        state: State,
-        /// At the host whether the downlink is heard, at the anchor whether it goes over this path
-        /// (is not redirected).
-        heard: bool,
-        /// Time since the last sign of life, for a path that went down.
-        silent: Option<Span>,
-        /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
-        bound: Span,
-    },
-    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported.
-    PathDoubt {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// The path's name.
-        path: String,
-    },
-    /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
-    PathMtu {
-        /// The path's name.
-        path: String,
-        /// Host to anchor.
-        up: u16,
-        /// Anchor to host.
-        down: u16,
-    },
-    /// Flows moved.
-    Handover {
-        /// The host's name; empty at the host itself.
-        host: String,
-        /// The class, `None` for all flows of the path.
-        class: Option<Class>,
-        /// From this path.
-        from: String,
-        /// To this path.
-        to: String,
-        /// Why.
-        cause: Cause,
-        /// How many flows were on the path, or of the class; 0 at an anchor, which does not know.
-        flows: usize,
-    },
 }

@@ -37,6 +37,7 @@ pub mod host;
 #[doc(hidden)]
 pub mod planted;
 mod pool;
+mod report;
 mod secrets;
 mod table;
 
@@ -46,8 +47,7 @@ pub use datapath::{
     Carried, Order, PathSetup, ProbeEvent, ProbeKind, ProbeOrder, Reinjection, Ticket, Via,
 };
 pub use end::{End, Failure, Side, ToDriver, Turn};
-pub use event::{
-    AnchorInput, AnchorOutput, Cause, ConnId, Ending, HostInput, HostOutput, Output, Report,
-};
+pub use event::{AnchorInput, AnchorOutput, ConnId, Ending, HostInput, HostOutput, Output};
 pub use host::Host;
 pub use pool::Pool;
+pub use report::{Cause, Report};

@@ -51,7 +51,7 @@ const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
 /// IPv6 extension headers followed before the search for ports ends.
-pub const MAX_EXTENSIONS: usize = 4;
+const MAX_EXTENSIONS: usize = 4;
 
 impl FlowKey {
     /// The key of the other direction.

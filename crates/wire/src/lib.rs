@@ -8,11 +8,12 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 extern crate alloc;
 
 pub mod age;
-pub mod drop_reason;
+mod drop_reason;
 pub mod enrol;
 pub mod error;
 pub mod flow;

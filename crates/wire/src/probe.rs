@@ -53,7 +53,7 @@ impl Probe {
     /// Length of the probe data in bytes.
     pub const LEN: usize = 32;
     /// Length of the authenticator in bytes.
-    pub const MAC_LEN: usize = 8;
+    pub(crate) const MAC_LEN: usize = 8;
     /// Length of a whole probe packet, from the tunnel header to the authenticator.
     pub const PACKET_LEN: usize = Header::LEN + Probe::LEN + Probe::MAC_LEN;
 

@@ -41,7 +41,7 @@ pub const PORT: u16 = 862;
 /// Length of an unauthenticated base packet in bytes.
 pub const BASE_LEN: usize = 44;
 /// Length of an authenticated base packet in bytes.
-pub const AUTHENTICATED_LEN: usize = 112;
+const AUTHENTICATED_LEN: usize = 112;
 /// Length of an unauthenticated packet up to its last field. TWAMP Light, with which RFC 8762 (4.6)
 /// works together, ends its packets here.
 pub const TWAMP_LIGHT_LEN: usize = 41;

@@ -10,9 +10,9 @@ use crate::{MAX_PATHS, Probe, WireError};
 /// Inner port of the anchor's end of a probe.
 pub const PROBE_PORT: u16 = 50_049;
 /// The same where the probe is a report (request) or unsolicited (response).
-pub const FLAGGED_PORT: u16 = 50_048;
+const FLAGGED_PORT: u16 = 50_048;
 /// Inner port of the host's end, less the number of the path.
-pub const PATH_PORT: u16 = 50_050;
+const PATH_PORT: u16 = 50_050;
 /// Version in the first byte of an inner packet that has a probe behind it.
 pub const RIDE_VERSION: u8 = 15;
 /// Fig. 14 with the sequence number: the seven words that a [`Probe`] begins with.

@@ -13,11 +13,9 @@ use segue_wire::{SIGNAL_PORT, TUNNEL_PORT};
 use serde::Deserialize;
 
 use super::OnPort;
-use crate::anchor::Settings;
 use crate::control;
 use crate::locator::Locator;
-use crate::packets::Choice;
-use crate::{run, stamp};
+use crate::settings::{Anchor, Choice, Common, Stamp};
 
 /// The keys of an anchor's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -92,7 +90,7 @@ pub fn default_state() -> PathBuf {
 
 impl AnchorFile {
     /// The settings of a daemon.
-    pub fn validate(self) -> anyhow::Result<Settings> {
+    pub fn validate(self) -> anyhow::Result<Anchor> {
         let device = super::device(self.device)?;
         let mtu = self.mtu.unwrap_or(1_436);
         super::check_mtu(mtu)?;
@@ -126,8 +124,8 @@ impl AnchorFile {
         if stamp.as_ref().is_some_and(|stamp| [port, signal_port].contains(&stamp.port)) {
             bail!("stamp: the port must differ from port and signal_port");
         }
-        Ok(Settings {
-            common: run::Settings {
+        Ok(Anchor {
+            common: Common {
                 device,
                 port,
                 datapath: self.datapath.unwrap_or(Choice::Auto),
@@ -171,7 +169,7 @@ fn certificate_lifetime(key: Option<Duration>) -> anyhow::Result<std::time::Dura
     Ok(std::time::Duration::from_secs(span.0 / 1_000_000_000))
 }
 
-fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::Settings>> {
+fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<Stamp>> {
     let key = key.filter(|file| !file.as_os_str().is_empty());
     let port = match choice {
         OnPort::Off if key.is_some() => bail!("stamp_key needs stamp = true, or a port"),
@@ -184,7 +182,7 @@ fn stamp(choice: OnPort, key: Option<PathBuf>) -> anyhow::Result<Option<stamp::S
         segue_probe::stamp::read_key(&text).with_context(|| file.display().to_string())
     };
     let key = key.map(read).transpose().context("stamp_key")?;
-    Ok(Some(stamp::Settings { port, key }))
+    Ok(Some(Stamp { port, key }))
 }
 
 fn pool(key: &str, text: &str, v6: bool) -> anyhow::Result<Option<Pool>> {

@@ -10,9 +10,7 @@ use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
 use crate::control;
-use crate::host::Settings;
-use crate::packets::Choice;
-use crate::run;
+use crate::settings::{Choice, Common, Host};
 
 /// The keys of a host's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -67,7 +65,7 @@ impl HostFile {
     ///
     /// # Errors
     /// The first invalid key.
-    pub fn validate(self) -> anyhow::Result<Settings> {
+    pub fn validate(self) -> anyhow::Result<Host> {
         let device = super::device(self.device)?;
         self.mtu.map_or(Ok(()), super::check_mtu)?;
         let prefix = |text: &String| text.parse().with_context(|| format!("routes: {text:?}"));
@@ -75,8 +73,8 @@ impl HostFile {
         let user = self.datapath == Some(Choice::User);
         let Paths { path, paths, steering } =
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
-        Ok(Settings {
-            common: run::Settings {
+        Ok(Host {
+            common: Common {
                 device,
                 port: self.port.unwrap_or(TUNNEL_PORT),
                 datapath: self.datapath.unwrap_or(Choice::Auto),

@@ -1,12 +1,17 @@
 //! Events as the control socket tells them.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
+use super::Vocabulary;
+
 /// Events that a daemon remembers.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct EventsPage {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct EventsPage<V: Vocabulary> {
     /// The events, in order.
-    pub events: Vec<EventRecord>,
+    pub events: Vec<EventRecord<V>>,
     /// Number of the next event.
     pub next: u64,
     /// Monotonic clock in nanoseconds, for relating events.
@@ -14,31 +19,34 @@ pub struct EventsPage {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct EventRecord {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct EventRecord<V: Vocabulary> {
     /// Its number.
     pub number: u64,
     /// Monotonic clock in nanoseconds.
     pub at_ns: u64,
-    /// `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`, `path_doubt`,
-    /// `path_mtu` or `handover`.
+    /// Its kind. Of hosts and anchors: `registered`, `refused`, `gone`, `path_added`, `path_removed`, `path_state`,
+    /// `path_doubt`, `path_mtu` or `handover`.
     pub kind: String,
-    /// The host's name (anchor).
+    /// The host that it is about, by name; empty at the host itself.
     pub host: String,
-    /// The path, or the one moved from.
-    pub path: String,
-    /// The path moved to.
-    pub to: Option<String>,
-    /// `path_state`: the state. `path_mtu`: the sizes. `handover`: the cause.
-    pub detail: String,
-    /// `path_state`: whether the downlink is heard.
-    pub downlink: Option<bool>,
-    /// `path_state` down: milliseconds since the last sign that both directions work.
-    pub silent_ms: Option<f64>,
-    /// `path_state`: the longest time until an outage is noticed, in milliseconds.
-    pub bound_ms: Option<f64>,
-    /// `handover`: bindings rewritten.
-    pub flows: Option<usize>,
-    /// `handover`: the class, if only one moved.
-    pub class: Option<String>,
+    /// All of it in a sentence.
+    #[serde(default)]
+    pub text: String,
+    /// What belongs to its kind.
+    #[serde(flatten)]
+    pub about: V::Event,
+}
+
+/// News of a role's machine; as text it is a sentence without a full stop.
+pub trait News<E>: Display {
+    /// Its kind, as in output.
+    fn kind(&self) -> &'static str;
+    /// The host that it is about, by name; empty at the host itself.
+    fn host(&self) -> &str;
+    /// Somebody should look.
+    fn warns(&self) -> bool;
+    /// What belongs to its kind.
+    fn about(&self) -> E;
 }

@@ -54,10 +54,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::control::Server;
+    use crate::control::{Server, Tunnels};
 
     fn start(path: &Path) -> anyhow::Result<Server> {
-        Server::start(path, None, mpsc::channel(1).0)
+        Server::start::<Tunnels>(path, None, mpsc::channel(1).0)
     }
 
     #[tokio::test]

@@ -8,39 +8,40 @@ use segue_tunnel::HostInput;
 use segue_wire::FlowKey;
 
 use super::Daemon;
-use crate::control::{Request, Response};
+use crate::control::{Response, TunnelAnswer, TunnelRequest, Tunnels};
 use crate::run::Role;
 use crate::status;
 
 impl Daemon {
-    pub(super) fn answer(&mut self, request: &Request) -> anyhow::Result<Response> {
+    pub(super) fn answer(&mut self, request: TunnelRequest) -> anyhow::Result<Response<Tunnels>> {
         Ok(match request {
-            Request::Status { .. } | Request::Events { .. } => {
-                Response::Error("every role answers this alike".into())
-            }
-            Request::Flows { host: Some(_), .. } => {
+            TunnelRequest::Flows { host: Some(_), .. } => {
                 Response::Error("this is a host; all its flows are its own".into())
             }
-            Request::Flows { from, host: None } => Response::Flows(status::host_flows(
-                &self.core.end.machine,
-                self.core.end.datapath.as_mut(),
-                monotonic(),
-                FlowCursor(*from),
-            )),
-            Request::Handover { flow, class, to } => {
-                match self.handover(flow.as_deref(), class.as_deref(), to.clone()) {
+            TunnelRequest::Flows { from, host: None } => {
+                Response::Own(TunnelAnswer::Flows(status::host_flows(
+                    &self.core.end.machine,
+                    self.core.end.datapath.as_mut(),
+                    monotonic(),
+                    FlowCursor(from),
+                )))
+            }
+            TunnelRequest::Handover { flow, class, to } => {
+                match self.handover(flow.as_deref(), class.as_deref(), to) {
                     Ok(input) => Response::Done(self.order(input)?),
                     Err(error) => Response::Error(error.to_string()),
                 }
             }
-            Request::Keepalive { path, on } => match self.check_path(path) {
+            TunnelRequest::Keepalive { path, on } => match self.check_path(&path) {
                 Ok(()) => {
-                    self.feed(HostInput::Keepalive { path: path.clone(), on: *on })?;
-                    Response::Done(format!("{path}: keepalive {}", if *on { "on" } else { "off" }))
+                    self.feed(HostInput::Keepalive { path: path.clone(), on })?;
+                    Response::Done(format!("{path}: keepalive {}", if on { "on" } else { "off" }))
                 }
                 Err(error) => Response::Error(error.to_string()),
             },
-            Request::Enroll { .. } | Request::Unenroll { .. } | Request::Enrolments => {
+            TunnelRequest::Enroll { .. }
+            | TunnelRequest::Unenroll { .. }
+            | TunnelRequest::Enrolments => {
                 Response::Error("this is a host; hosts are enrolled at the anchor".into())
             }
         })

@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 
 use libbpf_rs::MapHandle;
@@ -11,10 +11,9 @@ use segue_linux::clock::realtime_ns;
 
 use super::batch::{Batch, ORDERS_MAX};
 use super::skel::{OpenSegueSkel, SegueSkelBuilder};
-use super::stamp::StampMaps;
+use super::stamp::{StampMaps, StampOptions};
 use super::states::States;
 use super::tables::{Tables, kernel};
-use super::{Programs, StampOptions};
 use crate::{DatapathError, Role, Setup};
 
 /// `COPIED_PATHS` of segue.bpf.h.
@@ -23,6 +22,22 @@ pub(super) const COPIED_PATHS: u32 = 4_096;
 const INNER_MIN: u32 = 64;
 /// One path in this many may have a response that waits for a ride.
 const HELD_SHARE: u32 = 4;
+
+/// The programs as they were loaded, and what the kernel would drop without a reference.
+pub(super) struct Programs {
+    pub(super) egress: OwnedFd,
+    pub(super) ingress: OwnedFd,
+    /// Ingress of interfaces without frame header.
+    pub(super) bare: OwnedFd,
+    /// Egress of access interfaces.
+    pub(super) leave: OwnedFd,
+    pub(super) xdp: OwnedFd,
+    /// Of the programs that ingress hands to; the kernel empties it when its last reference goes.
+    pub(super) _reflectors: MapHandle,
+    /// Timers that watch rides; the kernel ends them when its last reference goes.
+    _watches: MapHandle,
+    pub(super) stamp: StampMaps,
+}
 
 /// Loads the programs for a TUN device.
 pub(super) fn load(
@@ -146,4 +161,14 @@ fn size_tables(
         sized(open.maps.stamp_sources.set_max_entries(1))?;
     }
     Ok(())
+}
+
+/// True if a test may load programs; if not, says so.
+#[cfg(test)]
+pub(super) fn may_load() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: the eBPF programs need root");
+    }
+    root
 }

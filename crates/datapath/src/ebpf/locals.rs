@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::PoisonError;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -14,6 +13,7 @@ use segue_linux::link;
 
 use super::tables::Tables;
 use crate::DatapathError;
+use crate::sync::lock;
 
 /// Becomes readable when an address of the namespace that opened it comes or goes.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl AsFd for Watch {
 
 /// Tells the programs which addresses the calling thread's namespace has.
 pub(super) fn refresh(tables: &Tables) -> Result<(), DatapathError> {
-    let _alone = tables.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&tables.refreshing);
     let addresses = link::addresses().map_err(|e| DatapathError::Kernel {
         what: "list the addresses of this machine",
         source: e.errno().map_or_else(|| io::Error::other(e.to_string()), Into::into),

@@ -12,6 +12,7 @@ use segue_linux::clock::monotonic;
 use segue_wire::{Header, Mode, PacketType, Probe};
 
 use super::convert::{kernel_path, kernel_scale};
+use super::load::may_load;
 use super::packets::{ARRIVED_ON, KEY, Outer, PORT, REDIRECT, frame, run};
 use super::reading::{Totals, read};
 use super::*;
@@ -102,8 +103,7 @@ fn ask(programs: &Programs, slot: u32, probe: &Probe) -> Probe {
 
 #[test]
 fn a_hundred_thousand_paths_are_answered_and_measured_in_little_memory() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return;
     }
     let (programs, tables, batch) = load(&setup(1), ARRIVED_ON, None).unwrap();

@@ -10,6 +10,7 @@ use segue_wire::header::flags::RESPONSE_UNSOLICITED;
 use segue_wire::{Header, PacketType, Probe, ProbeKey, Size};
 
 use super::convert::{kernel_order, kernel_scale};
+use super::load::may_load;
 use super::skel::Shared;
 use super::tables::{Tables, unmapped};
 use super::*;
@@ -173,8 +174,7 @@ pub(super) struct Lab {
 impl Lab {
     /// `None` without the privilege to load programs.
     pub(super) fn new(role: Role) -> Option<Lab> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: the eBPF programs need root");
+        if !may_load() {
             return None;
         }
         let setup = Setup {

@@ -4,8 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use libbpf_rs::RingBufferBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +20,9 @@ use super::device::{Injector, Tun, VNET_LEN};
 use super::locals::{self, Watch};
 use super::skel::{Shared, event_flag, probe_data, probe_event, probe_kind, probe_order};
 use super::tables::{Tables, unmapped};
+use crate::drops::Drops;
 use crate::misses::{Missed, Misses};
+use crate::sync::lock;
 use crate::{Event, EventSink, MissPacket, ProbeEvent, ProbeKind, Role, STAMP_TO_WIRE};
 
 /// Time between two sweeps for packets whose decision never came.
@@ -43,7 +44,7 @@ pub(super) struct Shore {
     over: Injector,
     pub(super) probes: Injector,
     held: Mutex<Misses>,
-    drops: [AtomicU64; DropReason::ALL.len()],
+    pub(super) drops: Drops,
 }
 
 impl Shore {
@@ -53,7 +54,7 @@ impl Shore {
         role: Role,
         [again, over, probes]: [Injector; 3],
     ) -> Shore {
-        let drops = std::array::from_fn(|_| AtomicU64::new(0));
+        let drops = Drops::default();
         let held = Mutex::new(Misses::new(role));
         Shore { tun, tables, role, again, over, probes, held, drops }
     }
@@ -62,7 +63,7 @@ impl Shore {
     pub(super) fn send_probes(&self, orders: &[(probe_order, u16)]) {
         let batch: Vec<(&[u8], u16)> = orders.iter().map(|(o, e)| (o.bytes(), *e)).collect();
         let full = self.probes.send(&batch);
-        self.count(DropReason::QueueFull, full);
+        self.drops.add(DropReason::QueueFull, full);
     }
 
     /// Handles a test of the packet size: returns the order to answer at an anchor, an event at a host.
@@ -78,14 +79,6 @@ impl Shore {
         })
     }
 
-    pub(super) fn count(&self, reason: DropReason, packets: u64) {
-        self.drops[reason as usize].fetch_add(packets, Ordering::Relaxed);
-    }
-
-    pub(super) fn counted(&self, reason: DropReason) -> u64 {
-        self.drops[reason as usize].load(Ordering::Relaxed)
-    }
-
     /// Sends a packet that had missed, and those of its flow that wait behind it.
     pub(super) fn inject(&self, packet: MissPacket) {
         let waiting = self.held().settle(&packet.key);
@@ -97,7 +90,7 @@ impl Shore {
     /// Gives up a packet that had missed, and those of its flow that wait behind it.
     pub(super) fn refuse(&self, packet: &MissPacket) {
         let refused = self.held().refuse(&packet.key, monotonic());
-        self.count(DropReason::NoRemote, refused);
+        self.drops.add(DropReason::NoRemote, refused);
     }
 
     /// Sends packets that left before a second time, over the path that the daemon named.
@@ -106,7 +99,7 @@ impl Shore {
     }
 
     fn held(&self) -> MutexGuard<'_, Misses> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     fn send_again<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) {
@@ -116,7 +109,7 @@ impl Shore {
     fn put<'a>(&self, injector: &Injector, packets: impl Iterator<Item = &'a [u8]>) {
         let batch: Vec<(&[u8], u16)> = packets.map(|bytes| (bytes, ethertype(bytes))).collect();
         let full = injector.send(&batch);
-        self.count(DropReason::QueueFull, full);
+        self.drops.add(DropReason::QueueFull, full);
     }
 
     /// Keeps a packet without a binding, or returns it if the daemon must be asked.
@@ -131,7 +124,7 @@ impl Shore {
         match held.take(owner, inner.key, inner.dscp, bytes, now) {
             Missed::Report(packet) => return Some(packet),
             Missed::Held => {}
-            Missed::Full => self.count(DropReason::QueueFull, 1),
+            Missed::Full => self.drops.add(DropReason::QueueFull, 1),
         }
         None
     }
@@ -139,7 +132,7 @@ impl Shore {
     /// Forgets flows that the daemon never answered.
     fn give_up(&self, now: Time) {
         let given_up = self.held().purge(now);
-        self.count(DropReason::NoRemote, given_up);
+        self.drops.add(DropReason::NoRemote, given_up);
     }
 }
 
@@ -169,7 +162,7 @@ pub(super) fn run(
                 SIZE => match shore.take_size(&event) {
                     Some(Ok(answer)) => unanswered.borrow_mut().push(answer),
                     Some(Err(event)) => on_event(event),
-                    None => shore.count(DropReason::Field, 1),
+                    None => shore.drops.add(DropReason::Field, 1),
                 },
                 _ if event.wants & QUIET == 0 => on_event(Event::Probe(read_event(&event))),
                 _ => {}
@@ -237,7 +230,7 @@ fn read_packets(shore: &Shore, sink: &EventSink, buffers: &mut [Vec<u8>]) {
             Role::Anchor => shore.tables.owner_of(inner.key.dst),
         };
         match owner {
-            None => shore.count(DropReason::NoHost, 1),
+            None => shore.drops.add(DropReason::NoHost, 1),
             Some(owner) => {
                 shore
                     .hold(owner, &inner, bytes, now)
@@ -256,7 +249,7 @@ fn inner_of(shore: &Shore, bytes: &[u8]) -> Option<Inner> {
         Ok(inner) if is_local(inner.key.src) || is_local(inner.key.dst) => None,
         Ok(inner) => Some(inner),
         Err(reason) => {
-            shore.count(reason, 1);
+            shore.drops.add(reason, 1);
             None
         }
     }

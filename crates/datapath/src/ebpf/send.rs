@@ -18,7 +18,7 @@ impl Ebpf {
         for order in orders {
             let way = self.ways.get(order.slot);
             if way.is_none() && !self.paths.contains_key(&order.slot) {
-                self.shore.count(DropReason::NoRemote, 1);
+                self.shore.drops.add(DropReason::NoRemote, 1);
                 continue;
             }
             let may_batch = batches && order.kind == ProbeKind::Request;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use segue_clock::Time;
@@ -19,6 +19,7 @@ use super::skel::{
 };
 use super::states::States;
 use crate::paid::Paid;
+use crate::sync::lock;
 use crate::{DatapathError, FlowCursor, FlowEntry, FlowPage, Reach};
 
 /// `LOCALS_MAX` of segue.bpf.h, the entries of `segue_locals`.
@@ -147,7 +148,7 @@ impl Tables {
         if before.is_some_and(|before| before.owner == owner) {
             return Ok(());
         }
-        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = lock(&self.paid);
         let gone = || paid.take(address).0;
         let paid_ns = before.map_or_else(gone, |before| before.paid_ns);
         let entry = inner_owner { owner, paid_ns, ..inner_owner::default() };
@@ -165,7 +166,7 @@ impl Tables {
         let before = get::<_, inner_owner>(&self.inner, &key);
         let now = monotonic();
         if let Some(until) = before.map(|before| Time(before.paid_ns)).filter(|at| *at > now) {
-            *self.paid.lock().unwrap_or_else(PoisonError::into_inner).of(address, now) = until;
+            *lock(&self.paid).of(address, now) = until;
         }
         // An address already gone is fine.
         let _ = self.inner.delete(key.bytes());
@@ -174,7 +175,7 @@ impl Tables {
     /// Makes `present` the machine's own addresses; those that stay are never missing meanwhile.
     pub(super) fn set_locals(&self, present: &BTreeSet<IpAddr>) -> Result<(), DatapathError> {
         present.iter().try_for_each(|address| self.add_local(*address).map(drop))?;
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(&self.numbers);
         numbers.of.retain(|address, number| {
             let stays = present.contains(address);
             if !stays {
@@ -193,7 +194,7 @@ impl Tables {
     pub(super) fn add_local(&self, address: IpAddr) -> Result<u16, DatapathError> {
         const WHAT: &str = "write an address of this machine";
         let address = address.to_canonical();
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(&self.numbers);
         if let Some(number) = numbers.of.get(&address) {
             return Ok(*number);
         }
@@ -331,13 +332,12 @@ impl Tables {
         let denied = kernel_denied(reach);
         let pools = std::array::from_fn(|i| kernel_pool(pools.get(i)));
         let reach = KernelReach { denied, pools };
-        *self.reach.lock().unwrap_or_else(PoisonError::into_inner) = reach;
+        *lock(&self.reach) = reach;
         Ok(())
     }
 
     pub(super) fn set_alive(&self, now: Time) -> Result<(), DatapathError> {
-        let KernelReach { denied, pools } =
-            *self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        let KernelReach { denied, pools } = *lock(&self.reach);
         let sign = sign_of_life { at_ns: now.0, tai_offset_ns: tai_offset_ns(), denied, pools };
         put(&self.alive, "write the heartbeat", &0u32, &sign)
     }

@@ -8,6 +8,7 @@ mod judge;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -23,6 +24,7 @@ use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Repor
 
 use self::judge::Judge;
 use super::convert::{kernel_path, kernel_scale, kernel_silence};
+use super::load::may_load;
 use super::outage::Outage;
 use super::reading::{Totals, read};
 use super::skel::{SegueSkelBuilder, Shared, host_state, path_config, path_state};
@@ -351,6 +353,16 @@ impl Walk {
 /// bytes.
 type Flying = (u64, u64, bool, bool, [u8; Probe::LEN]);
 
+/// A probe that has come.
+struct Landed {
+    /// The true time, and that of the receiver's clock.
+    now_us: u64,
+    local_us: u64,
+    to_client: bool,
+    report: bool,
+    arrival: Arrival,
+}
+
 /// The receiver and the packet: times are the true ones, in microseconds.
 struct World {
     rng: Rng,
@@ -420,6 +432,19 @@ impl World {
         self.flying.push(Reverse((arrives, self.order, to_client, report, probe.emit())));
     }
 
+    /// The next probe, if it comes until then; the receiver has counted it.
+    fn land(&mut self, until_us: u64) -> Option<Landed> {
+        let next = self.flying.peek_mut().filter(|next| next.0.0 <= until_us)?;
+        let Reverse((now_us, _, to_client, report, bytes)) = PeekMut::pop(next);
+        let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
+        let received = &mut self.received[usize::from(to_client)];
+        *received = received.wrapping_add(1);
+        let (probe, at) = (Probe::parse(&bytes), Time(local_us * 1000));
+        let (received, uncertainty) = (*received, Span::ZERO);
+        let arrival = Arrival { probe, at, received, sent_at: None, uncertainty };
+        Some(Landed { now_us, local_us, to_client, report, arrival })
+    }
+
     fn request(&mut self, now_us: u64, report: Option<Report>, dead: bool) {
         if !dead && !self.idle {
             self.data(0);
@@ -450,20 +475,12 @@ impl World {
         let probe = report.map_or(probe, |report| report.pack(probe));
         self.launch(now_us, false, (&probe, report.is_some()), dead);
     }
-}
 
-impl World {
     /// The server answers a request, the client notes what its next one echoes.
-    fn answer(
-        &mut self,
-        now_us: u64,
-        local_us: u64,
-        arrival: &Arrival,
-        to_client: bool,
-        dead: bool,
-    ) {
+    fn answer(&mut self, landed: &Landed, dead: bool) {
+        let Landed { now_us, local_us, ref arrival, .. } = *landed;
         let probe = &arrival.probe;
-        if to_client {
+        if landed.to_client {
             self.echo = (probe.t_ss, probe.ss, arrival.received, local_us as u32);
             return;
         }
@@ -480,15 +497,9 @@ impl World {
     }
 }
 
-fn arrival(probe: Probe, at_us: u64, received: u32) -> Arrival {
-    let at = Time(at_us * 1000);
-    Arrival { probe, at, received, sent_at: None, uncertainty: Span::ZERO }
-}
-
 /// Runs until both ends together have taken `samples`.
 fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return;
     }
     let probing = Probing { mode, taus, ..Config::default().probing(Encapsulation::Segue) };
@@ -499,8 +510,7 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
     let mut world = World::new(seed);
     let (mut next_us, mut dead_until_us) = (10_000_000, 0);
     while worst.samples < samples {
-        let arriving = world.flying.peek().map_or(u64::MAX, |Reverse(first)| first.0);
-        if arriving > next_us {
+        let Some(landed) = world.land(next_us) else {
             if world.rng.below(20_000) == 0 {
                 dead_until_us = next_us + world.rng.below(600_000_000);
             }
@@ -515,14 +525,9 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
             let pause = if world.rng.below(20_000) == 0 { world.rng.below(longest) } else { 0 };
             next_us += T_KA_MS * 1000 + pause + world.rng.below(2000);
             continue;
-        }
-        let Some(Reverse((now_us, _, to_client, report, bytes))) = world.flying.pop() else {
-            break;
         };
-        let (way, probe) = (usize::from(to_client), Probe::parse(&bytes));
-        world.received[way] = world.received[way].wrapping_add(1);
-        let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
-        let arrival = arrival(probe, local_us, world.received[way]);
+        let Landed { now_us, to_client, report, arrival, .. } = landed;
+        let way = usize::from(to_client);
         let (kernel, reference) = (&mut kernels[way], &mut references[way]);
         let (judge, at) = (&mut judges[way], arrival.at);
         judge.before(&mut world.rng, kernel, reference, &arrival);
@@ -534,7 +539,7 @@ fn compare(samples: u64, seed: u64, mode: Mode, taus: [Tau; 2]) {
         judge.after(kernel, reference, at, late);
         worst.compare(&estimates, reference, &format!("seed {seed}, at {now_us} us, {arrival:?}"));
         if !late {
-            world.answer(now_us, local_us, &arrival, to_client, now_us < dead_until_us);
+            world.answer(&landed, now_us < dead_until_us);
         }
     }
     println!(

@@ -5,14 +5,14 @@ use segue_wire::flow::Inner;
 use segue_wire::upmt::Form;
 use segue_wire::{Header, PacketType, Probe};
 
-use super::checksum::set_ipv4;
+use crate::checksum::set_ipv4;
 
 /// The bits of explicit congestion notification; all set is CE (RFC 3168, section 5).
 const ECN: u8 = 3;
 
 /// DSCP and ECN of an IP packet that has been checked.
 #[must_use]
-pub fn class_of(packet: &[u8]) -> u8 {
+pub(super) fn class_of(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] if first >> 4 == 4 => *second,
         [first, second, ..] => first << 4 | second >> 4,
@@ -22,18 +22,18 @@ pub fn class_of(packet: &[u8]) -> u8 {
 
 /// Whether an outer class says that there was congestion on the way.
 #[must_use]
-pub fn congested(class: u8) -> bool {
+pub(super) fn congested(class: u8) -> bool {
     class & ECN == ECN
 }
 
 /// Whether a packet's ends understand marks; if not, congestion has to drop it (RFC 6040, 4.2).
 #[must_use]
-pub fn capable(class: u8) -> bool {
+pub(super) fn capable(class: u8) -> bool {
     class & ECN != 0
 }
 
 /// Sets CE in the inner packet of a tunnel packet, if there is one whose ends understand it.
-pub fn mark(tunnel_packet: &mut [u8]) {
+pub(super) fn mark(tunnel_packet: &mut [u8]) {
     let at = match Header::parse(tunnel_packet).map(|header| header.packet_type) {
         _ if Form::of(tunnel_packet) == Form::Inner => 0,
         Ok(PacketType::Data) => Header::LEN,
@@ -46,7 +46,7 @@ pub fn mark(tunnel_packet: &mut [u8]) {
 }
 
 /// Sets CE in an inner packet whose ends understand it.
-pub fn mark_inner(packet: &mut [u8]) {
+pub(super) fn mark_inner(packet: &mut [u8]) {
     if Inner::parse(packet).is_err() || !capable(class_of(packet)) {
         return;
     }
@@ -62,7 +62,7 @@ pub fn mark_inner(packet: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::user::checksum::Sum;
+    use crate::checksum::Sum;
 
     fn data(inner: &[u8]) -> Vec<u8> {
         let header =

@@ -2,12 +2,12 @@
 //! pass. Pure. The rules are those of the kernel's own receive offload: what was merged can be cut again into the
 //! very same packets.
 
-use super::checksum::{Sum, pseudo_header, set_ipv4};
 use super::partial;
 use super::segment::{ACK, CWR, FIN, PSH, TCP, VnetHeader};
+use crate::checksum::{Sum, pseudo_header, set_ipv4};
 
 /// Most segments in one super-packet.
-pub const MAX_SEGMENTS: usize = 64;
+pub(crate) const MAX_SEGMENTS: usize = 64;
 /// Longest super-packet in bytes: what the length fields of both IP versions can say.
 const MAX_LEN: usize = 65_535;
 /// Where the checksum stands in a TCP header.
@@ -17,7 +17,7 @@ const MAX_HEADER: usize = 40 + 60;
 
 /// How many packets of a path one packet stands for, with a device of `mtu` bytes. The sender counted a TCP
 /// super-packet that no device has cut as the segments it was to become.
-pub fn packets_in(packet: &[u8], mtu: usize) -> u32 {
+pub(crate) fn packets_in(packet: &[u8], mtu: usize) -> u32 {
     let network = match packet {
         [0x45, ..] if packet.get(9) == Some(&TCP) => 20,
         [first, ..] if first >> 4 == 6 && packet.get(6) == Some(&TCP) => 40,

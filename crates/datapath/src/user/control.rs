@@ -5,21 +5,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Room for every control message that is sent or received with one datagram, aligned as
 /// `struct cmsghdr` wants it.
-pub type Buffer = [u64; 32];
+pub(super) type Buffer = [u64; 32];
 
 /// Writes control messages into a buffer.
-pub struct Writer<'a> {
+pub(super) struct Writer<'a> {
     buffer: &'a mut Buffer,
     len: usize,
 }
 
 impl<'a> Writer<'a> {
-    pub fn new(buffer: &'a mut Buffer) -> Writer<'a> {
+    pub(super) fn new(buffer: &'a mut Buffer) -> Writer<'a> {
         Writer { buffer, len: 0 }
     }
 
     /// Appends a message; `T` is the plain C type that the kernel expects.
-    pub fn push<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
+    pub(super) fn push<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
         // SAFETY: both compute lengths only.
         let (len, space) = unsafe {
             (libc::CMSG_LEN(size_of::<T>() as u32), libc::CMSG_SPACE(size_of::<T>() as u32))
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends the source address that a datagram is to leave from.
-    pub fn push_source(&mut self, source: IpAddr, ifindex: u32) {
+    pub(super) fn push_source(&mut self, source: IpAddr, ifindex: u32) {
         match source {
             IpAddr::V4(source) => self.push(
                 libc::IPPROTO_IP,
@@ -62,14 +62,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 }
 
 /// What the kernel said about a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub(super) struct Received {
     /// Size of each datagram that the kernel merged into this one.
     pub gro_size: Option<usize>,
     /// The destination address.
@@ -85,7 +85,7 @@ pub struct Received {
 }
 
 /// Reads the control messages of a received message.
-pub fn read(message: &libc::msghdr) -> Received {
+pub(super) fn read(message: &libc::msghdr) -> Received {
     let mut received = Received::default();
     // SAFETY: the kernel filled `msg_control` for `msg_controllen` bytes, and the CMSG functions stay
     // within them; each value is read only where its message is long enough.

@@ -5,19 +5,23 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use segue_clock::{Span, Time};
 use segue_wire::DropReason;
 
 use super::flows::FlowTable;
-use super::ingress::{Arrival, Last, Work, take_datagram};
-use super::path::{Path, State, lock};
+use super::ingress::take_datagram;
+use super::path::{Path, State};
 use super::share::Shares;
+use super::shared::{Core, Shared};
 use super::socket::Endpoint;
-use super::{Core, Drops, Shared, tun};
+use super::take::{Arrival, Intake};
+use super::tun;
+use crate::drops::Drops;
 use crate::misses::Misses;
+use crate::sync::lock;
 use crate::{Event, FlowEntry, PathSetup, ProbeEvent, Reach, Role};
 
 /// Tables filled once, then fed with datagrams.
@@ -101,25 +105,19 @@ impl DryRun {
             congested: false,
             ifindex: 0,
         };
-        let (mut last, mut work) = (Last::default(), Work::default());
         let mut core = lock(&self.shared.core);
-        take_datagram(&self.shared, &mut core, &arrival, bytes, size, &mut last, &mut work);
+        let mut intake = Intake::new(&self.shared, &mut core);
+        take_datagram(&mut intake, &arrival, bytes, size);
+        let work = intake.work;
         let probe = |event| match event {
             Event::Probe(probe) => Some(probe),
             _ => None,
         };
-        let mut refused = BTreeMap::new();
-        for reason in DropReason::ALL {
-            let count = self.shared.drops.0[reason as usize].swap(0, Ordering::Relaxed);
-            if count > 0 {
-                refused.insert(reason, count);
-            }
-        }
         Taken {
             packets: work.packets,
             probes: work.events.into_iter().filter_map(probe).collect(),
             answers: work.answers.len(),
-            refused,
+            refused: self.shared.drops.take(),
         }
     }
 

@@ -12,10 +12,12 @@ use segue_wire::header::flags::DATA_ONE_WAY;
 use segue_wire::{DropReason, FlowKey, Header};
 
 use super::class::class_of;
-use super::path::{Burst, Path, lock};
+use super::path::{Burst, Path};
 use super::segment::{Cut, VnetHeader};
-use super::{Core, Shared, tun};
+use super::shared::{Core, Shared};
+use super::tun;
 use crate::misses::Missed;
+use crate::sync::lock;
 use crate::{Event, MissPacket, Reinjection, Role, copies};
 
 /// Bytes read before they are sent: enough for many small packets, few enough for the cache.
@@ -39,7 +41,7 @@ struct Job {
 }
 
 /// Carries packets until the datapath ends, or the device is gone.
-pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
+pub(super) fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
     let mut arena = vec![0u8; BATCH_BYTES + tun::MAX_READ + 8];
     let mut spans = Vec::with_capacity(BATCH_PACKETS);
     let mut sender = Sender::default();
@@ -64,7 +66,7 @@ pub fn run(shared: &Shared, tun_fd: RawFd) -> Result<(), &'static str> {
 }
 
 /// A descriptor to poll for input.
-pub fn poll_in(fd: RawFd) -> libc::pollfd {
+pub(super) fn poll_in(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
@@ -159,7 +161,7 @@ impl Core {
 }
 
 /// Sends a packet that had missed and those that were held for it.
-pub fn inject(shared: &Shared, first: MissPacket) {
+pub(super) fn inject(shared: &Shared, first: MissPacket) {
     let mut outgoing = Outgoing::default();
     let mut core = lock(&shared.core);
     let held = core.misses.settle(&first.key);
@@ -177,7 +179,7 @@ pub fn inject(shared: &Shared, first: MissPacket) {
 }
 
 /// Sends copies of what left on a path over another one.
-pub fn reinject(shared: &Shared, order: Reinjection) -> usize {
+pub(super) fn reinject(shared: &Shared, order: Reinjection) -> usize {
     let mut core = lock(&shared.core);
     let paths = core.path(order.slot).zip(core.path(order.over));
     let own = paths.filter(|(path, over)| path.config.owner == over.config.owner);

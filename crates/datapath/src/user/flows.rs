@@ -8,7 +8,7 @@ use segue_wire::FlowKey;
 use crate::{FLOWS_A_PAGE, FlowCursor, FlowEntry, FlowPage};
 
 /// The bindings, bounded: the least recently used is evicted.
-pub struct FlowTable {
+pub(super) struct FlowTable {
     max: usize,
     /// Place of each flow in `entries`.
     places: HashMap<FlowKey, u32>,
@@ -26,7 +26,7 @@ pub struct FlowTable {
 /// A path that a flow is bound to: the slot, and the cookie that its packets carry. The cookie is random and new with
 /// each path, which tells a later path in the same slot apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub(super) struct Bound {
     pub slot: u32,
     pub cookie: u64,
 }
@@ -50,7 +50,7 @@ const PLACES_A_PAGE: usize = 16 * FLOWS_A_PAGE;
 
 impl FlowTable {
     /// An empty table of at most `max` flows (at least one).
-    pub fn new(max: u32) -> FlowTable {
+    pub(super) fn new(max: u32) -> FlowTable {
         FlowTable {
             max: (max as usize).max(1),
             places: HashMap::new(),
@@ -63,7 +63,7 @@ impl FlowTable {
     }
 
     /// Binds a flow. Its sent counts restart at zero if the path is another one.
-    pub fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
+    pub(super) fn bind(&mut self, key: FlowKey, bound: Bound, now: Time) {
         self.uses += 1;
         let used = self.uses;
         if let Some((place, entry)) = self.entry(&key) {
@@ -128,19 +128,19 @@ impl FlowTable {
     }
 
     /// The path of a flow, `None` if it is not bound.
-    pub fn bound(&self, key: &FlowKey) -> Option<Bound> {
+    pub(super) fn bound(&self, key: &FlowKey) -> Option<Bound> {
         let place = *self.places.get(key)?;
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.bound)
     }
 
     /// When a packet of a flow was last sent or received.
-    pub fn last_seen(&self, key: &FlowKey) -> Option<Time> {
+    pub(super) fn last_seen(&self, key: &FlowKey) -> Option<Time> {
         let place = *self.places.get(key)?;
         self.entries.get(place as usize)?.as_ref().map(|entry| entry.last_seen)
     }
 
     /// Notes packets that a flow sends.
-    pub fn sent(&mut self, key: &FlowKey, packets: u64, bytes: u64, now: Time) {
+    pub(super) fn sent(&mut self, key: &FlowKey, packets: u64, bytes: u64, now: Time) {
         let used = self.uses;
         let Some((place, entry)) = self.entry(key) else { return };
         entry.packets += packets;
@@ -156,7 +156,7 @@ impl FlowTable {
     }
 
     /// Removes a binding.
-    pub fn unbind(&mut self, key: &FlowKey) {
+    pub(super) fn unbind(&mut self, key: &FlowKey) {
         let Some(place) = self.places.remove(key) else { return };
         if let Some(entry) = self.entries[place as usize].take() {
             self.order.remove(&entry.used);
@@ -165,7 +165,7 @@ impl FlowTable {
     }
 
     /// A page of the bindings that `wanted` accepts, and where the next begins.
-    pub fn page(&self, from: FlowCursor, wanted: impl Fn(Bound) -> bool) -> FlowPage {
+    pub(super) fn page(&self, from: FlowCursor, wanted: impl Fn(Bound) -> bool) -> FlowPage {
         let begin = usize::try_from(from.0).unwrap_or(usize::MAX).min(self.entries.len());
         let end = self.entries.len().min(begin + PLACES_A_PAGE);
         let mut flows = Vec::new();
@@ -182,7 +182,7 @@ impl FlowTable {
     }
 
     /// All bindings.
-    pub fn list(&self) -> Vec<FlowEntry> {
+    pub(super) fn list(&self) -> Vec<FlowEntry> {
         let (mut all, mut from) = (Vec::new(), Some(FlowCursor::default()));
         while let Some(cursor) = from {
             let page = self.page(cursor, |_| true);

@@ -3,8 +3,8 @@
 //! (CHECKSUM_PARTIAL in the kernel). The kernel marks such packets, but a socket does not show the mark, so the value
 //! has to tell. One in 65 536 right checksums has it too, and is computed anew. Pure.
 
-use super::checksum::{Sum, pseudo_header};
 use super::segment::{TCP, UDP, VnetHeader};
+use crate::checksum::{Sum, pseudo_header};
 
 /// The virtio header of a packet of TCP or UDP whose checksum the kernel has to finish.
 pub fn left_open(packet: &[u8]) -> Option<VnetHeader> {
@@ -28,12 +28,12 @@ pub fn left_open(packet: &[u8]) -> Option<VnetHeader> {
 }
 
 /// Whether a checksum field holds only the sum of the pseudo-header.
-pub fn is_open(field: &[u8], pseudo: Sum) -> bool {
+pub(crate) fn is_open(field: &[u8], pseudo: Sum) -> bool {
     field == pseudo.fold().to_be_bytes()
 }
 
 /// One packet whose checksum must be finished.
-pub fn open_at(network: usize, offset: usize) -> VnetHeader {
+pub(crate) fn open_at(network: usize, offset: usize) -> VnetHeader {
     VnetHeader {
         flags: VnetHeader::NEEDS_CSUM,
         csum_start: network as u16,

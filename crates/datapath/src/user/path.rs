@@ -3,23 +3,24 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::Copies;
 use segue_keepalive::seq::{Order, SeqWindow};
+use segue_keepalive::{Copies, Reading, Traffic};
 use segue_linux::clock::monotonic;
-use segue_wire::{DropReason, Header, PacketType, Probe};
+use segue_wire::upmt::{ProbePacket, RIDE_VERSION, Trailer};
+use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
 
-use super::Drops;
 use super::flows::Bound;
 use super::rides::Rides;
 use super::socket::{Endpoint, Socket};
 use super::traffic::Data;
-use super::upmt::Ends;
-use crate::{PathCounters, PathSetup};
+use crate::drops::{Drops, reason};
+use crate::sync::lock;
+use crate::{PathCounters, PathSetup, ProbeKind, Role};
 
 /// Transmit stamps kept for responses that have not come yet.
 const STAMPS: usize = 256;
@@ -33,7 +34,7 @@ const CHALLENGE_GAP: Span = Span::from_millis(4);
 
 /// A path as configured, with the state that outlives a change of configuration. Locks are taken in the order `tx`,
 /// `rx`, `endpoint`; none is held while waiting for another thread's table.
-pub struct Path {
+pub(super) struct Path {
     pub slot: u32,
     pub config: PathSetup,
     /// A host: the path's own. An anchor: one for each family.
@@ -43,7 +44,7 @@ pub struct Path {
 
 /// What changes with every packet.
 #[derive(Default)]
-pub struct State {
+pub(super) struct State {
     pub tx: Mutex<Tx>,
     pub rx: Mutex<Rx>,
     pub endpoint: Mutex<Endpoint>,
@@ -63,7 +64,7 @@ pub struct State {
 
 /// Held while packets are sent, so that a probe counts exactly what left before it.
 #[derive(Default)]
-pub struct Tx {
+pub(super) struct Tx {
     pub packets: u32,
     pub bytes: u64,
     /// The `heard` word of responses and of requests that ride, once the daemon has said one.
@@ -73,7 +74,7 @@ pub struct Tx {
 
 /// The receiving side.
 #[derive(Default)]
-pub struct Rx {
+pub(super) struct Rx {
     pub packets: u32,
     pub bytes: u64,
     /// Sequence number of the last valid request (anchor) or unsolicited response (host).
@@ -93,9 +94,16 @@ pub struct Rx {
     pub echo: Option<Echo>,
 }
 
+/// Inner addresses of a path's probes.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub host: IpAddr,
+    pub anchor: IpAddr,
+}
+
 /// What a request repeats from a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Echo {
+pub(super) struct Echo {
     seq: u32,
     pub t_ss: u32,
     pub ss: u32,
@@ -106,12 +114,12 @@ pub struct Echo {
 
 impl State {
     /// Numbers a request that is about to leave, or (given the number before) takes that back.
-    pub fn number(&self, seq: u32) {
+    pub(super) fn number(&self, seq: u32) {
         self.requests.store(seq, Ordering::Release);
     }
 
     /// Whether no request has had this number yet.
-    pub fn never_sent(&self, seq: u32) -> bool {
+    pub(super) fn never_sent(&self, seq: u32) -> bool {
         seq.wrapping_sub(self.requests.load(Ordering::Acquire)) as i32 > 0
     }
 }
@@ -119,7 +127,7 @@ impl State {
 impl Rx {
     /// Records a sequence number, which must be newer than the last: ahead of it by less than half of the numbers
     /// (RFC 1982, section 3.2).
-    pub fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
+    pub(super) fn expect_newer(&mut self, seq: u32) -> Result<(), DropReason> {
         if self.last_seq.is_some_and(|last| seq.wrapping_sub(last) as i32 <= 0) {
             return Err(DropReason::Replay);
         }
@@ -128,7 +136,7 @@ impl Rx {
     }
 
     /// Records a response that came at `at`, unless a newer one has come.
-    pub fn answered(&mut self, probe: &Probe, at: Time) {
+    pub(super) fn answered(&mut self, probe: &Probe, at: Time) {
         if self.echo.is_some_and(|echo| probe.seq.wrapping_sub(echo.seq) as i32 <= 0) {
             return;
         }
@@ -138,7 +146,7 @@ impl Rx {
     }
 
     /// Records the number of a response to a request; refuses a repeated one.
-    pub fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
+    pub(super) fn expect_new(&mut self, seq: u32) -> Result<(), DropReason> {
         match self.responses.observe_once(seq) {
             Order::Duplicate | Order::Stale => Err(DropReason::Replay),
             Order::Newest | Order::Late | Order::Restart => Ok(()),
@@ -146,7 +154,7 @@ impl Rx {
     }
 
     /// Notes when a request left.
-    pub fn stamped(&mut self, seq: u32, at: Time) {
+    pub(super) fn stamped(&mut self, seq: u32, at: Time) {
         if self.stamps.len() >= STAMPS {
             self.stamps.pop_front();
         }
@@ -154,7 +162,7 @@ impl Rx {
     }
 
     /// Notes how long the call that sent a probe took.
-    pub fn called(&mut self, probe: u32, took: Span) {
+    pub(super) fn called(&mut self, probe: u32, took: Span) {
         if self.calls.len() >= STAMPS {
             self.calls.pop_front();
         }
@@ -162,18 +170,18 @@ impl Rx {
     }
 
     /// How long the call that sent a probe took; nothing if it is not known which.
-    pub fn call(&self, probe: u32) -> Span {
+    pub(super) fn call(&self, probe: u32) -> Span {
         self.calls.iter().rev().find(|(p, _)| *p == probe).map_or(Span::ZERO, |(_, took)| *took)
     }
 
     /// When the request `seq` left, if the kernel has said so.
-    pub fn sent_at(&self, seq: u32) -> Option<Time> {
+    pub(super) fn sent_at(&self, seq: u32) -> Option<Time> {
         self.stamps.iter().rev().find(|(s, _)| *s == seq).map(|(_, at)| *at)
     }
 }
 
 /// Datagrams of one size (the last may be shorter) that leave together.
-pub struct Burst<'a> {
+pub(super) struct Burst<'a> {
     /// Header and body of each datagram.
     pub pieces: &'a [(&'a [u8], &'a [u8])],
     /// Bytes of each datagram but the last.
@@ -184,7 +192,7 @@ pub struct Burst<'a> {
 
 impl Rx {
     /// Counts a request.
-    pub fn requested(&mut self, at: Time) {
+    pub(super) fn requested(&mut self, at: Time) {
         self.requests = self.requests.saturating_add(1);
         self.last_request = Some(at);
     }
@@ -198,13 +206,19 @@ impl Rx {
 
 impl Path {
     /// What flows that take this path are bound to.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         Bound { slot: self.slot, cookie: self.config.rx_cookie }
     }
 
     /// Takes the source of a request, before the request is counted, as the path's endpoint if it is the endpoint
     /// already or echoes its challenge. Otherwise returns the challenge that it must echo first.
-    pub fn learn_endpoint(&self, rx: &Rx, from: Endpoint, at: Time, t_ss: u32) -> Option<u32> {
+    pub(super) fn learn_endpoint(
+        &self,
+        rx: &Rx,
+        from: Endpoint,
+        at: Time,
+        t_ss: u32,
+    ) -> Option<u32> {
         let mut endpoint = lock(&self.state.endpoint);
         if endpoint.remote != from.remote {
             let challenge = self.challenge(&from, at);
@@ -227,7 +241,7 @@ impl Path {
     }
 
     /// The header of data on this path.
-    pub fn data_header(&self, flags: u8) -> Header {
+    pub(super) fn data_header(&self, flags: u8) -> Header {
         Header {
             packet_type: PacketType::Data,
             flags,
@@ -238,20 +252,88 @@ impl Path {
         }
     }
 
+    /// Whether its packets are UPMT's own.
+    pub(super) fn is_upmt(&self) -> bool {
+        self.config.probing.encapsulation == Encapsulation::Upmt
+    }
+
+    /// Bytes in front of the inner packet of data.
+    pub(super) fn header_len(&self) -> usize {
+        if self.is_upmt() { 0 } else { Header::LEN }
+    }
+
+    /// The host's number of the path, which is its slot and tunnel index there.
+    fn number(&self, role: Role) -> u32 {
+        if role == Role::Host { self.slot } else { self.config.tx_index }
+    }
+
+    /// A probe by itself; `None` while the inner address of the host is not known.
+    pub(super) fn upmt_probe(
+        &self,
+        kind: ProbeKind,
+        flagged: bool,
+        probe: Probe,
+    ) -> Option<Vec<u8>> {
+        let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
+        let Ends { host, anchor } = (*lock(&self.state.ends))?;
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (response, flagged) = (role == Role::Anchor, flagged || kind == ProbeKind::Unsolicited);
+        Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
+    }
+
+    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
+    /// the packet's first byte, and the trailer.
+    pub(super) fn upmt_ride(
+        &self,
+        role: Role,
+        first: u8,
+        probe: Probe,
+    ) -> Option<(u8, [u8; Trailer::LEN])> {
+        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
+        let (version, response) = (first >> 4, role == Role::Anchor);
+        let trailer = Trailer { version, response, report: false, path, probe };
+        Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
+    }
+
+    /// Data leave. Returns whether the driver must look at this path.
+    pub(super) fn data_left(&self, role: Role, now: Time) -> bool {
+        role == Role::Host && self.state.data.left(now) && self.config.probing.follows_use
+    }
+
+    /// Data arrived. Returns whether the driver must look at this path.
+    pub(super) fn data_came(&self, role: Role, at: Time, stated: u8) -> bool {
+        self.state.data.heard(at);
+        role == Role::Host && self.state.data.came(at, stated) && self.config.probing.follows_use
+    }
+
+    /// What a reading says about data.
+    fn traffic(&self) -> Traffic {
+        let bytes = lock(&self.state.tx).bytes + lock(&self.state.rx).bytes;
+        self.state.data.traffic(bytes)
+    }
+
+    /// What was sent on a path with rides, and the data of one in question.
+    pub(super) fn reading(&self) -> Option<Reading> {
+        let probing = &self.config.probing;
+        let reading = || lock(&self.state.tx).rides.reading(monotonic());
+        (probing.rides || probing.follows_use)
+            .then(|| Reading { traffic: self.traffic(), ..reading() })
+    }
+
     /// Where to send, and with which socket.
-    pub fn route(&self) -> Option<(&Socket, Endpoint)> {
+    pub(super) fn route(&self) -> Option<(&Socket, Endpoint)> {
         self.route_to(*lock(&self.state.endpoint))
     }
 
     /// The socket for sending to an address.
-    pub fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
+    pub(super) fn route_to(&self, endpoint: Endpoint) -> Option<(&Socket, Endpoint)> {
         let remote: SocketAddr = endpoint.remote?;
         let socket = self.sockets.iter().find(|socket| socket.same_family(remote))?;
         Some((socket, endpoint))
     }
 
     /// Sends data and counts what left; `drops` counts the rest.
-    pub fn send_data(&self, burst: &Burst<'_>, drops: &Drops) {
+    pub(super) fn send_data(&self, burst: &Burst<'_>, drops: &Drops) {
         let count = burst.pieces.len() as u64;
         let Some((socket, endpoint)) = self.route() else {
             drops.add(DropReason::NoRemote, count);
@@ -294,7 +376,7 @@ impl Path {
     }
 
     /// Counters as the trait reports them.
-    pub fn counters(&self) -> PathCounters {
+    pub(super) fn counters(&self) -> PathCounters {
         let remote = lock(&self.state.endpoint).remote;
         let (tx_packets, tx_bytes) = {
             let tx = lock(&self.state.tx);
@@ -348,19 +430,6 @@ fn gso_refused(error: &io::Error) -> bool {
     )
 }
 
-/// Why the kernel did not send.
-pub fn reason(error: &io::Error) -> DropReason {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::ENOBUFS) => DropReason::QueueFull,
-        _ => DropReason::Encapsulation,
-    }
-}
-
-/// Takes a lock. A thread that panicked left plain numbers behind, which stay usable.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, UdpSocket};
@@ -395,7 +464,7 @@ mod tests {
     }
 
     fn total(drops: &Drops) -> u64 {
-        DropReason::ALL.iter().map(|reason| drops.get(*reason)).sum()
+        drops.counts().values().sum()
     }
 
     #[test]

@@ -9,46 +9,21 @@ use segue_wire::header::flags::{
 };
 use segue_wire::{DropReason, Header, PacketType, Probe, Size};
 
-use super::Drops;
-use super::path::{self, Path, Tx, lock};
-use super::rides::Waiting;
+use super::path::{Path, Tx};
+use super::rides::{Pending, Waiting};
 use super::socket::Endpoint;
+use crate::drops::{Drops, reason};
+use crate::sync::lock;
 use crate::{ProbeKind, ProbeOrder, Role};
 
 /// An answer that is due.
-pub struct Answer {
+pub(super) struct Answer {
     pub path: Arc<Path>,
     pub response: Pending,
 }
 
-/// A response that has not been sent yet.
-pub struct Pending {
-    /// K of the request, which is repeated.
-    pub k: u8,
-    /// The request's fields, and `r`.
-    pub probe: Probe,
-    /// t_Rs.
-    pub received_at: Time,
-    /// Its request rode.
-    pub rode: bool,
-    /// Its request was a question: neither of them counts.
-    pub question: bool,
-    /// It goes to this address, not to the path's endpoint, with this challenge for t_Ss.
-    pub elsewhere: Option<(Endpoint, u32)>,
-}
-
-impl Pending {
-    /// The response that leaves at `now`, with `ss` packets sent.
-    pub fn complete(&self, ss: u32, now: Time, heard: Option<u16>) -> Probe {
-        let t_ss = now.micros32();
-        let dt = t_ss.wrapping_sub(self.received_at.micros32());
-        let t_ss = self.elsewhere.map_or(t_ss, |(_, challenge)| challenge);
-        Probe { t_ss, dt, ss, heard: heard.unwrap_or(0), ..self.probe }
-    }
-}
-
 /// Sends the answer to a request, or keeps it for a ride.
-pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
+pub(super) fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
     let Answer { path, response } = answer;
     let probing = &path.config.probing;
     // The asking host waits for this answer, and what rides counts.
@@ -58,7 +33,7 @@ pub fn send_answer(answer: Answer, drops: &Drops, waiting: &Waiting) {
 }
 
 /// Sends a response by itself.
-pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
+pub(super) fn send_response(path: &Path, response: &Pending, drops: &Drops) {
     let to = response.elsewhere.map(|(endpoint, _)| endpoint);
     let head = Head { k: response.k, report: false, question: response.question, age: 0 };
     send(path, to, ProbeKind::Response, head, drops, |tx, ss, now| {
@@ -67,7 +42,7 @@ pub fn send_response(path: &Path, response: &Pending, drops: &Drops) {
 }
 
 /// Sends a probe that the daemon ordered.
-pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
+pub(super) fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
     let ProbeOrder { k, report, question, age, .. } = *order;
     let head = Head { k, report, question, age };
     send(path, None, order.kind, head, drops, |tx, sent, now| {
@@ -89,7 +64,7 @@ pub fn send_order(path: &Path, order: &ProbeOrder, drops: &Drops) {
 
 /// Sends a test of the path's packet size, or the answer to one. A packet that the interface refuses counts as lost,
 /// like one that the network drops.
-pub fn send_size(path: &Path, size: Size) {
+pub(super) fn send_size(path: &Path, size: Size) {
     let Some((socket, endpoint)) = path.route().filter(|_| !path.is_upmt()) else { return };
     let header = Header { packet_type: PacketType::Size, age: 0, ..path.data_header(0) };
     let mut packet = Vec::new();
@@ -158,7 +133,7 @@ fn send(
         [libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() }];
     if let Err(error) = socket.send(&endpoint, &mut iov, None, 0, kind == ProbeKind::Request) {
         tracing::debug!(slot = path.slot, %error, "probe not sent");
-        drops.add(path::reason(&error), 1);
+        drops.add(reason(&error), 1);
         return;
     }
     tx.packets = count;

@@ -3,111 +3,37 @@
 //!
 //! A host's requests are numbered here, those that the daemon orders included, and carry the echoes that
 //! the last response left in [`Rx`](super::path::Rx). A machine that asks for requests learns of the
-//! others by [`Reading`]s.
+//! others by [`Reading`](segue_keepalive::Reading)s.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+mod state;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use segue_clock::{Span, Time};
-use segue_keepalive::{Estimates, Reading, Traffic};
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::{RIDE_ONE_WAY, RIDE_RESPONSE};
 use segue_wire::upmt::Trailer;
 use segue_wire::{HELD_AT_MOST_MS, Header, PacketType, Probe};
 
-use super::path::{Path, Tx, lock};
-use super::probes::{Pending, send_response};
-use super::{Core, Drops};
+use super::path::{Path, Tx};
+use super::probes::send_response;
+use super::shared::Core;
 use crate::Role;
+use crate::drops::Drops;
+use crate::sync::lock;
+use state::{Held, Mtu};
+pub(super) use state::{Pending, Rides, Waiting};
 
 /// How long the kernel's word on a path's MTU is believed.
 const MTU_FOR: Span = Span::from_secs(10);
 /// IP and UDP headers outside, by family.
 const OUTER: [usize; 2] = [28, 48];
 
-/// The sending side of a path's rides.
-#[derive(Default)]
-pub struct Rides {
-    /// Requests (host) or responses (anchor) sent, including those that rode.
-    pub sent: u32,
-    rode: u32,
-    last_sent: Option<Time>,
-    /// Host: when the last request left by itself; steps of T_KA begin here.
-    grid: Option<Time>,
-    last_ride: Option<Time>,
-    /// When a packet that could carry a probe last left.
-    last_fit: Option<Time>,
-    /// Anchor: the response that waits.
-    held: Option<Held>,
-    mtu: Option<Mtu>,
-}
-
-/// A response and the end of its wait.
-struct Held {
-    response: Pending,
-    until: Time,
-}
-
-/// What the kernel said about the route to a remote end.
-struct Mtu {
-    to: SocketAddr,
-    at: Time,
-    bytes: Option<usize>,
-}
-
-/// The responses that wait on any path: until when, and on which slot.
-pub type Waiting = Mutex<BTreeSet<(Time, u32)>>;
-
-impl Rides {
-    /// A probe left by itself at `now`.
-    pub fn sent_alone(&mut self, now: Time, role: Role) {
-        self.sent = self.sent.wrapping_add(1);
-        self.last_sent = Some(now);
-        if role == Role::Host {
-            self.grid = Some(now);
-        }
-    }
-
-    /// Whether a request should ride on a packet that leaves at `now`: none has in this step.
-    fn request_due(&self, now: Time, t_ka: Span) -> bool {
-        let Some(grid) = self.grid else { return false };
-        let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
-        self.last_ride.is_none_or(|at| at < step)
-    }
-
-    fn due(&self, role: Role, now: Time, t_ka: Span) -> bool {
-        match role {
-            Role::Host => self.request_due(now, t_ka),
-            Role::Anchor => self.held.is_some(),
-        }
-    }
-
-    /// What has been sent so far, as a reading that measures nothing.
-    fn reading(&self, at: Time) -> Reading {
-        Reading {
-            at,
-            sent: self.sent,
-            rode: self.rode,
-            last_sent: self.last_sent,
-            received: 0,
-            last_received: None,
-            last_heard: None,
-            watched: None,
-            traffic: Traffic::default(),
-            run: 0,
-            k: 0,
-            t_ka: None,
-            estimates: Estimates::default(),
-        }
-    }
-}
-
 impl Path {
     /// The first of these packets that should carry a probe. `lengths` has the inner length of each, `None` for one
     /// cut from a super-packet.
-    pub fn carrier(
+    pub(super) fn carrier(
         &self,
         role: Role,
         mut lengths: impl Iterator<Item = Option<usize>>,
@@ -129,7 +55,7 @@ impl Path {
 
     /// Sends an inner packet (in two parts) with a probe in front, if one is still due. False if the
     /// packet has not left.
-    pub fn send_ride(
+    pub(super) fn send_ride(
         &self,
         role: Role,
         inner: (&[u8], &[u8]),
@@ -192,7 +118,7 @@ impl Path {
     }
 
     /// The next request, numbered and with the echoes of the last response.
-    pub fn request(&self, tx: &Tx, count: u32, now: Time) -> Probe {
+    pub(super) fn request(&self, tx: &Tx, count: u32, now: Time) -> Probe {
         let echo = lock(&self.state.rx).echo.unwrap_or_default();
         let t_ka_ms = self.config.probing.t_ka.0.div_ceil(1_000_000);
         let t_sc = now.micros32();
@@ -212,7 +138,7 @@ impl Path {
     /// Holds a response back for a ride if packets that could carry it leave, for at most T_KA and
     /// [`HELD_AT_MOST_MS`]. Returns what to send at once: the response if it is not held, and one that was still
     /// held.
-    pub fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
+    pub(super) fn hold(&self, response: Pending, waiting: &Waiting) -> Vec<Pending> {
         let mut tx = lock(&self.state.tx);
         let now = monotonic();
         let probing = &self.config.probing;
@@ -240,14 +166,6 @@ impl Path {
         let mut tx = lock(&self.state.tx);
         tx.rides.held.take_if(|held| held.until <= now).map(|held| held.response)
     }
-
-    /// What was sent on a path with rides, and the data of one in question.
-    pub fn reading(&self) -> Option<Reading> {
-        let probing = &self.config.probing;
-        let reading = || lock(&self.state.tx).rides.reading(monotonic());
-        (probing.rides || probing.follows_use)
-            .then(|| Reading { traffic: self.traffic(), ..reading() })
-    }
 }
 
 /// A packet in two parts: without its first byte, and that byte.
@@ -261,7 +179,12 @@ fn split_first<'a>((head, body): (&'a [u8], &'a [u8])) -> ((&'a [u8], &'a [u8]),
 }
 
 /// Sends the responses that no packet took along in time; when the next will be due.
-pub fn sweep(core: &Mutex<Core>, waiting: &Waiting, drops: &Drops, now: Time) -> Option<Time> {
+pub(super) fn sweep(
+    core: &Mutex<Core>,
+    waiting: &Waiting,
+    drops: &Drops,
+    now: Time,
+) -> Option<Time> {
     let (due, next) = {
         let mut waiting = lock(waiting);
         let later = waiting.split_off(&(now + Span(1), 0));

@@ -3,7 +3,7 @@
 
 use segue_wire::DropReason;
 
-use super::checksum::{Sum, pseudo_header, set_ipv4};
+use crate::checksum::{Sum, pseudo_header, set_ipv4};
 
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
@@ -35,19 +35,19 @@ impl VnetHeader {
     /// Length in bytes.
     pub const LEN: usize = 10;
     /// The checksum at `csum_start + csum_offset` covers the rest of the packet and must be finished.
-    pub const NEEDS_CSUM: u8 = 1;
+    pub(crate) const NEEDS_CSUM: u8 = 1;
     /// The checksums of the packet are known to be right.
-    pub const DATA_VALID: u8 = 2;
+    pub(crate) const DATA_VALID: u8 = 2;
     /// One packet.
     pub const GSO_NONE: u8 = 0;
     /// TCP over IPv4.
-    pub const GSO_TCPV4: u8 = 1;
+    pub(crate) const GSO_TCPV4: u8 = 1;
     /// TCP over IPv6.
-    pub const GSO_TCPV6: u8 = 4;
+    pub(crate) const GSO_TCPV6: u8 = 4;
     /// UDP datagrams.
-    pub const GSO_UDP_L4: u8 = 5;
+    pub(crate) const GSO_UDP_L4: u8 = 5;
     /// The first segment carries CWR, the others must not.
-    pub const GSO_ECN: u8 = 0x80;
+    pub(crate) const GSO_ECN: u8 = 0x80;
 
     /// Reads the header in front of `bytes` and returns what follows.
     pub fn split(bytes: &[u8]) -> Option<(VnetHeader, &[u8])> {

@@ -9,14 +9,14 @@ use crate::{FLOW_PACE, FLOWS_AT_ONCE};
 
 /// By inner address; a host has one for each family.
 #[derive(Default)]
-pub struct Shares {
+pub(super) struct Shares {
     /// When all flows so far would have begun at the pace.
     paid: Paid,
 }
 
 impl Shares {
     /// Whether one more flow from this address is within its share; counts it if so.
-    pub fn take(&mut self, from: IpAddr, now: Time) -> bool {
+    pub(super) fn take(&mut self, from: IpAddr, now: Time) -> bool {
         const AHEAD: Span = Span(FLOW_PACE.0 * FLOWS_AT_ONCE as u64);
         let paid = self.paid.of(from, now);
         if paid.since(now) > AHEAD {
@@ -37,7 +37,7 @@ mod tests {
     use segue_wire::{Header, PacketType, ProbeKey};
 
     use super::super::dry_run::DryRun;
-    use super::super::path::lock;
+    use crate::sync::lock;
     use crate::{PathSetup, Role};
 
     #[test]

@@ -12,10 +12,10 @@ use socket2::{Domain, Protocol, SockAddr, Type};
 
 use super::class::{congested, mark};
 use super::control::{self, Received, Writer};
-use super::path::lock;
+use crate::sync::lock;
 
 /// Datagrams (each may stand for many) taken from the kernel in one call.
-pub const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Longest datagram.
 const MAX_DATAGRAM: usize = 65_536;
 /// Receive buffer in bytes: some milliseconds at 10 Gbit/s.
@@ -24,7 +24,7 @@ const RECEIVE_BUFFER: i32 = 8 << 20;
 const SEND_WAIT_MS: i32 = 10;
 
 /// A UDP socket for tunnel packets.
-pub struct Socket {
+pub(super) struct Socket {
     inner: socket2::Socket,
     bound: SocketAddr,
     ifindex: u32,
@@ -35,7 +35,7 @@ pub struct Socket {
 
 /// Where a datagram goes, and from where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Endpoint {
+pub(super) struct Endpoint {
     /// The other end.
     pub remote: Option<SocketAddr>,
     /// Source address; `None` leaves it to the socket.
@@ -47,7 +47,7 @@ pub struct Endpoint {
 impl Socket {
     /// Opens and binds a socket. `ifindex` 0 is any interface, `mark` 0 none. If an option that needs a capability is
     /// refused (interface, mark, buffer), the socket works without it.
-    pub fn open(bound: SocketAddr, ifindex: u32, mark: u32) -> io::Result<Socket> {
+    pub(super) fn open(bound: SocketAddr, ifindex: u32, mark: u32) -> io::Result<Socket> {
         let domain = Domain::for_address(bound);
         let new = || socket2::Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP));
         let (inner, asker) = (new()?, new()?);
@@ -93,29 +93,29 @@ impl Socket {
     }
 
     /// Whether a path with these parameters can share the socket.
-    pub fn serves(&self, bound: SocketAddr, ifindex: u32) -> bool {
+    pub(super) fn serves(&self, bound: SocketAddr, ifindex: u32) -> bool {
         (self.bound, self.ifindex) == (bound, ifindex)
     }
 
     /// Whether the socket can reach `remote`'s family.
-    pub fn same_family(&self, remote: SocketAddr) -> bool {
+    pub(super) fn same_family(&self, remote: SocketAddr) -> bool {
         self.bound.is_ipv6() == remote.is_ipv6()
     }
 
     /// Whether the kernel segments for this socket.
-    pub fn gso(&self) -> bool {
+    pub(super) fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
 
     /// Records that the kernel, or the device, does not segment.
-    pub fn refuse_gso(&self) {
+    pub(super) fn refuse_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
         tracing::info!(bound = %self.bound, "the kernel does not segment here, sending one by one");
     }
 
     /// Sends one buffer, which the kernel cuts into datagrams of `segment` bytes if given; waits briefly for room.
     /// `class` is DSCP and ECN of the outer header; `stamp` asks for a transmit stamp in the error queue.
-    pub fn send(
+    pub(super) fn send(
         &self,
         to: &Endpoint,
         iov: &mut [libc::iovec],
@@ -175,7 +175,7 @@ impl Socket {
     }
 
     /// The MTU of the route to a remote end as the kernel knows it, IP header included.
-    pub fn mtu(&self, remote: SocketAddr) -> Option<usize> {
+    pub(super) fn mtu(&self, remote: SocketAddr) -> Option<usize> {
         let asker = lock(&self.asker);
         asker.connect(&remote.into()).ok()?;
         let (level, name) = if remote.is_ipv6() {
@@ -191,20 +191,20 @@ impl Socket {
     }
 
     /// Clears a pending error, which would end every poll(2).
-    pub fn clear_error(&self) {
+    pub(super) fn clear_error(&self) {
         if let Ok(Some(error)) = self.inner.take_error() {
             tracing::debug!(bound = %self.bound, %error, "socket error");
         }
     }
 
     /// The descriptor, for poll(2).
-    pub fn fd(&self) -> RawFd {
+    pub(super) fn fd(&self) -> RawFd {
         self.inner.as_raw_fd()
     }
 
     /// Takes the pending transmit stamps: the tail of each looped datagram and its stamp (time of day in
     /// nanoseconds).
-    pub fn drain_errors(&self, mut each: impl FnMut(&[u8], u64)) {
+    pub(super) fn drain_errors(&self, mut each: impl FnMut(&[u8], u64)) {
         let mut data = [0u8; 512];
         let mut buffer = control::Buffer::default();
         loop {
@@ -229,7 +229,7 @@ impl Socket {
 
 /// A datagram, or several of one size that the kernel put together.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram {
+pub(super) struct Datagram {
     /// Outer source.
     pub from: SocketAddr,
     /// What the kernel said.
@@ -241,7 +241,7 @@ pub struct Datagram {
 }
 
 /// Buffers for one call's worth of datagrams.
-pub struct Batch {
+pub(super) struct Batch {
     data: Vec<u8>,
     controls: Vec<control::Buffer>,
     names: Vec<libc::sockaddr_storage>,
@@ -250,7 +250,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub fn new() -> Batch {
+    pub(super) fn new() -> Batch {
         Batch {
             data: vec![0; BATCH * MAX_DATAGRAM],
             controls: vec![control::Buffer::default(); BATCH],
@@ -261,7 +261,7 @@ impl Batch {
     }
 
     /// Receives the waiting datagrams, at most [`BATCH`]; does not block.
-    pub fn receive(&mut self, socket: &Socket) -> io::Result<()> {
+    pub(super) fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.datagrams.clear();
         let chunks = self.data.chunks_exact_mut(MAX_DATAGRAM);
         let mut iovs: [libc::iovec; BATCH] =
@@ -297,7 +297,7 @@ impl Batch {
     }
 
     /// Carries congestion marks of outer headers into the packets of this batch.
-    pub fn carry_congestion(&mut self) {
+    pub(super) fn carry_congestion(&mut self) {
         for datagram in self.datagrams.iter().filter(|d| congested(d.received.class)) {
             let at = datagram.index * MAX_DATAGRAM;
             let bytes = &mut self.data[at..at + datagram.len];
@@ -307,14 +307,14 @@ impl Batch {
     }
 
     /// The bytes of a datagram of this batch.
-    pub fn bytes(&self, datagram: &Datagram) -> &[u8] {
+    pub(super) fn bytes(&self, datagram: &Datagram) -> &[u8] {
         let at = datagram.index * MAX_DATAGRAM;
         &self.data[at..at + datagram.len]
     }
 }
 
 /// Waits for an event on a descriptor; the next call shows the outcome.
-pub fn wait(fd: RawFd, events: i16, timeout_ms: i32) {
+pub(super) fn wait(fd: RawFd, events: i16, timeout_ms: i32) {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one valid pollfd.
     unsafe { libc::poll(&mut poll, 1, timeout_ms) };

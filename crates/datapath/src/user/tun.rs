@@ -10,10 +10,10 @@ use super::segment::VnetHeader;
 use crate::{DatapathError, Role, Setup};
 
 /// Longest packet with its virtio header.
-pub const MAX_READ: usize = VnetHeader::LEN + 65_536;
+pub(super) const MAX_READ: usize = VnetHeader::LEN + 65_536;
 
 /// Makes the device, with offloads, up and non-blocking.
-pub fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
+pub(super) fn open(setup: &Setup) -> Result<SyncDevice, DatapathError> {
     let kernel = |what| move |source| DatapathError::Kernel { what, source };
     let mtu = u16::try_from(setup.tun_mtu).map_err(|_| DatapathError::Kernel {
         what: "setting the MTU of the TUN device",
@@ -83,24 +83,24 @@ fn limit_segments(device: &SyncDevice, mtu: u32) -> io::Result<()> {
 }
 
 /// Reads one packet with its virtio header; does not block.
-pub fn read(tun: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn read(tun: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is writable for its length.
     let n = unsafe { libc::read(tun, buffer.as_mut_ptr().cast(), buffer.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// Writes one packet, given in pieces.
-pub fn write(tun: RawFd, pieces: &[libc::iovec]) -> io::Result<()> {
+pub(super) fn write(tun: RawFd, pieces: &[libc::iovec]) -> io::Result<()> {
     // SAFETY: the caller's pieces point at memory it borrows for this call.
     let n = unsafe { libc::writev(tun, pieces.as_ptr(), pieces.len() as i32) };
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// An event descriptor that ends a thread's poll(2).
-pub struct Wake(OwnedFd);
+pub(super) struct Wake(OwnedFd);
 
 impl Wake {
-    pub fn new() -> io::Result<Wake> {
+    pub(super) fn new() -> io::Result<Wake> {
         // SAFETY: plain system call; the result is checked before it is owned.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
@@ -110,19 +110,19 @@ impl Wake {
         Ok(Wake(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    pub fn fd(&self) -> RawFd {
+    pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
     /// Ends the poll, the current one or the next.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let one = 1u64;
         // SAFETY: eight readable bytes, as an event descriptor wants them.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
     /// Makes the descriptor quiet again.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         let mut count = 0u64;
         // SAFETY: eight writable bytes, as an event descriptor wants them.
         unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) };

@@ -2,119 +2,32 @@
 //! what a probe looks like there. Any host that can send from a path's addresses can speak for it: use such paths
 //! only on trusted networks.
 
+mod table;
+
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use segue_wire::header::flags::{REQUEST_REPORT, RESPONSE_UNSOLICITED, RIDE_REPORT, RIDE_RESPONSE};
-use segue_wire::upmt::{Form, ProbePacket, RIDE_VERSION, Trailer};
-use segue_wire::{DropReason, Encapsulation, Header, MAX_PATHS, PacketType, Probe};
+use segue_wire::upmt::{Form, ProbePacket, Trailer};
+use segue_wire::{DropReason, Header, PacketType, Probe};
 
 use super::class::mark_inner;
-use super::ingress::{Arrival, Head, Last, Take, Work, take_data};
-use super::path::{Path, State, lock};
-use super::{Core, Shared};
-use crate::{PathSetup, ProbeKind, Role};
+use super::path::{Ends, Path};
+use super::shared::Core;
+use super::take::{Arrival, Head, Intake, Take};
+use crate::sync::lock;
+use crate::{PathSetup, Role};
+pub(super) use table::Table;
 
 /// Length of the shortest packet that has a request, of either form.
-pub const SHORTEST: usize = 20 + Trailer::LEN;
+pub(super) const SHORTEST: usize = 20 + Trailer::LEN;
 
 /// These packets have no header that could say anything.
 const UNSTATED: Head = Head { age: 0, one_way: false };
 
-/// How to find the paths with UPMT's packets.
-#[derive(Default)]
-pub struct Table {
-    /// Their slots.
-    slots: BTreeSet<u32>,
-    /// An anchor's: by owner and the host's number of the path.
-    numbers: HashMap<(u32, u32), u32>,
-    /// An anchor's: by owner and the outer source of the last request, one for each slot. The owner is in the key so
-    /// that no host can claim another's packets by naming that host's address as its source.
-    sources: HashMap<(u32, SocketAddr), u32>,
-}
-
-/// Inner addresses of a path's probes.
-#[derive(Clone, Copy)]
-pub struct Ends {
-    host: IpAddr,
-    anchor: IpAddr,
-}
-
-impl Table {
-    /// Takes a path's new configuration.
-    pub fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
-        let upmt = config.probing.encapsulation == Encapsulation::Upmt;
-        if !upmt || !kept {
-            self.remove(slot);
-        }
-        if upmt {
-            self.slots.insert(slot);
-            self.numbers.retain(|_, known| *known != slot);
-            self.numbers.insert((config.owner, config.tx_index), slot);
-        }
-    }
-
-    pub fn remove(&mut self, slot: u32) {
-        if self.slots.remove(&slot) {
-            self.numbers.retain(|_, known| *known != slot);
-            self.sources.retain(|_, known| *known != slot);
-        }
-    }
-
-    /// Records where a request of a path came from; it replaces the previous source.
-    fn learn(&mut self, path: &Path, from: SocketAddr) {
-        let (slot, source) = (path.slot, (path.config.owner, from));
-        if self.sources.get(&source) != Some(&slot) {
-            self.sources.retain(|_, known| *known != slot);
-            self.sources.insert(source, slot);
-        }
-    }
-}
-
-impl Path {
-    /// Whether its packets are UPMT's own.
-    pub fn is_upmt(&self) -> bool {
-        self.config.probing.encapsulation == Encapsulation::Upmt
-    }
-
-    /// Bytes in front of the inner packet of data.
-    pub fn header_len(&self) -> usize {
-        if self.is_upmt() { 0 } else { Header::LEN }
-    }
-
-    /// The host's number of the path, which is its slot and tunnel index there.
-    fn number(&self, role: Role) -> u32 {
-        if role == Role::Host { self.slot } else { self.config.tx_index }
-    }
-
-    /// A probe by itself; `None` while the inner address of the host is not known.
-    pub fn upmt_probe(&self, kind: ProbeKind, flagged: bool, probe: Probe) -> Option<Vec<u8>> {
-        let role = if kind == ProbeKind::Request { Role::Host } else { Role::Anchor };
-        let Ends { host, anchor } = (*lock(&self.state.ends))?;
-        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
-        let (response, flagged) = (role == Role::Anchor, flagged || kind == ProbeKind::Unsolicited);
-        Some(ProbePacket { host, anchor, path, response, flagged, probe }.emit())
-    }
-
-    /// What stands before and behind an inner packet (in two parts) on which a probe rides: one byte that replaces
-    /// the packet's first byte, and the trailer.
-    pub fn upmt_ride(
-        &self,
-        role: Role,
-        first: u8,
-        probe: Probe,
-    ) -> Option<(u8, [u8; Trailer::LEN])> {
-        let path = u8::try_from(self.number(role)).ok().filter(|n| usize::from(*n) < MAX_PATHS)?;
-        let (version, response) = (first >> 4, role == Role::Anchor);
-        let trailer = Trailer { version, response, report: false, path, probe };
-        Some((RIDE_VERSION << 4 | first & 15, trailer.emit()))
-    }
-}
-
 /// Sets the inner addresses of a host's requests: its own, of the tunnel's family if it has one.
-pub fn address_requests(core: &Core, path: &Path) {
+pub(super) fn address_requests(core: &Core, path: &Path) {
     let Some(remote) = path.config.remote.filter(|_| path.is_upmt()) else { return };
     let own =
         core.inner.keys().min_by_key(|address| (address.is_ipv6() != remote.is_ipv6(), **address));
@@ -123,7 +36,7 @@ pub fn address_requests(core: &Core, path: &Path) {
 
 /// The request in a datagram that has left, with the path's number. `packet` may begin with headers of lower layers,
 /// and must end where the datagram does.
-pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
+pub(super) fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
     match Form::of(packet) {
         Form::Inner => {
             let probe = ProbePacket::parse(packet)?.ok().filter(|probe| !probe.response)?;
@@ -141,43 +54,38 @@ pub fn request_of(packet: &[u8]) -> Option<(u32, Probe)> {
 }
 
 /// Whether to read a packet as one of UPMT's: there are such paths, and it begins so.
-pub fn concerns(core: &Core, packet: &[u8]) -> bool {
+pub(super) fn concerns(core: &Core, packet: &[u8]) -> bool {
     !core.upmt.slots.is_empty() && Form::of(packet) != Form::Other
 }
 
 /// Checks one packet of UPMT's form and takes it in.
-pub fn take<'a>(
-    shared: &Shared,
-    core: &mut Core,
+pub(super) fn take<'a>(
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     packet: &'a [u8],
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
     if Form::of(packet) == Form::Ride {
-        return take_ride(shared, core, arrival, packet, last, work);
+        return take_ride(intake, arrival, packet);
     }
     match ProbePacket::parse(packet) {
-        Some(probe) => take_probe(shared, core, arrival, &probe?, work),
+        Some(probe) => take_probe(intake, arrival, &probe?),
         None => {
-            let path = path_of(shared.role, core, arrival, packet)?;
-            take_data(shared, core, &path, arrival, Cow::Borrowed(packet), UNSTATED, last, work)
+            let path = path_of(intake.shared.role, intake.core, arrival, packet)?;
+            intake.data(&path, arrival, Cow::Borrowed(packet), UNSTATED)
         }
     }
 }
 
 fn take_probe(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, '_>,
     arrival: &Arrival,
     got: &ProbePacket,
-    work: &mut Work<'_>,
 ) -> Result<(), DropReason> {
-    if got.response != (shared.role == Role::Host) {
+    if got.response != (intake.shared.role == Role::Host) {
         return Err(DropReason::Type);
     }
-    let path = numbered(shared.role, core, arrival, got.host, got.path)?;
-    let (packet_type, flag) = match shared.role {
+    let path = numbered(intake.shared.role, intake.core, arrival, got.host, got.path)?;
+    let (packet_type, flag) = match intake.shared.role {
         Role::Anchor => (PacketType::Request, REQUEST_REPORT),
         Role::Host => (PacketType::Response, RESPONSE_UNSOLICITED),
     };
@@ -185,16 +93,13 @@ fn take_probe(
     let k = path.config.probing.k;
     let header = Header { packet_type, flags, k, age: 0, index: 0, cookie: 0 };
     let take = Take { path: &path, arrival, header: &header, probe: got.probe, alone: true };
-    finish(shared.role, core, &take, Ends { host: got.host, anchor: got.anchor }, work)
+    finish(intake, &take, Ends { host: got.host, anchor: got.anchor })
 }
 
 fn take_ride<'a>(
-    shared: &Shared,
-    core: &mut Core,
+    intake: &mut Intake<'_, 'a>,
     arrival: &Arrival,
     packet: &'a [u8],
-    last: &mut Last,
-    work: &mut Work<'a>,
 ) -> Result<(), DropReason> {
     let (trailer, inner) = Trailer::split(packet)?;
     let mut whole = restore(&trailer, inner);
@@ -202,12 +107,12 @@ fn take_ride<'a>(
     if parsed.len != whole.len() {
         return Err(DropReason::InnerPacket);
     }
-    if trailer.response != (shared.role == Role::Host) {
+    if trailer.response != (intake.shared.role == Role::Host) {
         return Err(DropReason::Type);
     }
-    let path = match shared.role {
-        Role::Anchor => numbered(Role::Anchor, core, arrival, parsed.key.src, trailer.path)?,
-        Role::Host => numbered(Role::Host, core, arrival, parsed.key.dst, trailer.path)?,
+    let path = match intake.shared.role {
+        Role::Anchor => numbered(Role::Anchor, intake.core, arrival, parsed.key.src, trailer.path)?,
+        Role::Host => numbered(Role::Host, intake.core, arrival, parsed.key.dst, trailer.path)?,
     };
     if !path.config.probing.rides {
         return Err(DropReason::Type);
@@ -220,29 +125,23 @@ fn take_ride<'a>(
     let k = path.config.probing.k;
     let header = Header { packet_type: PacketType::Ride, flags, k, age: 0, index: 0, cookie: 0 };
     // It counts the packet, once for both parts.
-    let data = take_data(shared, core, &path, arrival, Cow::Owned(whole), UNSTATED, last, work);
+    let data = intake.data(&path, arrival, Cow::Owned(whole), UNSTATED);
     let take = Take { path: &path, arrival, header: &header, probe: trailer.probe, alone: false };
     let ends =
         Ends { host: parsed.key.src, anchor: arrival.endpoint.local.unwrap_or(parsed.key.dst) };
-    if let Err(reason) = finish(shared.role, core, &take, ends, work) {
-        shared.drops.add(reason, 1);
+    if let Err(reason) = finish(intake, &take, ends) {
+        intake.shared.drops.add(reason, 1);
     }
     data
 }
 
 /// Takes a probe in. From a request, an anchor learns how to recognise the path's packets.
-fn finish(
-    role: Role,
-    core: &mut Core,
-    take: &Take<'_>,
-    ends: Ends,
-    work: &mut Work<'_>,
-) -> Result<(), DropReason> {
-    let state: &State = &take.path.state;
-    take.probe(role, work)?;
+fn finish(intake: &mut Intake<'_, '_>, take: &Take<'_>, ends: Ends) -> Result<(), DropReason> {
+    let role = intake.shared.role;
+    take.probe(role, &mut intake.work)?;
     if role == Role::Anchor {
-        core.upmt.learn(take.path, take.arrival.from);
-        *lock(&state.ends) = Some(ends);
+        intake.core.upmt.learn(take.path, take.arrival.from);
+        *lock(&take.path.state.ends) = Some(ends);
     }
     Ok(())
 }

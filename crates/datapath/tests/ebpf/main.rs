@@ -14,6 +14,8 @@ mod moves;
 #[path = "../user_lab/raw.rs"]
 mod raw;
 mod reinject;
+#[path = "../reinjection/mod.rs"]
+mod reinjection;
 mod reuse;
 mod rides;
 mod traffic;

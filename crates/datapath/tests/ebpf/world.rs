@@ -17,6 +17,8 @@ use segue_linux::link::{self, Feature, set_feature};
 use segue_linux::netns::Netns;
 use segue_wire::{DropReason, Probe, ProbeKey};
 
+use crate::raw::is_local;
+
 pub const PORT: u16 = 5005;
 pub const OWNER: u32 = 7;
 pub const KEY: ProbeKey = ProbeKey([42; 16]);
@@ -169,6 +171,7 @@ impl World {
                     let len = if family == Family::V4 { 24 } else { 64 };
                     let prefix = Prefix::new(family.inner(end), len);
                     link::add_address("segue0", prefix).unwrap();
+                    eventually("an inner address", || is_local(family.inner(end)));
                 }
             })
             .unwrap();

@@ -136,6 +136,7 @@ impl End {
         ns.run(|| {
             link::add_address("segue0", Prefix::new(inner(false, last), 24)).unwrap();
             link::add_address("segue0", Prefix::new(inner(true, last), 64)).unwrap();
+            wait_for("an inner address", || raw::is_local(inner(true, last)));
         })
         .unwrap();
         let user = Arc::new(Mutex::new(user));

@@ -5,24 +5,9 @@ use segue_wire::Mode;
 
 use super::Client;
 use crate::config::Source;
-use crate::estimates::Scale;
+use crate::counts::grown;
+use crate::measure::Scale;
 use crate::{ClientOutput, Counted, Estimates, Reading, Sample};
-
-/// Counts of the last reading, and their values when the state last changed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
-    sent: u32,
-    rode: u32,
-    pub(super) received: u32,
-    marked: u32,
-}
-
-impl Taken {
-    /// Runs of answers count from here.
-    pub(super) fn mark(&mut self) {
-        self.marked = self.received;
-    }
-}
 
 impl Client {
     pub(super) fn on_reading(&mut self, now: Time, mut reading: Reading) {
@@ -101,11 +86,4 @@ impl Client {
             self.outputs.push_back(ClientOutput::Sample(sample));
         }
     }
-}
-
-/// How far a counter went since the last reading. One that went backwards restarted from zero.
-pub(crate) fn grown(last: &mut u32, present: u32) -> u64 {
-    let growth = present.wrapping_sub(*last);
-    *last = present;
-    u64::from(if growth < 1 << 31 { growth } else { present })
 }

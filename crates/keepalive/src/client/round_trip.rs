@@ -3,7 +3,7 @@
 use segue_clock::{Span, Time};
 
 use super::Client;
-use crate::estimates::Scale;
+use crate::measure::Scale;
 use crate::{ClientOutput, Sample};
 
 impl Client {

@@ -4,8 +4,8 @@ use segue_clock::Time;
 use segue_wire::Mode;
 
 use super::{LastRequest, Server};
-use crate::client::grown;
 use crate::config::{Source, stated_ms};
+use crate::counts::grown;
 use crate::{Reading, Sample, ServerOutput};
 
 /// Counts of the last reading, and what they were when the state last changed.

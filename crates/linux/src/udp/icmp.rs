@@ -2,13 +2,7 @@
 //! has matched the quoted addresses and ports with the socket; the caller must check that the rest is this program's.
 
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
-
-use super::TimestampedSocket;
 
 /// What an extended error says when it came as ICMP, and as ICMPv6 (`linux/errqueue.h`).
 const SO_EE_ORIGIN_ICMP: u8 = 2;
@@ -102,35 +96,6 @@ impl fmt::Display for IcmpReason {
             IcmpReason::TooBig(mtu) => write!(f, "packet too big (MTU {mtu})"),
             IcmpReason::HopLimit => f.write_str("too many hops"),
             IcmpReason::Other(kind, code) => write!(f, "ICMP type {kind} code {code}"),
-        }
-    }
-}
-
-impl TimestampedSocket {
-    /// Asks for ICMP errors ([`TimestampedSocket::icmp_error`]).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn receive_icmp(&mut self) -> io::Result<()> {
-        if self.v6 {
-            setsockopt(&self.socket, Ipv6RecvErr, &true)?;
-        }
-        // An IPv6 socket sends to IPv4 addresses too.
-        setsockopt(&self.socket, Ipv4RecvErr, &true)?;
-        self.wants_icmp = true;
-        Ok(())
-    }
-
-    /// Takes the next ICMP error of those that [`TimestampedSocket::tx_stamp`] has found.
-    pub fn icmp_error(&self) -> Option<IcmpError> {
-        self.icmp.borrow_mut().pop_front()
-    }
-
-    /// Keeps an error for its collector.
-    pub(super) fn keep_icmp(&self, error: IcmpError) {
-        let mut waiting = self.icmp.borrow_mut();
-        if waiting.len() < WAITING_MAX {
-            waiting.push_back(error);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvTtl, Ipv6RecvHopLimit, Ipv6RecvTClass};
+use nix::sys::socket::sockopt::{
+    IpRecvTos, Ipv4RecvErr, Ipv4RecvTtl, Ipv6RecvErr, Ipv6RecvHopLimit, Ipv6RecvTClass,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{TimestampedSocket, UdpError};
@@ -61,6 +63,20 @@ impl TimestampedSocket {
             setsockopt(&self.socket, Ipv6RecvHopLimit, &true)?;
         }
         Ok(setsockopt(&self.socket, Ipv4RecvTtl, &true)?)
+    }
+
+    /// Asks for ICMP errors ([`TimestampedSocket::icmp_error`]).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_icmp(&mut self) -> io::Result<()> {
+        if self.v6 {
+            setsockopt(&self.socket, Ipv6RecvErr, &true)?;
+        }
+        // An IPv6 socket sends to IPv4 addresses too.
+        setsockopt(&self.socket, Ipv4RecvErr, &true)?;
+        self.wants_icmp = true;
+        Ok(())
     }
 
     /// Lets no datagram be fragmented, neither here nor on the way: [`TimestampedSocket::send`] refuses one too long

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use segue_daemon::config::AnchorFile;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 
 /// Run an anchor: the fixed point that hosts tunnel to.
 #[derive(clap::Args)]

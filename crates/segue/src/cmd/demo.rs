@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_demo::stage::Stage;
 use segue_demo::traffic::Traffic;
 use segue_demo::watch::Watch;

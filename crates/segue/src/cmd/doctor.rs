@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use segue_daemon::config::{self, AnchorFile, HostFile};
-use segue_daemon::control::{self, Request, Response, Status};
+use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::{anchor, host};
 use segue_text::errors::Told;
@@ -79,13 +79,13 @@ enum Role {
 impl Role {
     /// Reads the configuration: the given one, else that of the running daemon's role, else that of
     /// the role that ran before.
-    fn of(given: Option<&Path>, running: Option<&Status>) -> anyhow::Result<Role> {
+    fn of(given: Option<&Path>, running: Option<&Status<Tunnels>>) -> anyhow::Result<Role> {
         let state = |of_host: bool| match of_host {
             true => config::default_host_state(),
             false => config::default_state(),
         };
         let here = |of_host: bool| match running {
-            Some(status) => (status.role == "host") == of_host,
+            Some(status) => (status.head.role == "host") == of_host,
             None => state(of_host).exists(),
         };
         let usual = |of_host: bool| {
@@ -164,17 +164,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The daemon that runs here, if one answers.
-fn daemon(socket: &Path) -> Option<Status> {
-    match control::ask(socket, &Request::Status { events_from: u64::MAX }) {
-        Ok(Response::Status(status)) => Some(*status),
-        _ => None,
-    }
+fn daemon(socket: &Path) -> Option<Status<Tunnels>> {
+    tunnels::status(socket, u64::MAX).ok()
 }
 
 fn examine(
     role: &Role,
     asked: Option<Locator>,
-    running: Option<&Status>,
+    running: Option<&Status<Tunnels>>,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = vec![system::kernel(), system::capabilities()];
     let interfaces = network::interfaces()?;

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use segue_daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
 use segue_daemon::config::default_state;
-use segue_daemon::control::{self, EnrolmentStatus, Request, Response};
+use segue_daemon::control::{
+    self, EnrolmentStatus, Response, TunnelAnswer, TunnelRequest, tunnels,
+};
 use segue_daemon::locator::Locator;
 use segue_store::Embedded;
 use segue_text::units::{self, date};
@@ -169,7 +171,7 @@ impl Anchor {
     ) -> anyhow::Result<String> {
         match self {
             Anchor::Running(control) => {
-                done(control::ask(control, &Request::Enroll { name, addresses, valid_s })?)
+                tunnels::order(control, TunnelRequest::Enroll { name, addresses, valid_s })
             }
             Anchor::Stored(store) => {
                 let lifetime = valid_s.map_or(LINE_LIFETIME, std::time::Duration::from_secs);
@@ -182,7 +184,7 @@ impl Anchor {
 
     fn remove(&self, name: String) -> anyhow::Result<String> {
         match self {
-            Anchor::Running(control) => done(control::ask(control, &Request::Unenroll { name })?),
+            Anchor::Running(control) => tunnels::order(control, TunnelRequest::Unenroll { name }),
             Anchor::Stored(store) => {
                 Enrolment::load(store)?.remove(store, &name, now_s())?;
                 Ok(format!("{name} is no longer enrolled"))
@@ -192,19 +194,12 @@ impl Anchor {
 
     fn list(&self) -> anyhow::Result<Vec<EnrolmentStatus>> {
         match self {
-            Anchor::Running(control) => match control::ask(control, &Request::Enrolments)? {
-                Response::Enrolments(all) => Ok(all),
+            Anchor::Running(control) => match tunnels::ask(control, TunnelRequest::Enrolments)? {
+                Response::Own(TunnelAnswer::Enrolments(all)) => Ok(all),
                 _ => bail!("the anchor's answer makes no sense"),
             },
             Anchor::Stored(store) => Enrolment::load(store)?.list(store, now_s()),
         }
-    }
-}
-
-fn done(response: Response) -> anyhow::Result<String> {
-    match response {
-        Response::Done(said) => Ok(said),
-        _ => bail!("the anchor's answer makes no sense"),
     }
 }
 

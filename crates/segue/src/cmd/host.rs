@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use segue_daemon::config::{self, HostFile};
 use segue_daemon::identity::Join;
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 
 /// Run a mobile host: keep the sessions of this machine alive across its networks.
 #[derive(clap::Args)]

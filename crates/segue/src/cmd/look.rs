@@ -8,8 +8,7 @@ mod status;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
-use segue_daemon::control::{self, Request, Response, Status};
+use segue_daemon::control::{self, Status, TunnelRequest, Tunnels, tunnels};
 use segue_text::terminal::{Colours, Live, Stream};
 
 pub use events::{EventsArgs, events};
@@ -95,30 +94,21 @@ impl Which {
         })
     }
 
-    fn status(&self, events_from: u64) -> anyhow::Result<Status> {
-        match control::ask(&self.socket(), &Request::Status { events_from })? {
-            Response::Status(status) => Ok(*status),
-            _ => bail!("the daemon's answer makes no sense"),
-        }
+    fn status(&self, events_from: u64) -> anyhow::Result<Status<Tunnels>> {
+        tunnels::status(&self.socket(), events_from)
     }
 }
 
 /// Runs `segue keepalive`.
 pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::Keepalive { path: args.path, on: args.switch == Switch::On };
-    match control::ask(&args.which.socket(), &request)? {
-        Response::Done(done) => println!("{done}"),
-        _ => bail!("the daemon's answer makes no sense"),
-    }
+    let order = TunnelRequest::Keepalive { path: args.path, on: args.switch == Switch::On };
+    println!("{}", tunnels::order(&args.which.socket(), order)?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `segue handover`.
 pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
-    let request = Request::Handover { flow: args.flow, class: args.class, to: args.to };
-    match control::ask(&args.which.socket(), &request)? {
-        Response::Done(done) => println!("{done}"),
-        _ => bail!("the daemon's answer makes no sense"),
-    }
+    let order = TunnelRequest::Handover { flow: args.flow, class: args.class, to: args.to };
+    println!("{}", tunnels::order(&args.which.socket(), order)?);
     Ok(ExitCode::SUCCESS)
 }

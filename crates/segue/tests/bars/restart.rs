@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
-use segue_daemon::control::{self, Request, Response};
+use segue_daemon::control::tunnels;
 use segue_ip::Prefix;
 use segue_lab::Lab;
 use segue_lab::topology::End;
@@ -192,10 +192,7 @@ fn spawn(lab: &Lab, node: &str, files: &Path, args: &[&str]) -> Daemon {
 }
 
 fn status(socket: &Path) -> Option<Value> {
-    match control::ask(socket, &Request::Status { events_from: u64::MAX }).ok()? {
-        Response::Status(status) => serde_json::to_value(status).ok(),
-        _ => None,
-    }
+    serde_json::to_value(tunnels::status(socket, u64::MAX).ok()?).ok()
 }
 
 fn inner(status: &Value) -> Vec<String> {

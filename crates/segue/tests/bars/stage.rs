@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use segue_clock::{Span, Time};
-use segue_daemon::control;
+use segue_daemon::control::tunnels;
 use segue_lab::{DemoNet, DemoOptions, Direction, EmulatorSpec, Handle};
 use segue_linux::clock::monotonic;
 use segue_linux::netns::Netns;
@@ -178,7 +178,7 @@ impl Stage {
     /// The host's binding of the flow with this local port.
     pub fn flow(&self, port: u16) -> Option<Value> {
         let (mark, mut found) = (format!(":{port}"), None);
-        control::flows(&self.files.path().join("host"), None, |page| {
+        tunnels::flows(&self.files.path().join("host"), None, |page| {
             found = page.into_iter().find(|flow| flow.flow.contains(&mark)).or(found.take());
             Ok(())
         })

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use segue_daemon::control::{self, Request, Response};
+use segue_daemon::control::tunnels;
 use segue_daemon::signalling::Worker;
 use segue_datapath::{FLOW_PACE, FLOWS_AT_ONCE};
 
@@ -69,7 +69,7 @@ fn fill(flows: &MapHandle) {
 fn list(anchor: &Daemon) -> (Duration, Vec<String>) {
     let (mut slowest, mut all) = (Duration::ZERO, Vec::new());
     let mut begun = Instant::now();
-    control::flows(&anchor.socket(), Some("laptop"), |page| {
+    tunnels::flows(&anchor.socket(), Some("laptop"), |page| {
         slowest = slowest.max(begun.elapsed());
         all.extend(page.into_iter().map(|flow| flow.flow));
         begun = Instant::now();
@@ -84,9 +84,7 @@ fn asked_meanwhile(daemon: &Daemon, ended: &AtomicBool) -> (Duration, u32) {
     let (mut slowest, mut asked) = (Duration::ZERO, 0);
     while !ended.load(Ordering::Relaxed) {
         let start = Instant::now();
-        let status = Request::Status { events_from: u64::MAX };
-        let answer = control::ask(&daemon.socket(), &status).unwrap();
-        assert!(matches!(answer, Response::Status(_)));
+        tunnels::status(&daemon.socket(), u64::MAX).unwrap();
         slowest = slowest.max(start.elapsed());
         asked += 1;
         std::thread::sleep(Duration::from_millis(10));
@@ -208,7 +206,7 @@ fn a_host_that_opens_flows_at_full_rate_has_its_share_and_the_others_have_theirs
 /// The flows of one host at the anchor.
 fn flows_of(anchor: &Daemon, host: &str) -> Vec<String> {
     let mut all = Vec::new();
-    control::flows(&anchor.socket(), Some(host), |page| {
+    tunnels::flows(&anchor.socket(), Some(host), |page| {
         all.extend(page.into_iter().map(|flow| flow.flow));
         Ok(())
     })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use segue_daemon::control::{self, Request};
+use segue_daemon::control::tunnels;
 use segue_daemon::signalling::Worker;
 use segue_wire::ProbeKey;
 use segue_wire::signal::{FromHost, PathGrant, SIGNAL_VERSION};
@@ -288,7 +288,7 @@ impl Stage<'_> {
     fn asked(&self) -> Duration {
         let ask = |daemon: &Daemon| {
             let start = Instant::now();
-            control::ask(&daemon.socket(), &Request::Status { events_from: u64::MAX }).unwrap();
+            tunnels::status(&daemon.socket(), u64::MAX).unwrap();
             start.elapsed()
         };
         ask(self.anchor).max(ask(self.host))

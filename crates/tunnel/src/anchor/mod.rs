@@ -11,7 +11,9 @@
 //!   goes back when the host says that it hears.
 
 mod downlink;
+mod host;
 mod hosts;
+mod path;
 mod paths;
 mod probes;
 mod reinject;
@@ -28,8 +30,8 @@ use segue_ip::Input;
 use segue_wire::FlowKey;
 use segue_wire::signal::WaysOut;
 
-pub use hosts::RegisteredHost;
-pub use paths::AnchorPath;
+pub use host::RegisteredHost;
+pub use path::AnchorPath;
 
 use crate::secrets::Secrets;
 use crate::table::Table;

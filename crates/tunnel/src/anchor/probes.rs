@@ -7,7 +7,7 @@ use segue_keepalive::{Reading, Request, Server, ServerInput, ServerOutput, Sourc
 use segue_wire::Probe;
 
 use super::Anchor;
-use super::hosts::Word;
+use super::host::Word;
 use super::paths::MIN_T_KA_MS;
 use crate::planted::fault;
 use crate::{Order, Output, ProbeEvent, ProbeKind, ProbeOrder, Report};

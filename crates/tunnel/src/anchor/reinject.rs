@@ -2,6 +2,7 @@
 
 use segue_clock::{Span, Time};
 
+use super::host::Reinjected;
 use super::{Anchor, Timer};
 use crate::{Order, Output, ProbeEvent, Reinjection};
 
@@ -12,14 +13,6 @@ const PACE: Span = Span::from_millis(5);
 const AGAIN: Span = Span::from_millis(15);
 /// Packets that left longer ago are not sent a second time: an outage of an idle path is found after about half of it.
 const REINJECTED_FOR: Span = Span::from_secs(10);
-
-/// The last time that a host's report had packets to it sent a second time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reinjected {
-    at: Time,
-    over: u32,
-    since: Time,
-}
 
 impl Reinjected {
     /// When what left meanwhile follows.

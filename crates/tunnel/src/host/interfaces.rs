@@ -11,7 +11,7 @@ use segue_keepalive::Adaptive;
 use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
 
-use super::adapt::Following;
+use super::following::Following;
 use super::{Host, Path, Signal};
 use crate::planted::fault;
 use crate::{Cause, HostOutput, Order, Output, Report};

@@ -14,6 +14,7 @@
 mod adapt;
 mod doubt;
 mod flows;
+mod following;
 mod interfaces;
 mod outages;
 mod path;

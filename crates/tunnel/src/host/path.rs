@@ -5,15 +5,15 @@ use alloc::string::String;
 use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
-use segue_keepalive::{Client, Config as Keepalive, Counted, State, Tau};
+use segue_keepalive::size::Sizes;
+use segue_keepalive::{Client, Config as Keepalive, Counted, State, Tau, Why};
 use segue_steering::{PathId, PathView};
 use segue_wire::signal::PathGrant;
 use segue_wire::{Encapsulation, Mode};
 
-use super::adapt::Following;
+use super::following::Following;
 use super::outages::Outages;
-use super::sizes::PathSizes;
-use crate::{PathConfig, Via};
+use crate::{Carried, PathConfig, Via};
 
 /// Packets that a path is taken to have carried without loss before it was measured.
 const BENEFIT: f64 = 100.0;
@@ -59,6 +59,14 @@ pub struct Path {
     pub(super) helped: Option<Time>,
     /// Since when it is down.
     pub(super) down_at: Option<Time>,
+}
+
+/// A path's sizes, and what it had carried and lost when it was last looked at.
+pub struct PathSizes {
+    pub(super) sizes: Sizes,
+    pub(super) carried: Option<Carried>,
+    /// Packets, up and down.
+    pub(super) lost: [u64; 2],
 }
 
 impl Path {
@@ -148,6 +156,14 @@ impl Path {
     #[must_use]
     pub fn keepalive(&self) -> &Keepalive {
         self.client.as_ref().map_or(&self.config.keepalive, Client::config)
+    }
+
+    /// Why the settings are what they are, and since when; `None` where they are fixed, or nothing has been
+    /// chosen yet.
+    #[must_use]
+    pub fn why(&self) -> Option<(&Why, Time)> {
+        let following = self.following.as_deref()?;
+        Some((following.planner.why()?, following.changed))
     }
 
     /// Form of the packets: what was granted, else what is wanted.

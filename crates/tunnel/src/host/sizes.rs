@@ -10,7 +10,8 @@ use segue_steering::PathView;
 use segue_wire::signal::FromHost;
 use segue_wire::{Encapsulation, Header, Probe, Size, TooBig};
 
-use super::{Host, Path};
+use super::Host;
+use super::path::{Path, PathSizes};
 use crate::config::UNCUT_PAUSE;
 use crate::{Carried, HostOutput, Order, Output, Report};
 
@@ -23,14 +24,6 @@ pub const LEAST_INNER: u16 = 1_280;
 const LARGE: (u64, u64) = (1_200, 500);
 /// Sizes up to which probes may ride on any packet: the kernel knows of these.
 const ETHERNET: u16 = 1_500;
-
-/// A path's sizes, and what it had carried and lost when it was last looked at.
-pub struct PathSizes {
-    sizes: Sizes,
-    carried: Option<Carried>,
-    /// Packets, up and down.
-    lost: [u64; 2],
-}
 
 impl Path {
     fn overhead(&self) -> u16 {

@@ -9,7 +9,7 @@ pub struct StampKey(Hmac<Sha256>);
 
 impl StampKey {
     /// Length of an HMAC in bytes.
-    pub const MAC_LEN: usize = 16;
+    pub(super) const MAC_LEN: usize = 16;
 
     /// A key of any length; RFC 2104 wants at least 32 bytes for SHA-256.
     ///

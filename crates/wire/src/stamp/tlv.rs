@@ -21,20 +21,16 @@ pub mod flags {
     pub const INTEGRITY: u8 = 0x20;
 }
 
-/// STAMP TLV Types (RFC 8972, 5.1).
+/// STAMP TLV Types that mean something here (RFC 8972, 5.1).
 pub mod kind {
     /// Makes a packet longer.
     pub const EXTRA_PADDING: u8 = 1;
     /// Addresses that the reflector sees.
     pub const LOCATION: u8 = 2;
-    /// How the reflector's clock is kept and read.
-    pub const TIMESTAMP_INFORMATION: u8 = 3;
     /// DSCP and ECN.
     pub const CLASS_OF_SERVICE: u8 = 4;
     /// Counters of a session's packets.
     pub const DIRECT_MEASUREMENT: u8 = 5;
-    /// State of an access network.
-    pub const ACCESS_REPORT: u8 = 6;
     /// When the reflector's last packet really left.
     pub const FOLLOW_UP: u8 = 7;
     /// Authenticates the TLVs before it.

@@ -4,6 +4,7 @@
 use segue_wire::stamp::{Reply, SenderPacket, Timestamp};
 
 use super::*;
+use crate::ebpf::load::may_load;
 use crate::ebpf::packets::{ARRIVED_ON, Outer, PORT, REDIRECT, frame, run};
 use crate::ebpf::tables::Tables;
 use crate::ebpf::{self, Programs};
@@ -25,8 +26,7 @@ const SHOT: i32 = 2;
 
 /// The programs of an anchor that answers STAMP; `None` without the privilege to load them.
 fn anchor() -> Option<(Programs, Tables)> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return None;
     }
     let setup = Setup {
@@ -45,8 +45,7 @@ fn anchor() -> Option<(Programs, Tables)> {
 
 /// The reflector by itself, with addresses and clock; `None` without the privilege to load it.
 fn alone(options: StampOptions) -> Option<Loaded> {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return None;
     }
     let loaded = load(options, Some(PORT)).unwrap();

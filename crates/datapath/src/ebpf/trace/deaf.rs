@@ -1,11 +1,10 @@
 //! A host that hears nothing while its requests arrive. Of such an outage, the server's average of the way down
 //! contains only what was lost before the host said so, like the client's.
 
+use super::judge::Verdict;
 use super::*;
 
 const K: u64 = 3;
-/// When a client calls the path down.
-const TIME_OUT_US: u64 = T_KA_MS * 1_000 * (2 * K + 1) / 2;
 
 /// Means over time of the long averages of the way down: the programs' at the server and at the client, and the
 /// server's in floating point.
@@ -18,50 +17,19 @@ struct Means {
     deaf: u32,
 }
 
-/// The client's verdict, and what its requests have told the server.
-#[derive(Default)]
-struct Client {
-    last_us: u64,
-    newest: u32,
-    run: u32,
-    down: bool,
-}
-
-impl Client {
-    /// Before a request leaves: whether it hears the server.
-    fn judge(&mut self, kernel: &mut Kernel, now_us: u64) -> bool {
-        let silent = self.last_us > 0 && now_us - self.last_us > TIME_OUT_US;
-        if !self.down && silent {
-            kernel.set_down(Some(Span::from_micros(TIME_OUT_US)));
-            (self.down, self.run) = (true, 0);
-        }
-        !silent
-    }
-
-    fn heard(&mut self, kernel: &mut Kernel, seq: u32, now_us: u64) {
-        self.run = if seq == self.newest + 1 { self.run + 1 } else { 1 };
-        (self.newest, self.last_us) = (seq, now_us);
-        if self.down && self.run >= 3 {
-            kernel.set_down(None);
-            self.down = false;
-        }
-    }
-}
-
 /// An hour with this loss of the way down, which is dead for `dead_us` of each two minutes.
 fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
     let probing = Probing { taus: plain(), ..Config::default().probing(Encapsulation::Segue) };
     let mut kernels = [Kernel::new(false, probing), Kernel::new(true, probing)];
     let (mut reference, mut client, mut means) =
-        (Reference::default(), Client::default(), Means::default());
+        (Reference::default(), Verdict::default(), Means::default());
     let mut world = World { idle: true, ..World::new(seed) };
     world.loss = [1e-9, loss].map(|loss| Walk { at: loss, low: loss, high: loss });
     let (start_us, mut next_us, mut is_deaf) = (10_000_000, 10_000_000, false);
     let mut averages = [None; 3];
     while next_us < start_us + 3_600_000_000 {
-        let arriving = world.flying.peek().map_or(u64::MAX, |Reverse(first)| first.0);
-        if arriving > next_us {
-            world.heard = client.judge(&mut kernels[1], next_us).into();
+        let Some(landed) = world.land(next_us) else {
+            world.heard = client.hears(&mut kernels[1], K, next_us).into();
             world.request(next_us, None, false);
             next_us += T_KA_MS * 1_000;
             if let ([Some(server), Some(client), Some(reference)], true) =
@@ -73,14 +41,9 @@ fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
                 means.looks += 1.0;
             }
             continue;
-        }
-        let Some(Reverse((now_us, _, to_client, report, bytes))) = world.flying.pop() else {
-            break;
         };
-        let (way, probe) = (usize::from(to_client), Probe::parse(&bytes));
-        let local_us = now_us + if to_client { CLIENT_AHEAD_US } else { 0 };
-        world.received[way] += 1;
-        let arrival = arrival(probe, local_us, world.received[way]);
+        let Landed { now_us, to_client, report, arrival, .. } = landed;
+        let (way, probe) = (usize::from(to_client), arrival.probe);
         let kernel = &mut kernels[way];
         let (late, estimates) = kernel.take(&arrival, report, world.requests).unwrap();
         assert!(!late, "delays stay below T_KA");
@@ -102,7 +65,7 @@ fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
             }
         }
         let dead = (now_us - start_us) % 120_000_000 < dead_us;
-        world.answer(now_us, local_us, &arrival, to_client, dead);
+        world.answer(&landed, dead);
     }
     for mean in [&mut means.server, &mut means.client, &mut means.reference] {
         *mean /= means.looks;
@@ -112,8 +75,7 @@ fn hour(loss: f64, dead_us: u64, seed: u64) -> Means {
 
 #[test]
 fn an_outage_of_the_way_down_is_in_no_average_of_either_end() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return;
     }
     for (loss, seed) in [(1e-9, 1), (0.02, 2), (0.1, 3)] {
@@ -131,8 +93,7 @@ fn an_outage_of_the_way_down_is_in_no_average_of_either_end() {
 
 #[test]
 fn losses_that_make_a_host_say_that_it_hears_nothing_are_in_the_servers_average() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: the eBPF programs need root");
+    if !may_load() {
         return;
     }
     let means = hour(0.3, 0, 4);

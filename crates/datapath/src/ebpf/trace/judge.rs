@@ -53,3 +53,36 @@ impl Judge {
         self.run -= u32::from(late);
     }
 }
+
+/// An end that calls the path down after (K + ½)·T_KA without a probe, and up after three in a row.
+#[derive(Default)]
+pub(super) struct Verdict {
+    last_us: u64,
+    newest: u32,
+    run: u32,
+    down: bool,
+    pub(super) downs: u32,
+}
+
+impl Verdict {
+    /// Whether a probe has come in time.
+    pub(super) fn hears(&mut self, kernel: &mut Kernel, k: u64, now_us: u64) -> bool {
+        let time_out_us = T_KA_MS * 1_000 * (2 * k + 1) / 2;
+        let silent = self.last_us > 0 && now_us - self.last_us > time_out_us;
+        if silent && !self.down {
+            kernel.set_down(Some(Span::from_micros(time_out_us)));
+            (self.down, self.run) = (true, 0);
+            self.downs += 1;
+        }
+        !silent
+    }
+
+    pub(super) fn heard(&mut self, kernel: &mut Kernel, seq: u32, now_us: u64) {
+        self.run = if seq == self.newest + 1 { self.run + 1 } else { 1 };
+        (self.newest, self.last_us) = (seq, now_us);
+        if self.down && self.run >= 3 {
+            kernel.set_down(None);
+            self.down = false;
+        }
+    }
+}

@@ -5,7 +5,7 @@ use super::super::coalesce::Coalescer;
 use super::*;
 
 /// A packet as the kernel hands it over: one header for all of `payload`, the checksum left open.
-pub fn super_packet(v6: bool, tcp: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn super_packet(v6: bool, tcp: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let ip = if v6 {
         PacketBuilder::ipv6([1; 16], [2; 16], 64)
@@ -30,7 +30,7 @@ pub fn super_packet(v6: bool, tcp: bool, flags: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn vnet(v6: bool, tcp: bool, gso_size: u16) -> VnetHeader {
+pub(crate) fn vnet(v6: bool, tcp: bool, gso_size: u16) -> VnetHeader {
     let gso_type = match (tcp, v6) {
         (true, false) => VnetHeader::GSO_TCPV4,
         (true, true) => VnetHeader::GSO_TCPV6,
@@ -46,7 +46,7 @@ pub fn vnet(v6: bool, tcp: bool, gso_size: u16) -> VnetHeader {
     }
 }
 
-pub fn cut(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>, DropReason> {
+pub(crate) fn cut(vnet: &VnetHeader, packet: &[u8]) -> Result<Vec<Vec<u8>>, DropReason> {
     let mut packet = packet.to_vec();
     let cut = Cut::new(vnet, &packet)?;
     let mut ranges = Vec::new();

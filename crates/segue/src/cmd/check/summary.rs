@@ -1,7 +1,7 @@
 //! The settings that a valid file puts in force, defaults included.
 
 use segue_daemon::config::{AnchorFile, HostFile};
-use segue_daemon::packets::Choice;
+use segue_daemon::settings::Choice;
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;

@@ -1,7 +1,6 @@
 //! The live view: redrawn in place on a terminal, one line per event elsewhere.
 
-use segue_daemon::control::EventRecord;
-use segue_daemon::events::sentence;
+use segue_daemon::control::{EventRecord, Tunnels};
 use segue_demo::Course;
 use segue_demo::traffic::Traffic;
 use segue_demo::watch::{Look, Watch};
@@ -29,7 +28,7 @@ enum Output {
 struct Scene<'a> {
     t: f64,
     look: Option<&'a Look>,
-    events: &'a [(f64, EventRecord)],
+    events: &'a [(f64, EventRecord<Tunnels>)],
     rate_mbit: f64,
     /// Packets of the voice-like flow that have not arrived: up and down.
     missing: [usize; 2],
@@ -59,7 +58,7 @@ impl View {
             Output::Nothing => return,
             Output::Lines(told) => {
                 for (at, event) in &watch.host_events[*told..] {
-                    eprintln!("{at:6.2} s  {}", sentence(event));
+                    eprintln!("{at:6.2} s  {}", event.text);
                 }
                 *told = watch.host_events.len();
                 return;
@@ -120,7 +119,7 @@ fn draw(scene: &Scene<'_>, course: Course, size: Size, colours: Colours) -> Vec<
     let mut left = size.rows.saturating_sub(1 + lines.len());
     let mut events = Vec::new();
     for (at, event) in scene.events.iter().rev().take(EVENTS) {
-        let told = layout::sentence(&format!("{at:6.2} s  {}", sentence(event)), room);
+        let told = layout::sentence(&format!("{at:6.2} s  {}", event.text), room);
         if told.len() > left {
             break;
         }
@@ -177,7 +176,7 @@ fn bar(t: f64, course: Course, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use segue_daemon::control::PathStatus;
+    use segue_daemon::control::{PathStatus, TunnelEvent};
 
     const COURSE: Course = Course { silent_at: 10.0, back_at: 20.0, until: 30.0 };
 
@@ -199,20 +198,14 @@ mod tests {
         }
     }
 
-    fn events() -> Vec<(f64, EventRecord)> {
+    fn events() -> Vec<(f64, EventRecord<Tunnels>)> {
         let event = |n: usize| EventRecord {
             number: n as u64,
             at_ns: 0,
             kind: "handover".into(),
             host: String::new(),
-            path: "wifi".into(),
-            to: Some("lte".into()),
-            detail: "down".into(),
-            downlink: None,
-            silent_ms: None,
-            bound_ms: None,
-            flows: Some(n),
-            class: Some("interactive".into()),
+            text: format!("{n} interactive flows moved from wifi to lte (down)"),
+            about: TunnelEvent::default(),
         };
         (0..9).map(|n| (n as f64, event(n))).collect()
     }

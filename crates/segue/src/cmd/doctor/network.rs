@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use segue_daemon::control::Status;
+use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::{anchor, host, nat, nft, past};
 use segue_ip::{Interface, Prefix};
@@ -30,7 +30,7 @@ pub fn interfaces() -> anyhow::Result<Vec<Device>> {
 }
 
 /// Whether a port is free, or used by our own daemon.
-pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding {
+pub fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
             // A system without IPv6.
@@ -43,8 +43,8 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status>) -> Finding
             ok(check, format!("UDP {port} is free; the running daemon uses another"))
         }
         (Err(error), Some(status)) if error.kind() == ErrorKind::AddrInUse => {
-            let article = if status.role == "anchor" { "an" } else { "a" };
-            ok(check, format!("UDP {port} is in use, and {article} {} runs here", status.role))
+            let article = if status.head.role == "anchor" { "an" } else { "a" };
+            ok(check, format!("UDP {port} is in use, and {article} {} runs here", status.head.role))
         }
         (Err(error), _) => todo(
             check,
@@ -70,11 +70,11 @@ pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
 
 /// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
 /// which it tells any client.
-pub fn reachability(anchor: &[SocketAddr], running: Option<&Status>) -> Vec<Finding> {
+pub fn reachability(anchor: &[SocketAddr], running: Option<&Status<Tunnels>>) -> Vec<Finding> {
     if let Some(status) = running {
-        let at = status.anchor.as_deref().unwrap_or("no anchor");
-        return vec![match &status.trouble {
-            _ if status.registered => ok("anchor", format!("registered at {at}")),
+        let at = status.body.anchor.as_deref().unwrap_or("no anchor");
+        return vec![match &status.body.trouble {
+            _ if status.body.registered => ok("anchor", format!("registered at {at}")),
             Some(trouble) => todo("anchor", format!("not registered: {}", trouble.why)),
             None => todo("anchor", format!("not registered at {at} yet: see segue status")),
         }];
@@ -203,9 +203,10 @@ pub fn host_ways(
 }
 
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
-pub fn guard(running: Option<&Status>) -> Option<Finding> {
-    let status = running.filter(|status| status.datapath == "user" && !status.inner.is_empty())?;
-    let Some(there) = past::is_there(&status.device) else {
+pub fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+    let status =
+        running.filter(|status| status.body.datapath == "user" && !status.body.inner.is_empty())?;
+    let Some(there) = past::is_there(&status.body.device) else {
         return Some(match nft::version() {
             Err(_) => todo(
                 "past tunnel",
@@ -257,12 +258,12 @@ fn room(interface: &Interface, v6: bool) -> Finding {
 pub fn anchor_ways(
     interfaces: &[Device],
     settings: &anchor::Settings,
-    running: Option<&Status>,
+    running: Option<&Status<Tunnels>>,
 ) -> anyhow::Result<Vec<Finding>> {
     let mut all = Vec::new();
     // Ask the running anchor rather than the file: `--nat` is not in the file, and other programs
     // flush tables.
-    let translates = running.and_then(|status| nat::is_there(&status.device));
+    let translates = running.and_then(|status| nat::is_there(&status.body.device));
     for (v6, pool) in [(false, &settings.pool_v4), (true, &settings.pool_v6)] {
         let family = if v6 { "IPv6" } else { "IPv4" };
         let Some(pool) = pool else {
@@ -330,7 +331,7 @@ fn read_flag(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|value| value.trim().to_owned())
 }
 
-fn forwarding(v6: bool, out: &str, running: Option<&Status>) -> Finding {
+fn forwarding(v6: bool, out: &str, running: Option<&Status<Tunnels>>) -> Finding {
     let (family, path) = match v6 {
         false => ("IPv4", "/proc/sys/net/ipv4/ip_forward"),
         true => ("IPv6", "/proc/sys/net/ipv6/conf/all/forwarding"),
@@ -354,7 +355,7 @@ fn forwarding(v6: bool, out: &str, running: Option<&Status>) -> Finding {
 fn ignores_advertisements(
     v6: bool,
     interface: &Interface,
-    running: Option<&Status>,
+    running: Option<&Status<Tunnels>>,
 ) -> Option<Finding> {
     let name = &interface.name;
     let path = format!("/proc/sys/net/ipv6/conf/{name}/accept_ra");

@@ -7,10 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sched::{CloneFlags, unshare};
 use segue_daemon::config::HostFile;
-use segue_daemon::control::Status;
+use segue_daemon::control::{Status, Tunnels};
 use segue_daemon::host::{self, Membership};
 use segue_daemon::identity::Join;
-use segue_daemon::packets::{Choice, MARK};
+use segue_daemon::packets::MARK;
+use segue_daemon::settings::Choice;
 use segue_datapath::ebpf::Ebpf;
 use segue_datapath::{Role, Setup};
 use segue_linux::clock;
@@ -70,9 +71,9 @@ pub fn capabilities() -> Finding {
 }
 
 /// Which datapath a daemon would choose, tried in a separate network namespace.
-pub fn datapath(choice: Choice, running: Option<&Status>) -> Finding {
+pub fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
     if let Some(status) = running {
-        return ok("datapath", format!("the running daemon has {}", status.datapath));
+        return ok("datapath", format!("the running daemon has {}", status.body.datapath));
     }
     if !Path::new("/dev/net/tun").exists() {
         return todo(

@@ -2,10 +2,8 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use segue_clock::Span;
-use segue_daemon::control::{self, EventRecord, EventsPage, Request, Response};
-use segue_daemon::events::sentence;
+use segue_daemon::control::{EventRecord, EventsPage, Tunnels, tunnels};
 use segue_linux::clock;
 use segue_linux::signals::Signals;
 use segue_text::errors::Told;
@@ -73,15 +71,12 @@ pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage> {
-    match control::ask(&which.socket(), &Request::Events { from })? {
-        Response::Events(page) => Ok(page),
-        _ => bail!("the daemon's answer makes no sense"),
-    }
+fn ask(which: &Which, from: u64) -> anyhow::Result<EventsPage<Tunnels>> {
+    tunnels::events(&which.socket(), from)
 }
 
 /// Why the page does not continue at event number `next`; `None` if it does.
-fn gap(next: u64, page: &EventsPage) -> Option<String> {
+fn gap(next: u64, page: &EventsPage<Tunnels>) -> Option<String> {
     if page.next < next {
         return Some("the daemon was started anew".into());
     }
@@ -89,20 +84,20 @@ fn gap(next: u64, page: &EventsPage) -> Option<String> {
     Some(format!("{missed} events were forgotten before they could be printed"))
 }
 
-fn print(page: &EventsPage, json: bool) -> anyhow::Result<()> {
+fn print(page: &EventsPage<Tunnels>, json: bool) -> anyhow::Result<()> {
     let now_ns = clock::realtime_ns();
     for event in &page.events {
         if json {
             println!("{}", serde_json::to_string(event)?);
         } else {
-            println!("{}  {}", when(event, page.now_ns, now_ns), sentence(event));
+            println!("{}  {}", when(event, page.now_ns, now_ns), event.text);
         }
     }
     Ok(())
 }
 
 /// The time of day of an event, if the daemon's clock shows `daemon_ns` when the time of day is `now_ns`.
-fn when(event: &EventRecord, daemon_ns: u64, now_ns: u64) -> String {
+fn when(event: &EventRecord<Tunnels>, daemon_ns: u64, now_ns: u64) -> String {
     let at_ns = now_ns.saturating_sub(daemon_ns.saturating_sub(event.at_ns));
     let (s, ms) = (at_ns / 1_000_000_000, at_ns / 1_000_000 % 1_000);
     let date = units::date(s);
@@ -111,17 +106,23 @@ fn when(event: &EventRecord, daemon_ns: u64, now_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use segue_daemon::control::TunnelEvent;
+
     use super::*;
 
-    fn page(numbers: std::ops::Range<u64>) -> EventsPage {
+    fn event(number: u64, at_ns: u64) -> EventRecord<Tunnels> {
+        let (kind, host, text) = ("gone".into(), "bob".into(), "bob: gone".into());
+        EventRecord { number, at_ns, kind, host, text, about: TunnelEvent::default() }
+    }
+
+    fn page(numbers: std::ops::Range<u64>) -> EventsPage<Tunnels> {
         let next = numbers.end;
-        let event = |number| EventRecord { number, kind: "gone".into(), ..EventRecord::default() };
-        EventsPage { events: numbers.map(event).collect(), next, now_ns: 0 }
+        EventsPage { events: numbers.map(|number| event(number, 0)).collect(), next, now_ns: 0 }
     }
 
     #[test]
     fn an_event_is_shown_at_its_time_of_day() {
-        let event = EventRecord { at_ns: 4_000_000_000, ..EventRecord::default() };
+        let event = event(0, 4_000_000_000);
         let now_ns = 1_764_000_000 * 1_000_000_000 + 7_000_000;
         assert_eq!(when(&event, 4_002_000_000, now_ns), "2025-11-24 16:00:00.005Z");
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::process::ExitCode;
 
-use segue_daemon::control::{self, FlowStatus};
+use segue_daemon::control::{FlowStatus, tunnels};
 use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::units;
@@ -58,7 +58,7 @@ const COLUMNS: [Column; 6] = [
 /// Runs `segue flows`.
 pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
     let mut flows = Vec::new();
-    control::flows(&args.which.socket(), args.host.as_deref(), |page| {
+    tunnels::flows(&args.which.socket(), args.host.as_deref(), |page| {
         flows.extend(page);
         Ok(())
     })?;

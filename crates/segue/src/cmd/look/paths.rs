@@ -40,9 +40,9 @@ const COLUMNS: [Column; 12] = [
 pub fn paths(args: PathsArgs) -> anyhow::Result<ExitCode> {
     let status = args.which.status(u64::MAX)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status.paths)?);
+        println!("{}", serde_json::to_string_pretty(&status.body.paths)?);
     } else {
-        let lines = lines(&status.paths, args.why, Paper::output());
+        let lines = lines(&status.body.paths, args.why, Paper::output());
         lines.iter().for_each(|line| println!("{line}"));
     }
     Ok(ExitCode::SUCCESS)

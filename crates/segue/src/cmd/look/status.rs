@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use segue_clock::Span;
-use segue_daemon::control::Status;
-use segue_daemon::events::sentence;
+use segue_daemon::control::{EventRecord, Status, Tunnels};
 use segue_linux::clock;
 use segue_linux::signals::Signals;
 use segue_text::errors::Told;
@@ -72,7 +71,7 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         let until = clock::monotonic() + EVERY;
         match args.which.status(if args.json { next_event } else { 0 }) {
             Ok(status) => {
-                next_event = status.next_event;
+                next_event = status.head.next_event;
                 shown.tell(&status)?;
                 last = Some(status);
             }
@@ -92,7 +91,7 @@ fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Watch {
-    fn tell(&mut self, status: &Status) -> anyhow::Result<()> {
+    fn tell(&mut self, status: &Status<Tunnels>) -> anyhow::Result<()> {
         match self {
             Watch::Json => println!("{}", serde_json::to_string(status)?),
             Watch::Live(live) => {
@@ -109,7 +108,7 @@ impl Watch {
     }
 
     /// The daemon does not answer.
-    fn miss(&mut self, last: Option<&Status>, why: &str) -> anyhow::Result<()> {
+    fn miss(&mut self, last: Option<&Status<Tunnels>>, why: &str) -> anyhow::Result<()> {
         match (self, last) {
             (Watch::Live(live), Some(last)) => {
                 let (paper, rows) = (Paper::live(live), live.size().rows);
@@ -125,7 +124,7 @@ impl Watch {
 }
 
 /// The part that fits on a terminal of `rows` rows, with the latest events.
-fn page(status: &Status, paper: Paper, rows: usize) -> Vec<String> {
+fn page(status: &Status<Tunnels>, paper: Paper, rows: usize) -> Vec<String> {
     let mut all = lines(status, paper);
     let mut left = rows.saturating_sub(1 + all.len());
     let fitting = events(status, paper).into_iter().rev().take_while(|event| {
@@ -139,32 +138,38 @@ fn page(status: &Status, paper: Paper, rows: usize) -> Vec<String> {
 }
 
 /// All but the events.
-fn lines(status: &Status, paper: Paper) -> Vec<String> {
+fn lines(status: &Status<Tunnels>, paper: Paper) -> Vec<String> {
     let colours = paper.colours;
-    let name = if status.name.is_empty() { String::new() } else { format!(" {}", status.name) };
+    let name =
+        if status.head.name.is_empty() { String::new() } else { format!(" {}", status.head.name) };
     let mut said = vec![
-        format!("{}{name}, up {:.0} s, datapath {}", status.role, status.uptime_s, status.datapath),
-        format!("device     {} {}", status.device, status.inner.join(" ")),
+        format!(
+            "{}{name}, up {:.0} s, datapath {}",
+            status.head.role, status.head.uptime_s, status.body.datapath
+        ),
+        format!("device     {} {}", status.body.device, status.body.inner.join(" ")),
     ];
-    if status.role == "host" {
+    if status.head.role == "host" {
         let over = status
+            .body
             .signalling
             .as_deref()
             .map_or("no signalling".into(), |interface| format!("signalling over {interface}"));
-        let anchor = status.anchor.as_deref().unwrap_or("not found yet");
-        let registered = match status.registered {
+        let anchor = status.body.anchor.as_deref().unwrap_or("not found yet");
+        let registered = match status.body.registered {
             true => "registered".to_owned(),
             false => colours.paint(Tone::Bad, "not registered"),
         };
-        let no_way = !status.paths.is_empty() && status.paths.iter().all(|path| path.state != "up");
+        let no_way = !status.body.paths.is_empty()
+            && status.body.paths.iter().all(|path| path.state != "up");
         let way = if no_way { colours.paint(Tone::Bad, "no path is up, ") } else { String::new() };
         said.push(format!("anchor     {anchor}, {registered}, {way}{over}"));
     }
-    if let Some(trouble) = &status.trouble {
+    if let Some(trouble) = &status.body.trouble {
         let why = colours.paint(Tone::Bad, &trouble.why);
         said.push(format!("trouble    {why} ({:.0} s ago)", trouble.ago_s));
     }
-    for host in &status.hosts {
+    for host in &status.body.hosts {
         let how = if host.connected {
             "connected".to_owned()
         } else {
@@ -174,39 +179,38 @@ fn lines(status: &Status, paper: Paper) -> Vec<String> {
     }
     let mut all: Vec<String> =
         said.iter().flat_map(|line| layout::sentence(line, paper.room)).collect();
-    all.extend(paths::lines(&status.paths, false, paper));
+    all.extend(paths::lines(&status.body.paths, false, paper));
     all.extend(figures(status).iter().flat_map(|line| layout::sentence(line, paper.room)));
     all
 }
 
 /// Classes and counters.
-fn figures(status: &Status) -> Vec<String> {
+fn figures(status: &Status<Tunnels>) -> Vec<String> {
     let mut said = Vec::new();
-    for (class, path) in &status.classes {
-        let order = match status.orders.get(class) {
+    for (class, path) in &status.body.classes {
+        let order = match status.body.orders.get(class) {
             Some(wanted) if wanted == path => " (bound by an operator)".into(),
             Some(wanted) => format!(" (an operator wants {wanted}, which is not up)"),
             None => String::new(),
         };
         said.push(format!("class      {class:<12} {path}{order}"));
     }
-    for (reason, n) in &status.drops {
+    for (reason, n) in &status.head.drops {
         said.push(format!("refused    {n} {reason}"));
     }
-    if status.reinjected > 0 {
-        let n = status.reinjected;
+    if status.body.reinjected > 0 {
+        let n = status.body.reinjected;
         said.push(format!("reinjected {n} (sent a second time over another path)"));
     }
     said
 }
 
 /// The last events, each in lines.
-fn events(status: &Status, paper: Paper) -> Vec<Vec<String>> {
+fn events(status: &Status<Tunnels>, paper: Paper) -> Vec<Vec<String>> {
     let from = status.events.len().saturating_sub(EVENTS);
-    let line = |event| {
-        let event: &segue_daemon::control::EventRecord = event;
-        let ago = status.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
-        layout::sentence(&format!("{ago:>8.1} s ago  {}", sentence(event)), paper.room)
+    let line = |event: &EventRecord<Tunnels>| {
+        let ago = status.head.now_ns.saturating_sub(event.at_ns) as f64 / 1e9;
+        layout::sentence(&format!("{ago:>8.1} s ago  {}", event.text), paper.room)
     };
     status.events[from..].iter().map(line).collect()
 }

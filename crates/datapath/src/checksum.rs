@@ -4,12 +4,12 @@
 /// are read as they lie in memory; RFC 1071, section 2 (B): the sum does not depend on byte order
 /// until it is folded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sum(u64);
+pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Adds bytes. A piece of odd length is padded with a zero byte and must be the last.
     #[must_use]
-    pub fn bytes(self, bytes: &[u8]) -> Sum {
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Sum {
         // Eight independent lanes of 32 bits summed in 64, which the compiler turns into vectors.
         let mut lanes = [0u64; 8];
         let mut blocks = bytes.chunks_exact(32);
@@ -31,13 +31,13 @@ impl Sum {
 
     /// Adds a number that stands in the packet in network byte order.
     #[must_use]
-    pub fn word(self, word: u16) -> Sum {
+    pub(crate) fn word(self, word: u16) -> Sum {
         Sum(self.0 + u64::from(word.to_be()))
     }
 
     /// The folded sum, ready to be stored in network byte order; the checksum is its complement.
     #[must_use]
-    pub fn fold(self) -> u16 {
+    pub(crate) fn fold(self) -> u16 {
         let mut sum = self.0;
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
@@ -49,7 +49,7 @@ impl Sum {
 /// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1): `addresses` are source and destination
 /// as they stand in the IP header, `len` is that of the upper-layer packet.
 #[must_use]
-pub fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
+pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
     let len = len as u32;
     Sum::default()
         .bytes(addresses)
@@ -59,7 +59,7 @@ pub fn pseudo_header(addresses: &[u8], protocol: u8, len: usize) -> Sum {
 }
 
 /// Computes the checksum of an IPv4 header anew.
-pub fn set_ipv4(header: &mut [u8]) {
+pub(super) fn set_ipv4(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = !Sum::default().bytes(header).fold();
     header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -1,0 +1,115 @@
+//! What daemons need to know, validated: configuration makes it, daemons take it, and neither imports the other.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::unistd::Gid;
+use segue_clock::Span;
+use segue_datapath::Reach;
+use segue_ip::Prefix;
+use segue_tunnel::{PathConfig, Pool};
+use segue_wire::stamp::StampKey;
+
+use crate::identity::Join;
+use crate::locator::Locator;
+
+/// Which datapath the operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// eBPF where it is available, else user space.
+    Auto,
+    /// eBPF or nothing.
+    Ebpf,
+    /// User space.
+    User,
+}
+
+/// Settings of every daemon, validated.
+#[derive(Clone)]
+pub struct Common {
+    /// Name of the tunnel device.
+    pub device: String,
+    /// Local UDP port of the tunnels.
+    pub port: u16,
+    /// Which datapath.
+    pub datapath: Choice,
+    /// The interfaces to use; all that fit the role if empty.
+    pub interfaces: Vec<String>,
+    /// The control socket.
+    pub control: PathBuf,
+    /// The group that may use it, beside root.
+    pub control_group: Option<Gid>,
+    /// Where to serve metrics; `None` for nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Run before ordinary threads where the system allows it.
+    pub realtime: bool,
+}
+
+/// Everything that a host daemon needs to know, validated.
+pub struct Host {
+    /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
+    pub common: Common,
+    /// The join line, if one is given. Without one, or with a used one, the stored state identifies
+    /// the host.
+    pub join: Option<Join>,
+    /// File of the host's state.
+    pub state: PathBuf,
+    /// MTU of the tunnel device; if `None`, it is fitted to the outer families.
+    pub mtu: Option<u32>,
+    /// Destinations sent through the tunnel; `None` for everything that the anchor can route
+    /// onwards.
+    pub routes: Option<Vec<Prefix>>,
+    /// Traffic to `routes` leaves only through the tunnel.
+    pub fail_closed: bool,
+    /// Name servers that resolve the anchor's name; the system's if empty.
+    pub nameservers: Vec<IpAddr>,
+    /// Settings of paths.
+    pub path: PathConfig,
+    /// Settings by interface.
+    pub paths: BTreeMap<String, PathConfig>,
+    /// How flows are classed and moved.
+    pub steering: segue_steering::Config,
+}
+
+/// Everything that an anchor daemon needs to know, validated.
+pub struct Anchor {
+    /// Settings of every daemon. If no interface is named, all that carry packets are used.
+    pub common: Common,
+    /// MTU of the tunnel device in bytes.
+    pub mtu: u32,
+    /// UDP port of the signalling.
+    pub signal_port: u16,
+    /// Addresses that join lines name; the anchor's own if empty.
+    pub addresses: Vec<Locator>,
+    /// Inner IPv4 addresses to assign.
+    pub pool_v4: Option<Pool>,
+    /// Inner IPv6 addresses to assign.
+    pub pool_v6: Option<Pool>,
+    /// Most paths of all hosts.
+    pub max_paths: u32,
+    /// Whether hosts may have paths that use UPMT's packets.
+    pub allow_upmt: bool,
+    /// What hosts may reach.
+    pub reach: Reach,
+    /// Translate the pools if outside networks have no route to them.
+    pub nat: bool,
+    /// How to answer STAMP; `None` for not at all.
+    pub stamp: Option<Stamp>,
+    /// How long a silent host keeps its registration.
+    pub expiry: Span,
+    /// How long a host's certificate is good.
+    pub certificate_lifetime: Duration,
+    /// File of the store.
+    pub state: PathBuf,
+}
+
+/// How an anchor answers STAMP.
+pub struct Stamp {
+    /// UDP port.
+    pub port: u16,
+    /// Answers authenticated requests, and no others.
+    pub key: Option<StampKey>,
+}

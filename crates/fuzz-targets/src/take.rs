@@ -1,0 +1,10 @@
+//! How a target that needs numbers gets them from its input.
+
+/// Takes the first `N` bytes of an input, zeros if it is too short.
+pub(crate) fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
+    let mut bytes = [0; N];
+    let n = data.len().min(N);
+    bytes[..n].copy_from_slice(&data[..n]);
+    *data = &data[n..];
+    bytes
+}

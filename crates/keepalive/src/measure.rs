@@ -1,0 +1,201 @@
+//! The estimators that client and server share.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use segue_clock::{Span, Time};
+use segue_wire::Report;
+
+use crate::ewma;
+use crate::loss::{OneWayLoss, RoundTripLoss};
+use crate::rtt::MAX_RTT;
+use crate::seq::Order;
+use crate::{Estimates, Tau};
+
+/// Periods over which estimators work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale<'a> {
+    /// Time constants of the averages.
+    pub(crate) taus: &'a [Tau],
+    /// The loss interval.
+    pub(crate) t_l: Span,
+}
+
+/// Estimators of both directions, shared by client and server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Measure {
+    pub(crate) estimates: Estimates,
+    /// When each average had its last sample. The averages are those of the estimates.
+    rtt: Option<Time>,
+    rtl: Option<Time>,
+    up: OneWayLoss,
+    down: OneWayLoss,
+    round_trip: RoundTripLoss,
+}
+
+impl Measure {
+    /// Counts a probe by its order.
+    pub(crate) fn count(&mut self, order: Order) {
+        match order {
+            Order::Newest | Order::Restart => self.estimates.received += 1,
+            Order::Late => {
+                self.estimates.received += 1;
+                self.estimates.reordered += 1;
+            }
+            Order::Duplicate => self.estimates.duplicates += 1,
+            Order::Stale => self.estimates.reordered += 1,
+        }
+    }
+
+    /// Counts a probe that is no answer: only faults in its order.
+    pub(crate) fn count_aside(&mut self, order: Order) {
+        match order {
+            Order::Duplicate => self.estimates.duplicates += 1,
+            Order::Late | Order::Stale => self.estimates.reordered += 1,
+            Order::Newest | Order::Restart => {}
+        }
+    }
+
+    /// Takes what a datapath measured, with `sent` and `received` more probes than before. It replaces everything but
+    /// what only a machine knows.
+    pub(crate) fn take_over(&mut self, measured: Estimates, sent: u64, received: u64) {
+        let own = core::mem::take(&mut self.estimates);
+        self.estimates = Estimates {
+            sent: own.sent + sent,
+            received: own.received + received,
+            transitions: own.transitions,
+            client_silent: own.client_silent,
+            ..measured
+        };
+    }
+
+    /// Takes the averages that the client reports (the main one of each) as this end's own. Returns the RTT if there is
+    /// a credible one.
+    pub(crate) fn adopt(&mut self, report: Report) -> Option<Span> {
+        self.estimates.rtl = vec![report.rtl()];
+        let seconds = report.rtt().filter(|rtt| *rtt <= MAX_RTT.as_secs_f64())?;
+        self.estimates.rtt_ewma = vec![seconds];
+        Some(Span::from_secs_f64(seconds))
+    }
+
+    /// A value of the round-trip loss that the client evaluated.
+    pub(crate) fn reported_rtl(&mut self, scale: Scale<'_>, at: Time, rtl: f64) {
+        average(&mut self.rtl, &mut self.estimates.rtl, scale, at, rtl);
+    }
+
+    pub(crate) fn rtt(&mut self, scale: Scale<'_>, at: Time, rtt: Span) {
+        let e = &mut self.estimates;
+        if let Some(last) = e.rtt_last {
+            let difference = (rtt.as_secs_f64() - last.as_secs_f64()).abs();
+            e.rtt_jitter += (difference - e.rtt_jitter) / 16.0;
+        }
+        e.rtt_last = Some(rtt);
+        e.rtt_min = Some(e.rtt_min.map_or(rtt, |min| min.min(rtt)));
+        e.rtt_max = Some(e.rtt_max.map_or(rtt, |max| max.max(rtt)));
+        average(&mut self.rtt, &mut e.rtt_ewma, scale, at, rtt.as_secs_f64());
+    }
+
+    /// Counters of the direction from client to server: Sc and Rs.
+    pub(crate) fn up(&mut self, scale: Scale<'_>, at: Time, sc: u32, rs: u32) -> Option<f64> {
+        let e = &mut self.estimates;
+        let interval = self.up.observe(at, at, (sc, rs), scale.t_l, &mut e.up)?;
+        ewma::push_over(&mut e.owl_up, scale.taus, interval.length, interval.loss);
+        Some(interval.loss)
+    }
+
+    /// Counters of the direction from server to client: Ss and Rc; `of` is the instant that they describe.
+    pub(crate) fn down(
+        &mut self,
+        scale: Scale<'_>,
+        (at, of): (Time, Time),
+        ss: u32,
+        rc: u32,
+    ) -> Option<f64> {
+        let e = &mut self.estimates;
+        let interval = self.down.observe(at, of, (ss, rc), scale.t_l, &mut e.down)?;
+        ewma::push_over(&mut e.owl_down, scale.taus, interval.length, interval.loss);
+        Some(interval.loss)
+    }
+
+    /// Round-trip loss from the counts of probes sent and received so far.
+    pub(crate) fn rtl(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
+        let e = &mut self.estimates;
+        let rtl = self.round_trip.observe(at, e.sent, e.received, scale.t_l)?;
+        average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
+        Some(rtl)
+    }
+
+    /// The same just before another request leaves.
+    pub(crate) fn rtl_at_sending(&mut self, scale: Scale<'_>, at: Time) -> Option<f64> {
+        let e = &mut self.estimates;
+        let rtl = self.round_trip.evaluate(at, e.sent, e.received, scale.t_l)?;
+        average(&mut self.rtl, &mut e.rtl, scale, at, rtl);
+        Some(rtl)
+    }
+
+    /// The client declares the path down.
+    pub(crate) fn declare(&mut self, now: Time) {
+        self.up.declare(now);
+        self.down.declare(now);
+    }
+
+    /// The server declares the path down. The next request's echo of the way down is from before the silence.
+    pub(crate) fn declare_at_server(&mut self, now: Time) {
+        self.up.declare(now);
+        self.down.declare_echoed();
+    }
+
+    /// The client has told the server at `now` that it hears nothing. It knew this half a round trip before, about
+    /// packets that had left half a round trip earlier still.
+    pub(crate) fn declare_deaf(&mut self, now: Time) {
+        self.down.declare_deaf(now - self.estimates.rtt_last.unwrap_or(Span::ZERO));
+    }
+
+    /// The client hears again.
+    pub(crate) fn hears(&mut self) {
+        self.down.over();
+    }
+
+    /// As [`is_up`](Measure::is_up) at a server whose client hears nothing.
+    pub(crate) fn is_up_one_way(&mut self) {
+        self.up.over();
+    }
+
+    /// Called after a probe has been taken: the path is up. The counts of the probes that brought it up are still left
+    /// out, since they were chosen for having arrived.
+    pub(crate) fn is_up(&mut self) {
+        self.up.over();
+        self.down.over();
+    }
+
+    /// The other end began again: its counters start from new baselines.
+    pub(crate) fn restart(&mut self) {
+        self.up.reset();
+        self.down.reset();
+    }
+}
+
+fn average(last: &mut Option<Time>, values: &mut Vec<f64>, scale: Scale<'_>, at: Time, x: f64) {
+    ewma::push(values, last, scale.taus, at, x);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_is_zero_for_a_steady_rtt_and_tends_to_the_mean_difference_of_a_changing_one() {
+        let taus = [Tau::symmetric(Span::from_secs(1))];
+        let scale = Scale { taus: &taus, t_l: Span::from_secs(1) };
+        let measure = |high_ms: u64| {
+            let mut measure = Measure::default();
+            for n in 0..200 {
+                let rtt = Span::from_millis(if n % 2 == 0 { 20 } else { high_ms });
+                measure.rtt(scale, Time(n * 1_000_000), rtt);
+            }
+            measure.estimates.rtt_jitter
+        };
+        assert_eq!(measure(20), 0.0);
+        assert!((measure(30) - 0.010).abs() < 1e-5, "{}", measure(30));
+    }
+}

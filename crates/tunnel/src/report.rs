@@ -1,0 +1,245 @@
+//! What the machines tell a person, a log or a report.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+
+use segue_clock::Span;
+use segue_keepalive::State;
+use segue_steering::Class;
+use segue_wire::signal::Refusal;
+
+/// Why flows moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Neither direction of the old path lives.
+    Down,
+    /// The old path's uplink is dead.
+    UplinkDown,
+    /// The old path's downlink is dead.
+    DownlinkDown,
+    /// Another path is better.
+    Better,
+    /// The operator ordered it.
+    Requested,
+    /// The interface is gone.
+    InterfaceGone,
+}
+
+impl Cause {
+    /// The name used in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Down => "down",
+            Cause::UplinkDown => "uplink_down",
+            Cause::DownlinkDown => "downlink_down",
+            Cause::Better => "better",
+            Cause::Requested => "requested",
+            Cause::InterfaceGone => "interface_gone",
+        }
+    }
+}
+
+/// News for a person, a log or a report.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The registration stands (host) or a host registered (anchor).
+    Registered {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// Its inner addresses.
+        inner: Vec<IpAddr>,
+    },
+    /// The anchor refused.
+    Refused {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// Why.
+        reason: Refusal,
+    },
+    /// A host is gone (anchor).
+    Gone {
+        /// Its name.
+        host: String,
+    },
+    /// A path was set up.
+    PathAdded {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
+    /// A path was taken down.
+    PathRemoved {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
+    /// A path's state changed: at the host the round trip, at the anchor the uplink.
+    PathState {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+        /// The new state.
+        state: State,
+        /// At the host whether the downlink is heard, at the anchor whether it goes over this path
+        /// (is not redirected).
+        heard: bool,
+        /// Time since the last sign of life, for a path that went down.
+        silent: Option<Span>,
+        /// T_Rmax of eq. 1 with the path's K, T_KA and largest RTT.
+        bound: Span,
+    },
+    /// Something was due on a path and did not come (host): questions are under way. Not every doubt is reported.
+    PathDoubt {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The path's name.
+        path: String,
+    },
+    /// The sizes that a path takes have changed (host): the largest IP packet of each direction, in bytes.
+    PathMtu {
+        /// The path's name.
+        path: String,
+        /// Host to anchor.
+        up: u16,
+        /// Anchor to host.
+        down: u16,
+    },
+    /// Flows moved.
+    Handover {
+        /// The host's name; empty at the host itself.
+        host: String,
+        /// The class, `None` for all flows of the path.
+        class: Option<Class>,
+        /// From this path.
+        from: String,
+        /// To this path.
+        to: String,
+        /// Why.
+        cause: Cause,
+        /// How many flows were on the path, or of the class; 0 at an anchor, which does not know.
+        flows: usize,
+    },
+}
+
+impl Report {
+    /// Its kind, as in output.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Report::Registered { .. } => "registered",
+            Report::Refused { .. } => "refused",
+            Report::Gone { .. } => "gone",
+            Report::PathAdded { .. } => "path_added",
+            Report::PathRemoved { .. } => "path_removed",
+            Report::PathState { .. } => "path_state",
+            Report::PathDoubt { .. } => "path_doubt",
+            Report::PathMtu { .. } => "path_mtu",
+            Report::Handover { .. } => "handover",
+        }
+    }
+
+    /// The host's name; empty at the host itself.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        match self {
+            Report::Registered { host, .. }
+            | Report::Refused { host, .. }
+            | Report::Gone { host }
+            | Report::PathAdded { host, .. }
+            | Report::PathRemoved { host, .. }
+            | Report::PathState { host, .. }
+            | Report::PathDoubt { host, .. }
+            | Report::Handover { host, .. } => host,
+            Report::PathMtu { .. } => "",
+        }
+    }
+}
+
+/// A clear sentence, without a full stop.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host() {
+            "" => {}
+            host => write!(f, "{host}: ")?,
+        }
+        match self {
+            Report::Registered { inner, .. } => {
+                f.write_str("registered, inner addresses ")?;
+                for (n, address) in inner.iter().enumerate() {
+                    write!(f, "{}{address}", if n == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Report::Refused { reason, .. } => write!(f, "refused: {reason}"),
+            Report::Gone { .. } => f.write_str("gone"),
+            Report::PathAdded { path, .. } => write!(f, "path {path} set up"),
+            Report::PathRemoved { path, .. } => write!(f, "path {path} removed"),
+            Report::PathState { path, state, heard, silent, .. } => {
+                write!(f, "path {path} {}", state.name())?;
+                if let Some(silent) = silent {
+                    write!(f, ", silent for {:.0} ms", silent.as_millis_f64())?;
+                }
+                let half = *state == State::Down && *heard;
+                f.write_str(if half { ", downlink still heard" } else { "" })
+            }
+            Report::PathDoubt { path, .. } => write!(f, "path {path} in doubt"),
+            Report::PathMtu { path, up, down } if up == down => {
+                write!(f, "path {path} takes packets of {up} bytes at most")
+            }
+            Report::PathMtu { path, up, down } => {
+                write!(f, "path {path} takes packets of {up} bytes at most up, of {down} down")
+            }
+            Report::Handover { class, from, to, cause, flows, .. } => {
+                let noun = if *flows == 1 { "flow" } else { "flows" };
+                match class {
+                    Some(class) => write!(f, "{flows} {} {noun}", class.name())?,
+                    None if *flows > 0 => write!(f, "{flows} {noun}")?,
+                    None => f.write_str("all traffic")?,
+                }
+                write!(f, " moved from {from} to {to} ({})", cause.name())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn one_flow_is_told_from_several_and_from_all_traffic() {
+        for (flows, class, what) in [
+            (1, None, "1 flow"),
+            (2, None, "2 flows"),
+            (0, None, "all traffic"),
+            (0, Some(Class::Voice), "0 voice flows"),
+            (1, Some(Class::Voice), "1 voice flow"),
+        ] {
+            let (from, to, cause) = ("wifi".into(), "lte".into(), Cause::Down);
+            let report = Report::Handover { host: String::new(), class, from, to, cause, flows };
+            assert_eq!(report.to_string(), format!("{what} moved from wifi to lte (down)"));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_down_says_for_how_long_and_whether_it_still_hears() {
+        let report = |state, heard, silent| {
+            let (host, path, bound) = ("bob".into(), "wifi".into(), Span::ZERO);
+            Report::PathState { host, path, state, heard, silent, bound }.to_string()
+        };
+        let silent = Some(Span::from_micros(180_600));
+        assert_eq!(report(State::Up, true, None), "bob: path wifi up");
+        assert_eq!(report(State::Down, false, silent), "bob: path wifi down, silent for 181 ms");
+        let half = "bob: path wifi down, silent for 181 ms, downlink still heard";
+        assert_eq!(report(State::Down, true, silent), half);
+    }
+}
