@@ -13,14 +13,16 @@ use std::sync::Arc;
 use anyhow::Context;
 use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, LinuxDatapath, Setup};
+use segue_datapath::{FlowCursor, Setup};
 use segue_ip::Input;
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_store::{Embedded, StoreExt};
 use segue_text::errors::Told;
-use segue_tunnel::{Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Pool};
+use segue_tunnel::{
+    Anchor, AnchorConfig, AnchorInput, AnchorOutput, ConnId, End, Known, Pool, Turn,
+};
 use segue_wire::signal::{FromHost, WaysOut};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
@@ -33,7 +35,8 @@ use self::enrolment::{LEASES, Lease, REST};
 use self::ledger::{Ledger, Say};
 use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
-use super::packets::{MARK, Queue};
+use super::ends::{TunnelEnd, Waiting};
+use super::packets::{self, MARK};
 use super::run::{self, Core, Role};
 use super::stamp::{self, Stamp};
 use super::{random_seed, scrape, status};
@@ -46,7 +49,7 @@ pub use crate::settings::Anchor as Settings;
 /// The role of an anchor.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Anchor, Tunnels>,
+    core: Core<TunnelEnd<Anchor>, Tunnels>,
     pools: Pools,
     store: Arc<Embedded>,
     ledger: Ledger,
@@ -134,7 +137,7 @@ impl Role for Daemon {
     const TASK: &'static str = "run an anchor";
     const SIGNALS: usize = 1_024;
     type Settings = Settings;
-    type Machine = Anchor;
+    type Engine = TunnelEnd<Anchor>;
     type Words = Tunnels;
     type Signal = SignalEvent;
     type Chore = Chore;
@@ -146,7 +149,7 @@ impl Role for Daemon {
     fn start(
         settings: Settings,
         signals: mpsc::Sender<SignalEvent>,
-    ) -> anyhow::Result<(Daemon, Queue)> {
+    ) -> anyhow::Result<(Daemon, Waiting)> {
         let store = Arc::new(Embedded::open(&settings.state)?);
         let enrolment = Enrolment::load(store.as_ref())?;
         let signal = Signal::listen(settings.signal_port, &enrolment, signals)?;
@@ -157,20 +160,18 @@ impl Role for Daemon {
             stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
             ..EbpfOptions::default()
         };
-        let mut pools = None;
-        let machine = |datapath: &mut dyn LinuxDatapath, source| {
-            pools = Some(Pools::serve(&settings, datapath)?);
-            let config = machine_config(&settings, &store, source)?;
-            let mut anchor = Anchor::new(config, random_seed()?);
-            for known in known_hosts(&store)? {
-                anchor.handle(monotonic(), Input::Record(known));
-            }
-            Ok(anchor)
-        };
-        let (core, packets) = Core::open(&settings.common, &setup(&settings), options, machine)?;
+        let (datapath, realtime) = (settings.common.datapath, settings.common.realtime);
+        let mut opened = packets::open(datapath, &setup(&settings), options, realtime)?;
+        let pools = Pools::serve(&settings, opened.datapath.as_mut())?;
+        let config = machine_config(&settings, &store, opened.source())?;
+        let mut anchor = Anchor::new(config, random_seed()?);
+        for known in known_hosts(&store)? {
+            anchor.handle(monotonic(), Input::Record(known));
+        }
+        let (end, waiting) = TunnelEnd::new(anchor, opened);
         let daemon = Daemon {
-            core,
-            pools: pools.context("no pools")?,
+            core: Core::new(end),
+            pools,
             attached: BTreeSet::new(),
             interfaces: Vec::new(),
             stamp,
@@ -182,10 +183,10 @@ impl Role for Daemon {
             signal,
             settings,
         };
-        Ok((daemon, packets))
+        Ok((daemon, waiting))
     }
 
-    fn core(&mut self) -> &mut Core<Anchor, Tunnels> {
+    fn core(&mut self) -> &mut Core<TunnelEnd<Anchor>, Tunnels> {
         &mut self.core
     }
 
@@ -298,8 +299,9 @@ impl Role for Daemon {
         })
     }
 
-    fn slots(&self) -> Vec<u32> {
-        self.core.end.machine.paths().map(|(slot, _)| slot).collect()
+    fn refresh(&mut self) -> anyhow::Result<()> {
+        let slots = self.core.end.machine.paths().map(|(slot, _)| slot).collect();
+        self.follow(Turn::reading(slots))
     }
 
     async fn chore(&mut self) -> Chore {
@@ -328,7 +330,9 @@ impl Role for Daemon {
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
-        let (anchor, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
+        let common = self.core.end.status(&self.settings.common.device);
+        let End { machine: anchor, datapath, .. } = &mut *self.core.end;
+        let (anchor, datapath) = (&*anchor, datapath.as_mut());
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
         drops.extend(stamp.into_iter().map(|(reason, n)| (format!("stamp_{reason}"), n)));
         match datapath.stamp_limited() {
@@ -340,7 +344,7 @@ impl Role for Daemon {
             inner: pools.map(|pool| pool.anchor().to_string()).collect(),
             hosts: status::hosts(anchor),
             paths: status::anchor_paths(anchor, datapath),
-            ..self.core.status(&self.settings.common.device)
+            ..common
         }
     }
 }
@@ -385,8 +389,9 @@ impl Daemon {
                 owner.with_context(|| format!("no host {name:?} is registered"))
             })
             .transpose()?;
-        let (datapath, from) = (self.core.end.datapath.as_mut(), FlowCursor(from));
-        Ok(status::anchor_flows(&self.core.end.machine, datapath, monotonic(), from, owner))
+        let End { machine, datapath, .. } = &mut *self.core.end;
+        let from = FlowCursor(from);
+        Ok(status::anchor_flows(machine, datapath.as_mut(), monotonic(), from, owner))
     }
 
     fn enroll(

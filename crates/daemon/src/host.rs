@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{FlowCursor, Kind, LinuxDatapath, Setup};
+use segue_datapath::{FlowCursor, Kind, Setup};
 use segue_keepalive::Source;
 use segue_linux::clock::{monotonic, realtime_ns};
 use segue_linux::monitor::Device;
-use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report, Turn};
+use segue_tunnel::{End, Host, HostConfig, HostInput, HostOutput, Report, Turn};
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, WaysOut};
 use segue_wire::{DropReason, TUNNEL_PORT};
 use tokio::sync::mpsc;
@@ -29,7 +29,8 @@ use tracing::info;
 use self::member::Member;
 pub use self::member::{Membership, membership};
 use self::signal::{Rejected, Signal, SignalEvent};
-use super::packets::{MARK, Queue};
+use super::ends::{TunnelEnd, Waiting};
+use super::packets::{self, MARK};
 use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
@@ -45,7 +46,7 @@ const OVERHEAD: [u32; 2] = [44, 64];
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
-    core: Core<Host, Tunnels>,
+    core: Core<TunnelEnd<Host>, Tunnels>,
     member: Member,
     routing: Routing,
     guard: Option<Guard>,
@@ -106,7 +107,7 @@ impl Role for Daemon {
     const TASK: &'static str = "run a host";
     const SIGNALS: usize = 256;
     type Settings = Settings;
-    type Machine = Host;
+    type Engine = TunnelEnd<Host>;
     type Words = Tunnels;
     type Signal = SignalEvent;
     /// A scan of the flow table, from this position on.
@@ -119,7 +120,7 @@ impl Role for Daemon {
     fn start(
         settings: Settings,
         signals: mpsc::Sender<SignalEvent>,
-    ) -> anyhow::Result<(Daemon, Queue)> {
+    ) -> anyhow::Result<(Daemon, Waiting)> {
         let member = Member::open(&settings.state, settings.join.clone())?;
         let anchors = member.anchors();
         let signal = Signal::new(anchors.clone(), member.join().names(), member.shown()?, signals)?;
@@ -130,11 +131,15 @@ impl Role for Daemon {
         };
         let setup = setup(&settings, &anchors, signal.has_names());
         let epoch = member.next_epoch(realtime_ns());
-        let machine = |_: &mut dyn LinuxDatapath, source| {
-            Ok(Host::new(machine_config(&settings, &anchors, source, epoch), random_seed()?))
-        };
-        let options = EbpfOptions::default();
-        let (core, packets) = Core::open(&settings.common, &setup, options, machine)?;
+        let opened = packets::open(
+            settings.common.datapath,
+            &setup,
+            EbpfOptions::default(),
+            settings.common.realtime,
+        )?;
+        let config = machine_config(&settings, &anchors, opened.source(), epoch);
+        let (end, waiting) = TunnelEnd::new(Host::new(config, random_seed()?), opened);
+        let core = Core::new(end);
         let mut sweep = tokio::time::interval(SWEEP);
         // Even if a scan takes longer than the period, there is a pause before the next.
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,10 +160,10 @@ impl Role for Daemon {
             member,
             settings,
         };
-        Ok((daemon, packets))
+        Ok((daemon, waiting))
     }
 
-    fn core(&mut self) -> &mut Core<Host, Tunnels> {
+    fn core(&mut self) -> &mut Core<TunnelEnd<Host>, Tunnels> {
         &mut self.core
     }
 
@@ -243,8 +248,10 @@ impl Role for Daemon {
         self.answer(request)
     }
 
-    fn slots(&self) -> Vec<u32> {
-        self.core.end.machine.paths().map(|(number, _)| u32::from(number)).collect()
+    fn refresh(&mut self) -> anyhow::Result<()> {
+        let paths = self.core.end.machine.paths();
+        let slots = paths.map(|(number, _)| u32::from(number)).collect();
+        self.follow(Turn::reading(slots))
     }
 
     async fn chore(&mut self) -> FlowCursor {
@@ -279,7 +286,9 @@ impl Role for Daemon {
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let now = monotonic();
-        let (host, datapath) = (&self.core.end.machine, self.core.end.datapath.as_mut());
+        let common = self.core.end.status(&self.settings.common.device);
+        let End { machine: host, datapath, .. } = &mut *self.core.end;
+        let (host, datapath) = (&*host, datapath.as_mut());
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {
             let current = host.steering().current(class)?;
             let path = host.paths().find(|(number, _)| *number == current.0)?.1;
@@ -305,7 +314,7 @@ impl Role for Daemon {
             paths: status::host_paths(host, datapath, now),
             classes: classes.collect(),
             orders: orders.collect(),
-            ..self.core.status(&self.settings.common.device)
+            ..common
         }
     }
 }

@@ -8,6 +8,8 @@
 pub mod anchor;
 pub mod config;
 pub mod control;
+pub mod ends;
+pub mod engine;
 pub mod events;
 pub mod forwarding;
 pub mod host;

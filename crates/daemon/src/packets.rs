@@ -49,7 +49,7 @@ pub struct Opened {
     /// The datapath.
     pub datapath: Box<dyn LinuxDatapath>,
     /// What it reports.
-    pub events: Queue,
+    pub events: Packets,
     /// At an anchor: which host's path is in which slot.
     pub shares: Shares,
     /// How many of its events were dropped.
@@ -101,7 +101,7 @@ fn prefer(realtime: bool) {
 }
 
 /// Events of the datapath's threads that the daemon has not taken yet.
-pub struct Queue {
+pub struct Packets {
     probes: mpsc::Receiver<ProbeEvent>,
     misses: mpsc::Receiver<MissPacket>,
     notes: mpsc::Receiver<Event>,
@@ -111,7 +111,7 @@ pub struct Queue {
 /// Number of events dropped because the queue was full, or a path or host exceeded its share.
 pub type Shed = Arc<AtomicU64>;
 
-impl Queue {
+impl Packets {
     /// Takes a turn's batch of each kind; wakes the task when there is more.
     pub fn take(&mut self, context: &mut TaskContext<'_>, mut into: impl FnMut(Event)) {
         turns::take(&mut self.probes, PROBES_A_TURN, context, |probe| into(Event::Probe(probe)));
@@ -128,7 +128,7 @@ impl Queue {
 
 /// The queue and what fills it. Each path and each host has a share of the events, so that one host's flood of
 /// valid probes costs the others none.
-fn queue(max_paths: u32) -> (EventSink, Queue, Shares) {
+fn queue(max_paths: u32) -> (EventSink, Packets, Shares) {
     let (probe_in, probes) = mpsc::channel(PROBES);
     let (miss_in, misses) = mpsc::channel(MISSES);
     let (note_in, notes) = mpsc::channel(NOTES);
@@ -147,7 +147,7 @@ fn queue(max_paths: u32) -> (EventSink, Queue, Shares) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    (sink, Queue { probes, misses, notes, shed }, shares)
+    (sink, Packets { probes, misses, notes, shed }, shares)
 }
 
 /// Binds the tunnels' port in both families, so that two programs never share it by accident.
@@ -177,6 +177,14 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::Ebpf { xdp: true } => "ebpf+xdp",
         Kind::Ebpf { xdp: false } => "ebpf",
         Kind::User => "user",
+    }
+}
+
+impl Opened {
+    /// Where the machine's estimates come from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        source(self.datapath.as_ref())
     }
 }
 

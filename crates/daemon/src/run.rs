@@ -1,30 +1,23 @@
-//! The loop that runs every role. It ends on SIGINT or SIGTERM, tells the packet path once a second
-//! that the daemon is alive, keeps the machine's deadlines, and takes work from its sources in
+//! The loop that runs every role. It ends on SIGINT or SIGTERM, gives the engine a heartbeat once a second, keeps the machine's deadlines, and takes work from its sources in
 //! turns. A [`Role`] adds what is specific to it.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::time::Duration;
 
 use segue_clock::Time;
-use segue_datapath::ebpf::EbpfOptions;
-use segue_datapath::{DatapathError, LinuxDatapath, Setup};
 use segue_ip::{Input, Output};
-use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::{Device, Monitor};
-use segue_tunnel::{End, Order, Report, Side, ToDriver, Turn};
 use tokio::sync::mpsc;
 
 use super::events::{Events, Trouble};
-use super::packets::{self, Queue};
-use super::shares::Shares;
 use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
-use crate::control::{self, Asked, Head, Request, Response, Status, TunnelStatus, Vocabulary};
+use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};
+use crate::engine::Engine;
 pub use crate::settings::Common as Settings;
 
-/// How often the daemon tells the datapath that it is alive.
+/// How often the engine has a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Requests over the control socket that wait; more wait in their connections.
 const ASKED: usize = 16;
@@ -42,10 +35,10 @@ pub trait Role: Sized {
     const SIGNALS: usize;
     /// Everything that it needs to know.
     type Settings;
-    /// Its machine.
-    type Machine: Side;
+    /// Its machine, and what is below that.
+    type Engine: Engine;
     /// What it says on the control socket.
-    type Words: Vocabulary<News = Report>;
+    type Words: Vocabulary<News = <Self::Engine as Engine>::News>;
     /// Its signalling's events.
     type Signal;
     /// Work of its own, beside what the sources bring.
@@ -58,19 +51,19 @@ pub trait Role: Sized {
     fn start(
         settings: Self::Settings,
         signals: mpsc::Sender<Self::Signal>,
-    ) -> anyhow::Result<(Self, Queue)>;
+    ) -> anyhow::Result<(Self, <Self::Engine as Engine>::Queue)>;
 
     /// What every role has.
-    fn core(&mut self) -> &mut Core<Self::Machine, Self::Words>;
+    fn core(&mut self) -> &mut Core<Self::Engine, Self::Words>;
 
     /// Does what the machine wants of its own role.
-    fn apply(&mut self, output: <Self::Machine as Side>::Wish) -> anyhow::Result<()>;
+    fn apply(&mut self, output: <Self::Engine as Engine>::Wish) -> anyhow::Result<()>;
 
     /// Stores something. It is on disk before anything leaves that follows from it.
-    fn persist(&mut self, record: <Self::Machine as Side>::Record) -> anyhow::Result<()>;
+    fn persist(&mut self, record: <Self::Engine as Engine>::Record) -> anyhow::Result<()>;
 
     /// The machine has told this. It is among the events already.
-    fn on_report(&mut self, _report: &Report) -> anyhow::Result<()> {
+    fn on_report(&mut self, _report: &<Self::Engine as Engine>::News) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -86,15 +79,17 @@ pub trait Role: Sized {
     /// Answers a request specific to this role; the loop answers the common ones.
     fn on_request(&mut self, request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>>;
 
-    /// The slots of all paths.
-    fn slots(&self) -> Vec<u32>;
+    /// Brings up to date what the status will say.
+    fn refresh(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Its name, if daemons of this role have one.
     fn name(&self) -> String {
         String::new()
     }
 
-    /// Its part of the status. `drops` has what the packet path refused; it adds what the role's other parts did.
+    /// Its part of the status. `drops` has what the engine refused; it adds what the role's other parts did.
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> <Self::Words as Vocabulary>::Status;
 
     /// Its metrics, for Prometheus.
@@ -111,13 +106,13 @@ pub trait Role: Sized {
 
     /// Gives the machine an input and carries out its outputs.
     fn feed(&mut self, input: impl Into<InputOf<Self>>) -> anyhow::Result<()> {
-        let turn = self.core().end.handle(monotonic(), input);
+        let turn = self.core().end.handle(input.into());
         self.follow(turn)
     }
 
-    /// Carries out the machine's outputs. Failures of the datapath are logged and skipped.
-    fn follow(&mut self, mut turn: Turn<DatapathError>) -> anyhow::Result<()> {
-        while let Some(output) = self.core().poll(&mut turn) {
+    /// Carries out the machine's outputs. What could not be done below it is logged and skipped.
+    fn follow(&mut self, mut turn: <Self::Engine as Engine>::Turn) -> anyhow::Result<()> {
+        while let Some(output) = self.core().end.poll(&mut turn) {
             match output {
                 Output::Own(own) => self.apply(own)?,
                 Output::Persist(record) => self.persist(record)?,
@@ -129,7 +124,8 @@ pub trait Role: Sized {
                 Output::Send(_) => {}
             }
         }
-        packets::tell(turn.failures, &mut self.core().trouble);
+        let core = self.core();
+        core.end.finish(turn, &mut core.trouble);
         Ok(())
     }
 }
@@ -138,76 +134,32 @@ pub trait Role: Sized {
 type RequestOf<R> = <<R as Role>::Words as Vocabulary>::Request;
 /// What happens to a role's machine.
 type InputOf<R> =
-    Input<<<R as Role>::Machine as Side>::Own, <<R as Role>::Machine as Side>::Record>;
+    Input<<<R as Role>::Engine as Engine>::Own, <<R as Role>::Engine as Engine>::Record>;
 
 /// What every role has around its machine.
-pub struct Core<M: Side, V: Vocabulary> {
-    /// The machine and its packet path.
-    pub end: End<M, Box<dyn LinuxDatapath>>,
+pub struct Core<E, V: Vocabulary> {
+    /// The machine, and what is below it.
+    pub end: E,
     /// The event history.
     pub events: Events<V>,
     /// Logs what could not be done.
     pub trouble: Trouble,
     started: Time,
-    shares: Shares,
-    shed: packets::Shed,
-    /// Keeps other programs off the tunnels' port if the datapath has no socket on it.
-    _reserved: Option<UdpSocket>,
 }
 
-impl<M: Side, V: Vocabulary> Core<M, V> {
-    /// Opens the packet path, then makes the `machine`, which must know where its estimates come
-    /// from.
-    pub fn open(
-        settings: &Settings,
-        setup: &Setup,
-        options: EbpfOptions,
-        machine: impl FnOnce(&mut dyn LinuxDatapath, Source) -> anyhow::Result<M>,
-    ) -> anyhow::Result<(Core<M, V>, Queue)> {
-        let opened = packets::open(settings.datapath, setup, options, settings.realtime)?;
-        let mut datapath = opened.datapath;
-        let source = packets::source(datapath.as_ref());
-        let machine = machine(datapath.as_mut(), source)?;
-        let core = Core {
-            end: End::new(machine, datapath),
-            events: Events::default(),
-            trouble: Trouble::default(),
-            started: monotonic(),
-            shares: opened.shares,
-            shed: opened.shed,
-            _reserved: opened.reserved,
-        };
-        Ok((core, opened.events))
-    }
-
-    /// The part of an end's status that says what is below it.
-    pub fn status(&self, device: &str) -> TunnelStatus {
-        TunnelStatus {
-            datapath: packets::kind_name(self.end.datapath.kind()).into(),
-            device: device.to_owned(),
-            reinjected: self.end.reinjected(),
-            ..TunnelStatus::default()
-        }
-    }
-
-    fn poll(&mut self, turn: &mut Turn<DatapathError>) -> Option<ToDriver<M>> {
-        let Core { end, shares, .. } = self;
-        end.poll_with(turn, monotonic, |order| match order {
-            Order::SetPath(slot, path) if M::ROLE == segue_datapath::Role::Anchor => {
-                shares.give(*slot, path.owner)
-            }
-            Order::RemovePath(slot) => shares.take_back(*slot),
-            _ => {}
-        })
+impl<E, V: Vocabulary> Core<E, V> {
+    /// Nothing has happened yet.
+    pub fn new(end: E) -> Core<E, V> {
+        let (events, trouble, started) = (Events::default(), Trouble::default(), monotonic());
+        Core { end, events, trouble, started }
     }
 }
 
 /// The status of a daemon, with the events from this number on.
 fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::Words>> {
-    let slots = role.slots();
-    role.follow(Turn::reading(slots))?;
+    role.refresh()?;
     let (now, name, core) = (monotonic(), role.name(), role.core());
-    let mut drops = packets::drops(core.end.datapath.as_mut(), &core.shed);
+    let mut drops = core.end.drops();
     let uptime_s = now.since(core.started).as_secs_f64();
     let (events, next_event) = (core.events.since(events_from), core.events.next());
     let body = role.status(&mut drops);
@@ -234,22 +186,23 @@ pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
 
 async fn serve<R: Role>(
     role: &mut R,
-    mut sources: Sources<R::Signal, R::Words>,
+    mut sources: Sources<<R::Engine as Engine>::Queue, R::Signal, R::Words>,
 ) -> anyhow::Result<()> {
     let mut interrupt = termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     loop {
-        let deadline = role.core().end.deadline().map(|(at, _)| at);
+        let deadline = role.core().end.deadline();
         tokio::select! {
             // Picks one ready source at random, so that none can starve another.
             _ = interrupt.recv() => return Ok(()),
             _ = heartbeat.tick() => {
-                let datapath = &mut role.core().end.datapath;
-                datapath.heartbeat();
-                datapath.carries()?;
+                role.core().end.heartbeat()?;
                 role.on_heartbeat()?;
             }
-            () = until(deadline) => role.follow(Turn::at_deadline(sources.probes()))?,
+            () = until(deadline) => {
+                let turn = role.core().end.at_deadline(&mut sources.below);
+                role.follow(turn)?;
+            }
             chore = role.chore() => {
                 role.on_chore(chore)?;
                 tokio::task::yield_now().await;
@@ -263,10 +216,13 @@ async fn serve<R: Role>(
     }
 }
 
-fn on_work<R: Role>(role: &mut R, work: Work<R::Signal, R::Words>) -> anyhow::Result<()> {
+fn on_work<R: Role>(
+    role: &mut R,
+    work: Work<<R::Engine as Engine>::Event, R::Signal, R::Words>,
+) -> anyhow::Result<()> {
     match work {
-        Work::Packet(event) => {
-            let turn = role.core().end.on_event(monotonic(), event);
+        Work::Below(event) => {
+            let turn = role.core().end.on_event(event);
             role.follow(turn)
         }
         Work::Signal(event) => role.on_signal(event),
@@ -282,7 +238,6 @@ fn on_work<R: Role>(role: &mut R, work: Work<R::Signal, R::Words>) -> anyhow::Re
             });
             Ok(())
         }
-        Work::TooBig(said) => role.feed(R::Machine::too_big(said)),
         Work::Interfaces(all) => role.on_interfaces(&all?),
     }
 }

@@ -5,74 +5,60 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use segue_datapath::{Event, ProbeEvent};
 use segue_linux::monitor::{Device, Monitor, MonitorError};
-use segue_wire::TooBig;
 use tokio::sync::mpsc;
 
-use super::packets::Queue;
-use super::routers;
 use crate::control::{Asked, Vocabulary};
+use crate::engine::Queue;
 
 /// Messages and changes of signalling connections in a turn.
 const SIGNALS: usize = 16;
 /// Requests over the control socket in a turn.
 const ASKED: usize = 4;
-/// Routers' messages in a turn.
-const TOO_BIG: usize = 4;
 
 /// One piece of work for a daemon.
-pub enum Work<S, V: Vocabulary> {
-    /// An event of the datapath.
-    Packet(Event),
+pub enum Work<B, S, V: Vocabulary> {
+    /// An event from below the machine.
+    Below(B),
     /// An event of signalling.
     Signal(S),
     /// A request over the control socket.
     Asked(Asked<V>),
-    /// A router's message that a packet was too big.
-    TooBig(TooBig),
     /// The interfaces have changed.
     Interfaces(Result<Vec<Device>, MonitorError>),
 }
 
 /// Where work comes from.
-pub struct Sources<S, V: Vocabulary> {
-    packets: Queue,
+pub struct Sources<Q, S, V: Vocabulary> {
+    /// What comes from below the machine.
+    pub below: Q,
     signalled: mpsc::Receiver<S>,
     asked: mpsc::Receiver<Asked<V>>,
-    too_big: mpsc::Receiver<TooBig>,
     interfaces: mpsc::Receiver<Result<Vec<Device>, MonitorError>>,
 }
 
-impl<S, V: Vocabulary> Sources<S, V> {
-    /// Bundles these sources, and starts watching interfaces and listening to routers.
+impl<Q: Queue, S, V: Vocabulary> Sources<Q, S, V> {
+    /// Bundles these sources, and starts watching interfaces.
     pub fn new(
-        packets: Queue,
+        below: Q,
         signalled: mpsc::Receiver<S>,
         asked: mpsc::Receiver<Asked<V>>,
         monitor: Monitor,
-    ) -> Sources<S, V> {
-        let (too_big, interfaces) = (routers::listen(), watch(monitor));
-        Sources { packets, signalled, asked, too_big, interfaces }
+    ) -> Sources<Q, S, V> {
+        Sources { below, signalled, asked, interfaces: watch(monitor) }
     }
 
     /// Waits until there is work, and takes a batch of each kind. Cancel-safe.
-    pub async fn turn(&mut self) -> Vec<Work<S, V>> {
+    pub async fn turn(&mut self) -> Vec<Work<Q::Event, S, V>> {
         poll_fn(|context| {
             let mut works = Vec::new();
-            self.packets.take(context, |event| works.push(Work::Packet(event)));
+            self.below.take(context, |event| works.push(Work::Below(event)));
             take(&mut self.signalled, SIGNALS, context, |event| works.push(Work::Signal(event)));
             take(&mut self.asked, ASKED, context, |asked| works.push(Work::Asked(asked)));
-            take(&mut self.too_big, TOO_BIG, context, |said| works.push(Work::TooBig(said)));
             take(&mut self.interfaces, 1, context, |all| works.push(Work::Interfaces(all)));
             if works.is_empty() { Poll::Pending } else { Poll::Ready(works) }
         })
         .await
-    }
-
-    /// The probes that wait right now.
-    pub fn probes(&mut self) -> Vec<ProbeEvent> {
-        self.packets.waiting()
     }
 }
 

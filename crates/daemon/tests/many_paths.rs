@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use segue_clock::{Span, Time};
-use segue_daemon::packets::{self, Queue};
+use segue_daemon::packets::{self, Packets};
 use segue_daemon::settings::Choice;
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
@@ -170,7 +170,7 @@ fn order(slot: u32, t_ka: Span) -> ProbeOrder {
 /// An anchor's machine and datapath, driven as the daemon drives them.
 struct Driver {
     end: End<Anchor, Box<dyn LinuxDatapath>>,
-    events: Queue,
+    events: Packets,
     shed: packets::Shed,
     /// Number of due paths; each one is read.
     readings: u64,
@@ -352,7 +352,7 @@ impl Driver {
 }
 
 /// Takes what the daemon's loop would take in a turn.
-async fn turn(queue: &mut Queue) -> Vec<Event> {
+async fn turn(queue: &mut Packets) -> Vec<Event> {
     std::future::poll_fn(|context| {
         let mut events = Vec::new();
         queue.take(context, |event| events.push(event));

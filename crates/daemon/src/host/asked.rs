@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use segue_datapath::FlowCursor;
 use segue_linux::clock::monotonic;
 use segue_steering::Class;
-use segue_tunnel::HostInput;
+use segue_tunnel::{End, HostInput};
 use segue_wire::FlowKey;
 
 use super::Daemon;
@@ -19,12 +19,10 @@ impl Daemon {
                 Response::Error("this is a host; all its flows are its own".into())
             }
             TunnelRequest::Flows { from, host: None } => {
-                Response::Own(TunnelAnswer::Flows(status::host_flows(
-                    &self.core.end.machine,
-                    self.core.end.datapath.as_mut(),
-                    monotonic(),
-                    FlowCursor(from),
-                )))
+                let End { machine, datapath, .. } = &mut *self.core.end;
+                let (now, from) = (monotonic(), FlowCursor(from));
+                let page = status::host_flows(machine, datapath.as_mut(), now, from);
+                Response::Own(TunnelAnswer::Flows(page))
             }
             TunnelRequest::Handover { flow, class, to } => {
                 match self.handover(flow.as_deref(), class.as_deref(), to) {
