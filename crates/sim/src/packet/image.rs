@@ -168,6 +168,18 @@ mod tests {
         (payload.ip_number.0, transport.unwrap_or_else(|| payload.payload.to_vec()))
     }
 
+    #[test]
+    fn a_sum_of_zero_is_not_taken_for_none() {
+        let ends = ((address(false, 1), 1), (address(false, 2), 2));
+        let sum = |word: u16| {
+            let image = Packet::udp(ends.0, ends.1, word.to_be_bytes().into()).image();
+            u16::from_be_bytes([image[26], image[27]])
+        };
+        // Over all words it takes every value, zero too.
+        let sums: Vec<u16> = (0..=u16::MAX).map(sum).collect();
+        assert!(!sums.contains(&0) && sums.contains(&u16::MAX));
+    }
+
     proptest! {
         #[test]
         fn another_parser_finds_every_length_and_checksum_right(

@@ -6,12 +6,22 @@ use alloc::vec::Vec;
 
 use segue_tunnel::ProbeKind;
 use segue_wire::header::flags;
-use segue_wire::{Header, PacketType, Probe, ProbeKey, Size};
+use segue_wire::{FlowKey, Header, PacketType, Probe, ProbeKey, Size};
 
-use super::agents::inner;
-use super::message::{Body, Message, Ride};
+use super::message::{Body, Inner, Message, Ride};
 use crate::Packet;
 use crate::packet::Raw;
+
+/// The flow of a packet, as the packet paths see it.
+fn flow_key(packet: &Packet) -> FlowKey {
+    let (sport, dport) = packet.ports;
+    let label = if (sport, dport) == (0, 0) { packet.label } else { 0 };
+    FlowKey { src: packet.src, dst: packet.dst, sport, dport, protocol: packet.protocol, label }
+}
+
+pub(super) fn inner(packet: Packet) -> Inner<Packet> {
+    Inner { key: flow_key(&packet), dscp: packet.dscp, bytes: packet.bytes, payload: packet }
+}
 
 fn mark(flag: u8, set: bool) -> u8 {
     if set { flag } else { 0 }
@@ -108,7 +118,6 @@ mod tests {
 
     use super::*;
     use crate::packet::UDP;
-    use crate::tunnel::Inner;
 
     const KEY: ProbeKey = ProbeKey([7; 16]);
 

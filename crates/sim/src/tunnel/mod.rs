@@ -15,13 +15,14 @@ mod end;
 mod message;
 mod meter;
 mod model;
+mod packets;
 mod rides;
 pub mod signal;
 mod slot;
 
 pub use agents::{
     AnchorAgent, AnchorOrder, AnchorRole, Enrolment, HostAgent, HostOrder, HostRole, Signalling,
-    Tunnels, Wish, add_anchor, add_host, flow_key,
+    Tunnels, Wish, add_anchor, add_host,
 };
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
 pub use message::{Body, Inner, Message, Ride};

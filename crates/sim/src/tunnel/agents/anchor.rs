@@ -11,7 +11,7 @@ use segue_tunnel::{
 use super::super::AnchorEnd;
 use super::super::signal::{AnchorSignal, AnchorSignalOutput};
 use super::engine::{Tunnels, Wish};
-use super::line;
+use super::line::line;
 use crate::role::{Order, Role, RoleAgent, Start};
 use crate::{Io, Results};
 

@@ -14,7 +14,7 @@ use segue_tunnel::{Host, HostConfig, HostInput, HostOutput, Report};
 use super::super::HostEnd;
 use super::super::signal::{HostSignal, HostSignalOutput, SIGNAL_PORT};
 use super::engine::{Tunnels, Wish};
-use super::line;
+use super::line::line;
 use crate::role::{Order, Role, RoleAgent, Start};
 use crate::{Io, Results};
 

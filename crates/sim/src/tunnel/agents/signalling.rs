@@ -1,74 +1,16 @@
-//! The signalling beside the ends of tunnels, and what becomes of what it says.
+//! What becomes of what the signalling beside an end says.
 
-use core::net::SocketAddr;
-
-use segue_clock::Time;
 use segue_tunnel::{Anchor, AnchorInput, Host, HostInput};
 
+use super::super::packets::signalled;
 use super::super::signal::{
-    AnchorSignal, AnchorSignalOutput, Datagram, HostSignal, HostSignalOutput, SIGNAL_PORT,
+    AnchorSignal, AnchorSignalOutput, HostSignal, HostSignalOutput, SIGNAL_PORT,
 };
 use super::anchor::AnchorRole;
 use super::engine::Tunnels;
 use super::host::HostRole;
-use super::signalled;
 use crate::Io;
 use crate::role::Engine;
-
-/// The signalling of either side.
-pub trait Signalling: 'static {
-    /// What it orders or reports.
-    type Output;
-
-    /// Takes a datagram that came from `from` to the own address `to`.
-    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram);
-    /// Something may be due.
-    fn tick(&mut self, now: Time);
-    /// When to call [`tick`](Signalling::tick).
-    fn deadline(&self) -> Option<Time>;
-    /// The next thing to do.
-    fn poll(&mut self) -> Option<Self::Output>;
-}
-
-impl Signalling for HostSignal {
-    type Output = HostSignalOutput;
-
-    fn receive(&mut self, now: Time, _from: SocketAddr, _to: SocketAddr, datagram: Datagram) {
-        self.receive(now, datagram);
-    }
-
-    fn tick(&mut self, now: Time) {
-        self.tick(now);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.deadline()
-    }
-
-    fn poll(&mut self) -> Option<HostSignalOutput> {
-        self.poll()
-    }
-}
-
-impl Signalling for AnchorSignal {
-    type Output = AnchorSignalOutput;
-
-    fn receive(&mut self, now: Time, from: SocketAddr, to: SocketAddr, datagram: Datagram) {
-        self.receive(now, from, to, datagram);
-    }
-
-    fn tick(&mut self, now: Time) {
-        self.tick(now);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.deadline()
-    }
-
-    fn poll(&mut self) -> Option<AnchorSignalOutput> {
-        self.poll()
-    }
-}
 
 impl HostRole {
     pub(super) fn on_signal(
