@@ -218,7 +218,7 @@ impl Server {
                     Ok((stream, _)) if may_ask(&stream, group) => {
                         tokio::spawn(serve(stream, sink.clone()));
                     }
-                    Ok((stream, _)) => refuse(stream),
+                    Ok((stream, _)) => refuse::<V>(stream),
                     // Out of descriptors, for example: that passes.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
@@ -265,8 +265,8 @@ fn may_ask(stream: &tokio::net::UnixStream, group: Option<Gid>) -> bool {
 }
 
 /// Sends a refusal and hangs up, so that unauthorised clients hold no connection.
-fn refuse(stream: tokio::net::UnixStream) {
-    let Ok(mut bytes) = serde_json::to_vec(&Response::<Tunnels>::Error(NOT_YOU.into())) else {
+fn refuse<V: Vocabulary>(stream: tokio::net::UnixStream) {
+    let Ok(mut bytes) = serde_json::to_vec(&Response::<V>::Error(NOT_YOU.into())) else {
         return;
     };
     bytes.push(b'\n');

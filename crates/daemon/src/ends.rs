@@ -7,7 +7,7 @@ use std::task::Context;
 
 use segue_clock::Time;
 use segue_datapath::{DatapathError, Event, LinuxDatapath, Role};
-use segue_ip::Input;
+use segue_ip::{Datagram, Input};
 use segue_linux::clock::monotonic;
 use segue_tunnel::{End, Order, Report, Side, Turn};
 use segue_wire::TooBig;
@@ -108,6 +108,9 @@ impl<M: Side> Engine for TunnelEnd<M> {
     fn at_deadline(&mut self, queue: &mut Waiting) -> Self::Turn {
         Turn::at_deadline(queue.packets.waiting())
     }
+
+    /// There is none: hosts and anchors signal over the connections of their roles.
+    fn send(&mut self, _: Datagram) {}
 
     fn poll(&mut self, turn: &mut Self::Turn) -> Option<ToLoop<Self>> {
         let TunnelEnd { end, shares, .. } = self;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Context;
 
 use segue_clock::Time;
-use segue_ip::{Input, Output};
+use segue_ip::{Datagram, Input, Output};
 
 use crate::events::Trouble;
 
@@ -36,6 +36,9 @@ pub trait Engine {
 
     /// Does what is due. What waits in the queue and bears on it goes first.
     fn at_deadline(&mut self, queue: &mut Self::Queue) -> Self::Turn;
+
+    /// Sends a datagram of the machine.
+    fn send(&mut self, datagram: Datagram);
 
     /// The machine's next output, except what the engine carries out itself.
     fn poll(&mut self, turn: &mut Self::Turn) -> Option<ToLoop<Self>>;

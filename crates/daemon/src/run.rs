@@ -120,8 +120,7 @@ pub trait Role: Sized {
                     self.core().events.note(monotonic(), &report);
                     self.on_report(&report)?;
                 }
-                // The ends of tunnels signal over connections of their roles.
-                Output::Send(_) => {}
+                Output::Send(datagram) => self.core().end.send(datagram),
             }
         }
         let core = self.core();

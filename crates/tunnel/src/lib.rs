@@ -50,4 +50,4 @@ pub use end::{End, Failure, Side, ToDriver, Turn};
 pub use event::{AnchorInput, AnchorOutput, ConnId, Ending, HostInput, HostOutput, Output};
 pub use host::Host;
 pub use pool::Pool;
-pub use report::{Cause, Report};
+pub use report::{Cause, Report, Takes};

@@ -161,6 +161,17 @@ impl Report {
     }
 }
 
+/// The largest packets that a path takes, up and down, in bytes: what `path_mtu` says of it.
+pub struct Takes(pub u16, pub u16);
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Takes(up, down) = self;
+        write!(f, "takes packets of {up} bytes at most")?;
+        if up == down { Ok(()) } else { write!(f, " up, of {down} down") }
+    }
+}
+
 /// A clear sentence, without a full stop.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,12 +200,7 @@ impl fmt::Display for Report {
                 f.write_str(if half { ", downlink still heard" } else { "" })
             }
             Report::PathDoubt { path, .. } => write!(f, "path {path} in doubt"),
-            Report::PathMtu { path, up, down } if up == down => {
-                write!(f, "path {path} takes packets of {up} bytes at most")
-            }
-            Report::PathMtu { path, up, down } => {
-                write!(f, "path {path} takes packets of {up} bytes at most up, of {down} down")
-            }
+            Report::PathMtu { path, up, down } => write!(f, "path {path} {}", Takes(*up, *down)),
             Report::Handover { class, from, to, cause, flows, .. } => {
                 let noun = if *flows == 1 { "flow" } else { "flows" };
                 match class {
@@ -241,5 +247,13 @@ mod tests {
         assert_eq!(report(State::Down, false, silent), "bob: path wifi down, silent for 181 ms");
         let half = "bob: path wifi down, silent for 181 ms, downlink still heard";
         assert_eq!(report(State::Down, true, silent), half);
+    }
+
+    #[test]
+    fn the_sizes_of_both_directions_are_told_apart_where_they_differ() {
+        let takes = |up, down| Report::PathMtu { path: "lte".into(), up, down }.to_string();
+        assert_eq!(takes(1_400, 1_400), "path lte takes packets of 1400 bytes at most");
+        let apart = "path lte takes packets of 1400 bytes at most up, of 1280 down";
+        assert_eq!(takes(1_400, 1_280), apart);
     }
 }

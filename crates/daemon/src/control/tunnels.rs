@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use segue_clock::Span;
-use segue_tunnel::Report;
+use segue_tunnel::{Report, Takes};
 use serde::{Deserialize, Serialize};
 
 use super::{Client, EventsPage, NO_SENSE, News, Request, Response, Status, Vocabulary};
@@ -399,11 +399,7 @@ impl News<TunnelEvent> for Report {
                 TunnelEvent { path, detail: "in doubt".into(), ..none }
             }
             Report::PathMtu { path, up, down } => {
-                let detail = match up == down {
-                    true => format!("takes packets of {up} bytes at most"),
-                    false => format!("takes packets of {up} bytes at most up, of {down} down"),
-                };
-                TunnelEvent { path, detail, ..none }
+                TunnelEvent { path, detail: Takes(up, down).to_string(), ..none }
             }
             Report::Handover { class, from, to, cause, flows, .. } => TunnelEvent {
                 path: from,
