@@ -20,7 +20,6 @@ extern crate alloc;
 pub mod agent;
 pub mod apps;
 pub mod dumbbell;
-pub mod faults;
 pub mod net;
 pub mod packet;
 pub mod population;

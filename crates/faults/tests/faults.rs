@@ -3,8 +3,8 @@
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
-use segue_sim::faults::{Failure, Machines, Outcome, Schedule, Violation, run, shrink};
+use segue_faults::report::{SHRINK_RUNS, replay_seed, report};
+use segue_faults::{Failure, Machines, Outcome, Schedule, Violation, run, shrink};
 
 /// Seeds of each set of machines in the ordinary tests.
 const SEEDS: u64 = 300;

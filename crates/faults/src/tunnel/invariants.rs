@@ -14,8 +14,8 @@ use segue_wire::{Probe, ProbeKey};
 use self::answers::Answers;
 use super::access::{Access, Node};
 use super::{Tag, Tunnels, Who, all_flows};
-use crate::faults::{Violation, counters_of};
-use crate::tunnel::{AnchorEnd, Body, HostEffect, Message};
+use crate::{Violation, counters_of};
+use segue_sim::tunnel::{AnchorEnd, Body, HostEffect, Message};
 
 /// A machine that asks for more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 50;
@@ -306,7 +306,7 @@ fn probe_of(message: &Message<Tag>) -> Option<(ProbeKind, &Probe, &ProbeKey)> {
 }
 
 fn expect_obeyed(
-    wrong: Option<crate::tunnel::Wrong>,
+    wrong: Option<segue_sim::tunnel::Wrong>,
     who: &dyn core::fmt::Display,
 ) -> Result<(), Violation> {
     match wrong {

@@ -169,7 +169,7 @@ fn simpler(fault: &Fault) -> Vec<Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::schedule::{Machines, PathRef};
+    use crate::schedule::{Machines, PathRef};
 
     const AT: PathRef = PathRef { host: 0, path: 0 };
 

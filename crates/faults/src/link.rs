@@ -149,7 +149,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::schedule::{PathRef, Way};
+    use crate::schedule::{PathRef, Way};
 
     const AT: PathRef = PathRef { host: 0, path: 0 };
     const SMALL: u32 = 100;

@@ -12,7 +12,7 @@ use segue_wire::signal::FromAnchor;
 
 use super::REST;
 use super::access::Node;
-use crate::faults::Violation;
+use crate::Violation;
 
 /// The account.
 pub(super) struct Reference {

@@ -9,9 +9,9 @@ use segue_clock::{Span, Time};
 use super::access::{Access, LARGE, SILENT, shape_of};
 use super::invariants::settle;
 use super::{Tunnels, all_flows};
-use crate::faults::Violation;
-use crate::faults::link::Link;
-use crate::faults::schedule::MTU;
+use crate::Violation;
+use crate::link::Link;
+use crate::schedule::MTU;
 
 /// Data may be lost for their size no longer than this, the bar of the mtu tests, for each path of their host that
 /// takes less than its interface: while one is being found out, they may meet the next.

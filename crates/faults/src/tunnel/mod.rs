@@ -1,5 +1,5 @@
 //! Hosts and an anchor with faulty links between them: part 1's machines on the simulator's model of the
-//! packet path ([`crate::tunnel`]).
+//! packet path ([`segue_sim::tunnel`]).
 //!
 //! ```text
 //!   flows ─► HostEnd ── Access (interface, NAT, two faulty links) ── AnchorEnd ◄─ flows
@@ -39,7 +39,7 @@ use self::reference::Reference;
 use super::agenda::Agenda;
 use super::schedule::{FLOWS, Fault, QUIET_MS, Schedule};
 use super::{Record, Violation, World};
-use crate::tunnel::{
+use segue_sim::tunnel::{
     AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd, Inner, Message, Outer, Ride,
 };
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use segue_sim::faults::{Machines, Schedule, run};
+use segue_faults::{Machines, Schedule, run};
 use segue_tunnel::planted::choose;
 
 /// Seeds after which a mistake counts as not found.

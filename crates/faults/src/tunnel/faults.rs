@@ -9,8 +9,8 @@ use segue_wire::signal::{FromHost, SIGNAL_VERSION};
 
 use super::access::{Access, outside};
 use super::{Event, Tunnels};
-use crate::faults::Violation;
-use crate::faults::schedule::{Fault, PathRef, Way};
+use crate::Violation;
+use crate::schedule::{Fault, PathRef, Way};
 
 impl Tunnels {
     pub(super) fn on_fault(&mut self, now: Time, fault: &Fault) -> Result<(), Violation> {

@@ -1,4 +1,4 @@
-//! The next event in a small world. [`crate::EventQueue`], in contrast, is for millions of events and does not say when
+//! The next event in a small world. [`segue_sim::EventQueue`], in contrast, is for millions of events and does not say when
 //! the next one is.
 
 use alloc::collections::BTreeMap;

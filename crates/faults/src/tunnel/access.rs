@@ -14,7 +14,7 @@ use segue_wire::FlowKey;
 use super::super::link::Link;
 use super::super::schedule::{FLOWS, HostShape, MTU};
 use super::{ANCHOR, PORT, Tag};
-use crate::tunnel::HostEnd;
+use segue_sim::tunnel::HostEnd;
 
 /// An interface of a host and the access network behind it.
 pub(super) struct Access {

@@ -10,7 +10,7 @@ use segue_wire::signal::{FromAnchor, FromHost};
 
 use super::access::Access;
 use super::{ANCHOR, Event, Tunnels};
-use crate::faults::Violation;
+use crate::Violation;
 
 /// A connection whose interface carries nothing for this long breaks at both ends.
 const IDLE_TIMEOUT: Span = Span::from_secs(3);

@@ -13,6 +13,11 @@
 //! adding a name to [`Machines`]; schedules, links, records, shrinking and the verb stay the same.
 //! docs/simulator/faults.md lists what is injected and checked, with each bound.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 mod agenda;
 pub mod estimators;
 pub mod link;

@@ -8,8 +8,8 @@ use segue_wire::{HELD_AT_MOST_MS, ProbeKey};
 
 use super::super::access::Node;
 use super::super::{Tag, Tunnels};
-use crate::faults::Violation;
-use crate::tunnel::{AnchorEnd, Message};
+use crate::Violation;
+use segue_sim::tunnel::{AnchorEnd, Message};
 
 /// Requests that have arrived, by the key of their path.
 #[derive(Debug, Default)]
