@@ -1,5 +1,4 @@
-//! The fault harness: sets of machines under seeded schedules of faults, with invariants checked after
-//! every event.
+//! The fault harness: protocols under seeded schedules of faults, with invariants checked after every event.
 //!
 //! ```text
 //!   seed ──Schedule::generate──► Schedule ◄── text (kept, changed by hand, replayed)
@@ -8,9 +7,9 @@
 //!                                   └ shrink: the same with fewer faults
 //! ```
 //!
-//! A [`World`] is a set of machines with what is between them. There are two: [`tunnel`] (hosts and an anchor) and
-//! [`estimators`] (the two ends of one path's measurement). Another set of machines joins by implementing the trait and
-//! adding a name to [`Machines`]; schedules, links, records, shrinking and the verb stay the same.
+//! A [`Protocol`] says what its schedules look like and makes their [`World`]. Those that run as roles on a network
+//! implement [`Scene`] over a [`Stage`], as [`tunnel`] (hosts and an anchor) does; [`estimators`], the two ends of one
+//! path's measurement, are without a network. Another protocol joins with one file and a line in [`Machines::ALL`].
 //! docs/simulator/faults.md lists what is injected and checked, with each bound.
 
 #![no_std]
@@ -20,26 +19,29 @@ extern crate alloc;
 
 mod agenda;
 pub mod estimators;
-pub mod link;
+pub mod protocol;
 pub mod record;
 pub mod report;
 pub mod schedule;
 pub mod shrink;
-mod text;
+pub mod stage;
+pub mod text;
 pub mod tunnel;
 
-use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::Estimates;
 
+pub use protocol::{Machines, Protocol};
 pub use record::Record;
 pub use report::report;
-pub use schedule::{Entry, Fault, Machines, PathRef, Schedule, Way};
+pub use schedule::{Entry, Fault, Node, PathRef, Schedule, Way};
 pub use shrink::{Shrunk, shrink};
-pub use text::TextError;
+pub use stage::{Scene, Stage, Staged};
+pub use text::{TextError, Words};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,34 +87,37 @@ fn counters_of(e: &Estimates) -> [u64; 9] {
     ]
 }
 
-/// A set of machines on virtual time, with what is between them and what must hold of them.
+/// Machines on virtual time, with what is between them and what must hold of them.
 pub trait World {
-    /// When the next thing happens; `None` if nothing is pending.
-    fn next(&self) -> Option<Time>;
+    /// Virtual time.
+    fn now(&self) -> Time;
 
-    /// Runs one event that is due at `now`.
+    /// Runs the next event that is due up to and at `end`, and checks what must hold after it. Returns whether there was
+    /// one; if not, it is `end` afterwards.
     ///
     /// # Errors
-    /// An invariant that the machines have broken.
-    fn step(&mut self, now: Time, record: &mut Record) -> Result<(), Violation>;
+    /// An invariant that does not hold.
+    fn step(&mut self, end: Time, record: &mut Record) -> Result<bool, Violation>;
 
-    /// Injects a fault. One that makes no sense here does nothing.
+    /// Injects a fault, and checks what must hold after it. One that makes no sense here does nothing.
     ///
     /// # Errors
     /// As for [`World::step`].
-    fn inject(&mut self, now: Time, fault: &Fault, record: &mut Record) -> Result<(), Violation>;
+    fn inject(&mut self, fault: &Fault, record: &mut Record) -> Result<(), Violation>;
 
-    /// What must hold after every event.
+    /// All has been mended, and the quiet time begins: everything runs that can.
+    ///
+    /// # Errors
+    /// As for [`World::step`].
+    fn quiet(&mut self) -> Result<(), Violation> {
+        Ok(())
+    }
+
+    /// What must hold [`schedule::QUIET_MS`] later.
     ///
     /// # Errors
     /// An invariant that does not hold.
-    fn check(&mut self, now: Time) -> Result<(), Violation>;
-
-    /// What must hold [`schedule::QUIET_MS`] after all has been mended.
-    ///
-    /// # Errors
-    /// An invariant that does not hold.
-    fn finish(&mut self, now: Time) -> Result<(), Violation>;
+    fn finish(&mut self) -> Result<(), Violation>;
 
     /// The state of the machines, for a person who examines a failure.
     fn describe(&self) -> String;
@@ -155,13 +160,10 @@ fn start_of(seed: u64) -> Time {
 pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
     let start = start_of(schedule.seed);
     let mut record = Record::new(start, keeps_text);
-    let mut world: Box<dyn World> = match schedule.machines {
-        Machines::Tunnel => Box::new(tunnel::Tunnels::new(schedule, start)),
-        Machines::Keepalive => Box::new(estimators::Estimators::new(schedule, start)),
-    };
+    let mut world = schedule.machines.world(schedule, start);
     let failure = drive(world.as_mut(), schedule, start, &mut record).err();
-    let failure = failure.map(|(now, violation)| Failure {
-        at: now.since(start),
+    let failure = failure.map(|violation| Failure {
+        at: world.now().since(start),
         violation,
         last: record.last(),
         state: world.describe(),
@@ -169,50 +171,25 @@ pub fn run(schedule: &Schedule, keeps_text: bool) -> Outcome {
     Outcome { hash: record.hash(), events: record.events(), failure }
 }
 
-/// Runs a world through a schedule. Returns where and how it broke, if it did.
+/// Runs a world through a schedule.
 ///
 /// # Errors
-/// The first violation and its time.
+/// The first violation, at the time that the world has then.
 pub fn drive(
     world: &mut dyn World,
     schedule: &Schedule,
     start: Time,
     record: &mut Record,
-) -> Result<(), (Time, Violation)> {
+) -> Result<(), Violation> {
     let after = |ms: u64| start + Span::from_millis(ms);
-    for entry in &schedule.entries {
+    let mend = Entry { at_ms: schedule.quiet_ms, fault: Fault::MendAll };
+    for entry in schedule.entries.iter().chain([&mend]) {
         let at = after(entry.at_ms);
-        advance(world, at, record)?;
-        inject(world, at, &entry.fault, record)?;
+        while world.step(at, record)? {}
+        record.note(at, &[0xfa], || format!("FAULT {}", entry.fault));
+        world.inject(&entry.fault, record)?;
     }
-    let quiet = after(schedule.quiet_ms);
-    advance(world, quiet, record)?;
-    inject(world, quiet, &Fault::MendAll, record)?;
-    for host in 0..schedule.hosts.len() {
-        for flow in 0..schedule::FLOWS {
-            inject(world, quiet, &Fault::Flow(host, flow, true), record)?;
-        }
-    }
-    let end = after(schedule.end_ms());
-    advance(world, end, record)?;
-    world.finish(end).map_err(|violation| (end, violation))
-}
-
-fn advance(world: &mut dyn World, end: Time, record: &mut Record) -> Result<(), (Time, Violation)> {
-    while let Some(now) = world.next().filter(|now| *now <= end) {
-        let stepped = world.step(now, record).and_then(|()| world.check(now));
-        stepped.map_err(|violation| (now, violation))?;
-    }
-    Ok(())
-}
-
-fn inject(
-    world: &mut dyn World,
-    now: Time,
-    fault: &Fault,
-    record: &mut Record,
-) -> Result<(), (Time, Violation)> {
-    record.note(now, &[0xfa], || alloc::format!("FAULT {fault}"));
-    let injected = world.inject(now, fault, record).and_then(|()| world.check(now));
-    injected.map_err(|violation| (now, violation))
+    world.quiet()?;
+    while world.step(after(schedule.end_ms()), record)? {}
+    world.finish()
 }

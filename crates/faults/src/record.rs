@@ -35,12 +35,25 @@ impl Record {
         for word in what {
             self.mix(*word);
         }
+        if self.last.is_some() {
+            self.write(now, text());
+        }
+    }
+
+    /// Adds to the texts what belongs to the event before.
+    pub fn detail(&mut self, now: Time, text: impl FnOnce() -> String) {
+        if self.last.is_some() {
+            self.write(now, text());
+        }
+    }
+
+    fn write(&mut self, now: Time, text: String) {
+        let since = now.since(self.start).as_secs_f64();
         if let Some(last) = &mut self.last {
             if last.len() == LAST {
                 last.pop_front();
             }
-            let since = now.since(self.start).as_secs_f64();
-            last.push_back(format!("{since:>12.6} s  {}", text()));
+            last.push_back(format!("{since:>12.6} s  {text}"));
         }
     }
 

@@ -1,7 +1,10 @@
 //! A failing schedule made small: fewer faults first (ddmin: Zeller, Hildebrandt, Simplifying and
 //! isolating failure-inducing input, 2002), then fewer hosts and paths, then simpler values.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
+
+use segue_sim::net::LinkFault;
 
 use super::schedule::{Entry, Fault, Schedule, Way};
 
@@ -43,7 +46,9 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
 
     /// Takes a candidate if it fails too.
     fn accept(&mut self, candidate: Schedule) -> bool {
-        if self.is_spent() || candidate == self.best {
+        // What an order names may be gone.
+        let stands = || candidate.to_string().parse::<Schedule>().is_ok();
+        if self.is_spent() || candidate == self.best || !stands() {
             return false;
         }
         self.runs += 1;
@@ -114,17 +119,7 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
     }
 
     fn simpler_values(&mut self) {
-        if self.best.readings {
-            let candidate = Schedule { readings: false, ..self.best.clone() };
-            self.accept(candidate);
-        }
-        if self.best.follows_use {
-            let candidate = Schedule { follows_use: false, ..self.best.clone() };
-            self.accept(candidate);
-        }
-        for host in 0..self.best.hosts.len() {
-            let mut candidate = self.best.clone();
-            candidate.hosts[host].rides = false;
+        for candidate in self.best.machines.simpler(&self.best) {
             self.accept(candidate);
         }
         for index in 0..self.best.entries.len() {
@@ -150,34 +145,31 @@ impl<F: Fn(&Schedule) -> bool> Search<F> {
 
 /// The same fault with simpler values: all or nothing replaces now and then, both directions replace one.
 fn simpler(fault: &Fault) -> Vec<Fault> {
-    let mut simpler = Vec::new();
-    match *fault {
-        Fault::Loss(at, way, _) => simpler.push(Fault::Cut(at, way)),
-        Fault::Burst(at, way, n) if n > 1 => simpler.push(Fault::Burst(at, way, n / 2)),
-        Fault::Duplicate(at, way, n) if n < 1_000 => {
-            simpler.push(Fault::Duplicate(at, way, 1_000));
-        }
-        Fault::Reorder(at, way, n, ms) if n < 1_000 => {
-            simpler.push(Fault::Reorder(at, way, 1_000, ms));
-        }
-        Fault::Cut(at, way) if way != Way::Both => simpler.push(Fault::Cut(at, Way::Both)),
-        _ => {}
+    let Fault::Link(at, way, of) = fault else { return Vec::new() };
+    let link = |way, fault| Vec::from([Fault::Link(*at, way, fault)]);
+    match *of {
+        LinkFault::Loss(_) => link(*way, LinkFault::Cut),
+        LinkFault::Burst(n) if n > 1 => link(*way, LinkFault::Burst(n / 2)),
+        LinkFault::Duplicate(n) if n < 1_000 => link(*way, LinkFault::Duplicate(1_000)),
+        LinkFault::Reorder(n, ms) if n < 1_000 => link(*way, LinkFault::Reorder(1_000, ms)),
+        LinkFault::Cut if *way != Way::Both => link(Way::Both, LinkFault::Cut),
+        _ => Vec::new(),
     }
-    simpler
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Machines, PathRef};
+    use crate::protocol::Machines;
+    use crate::schedule::PathRef;
 
     const AT: PathRef = PathRef { host: 0, path: 0 };
 
     #[test]
     fn two_entries_that_fail_together_are_what_is_left() {
         for seed in 0..50 {
-            let mut schedule = Schedule::generate(Machines::Tunnel, seed);
-            let fault = |n: usize| Fault::Burst(AT, Way::Up, 10_000 + n as u16);
+            let mut schedule = Schedule::generate(Machines::ALL[0], seed);
+            let fault = |n: u16| Fault::Link(AT, Way::Up, LinkFault::Burst(10_000 + n));
             let (first, second) = (3, schedule.entries.len() - 2);
             schedule.entries[first].fault = fault(1);
             schedule.entries[second].fault = fault(2);
@@ -193,7 +185,7 @@ mod tests {
 
     #[test]
     fn no_more_questions_are_asked_than_allowed() {
-        let schedule = Schedule::generate(Machines::Tunnel, 1);
+        let schedule = Schedule::generate(Machines::ALL[0], 1);
         let asked = core::cell::Cell::new(0);
         let shrunk = shrink(&schedule, 7, |_| {
             asked.set(asked.get() + 1);
@@ -205,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_fails_without_any_fault_ends_up_without_any() {
-        let schedule = Schedule::generate(Machines::Tunnel, 1);
+        let schedule = Schedule::generate(Machines::ALL[0], 1);
         let shrunk = shrink(&schedule, 100, |_| true);
         assert!(shrunk.schedule.entries.is_empty());
     }

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A path is `host.path`, both counted from 0; a delay `up/down`. `loss` and `duplicate` take thousandths,
-//! `reorder` thousandths and a time.
+//! `reorder` thousandths and a time. What is no word of the harness is one of the protocol.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -21,9 +21,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::{FromStr, SplitWhitespace};
 
-use super::schedule::{
-    Entry, FLOWS, Fault, HostShape, Machines, PathRef, PathShape, Schedule, Way,
-};
+use segue_sim::net::LinkFault;
+
+use crate::protocol::Machines;
+use crate::schedule::{Entry, Fault, HostShape, Node, PathRef, PathShape, Schedule, Way};
 
 /// Most hosts, paths of a host, and milliseconds before the quiet time.
 const MAX_HOSTS: usize = 8;
@@ -57,62 +58,75 @@ impl fmt::Display for PathRef {
     }
 }
 
-impl fmt::Display for Fault {
+impl FromStr for PathRef {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<PathRef, ()> {
+        let (host, path) = text.split_once('.').ok_or(())?;
+        Ok(PathRef { host: host.parse().map_err(drop)?, path: path.parse().map_err(drop)? })
+    }
+}
+
+/// A fault with the names of its protocol.
+struct Named<'a>(&'a Fault, Machines);
+
+impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Loss(at, way, n) => write!(f, "loss {at} {} {n}", way.name()),
-            Fault::Burst(at, way, n) => write!(f, "burst {at} {} {n}", way.name()),
-            Fault::Duplicate(at, way, n) => write!(f, "duplicate {at} {} {n}", way.name()),
-            Fault::Reorder(at, way, n, ms) => {
-                write!(f, "reorder {at} {} {n} {ms}ms", way.name())
+        match self.0 {
+            Fault::Restart(Node::Fixed(number)) => {
+                write!(f, "restart {}", self.1.fixed().get(*number).unwrap_or(&"nothing"))
             }
-            Fault::Delay(at, way, ms) => write!(f, "delay {at} {} {ms}ms", way.name()),
-            Fault::Narrow(at, way, mtu) => write!(f, "narrow {at} {} {mtu}", way.name()),
-            Fault::TooBig(at, way, mtu) => write!(f, "too-big {at} {} {mtu}", way.name()),
-            Fault::Cut(at, way) => write!(f, "cut {at} {}", way.name()),
-            Fault::Mend(at, way) => write!(f, "mend {at} {}", way.name()),
-            Fault::CutAll(host) => write!(f, "cut-all {host}"),
-            Fault::Gone(at) => write!(f, "gone {at}"),
-            Fault::Back(at) => write!(f, "back {at}"),
-            Fault::Renumber(at) => write!(f, "renumber {at}"),
-            Fault::Rebind(at) => write!(f, "rebind {at}"),
-            Fault::RestartHost(host) => write!(f, "restart-host {host}"),
-            Fault::RestartAnchor => f.write_str("restart-anchor"),
-            Fault::BreakSignal(host) => write!(f, "break-signal {host}"),
-            Fault::OldCopy(host) => write!(f, "old-copy {host}"),
-            Fault::Unenrol(host) => write!(f, "unenrol {host}"),
-            Fault::Enrol(host) => write!(f, "enrol {host}"),
-            Fault::Handover(host, Some(path)) => write!(f, "handover {host} to {path}"),
-            Fault::Handover(host, None) => write!(f, "handover {host} free"),
-            Fault::Keepalive(at, on) => write!(f, "keepalive {at} {}", on_off(*on)),
-            Fault::Flow(host, flow, on) => {
-                write!(f, "flow {host} {flow} {}", if *on { "start" } else { "stop" })
-            }
-            Fault::MendAll => f.write_str("mend-all"),
+            fault => fault.fmt(f),
         }
     }
 }
 
-fn on_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Link(at, way, fault) => {
+                let way = way.name();
+                match fault {
+                    LinkFault::Loss(n) => write!(f, "loss {at} {way} {n}"),
+                    LinkFault::Burst(n) => write!(f, "burst {at} {way} {n}"),
+                    LinkFault::Duplicate(n) => write!(f, "duplicate {at} {way} {n}"),
+                    LinkFault::Reorder(n, ms) => write!(f, "reorder {at} {way} {n} {ms}ms"),
+                    LinkFault::Delay(ms) => write!(f, "delay {at} {way} {ms}ms"),
+                    LinkFault::Narrow(bytes) => write!(f, "narrow {at} {way} {bytes}"),
+                    LinkFault::Cut => write!(f, "cut {at} {way}"),
+                    LinkFault::Mend => write!(f, "mend {at} {way}"),
+                }
+            }
+            Fault::CutAll(host) => write!(f, "cut-all {host}"),
+            Fault::Gone(at) => write!(f, "gone {at}"),
+            Fault::Back(at) => write!(f, "back {at}"),
+            Fault::Renumber(at) => write!(f, "renumber {at}"),
+            Fault::Rename(at) => write!(f, "rename {at}"),
+            Fault::Rebind(at) => write!(f, "rebind {at}"),
+            Fault::Restart(Node::Host(host)) => write!(f, "restart {host}"),
+            Fault::Restart(Node::Fixed(number)) => write!(f, "restart node {number}"),
+            Fault::MendAll => f.write_str("mend-all"),
+            Fault::Own(order) => f.write_str(order),
+        }
+    }
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "machines {}", self.machines.name())?;
         writeln!(f, "seed {}", self.seed)?;
-        writeln!(f, "readings {}", on_off(self.readings))?;
-        writeln!(f, "follows-use {}", on_off(self.follows_use))?;
+        for line in &self.settings {
+            writeln!(f, "{line}")?;
+        }
         for host in &self.hosts {
-            let rides = if host.rides { " rides" } else { "" };
-            write!(f, "host k {} t-ka {}ms{rides} paths", host.k, host.t_ka_ms)?;
+            write!(f, "host {} paths", host.settings)?;
             for path in &host.paths {
                 write!(f, " {}ms/{}ms", path.up_ms, path.down_ms)?;
             }
             writeln!(f)?;
         }
         for entry in &self.entries {
-            writeln!(f, "at {}ms {}", entry.at_ms, entry.fault)?;
+            writeln!(f, "at {}ms {}", entry.at_ms, Named(&entry.fault, self.machines))?;
         }
         writeln!(f, "quiet {}ms", self.quiet_ms)
     }
@@ -125,7 +139,7 @@ impl FromStr for Schedule {
         let mut draft = Draft::default();
         for (index, line) in text.lines().enumerate() {
             let line = line.split_once('#').map_or(line, |(before, _)| before);
-            let mut words = Words(line.split_whitespace());
+            let mut words = Words::of(line);
             let done = draft.take(&mut words).and_then(|()| words.end());
             done.map_err(|what| TextError { line: index + 1, what })?;
         }
@@ -133,26 +147,55 @@ impl FromStr for Schedule {
     }
 }
 
-/// The words of a line.
-struct Words<'a>(SplitWhitespace<'a>);
+/// The words of a line. What is expected next is named in the errors.
+#[derive(Clone)]
+pub struct Words<'a>(SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
-    fn next(&mut self, wanted: &str) -> Result<&'a str, String> {
+    /// Those of a text.
+    #[must_use]
+    pub fn of(text: &'a str) -> Words<'a> {
+        Words(text.split_whitespace())
+    }
+
+    /// The next one, if there is one, without taking it.
+    #[must_use]
+    pub fn peek(&self) -> Option<&'a str> {
+        self.clone().0.next()
+    }
+
+    /// Takes the next one.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn next(&mut self, wanted: &str) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| format!("{wanted} is missing at the end"))
     }
 
-    fn end(&mut self) -> Result<(), String> {
+    /// Expects no more words.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn end(&mut self) -> Result<(), String> {
         self.0.next().map_or(Ok(()), |word| Err(format!("\"{word}\" is one word too many")))
     }
 
-    fn expect(&mut self, word: &str) -> Result<(), String> {
+    /// Takes this word.
+    ///
+    /// # Errors
+    /// There is another one, or none.
+    pub fn expect(&mut self, word: &str) -> Result<(), String> {
         match self.next(&format!("\"{word}\""))? {
             found if found == word => Ok(()),
             found => Err(format!("\"{found}\" stands where \"{word}\" should")),
         }
     }
 
-    fn number<T: FromStr + PartialOrd + fmt::Display>(
+    /// Takes a number between two others.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn number<T: FromStr + PartialOrd + fmt::Display>(
         &mut self,
         name: &str,
         least: T,
@@ -162,11 +205,19 @@ impl<'a> Words<'a> {
         number(word, name, least, most)
     }
 
-    fn millis(&mut self, name: &str, most: u64) -> Result<u64, String> {
+    /// Takes a time in milliseconds.
+    ///
+    /// # Errors
+    /// It is none, or more than `most`.
+    pub fn millis(&mut self, name: &str, most: u64) -> Result<u64, String> {
         millis(self.next(name)?, name, most)
     }
 
-    fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    /// Takes one of these words, and returns what belongs to it.
+    ///
+    /// # Errors
+    /// It is none of them.
+    pub fn one_of<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let word = self.next(name)?;
         choices.iter().find(|(choice, _)| *choice == word).map(|(_, value)| *value).ok_or_else(
             || {
@@ -176,17 +227,51 @@ impl<'a> Words<'a> {
         )
     }
 
-    fn switch(&mut self, name: &str) -> Result<bool, String> {
+    /// Takes `on` or `off`.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn switch(&mut self, name: &str) -> Result<bool, String> {
         self.one_of(name, &[("on", true), ("off", false)])
     }
 
-    fn way(&mut self) -> Result<Way, String> {
+    /// Takes a direction.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn way(&mut self) -> Result<Way, String> {
         let ways = [Way::Up, Way::Down, Way::Both].map(|way| (way.name(), way));
         self.one_of("the direction", &ways)
     }
 
-    fn permille(&mut self) -> Result<u16, String> {
+    /// Takes a probability in thousandths.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn permille(&mut self) -> Result<u16, String> {
         self.number("the probability in thousandths", 0, 1_000)
+    }
+
+    /// Takes the number of a host.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub fn host(&mut self, hosts: &[HostShape]) -> Result<usize, String> {
+        if hosts.is_empty() {
+            return Err("a fault before the first host".to_string());
+        }
+        self.number("the host", 0, hosts.len() - 1)
+    }
+
+    /// Takes a path.
+    ///
+    /// # Errors
+    /// There is no such path.
+    pub fn path(&mut self, hosts: &[HostShape]) -> Result<PathRef, String> {
+        let word = self.next("the path")?;
+        let there = |at: &PathRef| hosts.get(at.host).is_some_and(|h| at.path < h.paths.len());
+        let path = word.parse().ok().filter(there);
+        path.ok_or_else(|| format!("\"{word}\" is no path of a host above; the first is 0.0"))
     }
 }
 
@@ -212,8 +297,7 @@ fn millis(word: &str, name: &str, most: u64) -> Result<u64, String> {
 struct Draft {
     machines: Option<Machines>,
     seed: Option<u64>,
-    readings: bool,
-    follows_use: bool,
+    settings: Vec<String>,
     hosts: Vec<HostShape>,
     entries: Vec<Entry>,
     quiet_ms: Option<u64>,
@@ -221,18 +305,19 @@ struct Draft {
 
 impl Draft {
     fn take(&mut self, words: &mut Words<'_>) -> Result<(), String> {
-        let Some(word) = words.0.next() else { return Ok(()) };
+        let Some(word) = words.peek() else { return Ok(()) };
         if self.quiet_ms.is_some() {
             return Err("something follows the quiet time, which is the last line".to_string());
         }
+        let line = words.clone();
+        words.next("a word")?;
         match word {
             "machines" => {
                 let choices = Machines::ALL.map(|machines| (machines.name(), machines));
+                let choices = choices.each_ref().map(|(name, machines)| (*name, *machines));
                 self.machines = Some(words.one_of("the machines", &choices)?);
             }
             "seed" => self.seed = Some(words.number("the seed", 0, u64::MAX)?),
-            "readings" => self.readings = words.switch("readings")?,
-            "follows-use" => self.follows_use = words.switch("follows-use")?,
             "host" => self.host(words)?,
             "at" => self.entry(words)?,
             "quiet" => {
@@ -242,27 +327,24 @@ impl Draft {
                 }
                 self.quiet_ms = Some(at);
             }
-            other => {
-                return Err(format!(
-                    "\"{other}\" is none of machines, seed, readings, follows-use, host, at, quiet"
-                ));
+            _ => {
+                *words = line.clone();
+                self.machines()?.check_setting(words)?;
+                self.settings.push(line.0.collect::<Vec<_>>().join(" "));
             }
         }
         Ok(())
     }
 
+    fn machines(&self) -> Result<Machines, String> {
+        self.machines.ok_or_else(|| "the line \"machines …\" comes first".to_string())
+    }
+
     fn host(&mut self, words: &mut Words<'_>) -> Result<(), String> {
-        words.expect("k")?;
-        let k = words.number("K", 1, 20)?;
-        words.expect("t-ka")?;
-        let t_ka = words.millis("T_KA", 10_000)?;
-        if t_ka < 5 {
-            return Err("T_KA is below 5ms, the least an anchor grants".to_string());
-        }
-        let rides = words.one_of("it", &[("rides", true), ("paths", false)])?;
-        if rides {
-            words.expect("paths")?;
-        }
+        let before = words.clone().0.take_while(|word| *word != "paths");
+        let settings = before.collect::<Vec<_>>().join(" ");
+        self.machines()?.check_host(words)?;
+        words.expect("paths")?;
         let mut paths = Vec::new();
         for word in words.0.by_ref() {
             let (up, down) = word
@@ -276,7 +358,7 @@ impl Draft {
                 "a host has 1 to {MAX_PATHS} paths, and a schedule 1 to {MAX_HOSTS} hosts"
             ));
         }
-        self.hosts.push(HostShape { k, t_ka_ms: t_ka as u16, rides, paths });
+        self.hosts.push(HostShape { settings, paths });
         Ok(())
     }
 
@@ -293,107 +375,76 @@ impl Draft {
         Ok(())
     }
 
-    fn which_host(&self, words: &mut Words<'_>) -> Result<usize, String> {
-        let hosts = self.hosts.len();
-        if hosts == 0 {
-            return Err("a fault before the first host".to_string());
-        }
-        words.number("the host", 0, hosts - 1)
-    }
-
-    fn which_path(&self, words: &mut Words<'_>) -> Result<PathRef, String> {
-        let word = words.next("the path")?;
-        let parts = word.split_once('.').and_then(|(host, path)| {
-            Some(PathRef { host: host.parse().ok()?, path: path.parse().ok()? })
-        });
-        let there = |at: &PathRef| self.hosts.get(at.host).is_some_and(|h| at.path < h.paths.len());
-        parts
-            .filter(there)
-            .ok_or_else(|| format!("\"{word}\" is no path of a host above; the first is 0.0"))
-    }
-
     fn fault(&self, words: &mut Words<'_>) -> Result<Fault, String> {
+        let order = words.clone();
         let verb = words.next("the fault")?;
-        if let Some(fault) = self.fault_of_host(verb, words)? {
+        if let Some(fault) = self.fault_of_link(verb, words)? {
             return Ok(fault);
         }
-        let links = ["loss", "burst", "duplicate", "reorder", "delay", "narrow", "cut", "mend"];
-        let others = ["too-big", "gone", "back", "renumber", "rebind", "keepalive"];
-        if !links.contains(&verb) && !others.contains(&verb) {
-            return Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list"));
-        }
-        let at = self.which_path(words)?;
         Ok(match verb {
-            "loss" => Fault::Loss(at, words.way()?, words.permille()?),
-            "burst" => Fault::Burst(at, words.way()?, words.number("the burst", 1, u16::MAX)?),
-            "duplicate" => Fault::Duplicate(at, words.way()?, words.permille()?),
-            "reorder" => {
-                let (way, permille) = (words.way()?, words.permille()?);
-                Fault::Reorder(at, way, permille, words.millis("the hold-up", 2_000)? as u16)
+            "cut-all" => Fault::CutAll(words.host(&self.hosts)?),
+            "gone" => Fault::Gone(words.path(&self.hosts)?),
+            "back" => Fault::Back(words.path(&self.hosts)?),
+            "renumber" => Fault::Renumber(words.path(&self.hosts)?),
+            "rename" => Fault::Rename(words.path(&self.hosts)?),
+            "rebind" => Fault::Rebind(words.path(&self.hosts)?),
+            "restart" => {
+                let fixed = self.machines()?.fixed();
+                match fixed.iter().position(|name| Some(*name) == words.peek()) {
+                    Some(number) => {
+                        words.next("the node")?;
+                        Fault::Restart(Node::Fixed(number))
+                    }
+                    None => Fault::Restart(Node::Host(words.host(&self.hosts)?)),
+                }
             }
-            "delay" => Fault::Delay(at, words.way()?, words.millis("the delay", 2_000)? as u16),
-            "narrow" => Fault::Narrow(at, words.way()?, words.number("the size", 68, u16::MAX)?),
-            "too-big" => Fault::TooBig(at, words.way()?, words.number("the size", 0, u16::MAX)?),
-            "cut" => Fault::Cut(at, words.way()?),
-            "mend" => Fault::Mend(at, words.way()?),
-            "gone" => Fault::Gone(at),
-            "back" => Fault::Back(at),
-            "renumber" => Fault::Renumber(at),
-            "rebind" => Fault::Rebind(at),
-            _ => Fault::Keepalive(at, words.switch("the keepalive")?),
+            "mend-all" => Fault::MendAll,
+            _ => {
+                *words = order.clone();
+                self.machines()?.check_order(words, &self.hosts)?;
+                Fault::Own(order.0.collect::<Vec<_>>().join(" "))
+            }
         })
     }
 
-    fn fault_of_host(&self, verb: &str, words: &mut Words<'_>) -> Result<Option<Fault>, String> {
-        Ok(Some(match verb {
-            "restart-anchor" => Fault::RestartAnchor,
-            "mend-all" => Fault::MendAll,
-            "cut-all" => Fault::CutAll(self.which_host(words)?),
-            "restart-host" => Fault::RestartHost(self.which_host(words)?),
-            "break-signal" => Fault::BreakSignal(self.which_host(words)?),
-            "old-copy" => Fault::OldCopy(self.which_host(words)?),
-            "unenrol" => Fault::Unenrol(self.which_host(words)?),
-            "enrol" => Fault::Enrol(self.which_host(words)?),
-            "flow" => {
-                let host = self.which_host(words)?;
-                let flow = words.number("the flow", 0, FLOWS - 1)?;
-                Fault::Flow(host, flow, words.one_of("it", &[("start", true), ("stop", false)])?)
+    fn fault_of_link(&self, verb: &str, words: &mut Words<'_>) -> Result<Option<Fault>, String> {
+        let verbs = ["loss", "burst", "duplicate", "reorder", "delay", "narrow", "cut", "mend"];
+        if !verbs.contains(&verb) {
+            return Ok(None);
+        }
+        let (at, way) = (words.path(&self.hosts)?, words.way()?);
+        let fault = match verb {
+            "loss" => LinkFault::Loss(words.permille()?),
+            "burst" => LinkFault::Burst(words.number("the burst", 1, u16::MAX)?),
+            "duplicate" => LinkFault::Duplicate(words.permille()?),
+            "reorder" => {
+                let permille = words.permille()?;
+                LinkFault::Reorder(permille, words.millis("the hold-up", 2_000)? as u16)
             }
-            "handover" => {
-                let host = self.which_host(words)?;
-                if !words.one_of("the order", &[("to", true), ("free", false)])? {
-                    return Ok(Some(Fault::Handover(host, None)));
-                }
-                let path = words.number("the path", 0, self.hosts[host].paths.len() - 1)?;
-                Fault::Handover(host, Some(path))
-            }
-            _ => return Ok(None),
-        }))
+            "delay" => LinkFault::Delay(words.millis("the delay", 2_000)? as u16),
+            "narrow" => LinkFault::Narrow(words.number("the size", 68, u16::MAX)?),
+            "cut" => LinkFault::Cut,
+            _ => LinkFault::Mend,
+        };
+        Ok(Some(Fault::Link(at, way, fault)))
     }
 
     fn finish(self) -> Result<Schedule, String> {
         let missing = |what: &str| format!("the line \"{what}\" is missing");
-        let machines = self.machines.ok_or_else(|| missing("machines tunnel|keepalive"))?;
+        let machines = self.machines()?;
         if self.hosts.is_empty() {
-            return Err(missing("host k … t-ka … paths …"));
+            return Err(missing("host … paths …"));
         }
-        if machines == Machines::Keepalive
-            && (self.hosts.len(), self.hosts[0].paths.len()) != (1, 1)
-        {
-            return Err("the estimators have one host with one path".to_string());
-        }
-        if machines == Machines::Keepalive && self.hosts[0].rides {
-            return Err("the estimators have no data for probes to ride on".to_string());
-        }
-        Ok(Schedule {
+        let schedule = Schedule {
             machines,
             seed: self.seed.ok_or_else(|| missing("seed …"))?,
-            readings: self.readings,
-            follows_use: self.follows_use,
+            settings: self.settings,
             hosts: self.hosts,
             entries: self.entries,
             quiet_ms: self.quiet_ms.ok_or_else(|| missing("quiet …"))?,
-        })
+        };
+        machines.check(&schedule)?;
+        Ok(schedule)
     }
 }
 
@@ -427,11 +478,11 @@ mod tests {
             (4, "at 5ms mend-all 3", "one word too many"),
             (5, "at 5ms mend-all\nat 4ms mend-all", "before the fault"),
             (5, "at 5ms mend-all\nquiet 4ms", "before the last fault"),
-            (4, "at 5ms restart-host 1", "from 0 to 0"),
+            (4, "at 5ms restart 1", "from 0 to 0"),
             (4, "at 5ms flow 0 3 start", "from 0 to 2"),
             (4, "host k 0 t-ka 60ms paths 1ms/1ms", "K \"0\""),
             (4, "host k 3 t-ka 60ms paths", "1 to 4 paths"),
-            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, paths"),
+            (4, "host k 3 t-ka 60ms walks 1ms/1ms", "none of rides, worn, paths"),
             (4, "weather bad", "\"weather\" is none of"),
             (5, "quiet 5ms\nseed 3", "last line"),
             (0, "", "quiet"),
@@ -445,7 +496,7 @@ mod tests {
 
     #[test]
     fn any_text_is_a_schedule_or_an_error() {
-        let text = Schedule::generate(Machines::Tunnel, 3).to_string();
+        let text = Schedule::generate(Machines::ALL[0], 3).to_string();
         let mut rng = segue_clock::Rng::new(9);
         for _ in 0..2_000 {
             let mut bytes = text.clone().into_bytes();

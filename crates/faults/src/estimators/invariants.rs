@@ -5,7 +5,8 @@ use alloc::format;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Client, Config, Estimates, Sample, Server, State};
 
-use super::super::link::Link;
+use segue_sim::net::FaultyLink;
+
 use super::super::{Violation, counters_of};
 
 /// Stamps are whole microseconds, two in a round trip.
@@ -22,6 +23,22 @@ pub(super) struct Watch {
     client: End,
     server: End,
     second: u64,
+    sent: Sent,
+}
+
+/// What the client has sent since its requests have arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// The client's start, and the greatest number of its requests that have arrived.
+    start: u32,
+    newest: u32,
+    /// The Sc from which on it counts, and the greatest that has arrived.
+    from: u32,
+    to: u32,
+    /// By earlier starts.
+    before: u64,
+    /// Starts cannot be told from each other any more.
+    blurred: bool,
 }
 
 /// What is known of one end.
@@ -79,14 +96,34 @@ impl End {
 impl Watch {
     pub(super) fn new(config: &Config, start: Time) -> Watch {
         let config = config.clone();
-        Watch { config, client: End::new(start), server: End::new(start), second: 0 }
+        let (client, server) = (End::new(start), End::new(start));
+        Watch { config, client, server, second: 0, sent: Sent::default() }
     }
 
     pub(super) fn client_began(&mut self, now: Time) {
         self.client.begin(now);
     }
 
+    /// A request of this start of the client arrives, with its number and Sc.
+    pub(super) fn on_arrival(&mut self, start: u32, seq: u32, sc: u32) {
+        let Sent { start: known, newest, from, to, .. } = self.sent;
+        if start < known {
+            // What is overtaken by a successor's looks like a further start.
+            self.sent.blurred = true;
+        } else if start == known && newest > 0 {
+            self.sent.newest = newest.max(seq);
+            self.sent.to = to.max(sc);
+        } else {
+            self.sent.before += u64::from(to - from);
+            // A start whose first number is greater than the last before it looks like no start.
+            let goes_on = newest > 0 && seq > newest && sc > to;
+            let from = if goes_on { to } else { sc };
+            self.sent = Sent { start, newest: seq, from, to: sc, ..self.sent };
+        }
+    }
+
     pub(super) fn server_began(&mut self, now: Time) {
+        self.sent = Sent { start: self.sent.start, ..Sent::default() };
         self.server.begin(now);
     }
 
@@ -162,14 +199,20 @@ impl Watch {
         now: Time,
         client: &Client,
         server: &Server,
-        up: &Link,
-        down: &Link,
+        up: &FaultyLink,
+        down: &FaultyLink,
     ) -> Result<(), Violation> {
         self.client.expect_counters(client.estimates(), "client")?;
         self.server.expect_counters(server.estimates(), "server")?;
         for (who, estimates) in [("client", client.estimates()), ("server", server.estimates())] {
             expect_sense(who, estimates, up, down)?;
         }
+        let sent = self.sent.before + u64::from(self.sent.to - self.sent.from);
+        let counted = server.estimates().up.sent;
+        let holds = counted <= sent || self.sent.blurred;
+        Violation::unless(holds, "counts are of what was sent", || {
+            format!("the server counts {counted} packets, the client sent {sent} since it began")
+        })?;
         self.expect_detection(now, client, server, up, down)?;
         self.expect_no_false_alarm(now, client, server, up, down)
     }
@@ -180,8 +223,8 @@ impl Watch {
         now: Time,
         client: &Client,
         server: &Server,
-        up: &Link,
-        down: &Link,
+        up: &FaultyLink,
+        down: &FaultyLink,
     ) -> Result<(), Violation> {
         let rtt_max = up.delays().1 + down.delays().1;
         let bound = self.config.t_r_max(rtt_max);
@@ -214,8 +257,8 @@ impl Watch {
         now: Time,
         client: &Client,
         server: &Server,
-        up: &Link,
-        down: &Link,
+        up: &FaultyLink,
+        down: &FaultyLink,
     ) -> Result<(), Violation> {
         let (Some(up_clean), Some(down_clean)) = (up.clean_since(), down.clean_since()) else {
             return Ok(());
@@ -255,7 +298,12 @@ impl Watch {
     }
 }
 
-fn expect_sense(who: &str, e: &Estimates, up: &Link, down: &Link) -> Result<(), Violation> {
+fn expect_sense(
+    who: &str,
+    e: &Estimates,
+    up: &FaultyLink,
+    down: &FaultyLink,
+) -> Result<(), Violation> {
     for loss in e.owl_up.iter().chain(&e.owl_down).chain(&e.rtl) {
         Violation::unless((0.0..=1.0).contains(loss), "loss is a share", || {
             format!("the {who} has an average loss of {loss}")
@@ -263,6 +311,8 @@ fn expect_sense(who: &str, e: &Estimates, up: &Link, down: &Link) -> Result<(), 
     }
     let least = (up.delays().0 + down.delays().0 - STAMPS).as_secs_f64();
     let most = (up.delays().1 + down.delays().1 + STAMPS).as_secs_f64();
+    let ordered = e.rtt_min <= e.rtt_last && e.rtt_last <= e.rtt_max;
+    Violation::unless(ordered, "round trips are possible", || format!("the {who}: {e:?}"))?;
     for rtt in &e.rtt_ewma {
         Violation::unless((least..=most).contains(rtt), "round trips are possible", || {
             format!("the {who} has an average of {rtt} s, the links give {least} to {most}")

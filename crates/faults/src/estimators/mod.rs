@@ -6,21 +6,24 @@
 
 mod invariants;
 
+use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use segue_clock::{Machine, Rng, Span, Time};
 use segue_keepalive::{
     Arrival, Client, ClientInput, ClientOutput, Config, Server, ServerInput, ServerOutput,
 };
+use segue_sim::net::{FaultyLink, LinkFault};
 use segue_wire::Probe;
 
 use self::invariants::Watch;
 use super::agenda::Agenda;
-use super::link::Link;
-use super::schedule::{FLOWS, Fault, Schedule};
-use super::{Record, Violation, World};
+use super::protocol::Protocol;
+use super::schedule::{Entry, Fault, HostShape, Node, PathRef, PathShape, Schedule};
+use super::tunnel::shape::Period;
+use super::{Record, Violation, Words, World};
 
 /// A machine that asks for more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 8;
@@ -32,8 +35,8 @@ const BYTES: u32 = 100;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
-    /// K, whether it is a report, and whether a question.
-    Request(Probe, u8, bool, bool),
+    /// K, whether it is a report, whether a question, and which start of the client sent it.
+    Request(Probe, u8, bool, bool, u32),
     /// Whether it answers a question: neither counts.
     Response(Probe, bool),
     Unsolicited(Probe),
@@ -44,7 +47,9 @@ impl Packet {
     /// What it adds to the counters.
     fn counted(self) -> u32 {
         match self {
-            Packet::Request(.., question) | Packet::Response(_, question) => (!question).into(),
+            Packet::Request(_, _, _, question, _) | Packet::Response(_, question) => {
+                (!question).into()
+            }
             Packet::Unsolicited(_) | Packet::Data => 1,
         }
     }
@@ -58,15 +63,101 @@ enum Event {
     Flow(usize, u32),
 }
 
+/// Flows between the ends.
+const FLOWS: usize = 3;
+
+/// The two ends as a protocol. Its orders are `keepalive 0.0 on|off` and `flow 0 N start|stop`.
+pub struct Keepalive;
+
+/// An order.
+enum Order {
+    Keepalive(bool),
+    Flow(usize, bool),
+}
+
+impl Order {
+    fn read(words: &mut Words<'_>, hosts: &[HostShape]) -> Result<Order, String> {
+        let verb = words.next("the fault")?;
+        match verb {
+            "keepalive" => {
+                words.path(hosts)?;
+                Ok(Order::Keepalive(words.switch("the keepalive")?))
+            }
+            "flow" => {
+                words.host(hosts)?;
+                let flow = words.number("the flow", 0, FLOWS - 1)?;
+                let runs = words.one_of("it", &[("start", true), ("stop", false)])?;
+                Ok(Order::Flow(flow, runs))
+            }
+            _ => Err(format!("\"{verb}\" is no fault; docs/simulator/faults.md has the list")),
+        }
+    }
+}
+
+impl Protocol for Keepalive {
+    fn name(&self) -> &'static str {
+        "keepalive"
+    }
+
+    fn fixed(&self) -> &'static [&'static str] {
+        &["server"]
+    }
+
+    fn moves(&self) -> bool {
+        false
+    }
+
+    fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
+        let settings = Period::draw(rng).to_string();
+        let host = HostShape { settings, paths: Vec::from([PathShape::draw(rng)]) };
+        (Vec::new(), Vec::from([host]))
+    }
+
+    fn draw_order(&self, rng: &mut Rng, at: PathRef) -> Option<String> {
+        let on = rng.chance(0.6);
+        Some(if rng.chance(0.6) {
+            format!("keepalive {at} {}", if on { "on" } else { "off" })
+        } else {
+            let flow = rng.below(FLOWS as u64);
+            format!("flow {} {flow} {}", at.host, if on { "start" } else { "stop" })
+        })
+    }
+
+    fn draw_more(&self, _: u64, _: &[HostShape], _: u64, entries: &mut Vec<Entry>) {
+        entries.push(Entry { at_ms: 1_000, fault: Fault::Own("flow 0 0 start".to_string()) });
+    }
+
+    fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
+        Period::read(words).map(drop)
+    }
+
+    fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
+        Order::read(words, hosts).map(drop)
+    }
+
+    fn check(&self, schedule: &Schedule) -> Result<(), String> {
+        match (schedule.hosts.len(), schedule.hosts[0].paths.len()) {
+            (1, 1) => Ok(()),
+            _ => Err("the estimators have one host with one path".to_string()),
+        }
+    }
+
+    fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
+        Box::new(Estimators::new(schedule, start))
+    }
+}
+
 /// The world. See the module's text.
-pub struct Estimators {
+struct Estimators {
+    hosts: Vec<HostShape>,
+    now: Time,
     config: Config,
     client: Client,
     server: Server,
     /// How far the server's clock is ahead.
     offset: Span,
-    up: Link,
-    down: Link,
+    up: FaultyLink,
+    down: FaultyLink,
     /// Packets sent and received, as either end counts them: Sc, Rs, Ss, Rc.
     sc: u32,
     rs: u32,
@@ -76,6 +167,8 @@ pub struct Estimators {
     flows: [(bool, u32); FLOWS],
     /// The start whose keys are in use: packets of others are refused.
     keys: u32,
+    /// How often the client began again.
+    starts: u32,
     queue: Agenda<Event>,
     rng: Rng,
     ticks: (Time, u32),
@@ -89,12 +182,12 @@ fn pace(flow: usize) -> Span {
 
 impl Estimators {
     /// Both ends at `start`, of the schedule's first host and path.
-    #[must_use]
-    pub fn new(schedule: &Schedule, start: Time) -> Estimators {
+    fn new(schedule: &Schedule, start: Time) -> Estimators {
         let shape = &schedule.hosts[0];
         let path = shape.paths[0];
-        let t_ka = Span::from_millis(u64::from(shape.t_ka_ms));
-        let config = Config { k: shape.k, t_ka, ..Config::default() };
+        let period = Period::read(&mut Words::of(&shape.settings)).unwrap_or_default();
+        let config = Config { k: period.k, t_ka: period.t_ka(), ..Config::default() };
+        let link = |ms: u16, seed| FaultyLink::new(Span::from_millis(ms.into()), seed, start);
         let mut rng = Rng::new(schedule.seed);
         let offset = Span::from_millis(rng.below(10_000_000));
         let (up_seed, down_seed) = (rng.next_u64(), rng.next_u64());
@@ -104,14 +197,17 @@ impl Estimators {
             watch: Watch::new(&config, start),
             config,
             offset,
-            up: Link::new(path.up_ms, up_seed, start),
-            down: Link::new(path.down_ms, down_seed, start),
+            up: link(path.up_ms, up_seed),
+            down: link(path.down_ms, down_seed),
+            hosts: schedule.hosts.clone(),
+            now: start,
             sc: 0,
             rs: 0,
             ss: 0,
             rc: 0,
             flows: [(false, 0); FLOWS],
             keys: 0,
+            starts: 0,
             queue: Agenda::new(),
             rng,
             ticks: (start, 0),
@@ -141,7 +237,10 @@ impl Estimators {
                     (probe.t_sc, probe.sc) = (now.micros32(), self.sc);
                     probe.dt = now.micros32().wrapping_sub(request.held_since);
                     let (k, report) = (self.config.k, request.report);
-                    self.send_up(now, Packet::Request(probe, k, report, request.question));
+                    self.send_up(
+                        now,
+                        Packet::Request(probe, k, report, request.question, self.starts),
+                    );
                 }
                 ClientOutput::Sample(sample) => {
                     let (up, down) = (self.up.delays(), self.down.delays());
@@ -184,20 +283,23 @@ impl Estimators {
     }
 
     fn send_up(&mut self, now: Time, packet: Packet) {
-        for at in self.up.send(now, BYTES).into_iter().flatten() {
+        let (at, copy) = self.up.send(now, BYTES);
+        for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtServer(self.keys, packet));
         }
     }
 
     fn send_down(&mut self, now: Time, packet: Packet) {
-        for at in self.down.send(now, BYTES).into_iter().flatten() {
+        let (at, copy) = self.down.send(now, BYTES);
+        for at in at.into_iter().chain(copy) {
             self.schedule(at, Event::AtClient(self.keys, packet));
         }
     }
 
     fn at_server(&mut self, now: Time, packet: Packet) -> Result<(), Violation> {
         self.rs = self.rs.wrapping_add(packet.counted());
-        let Packet::Request(probe, k, report, question) = packet else { return Ok(()) };
+        let Packet::Request(probe, k, report, question, start) = packet else { return Ok(()) };
+        self.watch.on_arrival(start, probe.seq, probe.sc);
         let local = now + self.offset;
         self.ss = self.ss.wrapping_add(packet.counted());
         let answer = Probe { t_ss: local.micros32(), dt: 0, ss: self.ss, r: self.rs, ..probe };
@@ -251,6 +353,7 @@ impl Estimators {
     fn restart_client(&mut self, now: Time) {
         self.client = Client::new(self.config.clone(), now, self.rng.next_u64());
         (self.sc, self.rc) = (0, 0);
+        self.starts += 1;
         self.watch.client_began(now);
         let at = now + self.up.delays().1;
         self.schedule(at, Event::Switch(self.keys, true));
@@ -271,13 +374,13 @@ impl Estimators {
     }
 }
 
-impl World for Estimators {
+impl Estimators {
     fn next(&self) -> Option<Time> {
         let event = self.queue.next_at();
         self.deadline().map(|(at, _)| at.max(self.ticks.0)).into_iter().chain(event).min()
     }
 
-    fn step(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
+    fn run(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
         // Arrivals go before a tick that is due.
         if let Some((_, event)) = self.queue.pop_until(now) {
             let kind = match event {
@@ -306,54 +409,85 @@ impl World for Estimators {
         }
     }
 
-    fn inject(&mut self, now: Time, fault: &Fault, _: &mut Record) -> Result<(), Violation> {
-        match fault {
-            Fault::Loss(_, way, _)
-            | Fault::Burst(_, way, _)
-            | Fault::Duplicate(_, way, _)
-            | Fault::Reorder(_, way, ..)
-            | Fault::Delay(_, way, _)
-            | Fault::Cut(_, way)
-            | Fault::Mend(_, way) => {
-                if way.up() {
-                    self.up.inject(now, fault);
-                }
-                if way.down() {
-                    self.down.inject(now, fault);
-                }
-            }
-            Fault::CutAll(_) | Fault::MendAll => {
-                self.up.inject(now, fault);
-                self.down.inject(now, fault);
-                if *fault == Fault::MendAll {
-                    self.switch(now, true)?;
-                }
-            }
-            Fault::RestartHost(_) => self.restart_client(now),
-            Fault::RestartAnchor => {
-                self.restart_server(now);
-                self.restart_client(now);
-            }
-            Fault::Keepalive(_, on) => self.switch(now, *on)?,
-            Fault::Flow(_, flow, on) => {
-                let (runs, round) = self.flows[*flow];
-                let begins = *on && !runs;
-                let round = round + u32::from(begins);
-                self.flows[*flow] = (*on, round);
-                if begins {
-                    self.schedule(now, Event::Flow(*flow, round));
-                }
-            }
-            _ => {}
+    fn on_order(&mut self, now: Time, order: &str) -> Result<(), Violation> {
+        match Order::read(&mut Words::of(order), &self.hosts) {
+            Ok(Order::Keepalive(on)) => self.switch(now, on)?,
+            Ok(Order::Flow(flow, on)) => self.run_flow(now, flow, on),
+            Err(_) => {}
         }
         Ok(())
+    }
+
+    fn run_flow(&mut self, now: Time, flow: usize, on: bool) {
+        let (runs, round) = self.flows[flow];
+        let begins = on && !runs;
+        let round = round + u32::from(begins);
+        self.flows[flow] = (on, round);
+        if begins {
+            self.schedule(now, Event::Flow(flow, round));
+        }
     }
 
     fn check(&mut self, now: Time) -> Result<(), Violation> {
         self.watch.check(now, &self.client, &self.server, &self.up, &self.down)
     }
+}
 
-    fn finish(&mut self, _: Time) -> Result<(), Violation> {
+impl World for Estimators {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn step(&mut self, end: Time, record: &mut Record) -> Result<bool, Violation> {
+        let Some(now) = self.next().filter(|now| *now <= end) else {
+            self.now = end;
+            return Ok(false);
+        };
+        self.now = now;
+        self.run(now, record)?;
+        self.check(now)?;
+        Ok(true)
+    }
+
+    fn inject(&mut self, fault: &Fault, _: &mut Record) -> Result<(), Violation> {
+        let now = self.now;
+        match fault {
+            Fault::Link(_, way, fault) => {
+                if way.up() {
+                    self.up.inject(now, *fault);
+                }
+                if way.down() {
+                    self.down.inject(now, *fault);
+                }
+            }
+            Fault::CutAll(_) | Fault::MendAll => {
+                let mend = *fault == Fault::MendAll;
+                let fault = if mend { LinkFault::Mend } else { LinkFault::Cut };
+                self.up.inject(now, fault);
+                self.down.inject(now, fault);
+                if mend {
+                    self.switch(now, true)?;
+                }
+            }
+            Fault::Restart(Node::Host(_)) => self.restart_client(now),
+            Fault::Restart(Node::Fixed(_)) => {
+                self.restart_server(now);
+                self.restart_client(now);
+            }
+            Fault::Own(order) => self.on_order(now, order)?,
+            _ => {}
+        }
+        self.check(now)
+    }
+
+    fn quiet(&mut self) -> Result<(), Violation> {
+        for flow in 0..FLOWS {
+            self.run_flow(self.now, flow, true);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Violation> {
         self.watch.finish(&self.client, &self.server)
     }
 

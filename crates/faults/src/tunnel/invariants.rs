@@ -2,27 +2,31 @@
 
 mod answers;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config as Keepalive, Estimates};
+use segue_sim::tunnel::Wrong;
+use segue_sim::tunnel::signal::Datagram;
 use segue_tunnel::ProbeKind;
-use segue_wire::{Probe, ProbeKey};
+use segue_wire::signal::FromAnchor;
+use segue_wire::{Header, MAX_PATHS, Probe};
 
 use self::answers::Answers;
-use super::access::{Access, Node};
-use super::{Tag, Tunnels, Who, all_flows};
+use super::streams::Said;
+use super::tap::Place;
+use super::{APP_PORT, FLOWS, Host, MAX_SLOTS, Tunnels};
+use crate::schedule::PathRef;
+use crate::stage::Truth;
 use crate::{Violation, counters_of};
-use segue_sim::tunnel::{AnchorEnd, Body, HostEffect, Message};
 
-/// A machine that asks for more ticks than this at one instant never comes to rest.
-const MAX_TICKS: u32 = 50;
-/// Most messages, probes and reports of one input or tick, for each path of the end: the offers of a registration, and
-/// as many reports.
+/// Most messages and probes of one input or tick, for each path of the end: the offers of a registration, and more.
 const MAX_OUTPUTS_PER_PATH: usize = 16;
-/// Signalling messages of a host per second: a registration with its offers, twice, and moves.
+/// Signalling messages of a host per second: a registration with its offers, twice, and moves. A host that has had many
+/// interfaces names all that are gone.
 const SIGNALS: u32 = 25;
 /// More of them for each fault in this second or the one before.
 const SIGNALS_PER_FAULT: u32 = 15;
@@ -41,6 +45,8 @@ fn per_second(keepalive: &Keepalive) -> u32 {
 const QUESTIONS: u32 = 250;
 /// Periods more until ends with rides agree: see [`settle`].
 const RIDES_SETTLE: u64 = 4;
+/// For signalling that finds its way again, after all has settled.
+const LOOK: Span = Span::from_millis(100);
 /// Stamps are whole microseconds, two in a round trip.
 const STAMPS: Span = Span::from_micros(2);
 
@@ -58,10 +64,17 @@ pub(super) struct Watch {
     hosts: Vec<Load>,
     host_paths: Vec<BTreeMap<u8, Seen>>,
     anchor_paths: BTreeMap<u32, Seen>,
+    /// Slots of the anchor that know where their packets go.
+    shown: BTreeSet<u32>,
+    /// Slots that a path has had since the anchor's start.
+    used: BTreeSet<u32>,
+    /// K and T_KA in the newest request with each key.
+    stated: BTreeMap<[u8; 16], (u8, Span)>,
     /// Number of the last probe to each index with its cookie and key.
     numbers: BTreeMap<(u32, u64, [u8; 16]), u32>,
     answers: Answers,
-    ticks: (Time, Who, u32),
+    /// Messages and probes that left within one event, of each host and of the anchor.
+    outputs: Vec<usize>,
     /// The quiet time begins.
     quiet: Time,
 }
@@ -71,6 +84,7 @@ pub(super) struct Watch {
 struct Load {
     second: u64,
     signals: u32,
+    most_signals: u32,
     requests: u32,
     faults: [u32; 2],
     paths: u32,
@@ -93,22 +107,23 @@ impl Load {
 }
 
 impl Watch {
-    pub fn new(hosts: &[Node], quiet: Time, start: Time) -> Watch {
-        let load = |node: &Node| Load {
-            paths: node.accesses.len() as u32,
-            per_second: match &node.config.path.adaptive {
-                None => per_second(&node.config.path.keepalive),
-                Some(_) => QUESTIONS,
-            },
+    pub fn new(hosts: &[Host], quiet: Time) -> Watch {
+        let load = |host: &Host| Load {
+            paths: host.paths.len() as u32,
+            most_signals: SIGNALS + if host.worn { MAX_PATHS as u32 * 2 } else { 0 },
+            per_second: if host.follows_use { QUESTIONS } else { per_second(&host.keepalive) },
             ..Load::default()
         };
         Watch {
             hosts: hosts.iter().map(load).collect(),
-            host_paths: hosts.iter().map(|_| BTreeMap::new()).collect(),
+            host_paths: vec![BTreeMap::new(); hosts.len()],
             anchor_paths: BTreeMap::new(),
+            shown: BTreeSet::new(),
+            used: BTreeSet::new(),
+            stated: BTreeMap::new(),
             numbers: BTreeMap::new(),
             answers: Answers::default(),
-            ticks: (start, Who::Anchor, 0),
+            outputs: vec![0; hosts.len() + 1],
             quiet,
         }
     }
@@ -119,6 +134,7 @@ impl Watch {
 
     pub fn anchor_began(&mut self) {
         self.anchor_paths.clear();
+        self.used.clear();
         self.answers = Answers::default();
     }
 
@@ -130,150 +146,52 @@ impl Watch {
         }
     }
 
-    pub fn on_tick(&mut self, now: Time, who: Who) -> Result<(), Violation> {
-        let again = (self.ticks.0, self.ticks.1) == (now, who);
-        self.ticks = (now, who, if again { self.ticks.2 + 1 } else { 0 });
-        Violation::unless(self.ticks.2 <= MAX_TICKS, "storm", || {
-            format!("{who:?} never comes to rest")
-        })
+    /// What leaves from now on belongs to another event.
+    pub fn begin(&mut self) {
+        self.outputs.fill(0);
     }
 
-    /// The outputs of one input or tick, without packets of flows that waited for a path.
-    pub fn on_outputs(&self, who: Who, count: usize) -> Result<(), Violation> {
-        let paths = match who {
-            Who::Host(host) => self.hosts[host].paths as usize,
-            Who::Anchor => self.hosts.iter().map(|load| load.paths as usize).sum(),
-        };
-        let most = MAX_OUTPUTS_PER_PATH * paths;
-        Violation::unless(count <= most, "storm", || {
-            format!("{who:?} says {count} things at once, {most} at most")
-        })
+    /// What left within one event, without packets of flows.
+    pub fn expect_few_outputs(&self) -> Result<(), Violation> {
+        let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
+        let paths = self.hosts.iter().map(|load| load.paths).chain([all]);
+        for (number, (count, paths)) in self.outputs.iter().zip(paths).enumerate() {
+            let most = MAX_OUTPUTS_PER_PATH * paths as usize;
+            Violation::unless(*count <= most, "storm", || {
+                let who = if number == self.hosts.len() { "the anchor" } else { "a host" };
+                format!("{who} says {count} things at once, {most} at most")
+            })?;
+        }
+        Ok(())
     }
 
     pub fn on_signal(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let load = &mut self.hosts[host];
         load.turn(now);
         load.signals += 1;
-        let most = SIGNALS + SIGNALS_PER_FAULT * load.recent_faults();
+        let most = load.most_signals + SIGNALS_PER_FAULT * load.recent_faults();
         Violation::unless(load.signals <= most, "storm", || {
             format!("{} messages of host {host} in a second, {most} at most", load.signals)
         })
     }
 
-    pub fn on_host_sends(
-        &mut self,
-        now: Time,
-        node: &Node,
-        host: usize,
-        message: &Message<Tag>,
-    ) -> Result<(), Violation> {
-        let Some((_, probe, key)) = probe_of(message) else { return Ok(()) };
-        let numbers = node.end.machine.paths().map(|(number, _)| 1u16 << number);
-        let known = numbers.fold(0, |word, bit| word | bit);
-        Violation::unless(probe.heard & !known == 0, "paths exist", || {
-            format!("host {host} hears {:b}, its paths are {known:b}", probe.heard)
-        })?;
+    fn on_request(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let load = &mut self.hosts[host];
         load.turn(now);
         load.requests += 1;
         let most = load.paths * (load.per_second + SPARE_PROBES + 2 * load.recent_faults());
         Violation::unless(load.requests <= most, "storm", || {
             format!("{} requests of host {host} in a second, {most} at most", load.requests)
-        })?;
-        self.expect_newer(message, key, probe.seq)
-    }
-
-    pub fn on_anchor_receives(&mut self, now: Time, end: &AnchorEnd<Tag>, message: &Message<Tag>) {
-        if let Some((ProbeKind::Request, probe, key)) = probe_of(message) {
-            self.answers.on_request(now, end, message, key, probe.seq);
-        }
-    }
-
-    pub fn on_anchor_sends(&mut self, _: Time, message: &Message<Tag>) -> Result<(), Violation> {
-        match probe_of(message) {
-            Some((ProbeKind::Unsolicited, probe, key)) => {
-                self.expect_newer(message, key, probe.seq)
-            }
-            Some((ProbeKind::Response, probe, key)) => {
-                self.answers.on_response(key, probe.seq);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Requests and unsolicited responses of a path have growing numbers.
-    fn expect_newer(
-        &mut self,
-        message: &Message<Tag>,
-        key: &ProbeKey,
-        seq: u32,
-    ) -> Result<(), Violation> {
-        let path = (message.index, message.cookie, key.0);
-        let before = self.numbers.insert(path, seq);
-        let newer = before.is_none_or(|before| seq.wrapping_sub(before).cast_signed() > 0);
-        Violation::unless(newer, "probe numbers grow", || {
-            format!("number {seq} after {before:?} to index {}", message.index)
         })
     }
 
-    pub fn check_host(&mut self, now: Time, host: usize, node: &Node) -> Result<(), Violation> {
-        let end = &node.end;
-        expect_obeyed(end.wrong(), &format_args!("host {host}"))?;
-        let there = |slot: u8| end.machine.paths().any(|(number, _)| number == slot);
-        let bound =
-            end.datapath.bindings_hold() && end.machine.flows().all(|(_, flow)| there(flow.path));
-        Violation::unless(bound, "paths exist", || {
-            format!("a flow of host {host} is bound to a path that is gone")
-        })?;
-        let seen = &mut self.host_paths[host];
-        // An interface that is back may, for a moment, get the grant sent for its former path.
-        for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
-            self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
-        }
-        seen.retain(|number, _| there(*number));
-        for (number, path) in end.machine.paths() {
-            let Some(client) = path.client() else { continue };
-            let Some(tx) = end.datapath.tx_of(u32::from(number)) else { continue };
-            let Some(access) = node.access_of(u32::from(number)) else { continue };
-            let what = format_args!("path {number} of host {host}");
-            let before = seen.entry(number).or_insert(Seen { tx, began: now, counters: [0; 9] });
-            note(before, now, tx, client.estimates(), &what)?;
-            expect_sense(access, client.estimates(), &what)?;
-        }
-        Ok(())
-    }
-
-    pub fn check_anchor(&mut self, now: Time, end: &AnchorEnd<Tag>) -> Result<(), Violation> {
-        expect_obeyed(end.wrong(), &"the anchor")?;
-        Violation::unless(
-            end.datapath.flows_reach_their_hosts(),
-            "flows reach their hosts",
-            || "a flow goes over a path of another host than its destination's".into(),
-        )?;
-        for host in end.machine.hosts() {
-            let known = host.paths.keys().fold(0u16, |word, number| word | 1 << number);
-            for slot in host.paths.values() {
-                let word = end.datapath.heard(*slot);
-                Violation::unless(word.is_some_and(|w| w & !known == 0), "paths exist", || {
-                    format!("the anchor hears {word:?} of {}, whose paths are {known:b}", host.name)
-                })?;
-            }
-        }
-        let machine = &end.machine;
-        self.anchor_paths.retain(|slot, _| machine.path(*slot).is_some());
-        for (slot, path) in machine.paths() {
-            let via = path.via().is_none_or(|via| machine.path(via.slot).is_some());
-            Violation::unless(via, "paths exist", || {
-                format!("slot {slot} goes over {:?}, which is gone", path.via())
-            })?;
-            let Some(tx) = end.datapath.tx_of(slot) else { continue };
-            let seen = Seen { tx, began: now, counters: [0; 9] };
-            let before = self.anchor_paths.entry(slot).or_insert(seen);
-            let what = format_args!("the anchor's slot {slot}");
-            note(before, now, tx, path.server().estimates(), &what)?;
-        }
-        Ok(())
+    /// Requests and unsolicited responses of a path have growing numbers.
+    fn expect_newer(&mut self, to: (u32, u64), key: [u8; 16], seq: u32) -> Result<(), Violation> {
+        let before = self.numbers.insert((to.0, to.1, key), seq);
+        let newer = before.is_none_or(|before| seq.wrapping_sub(before).cast_signed() > 0);
+        Violation::unless(newer, "probe numbers grow", || {
+            format!("number {seq} after {before:?} to index {}", to.0)
+        })
     }
 
     /// Since when a path of a host is the one it is.
@@ -291,24 +209,7 @@ impl Watch {
     }
 }
 
-/// What counts as one of the outputs of [`Watch::on_outputs`].
-pub(super) fn is_order(effect: &HostEffect<Tag>) -> bool {
-    !matches!(effect, HostEffect::Transmit(_, message) if message.inner().is_some())
-}
-
-/// The probe that a packet is, or takes along.
-fn probe_of(message: &Message<Tag>) -> Option<(ProbeKind, &Probe, &ProbeKey)> {
-    match &message.body {
-        Body::Probe { kind, probe, key, .. } => Some((*kind, probe, key)),
-        Body::Ride(ride) => Some((ride.kind, &ride.probe, &ride.key)),
-        Body::Data { .. } | Body::Size { .. } => None,
-    }
-}
-
-fn expect_obeyed(
-    wrong: Option<segue_sim::tunnel::Wrong>,
-    who: &dyn core::fmt::Display,
-) -> Result<(), Violation> {
+fn expect_obeyed(wrong: Option<Wrong>, who: &dyn core::fmt::Display) -> Result<(), Violation> {
     match wrong {
         None => Ok(()),
         Some(wrong) => Err(Violation::new("paths exist", format!("{who}: {wrong:?}"))),
@@ -337,7 +238,7 @@ fn note(
 }
 
 fn expect_sense(
-    access: &Access,
+    truth: Truth<'_>,
     e: &Estimates,
     what: &dyn core::fmt::Display,
 ) -> Result<(), Violation> {
@@ -345,8 +246,10 @@ fn expect_sense(
     Violation::unless(losses.all(|loss| (0.0..=1.0).contains(loss)), "loss is a share", || {
         format!("{what}: {e:?}")
     })?;
-    let least = access.up.delays().0 + access.down.delays().0 - STAMPS;
-    let most = access.rtt_max() + STAMPS;
+    let (least, most) = truth.rtt();
+    let (least, most) = (least - STAMPS, most + STAMPS);
+    let ordered = e.rtt_min <= e.rtt_last && e.rtt_last <= e.rtt_max;
+    Violation::unless(ordered, "round trips are possible", || format!("{what}: {e:?}"))?;
     let spans = [e.rtt_last, e.rtt_min, e.rtt_max].into_iter().flatten();
     let averages = e.rtt_ewma.iter().map(|seconds| Span::from_secs_f64(*seconds));
     for rtt in spans.chain(averages) {
@@ -365,73 +268,309 @@ fn expect_sense(
 pub(super) fn settle(keepalive: &Keepalive, rtt_max: Span) -> Span {
     let rides = if keepalive.rides { RIDES_SETTLE } else { 0 };
     let periods = u64::from(keepalive.up_after) + 2 + rides;
-    keepalive.t_ka * periods + rtt_max * 7 + super::signal::LOOK
+    keepalive.t_ka * periods + rtt_max * 7 + LOOK
 }
 
 impl Tunnels {
-    /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
-    pub(super) fn expect_no_flow_on_a_dead_path(&self, now: Time) -> Result<(), Violation> {
-        for (host, node) in self.hosts.iter().enumerate() {
-            let dead =
-                |a: &Access| a.uplink_dead_since().is_some() || a.downlink_dead_since().is_some();
-            if !node.accesses.iter().any(dead) {
-                continue;
+    /// A packet of the tunnels was seen; `data` if it takes a packet of a flow along.
+    pub(super) fn watch_tunnel(
+        &mut self,
+        now: Time,
+        at: PathRef,
+        place: Place,
+        header: &Header,
+        probe: Option<&(ProbeKind, Probe)>,
+        data: bool,
+    ) -> Result<(), Violation> {
+        let to = (header.index, header.cookie);
+        let from_host = place == Place::FromHost;
+        if !data && (from_host || place == Place::FromAnchor) {
+            let who = if from_host { at.host } else { self.hosts.len() };
+            self.watch.outputs[who] += 1;
+        }
+        let Some((kind, probe)) = probe else { return Ok(()) };
+        match place {
+            Place::FromHost => self.watch_request(now, at.host, to, probe),
+            Place::ToAnchor if *kind == ProbeKind::Request => {
+                let datapath = &self.anchor_end().datapath;
+                let key = datapath.key_of(to.0).filter(|key| datapath.is_path(to.0, to.1, key));
+                // Not answered is, with the eBPF programs, one that rode before it was shown where the host receives.
+                if let Some(key) = key {
+                    let waits = !data || self.watch.shown.contains(&to.0);
+                    let newest = self.watch.answers.on_request(now, to.0, key, probe.seq, waits);
+                    if newest {
+                        let t_ka = Span::from_millis(probe.t_ka_ms.into());
+                        self.watch.stated.insert(key.0, (header.k, t_ka));
+                    }
+                }
+                Ok(())
             }
-            for flow in all_flows().filter(|flow| node.flows[*flow].runs) {
-                self.expect_uplink_alive(now, host, flow)?;
-                self.expect_downlink_alive(now, host, flow)?;
+            Place::FromAnchor => {
+                let datapath = &self.anchor_end().datapath;
+                let slot = datapath.slots().find(|slot| datapath.tx_of(*slot) == Some(to));
+                let Some(key) = slot.and_then(|slot| datapath.key_of(slot)) else { return Ok(()) };
+                match kind {
+                    ProbeKind::Unsolicited => self.watch.expect_newer(to, key.0, probe.seq),
+                    ProbeKind::Response => {
+                        self.watch.answers.on_response(key, probe.seq);
+                        Ok(())
+                    }
+                    ProbeKind::Request => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn watch_request(
+        &mut self,
+        now: Time,
+        host: usize,
+        to: (u32, u64),
+        probe: &Probe,
+    ) -> Result<(), Violation> {
+        let end = self.host_end(host);
+        let known = end.machine.paths().fold(0u16, |word, (number, _)| word | 1 << number);
+        let slot = end.datapath.slots().find(|slot| end.datapath.tx_of(*slot) == Some(to));
+        let key = slot.and_then(|slot| end.datapath.key_of(slot));
+        Violation::unless(probe.heard & !known == 0, "paths exist", || {
+            format!("host {host} hears {:b}, its paths are {known:b}", probe.heard)
+        })?;
+        self.watch.on_request(now, host)?;
+        key.map_or(Ok(()), |key| self.watch.expect_newer(to, key.0, probe.seq))
+    }
+
+    /// A datagram of a signalling connection was seen.
+    pub(super) fn watch_signal(
+        &mut self,
+        now: Time,
+        at: PathRef,
+        place: Place,
+        datagram: &Datagram,
+    ) -> Result<(), Violation> {
+        let (from_host, host) = (place == Place::FromHost, at.host);
+        if !from_host && place != Place::FromAnchor {
+            return Ok(());
+        }
+        self.watch.outputs[if from_host { host } else { self.hosts.len() }] += 1;
+        for said in self.streams.on_datagram(datagram, from_host) {
+            self.watch.on_signal(now, host)?;
+            if let Said::Anchor(FromAnchor::Registered { inner, .. }) = said {
+                let agent =
+                    self.stage.agent::<segue_sim::tunnel::HostAgent>(self.hosts[host].agent);
+                let current = agent.signal().current().map(|(conn, _)| conn.id());
+                let running = (current == Some(datagram.conn)).then(|| agent.role().epoch());
+                let anchor = self.stage.agent::<segue_sim::tunnel::AnchorAgent>(self.anchor);
+                let known = anchor.records().find(|known| known.name == self.hosts[host].name);
+                self.reference.on_registered(now, host, &inner, (known, running))?;
             }
         }
         Ok(())
     }
 
+    pub(super) fn check_host(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+        let end = self.stage.agent::<segue_sim::tunnel::HostAgent>(self.hosts[host].agent).end();
+        expect_obeyed(end.wrong(), &format_args!("host {host}"))?;
+        let there = |slot: u8| end.machine.paths().any(|(number, _)| number == slot);
+        let bound =
+            end.datapath.bindings_hold() && end.machine.flows().all(|(_, flow)| there(flow.path));
+        Violation::unless(bound, "paths exist", || {
+            format!("a flow of host {host} is bound to a path that is gone")
+        })?;
+        let Watch { host_paths, numbers, .. } = &mut self.watch;
+        let seen = &mut host_paths[host];
+        // An interface that is back may, for a moment, get the grant sent for its former path.
+        for (_, gone) in seen.iter().filter(|(number, _)| !there(**number)) {
+            numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
+        }
+        seen.retain(|number, _| there(*number));
+        for (number, path) in end.machine.paths() {
+            let Some(client) = path.client() else { continue };
+            let Some(tx) = end.datapath.tx_of(u32::from(number)) else { continue };
+            let accesses = &self.stage.hosts[host].accesses;
+            let place = accesses.iter().position(|access| access.name == path.name());
+            let Some(place) = place else { continue };
+            let truth = self.stage.truth(PathRef { host, path: place });
+            let what = format_args!("path {number} of host {host}");
+            let before = seen.entry(number).or_insert(Seen { tx, began: now, counters: [0; 9] });
+            note(before, now, tx, client.estimates(), &what)?;
+            expect_sense(truth, client.estimates(), &what)?;
+        }
+        self.expect_own_orders(host)
+    }
+
+    pub(super) fn check_anchor(&mut self, now: Time) -> Result<(), Violation> {
+        let end = self.stage.agent::<segue_sim::tunnel::AnchorAgent>(self.anchor).end();
+        expect_obeyed(end.wrong(), &"the anchor")?;
+        Violation::unless(
+            end.datapath.flows_reach_their_hosts(),
+            "flows reach their hosts",
+            || "a flow goes over a path of another host than its destination's".into(),
+        )?;
+        for host in end.machine.hosts() {
+            let known = host.paths.keys().fold(0u16, |word, number| word | 1 << number);
+            for slot in host.paths.values() {
+                let word = end.datapath.heard(*slot);
+                Violation::unless(word.is_some_and(|w| w & !known == 0), "paths exist", || {
+                    format!("the anchor hears {word:?} of {}, whose paths are {known:b}", host.name)
+                })?;
+            }
+        }
+        let machine = &end.machine;
+        let Watch { anchor_paths, shown, used, stated, .. } = &mut self.watch;
+        anchor_paths.retain(|slot, _| machine.path(*slot).is_some());
+        shown.clear();
+        for (slot, path) in machine.paths() {
+            let via = path.via().is_none_or(|via| machine.path(via.slot).is_some());
+            Violation::unless(via, "paths exist", || {
+                format!("slot {slot} goes over {:?}, which is gone", path.via())
+            })?;
+            if end.datapath.is_shown(slot) {
+                shown.insert(slot);
+            }
+            let Some(tx) = end.datapath.tx_of(slot) else { continue };
+            let seen = Seen { tx, began: now, counters: [0; 9] };
+            let what = format_args!("the anchor's slot {slot}");
+            if anchor_paths.get(&slot).is_none_or(|before| before.tx != tx) {
+                let rests = used.insert(slot) || used.len() as u32 + 1 >= MAX_SLOTS;
+                Violation::unless(rests, "slots rest", || {
+                    format!("{what} is used again while others have not been used")
+                })?;
+            }
+            let before = anchor_paths.entry(slot).or_insert(seen);
+            note(before, now, tx, path.server().estimates(), &what)?;
+            let key = end.datapath.key_of(slot).filter(|_| !self.readings);
+            let says = key.and_then(|key| stated.get(&key.0)).copied();
+            let in_force = path.keepalive();
+            Violation::unless(
+                says.is_none_or(|says| says == in_force),
+                "the newest settings",
+                || format!("{what} has {in_force:?}, the newest request said {says:?}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Eq. 1 for the anchor, with K and T_KA in force there: of a path whose uplink is dead it says so in time.
+    fn expect_detection_at_anchor(&self, now: Time, host: usize) -> Result<(), Violation> {
+        let anchor = self.anchor_end();
+        let known = &self.hosts[host];
+        let there = anchor.machine.hosts().find(|there| there.name == known.name);
+        let slots = there.into_iter().flat_map(|there| there.paths.values());
+        for (slot, path) in slots.filter_map(|slot| Some((*slot, anchor.machine.path(*slot)?))) {
+            let truths = self.stage.truths(host).zip(&known.paths);
+            let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
+            let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else { continue };
+            let Some(dead) = truth.uplink_dead_since() else { continue };
+            let began = self.watch.slot_began(slot).unwrap_or(now);
+            let since = dead.max(state.keepalive.1).max(began);
+            let (k, t_ka) = path.keepalive();
+            let keepalive = Keepalive { k, t_ka, ..known.keepalive.clone() };
+            let bound = keepalive.t_r_max(truth.rtt().1);
+            let holds = !path.is_up() || now <= since + bound;
+            Violation::unless(holds, "detection within eq. 1", || {
+                let (name, for_how_long) = (&path.name, now.since(dead));
+                format!(
+                    "the anchor has {name} of host {host} up, dead for {for_how_long}, bound {bound}"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What an operator has ordered of an interface does not hold for another one under its number.
+    fn expect_own_orders(&self, host: usize) -> Result<(), Violation> {
+        let machine = &self.host_end(host).machine;
+        let (flows, classes) = &self.hosts[host].pins;
+        let name = |path: usize| self.stage.hosts[host].accesses[path].name.as_str();
+        for (key, flow) in machine.flows() {
+            let pinned = flow.pinned.and_then(|n| machine.paths().find(|(number, _)| *number == n));
+            let Some((_, path)) = pinned else { continue };
+            let number = usize::from(key.sport.wrapping_sub(APP_PORT));
+            let ordered = flows.get(number).copied().flatten().map(name);
+            Violation::unless(ordered == Some(path.name()), "orders end with their path", || {
+                format!("flow {host}.{number} is pinned to {}, ordered is {ordered:?}", path.name())
+            })?;
+        }
+        for (class, path) in machine.orders() {
+            let ordered = classes[class as usize].map(name);
+            Violation::unless(ordered == Some(path), "orders end with their path", || {
+                format!(
+                    "{} of host {host} is pinned to {path}, ordered is {ordered:?}",
+                    class.name()
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
+    pub(super) fn expect_no_flow_on_a_dead_path(
+        &self,
+        now: Time,
+        host: usize,
+    ) -> Result<(), Violation> {
+        if !self.stage.truths(host).any(|truth| truth.is_dead()) {
+            return Ok(());
+        }
+        for flow in (0..FLOWS).filter(|flow| self.hosts[host].flows[*flow].runs) {
+            self.expect_uplink_alive(now, host, flow)?;
+            self.expect_downlink_alive(now, host, flow)?;
+        }
+        self.expect_detection_at_anchor(now, host)
+    }
+
     fn expect_uplink_alive(&self, now: Time, host: usize, flow: usize) -> Result<(), Violation> {
-        let node = &self.hosts[host];
-        let slot = node.key(flow).and_then(|key| node.end.datapath.route(&key));
-        let Some((slot, access)) = slot.and_then(|slot| Some((slot, node.access_of(slot)?))) else {
-            return Ok(());
-        };
-        let (Some(dead), true) = (access.uplink_dead_since(), access.keepalive.0) else {
-            return Ok(());
-        };
-        let lives = |other: &Access| {
-            let path = node.end.machine.paths().find(|(_, path)| path.name() == other.name);
-            other.name != access.name
+        let end = self.host_end(host);
+        let slot = self.key(host, flow).and_then(|key| end.datapath.route(&key));
+        let found = slot.and_then(|slot| Some((slot, self.truth_of(host, slot)?)));
+        let Some((slot, (at, truth))) = found else { return Ok(()) };
+        let known = &self.hosts[host];
+        let switched = known.paths[at.path].keepalive;
+        let (Some(dead), true) = (truth.uplink_dead_since(), switched.0) else { return Ok(()) };
+        let lives = |other: Truth<'_>| {
+            let name = &other.access.name;
+            let path = end.machine.paths().find(|(_, path)| path.name() == name);
+            *name != truth.access.name
                 && other.clean_since().is_some()
                 && path.is_some_and(|(_, path)| path.is_up())
         };
         let began = self.watch.host_path_began(host, slot as u8).unwrap_or(now);
-        let since = dead.max(access.keepalive.1).max(began);
-        let bound = node.config.path.keepalive.t_r_max(access.rtt_max());
-        let holds = now <= since + bound || !node.accesses.iter().any(lives);
+        let since = dead.max(switched.1).max(began);
+        let bound = known.keepalive.t_r_max(truth.rtt().1);
+        let holds = now <= since + bound || !self.stage.truths(host).any(lives);
         Violation::unless(holds, "no flow on a dead path", || {
             format!(
                 "flow {host}.{flow} goes up over {}, dead for {}, bound {bound}",
-                access.name,
+                truth.access.name,
                 now.since(dead)
             )
         })
     }
 
     fn expect_downlink_alive(&self, now: Time, host: usize, flow: usize) -> Result<(), Violation> {
-        let node = &self.hosts[host];
-        let machine = &self.anchor.machine;
-        let slot = node.key(flow).and_then(|key| self.anchor.datapath.route(&key.reversed()));
+        let known = &self.hosts[host];
+        let (end, anchor) = (self.host_end(host), self.anchor_end());
+        let machine = &anchor.machine;
+        let slot = self.key(host, flow).and_then(|key| anchor.datapath.route(&key.reversed()));
         let Some((slot, path)) = slot.and_then(|slot| Some((slot, machine.path(slot)?))) else {
             return Ok(());
         };
-        let access = node.accesses.iter().find(|access| access.name == path.name);
-        let Some(access) = access.filter(|access| access.keepalive.0) else { return Ok(()) };
-        let Some(dead) = access.downlink_dead_since() else { return Ok(()) };
-        let keepalive = &node.config.path.keepalive;
+        let truths = self.stage.truths(host).zip(&known.paths);
+        let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
+        let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else {
+            return Ok(());
+        };
+        let Some(dead) = truth.downlink_dead_since() else { return Ok(()) };
         let began = self.watch.slot_began(slot).unwrap_or(now);
-        let since = dead.max(access.keepalive.1).max(began).max(node.began);
-        let bound = keepalive.t_r_max(access.rtt_max());
-        let lives = |other: &Access| {
-            let at_host = node.end.machine.paths().find(|(_, path)| path.name() == other.name);
+        let since = dead.max(state.keepalive.1).max(began).max(self.stage.hosts[host].began);
+        let bound = known.keepalive.t_r_max(truth.rtt().1);
+        let lives = |(other, state): (Truth<'_>, &super::Path)| {
+            let name = &other.access.name;
+            let at_host = end.machine.paths().find(|(_, path)| path.name() == name);
             let at_anchor = machine
                 .paths()
-                .find(|(_, its)| its.owner == path.owner && its.name == other.name && its.is_up());
+                .find(|(_, its)| its.owner == path.owner && its.name == *name && its.is_up());
             let (Some((number, at_host)), Some((slot, _)), Some(clean)) =
                 (at_host, at_anchor, other.clean_since())
             else {
@@ -439,20 +578,20 @@ impl Tunnels {
             };
             let since = [
                 Some(since),
-                Some(clean.max(other.keepalive.1)),
+                Some(clean.max(state.keepalive.1)),
                 self.watch.host_path_began(host, number),
                 self.watch.slot_began(slot),
             ];
             let since = since.into_iter().flatten().max().unwrap_or(now);
-            other.name != access.name
+            *name != truth.access.name
                 && at_host.is_up()
-                && other.keepalive.0
-                && now > since + bound + settle(keepalive, other.rtt_max())
+                && state.keepalive.0
+                && now > since + bound + settle(&known.keepalive, other.rtt().1)
         };
-        Violation::unless(!node.accesses.iter().any(lives), "no flow on a dead path", || {
+        Violation::unless(!truths.clone().any(lives), "no flow on a dead path", || {
             format!(
                 "flow {host}.{flow} comes down over {}, dead for {}, bound {bound}",
-                access.name,
+                truth.access.name,
                 now.since(dead)
             )
         })

@@ -1,52 +1,66 @@
-//! Hosts and an anchor with faulty links between them: part 1's machines on the simulator's model of the
-//! packet path ([`segue_sim::tunnel`]).
+//! Hosts and an anchor on a [`Stage`]: the simulator's roles ([`segue_sim::tunnel`]), which the daemons' machines run in.
 //!
 //! ```text
-//!   flows ─► HostEnd ── Access (interface, NAT, two faulty links) ── AnchorEnd ◄─ flows
-//!               └────── signalling connection over one of them ──────┘
+//!   Apps ── HostAgent ══ stage: interfaces, faulty links, NATs ══ AnchorAgent ── Apps
+//!                               │ Tap reads the bytes
 //! ```
 //!
 //! [`mod@reference`] knows what was really registered, given and broken; [`invariants`] and [`agreement`] hold
 //! the machines against it.
 
-mod access;
 mod agreement;
-mod faults;
+mod apps;
 mod invariants;
+mod orders;
 mod reference;
-mod signal;
+pub mod shape;
+mod streams;
+mod tap;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::String;
+use alloc::rc::Rc;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::convert::Infallible;
+use core::cell::RefCell;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_clock::{Rng, Span, Time};
-use segue_ip::Input;
-use segue_keepalive::Source;
-use segue_tunnel::host::LEAST_INNER;
-use segue_tunnel::{
-    AnchorConfig, AnchorInput, AnchorOutput, ConnId, HostInput, HostOutput, Known, Pool, ProbeKind,
+use segue_ip::Prefix;
+use segue_keepalive::Config as Keepalive;
+use segue_sim::packet::UDP;
+use segue_sim::tunnel::{
+    AnchorAgent, AnchorEnd, AnchorRole, HostAgent, HostEnd, HostRole, add_anchor, add_host,
 };
-use segue_wire::Probe;
-use segue_wire::signal::{FromAnchor, FromHost};
+use segue_sim::{AgentId, Packet};
+use segue_steering::Class;
+use segue_tunnel::host::LEAST_INNER;
+use segue_tunnel::{AnchorConfig, Pool};
+use segue_wire::FlowKey;
 
-use self::access::{LARGE, Node, SILENT, host_config, shape_of};
+use self::apps::Apps;
 use self::invariants::Watch;
 use self::reference::Reference;
-use super::agenda::Agenda;
-use super::schedule::{FLOWS, Fault, QUIET_MS, Schedule};
-use super::{Record, Violation, World};
-use segue_sim::tunnel::{
-    AnchorEffect, AnchorEnd, Body, HostEffect, HostEnd, Inner, Message, Outer, Ride,
-};
+use self::shape::{HostSettings, Moved, Order, Settings, host_config};
+use self::streams::Streams;
+use self::tap::{Place, Tag, Tap, Tape, What};
+use crate::agenda::Agenda;
+use crate::protocol::Protocol;
+use crate::schedule::{Entry, Fault, HostShape, Node, PathRef, PathShape, QUIET_MS, Way};
+use crate::stage::{CORE, Scene, Stage, Staged, Touched, Truth};
+use crate::{Record, Schedule, Violation, Words, World};
+use segue_sim::net::LinkFault;
 
 /// Port of the tunnels.
 const PORT: u16 = 5005;
 /// Where the anchor listens.
-const ANCHOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), PORT);
+const ANCHOR: SocketAddr = SocketAddr::new(CORE, PORT);
+/// With whom the hosts' applications talk, on the anchor's node.
+const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
+/// Ports of the applications: the server's, and the first of a host.
+const SERVER_PORT: u16 = 7_000;
+const APP_PORT: u16 = 40_000;
 /// Few, so that slots are used again within a run.
 const MAX_SLOTS: u32 = 14;
 /// A host without a sign of life for this long is forgotten; short, so that it happens within a run.
@@ -58,420 +72,483 @@ const COUNTED: Span = Span::from_secs(5);
 const IN_FLIGHT: Span = Span::from_secs(1);
 /// Bytes of a packet of a flow without large ones.
 const SMALL: u16 = 200;
+/// Flows of each host.
+const FLOWS: usize = 3;
+/// The flow whose packets are as large as the tunnel takes.
+const LARGE: usize = 1;
+/// The flow that only comes down: the anchor learns nothing from it.
+const SILENT: usize = 2;
+/// A flow that sends nothing large over a path for this long has left it.
+const PAUSE: Span = Span::from_millis(500);
+/// Sizes that a narrowed link takes, or is said to: those of tunnels of many kinds, and one below any IPv6 link's.
+const MTUS: [u16; 8] = [1_280, 1_330, 1_358, 1_400, 1_420, 1_492, 1_500, 1_000];
 
-/// What a packet of a flow says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tag {
-    host: u8,
-    flow: u8,
-    counts: bool,
-    /// Of those that count, from 0.
-    number: u32,
+/// What a flow is like: distance of its packets and code point.
+fn shape_of(flow: usize) -> (Span, u8) {
+    // Voice (EF), bulk (CS1) and default.
+    let (ms, dscp) = [(40, 46), (70, 8), (110, 0)][flow];
+    (Span::from_millis(ms), dscp)
 }
 
-enum Event {
-    AtAnchor(SocketAddr, Message<Tag>),
-    /// At a host's interface with this index and address.
-    AtHost(usize, u32, SocketAddr, Message<Tag>),
-    ToAnchor(ConnId, FromHost),
-    /// `None`: the connection is closed.
-    ToHost(ConnId, Option<FromAnchor>),
-    Closed(ConnId),
-    Handshake {
-        host: usize,
-        attempt: u64,
-        interface: String,
-    },
-    LookAtConns,
-    Flow(usize, usize, u32),
+/// The class that its code point gives it.
+fn class_of(flow: usize) -> Class {
+    [Class::Voice, Class::Bulk, Class::Default][flow]
 }
 
-/// Whose turn it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
-    Host(usize),
-    Anchor,
+/// Hosts and an anchor as a protocol.
+pub struct Tunnel;
+
+impl Protocol for Tunnel {
+    fn name(&self) -> &'static str {
+        "tunnel"
+    }
+
+    fn fixed(&self) -> &'static [&'static str] {
+        &["anchor"]
+    }
+
+    /// One to three hosts with two or three paths each; probes that ride at two hosts of five.
+    fn draw(&self, rng: &mut Rng) -> (Vec<String>, Vec<HostShape>) {
+        let host = |rng: &mut Rng| HostShape {
+            settings: HostSettings::draw(rng).to_string(),
+            paths: (0..2 + rng.below(2)).map(|_| PathShape::draw(rng)).collect(),
+        };
+        let settings = Settings::draw(rng).lines();
+        (settings, (0..1 + rng.below(3)).map(|_| host(rng)).collect())
+    }
+
+    fn draw_order(&self, rng: &mut Rng, at: PathRef) -> Option<String> {
+        Some(Order::draw(rng, at).to_string())
+    }
+
+    /// The first flow of each host runs. In two of five runs, links change their MTU, or are said to, one to six times;
+    /// the first path of a host always takes a handshake of QUIC.
+    fn draw_more(&self, seed: u64, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
+        let own = |at_ms, order: Order| Entry { at_ms, fault: Fault::Own(order.to_string()) };
+        entries.extend((0..hosts.len()).map(|host| own(1_000, Order::Flow(host, 0, true))));
+        let mut rng = Rng::new(seed ^ 0x7369_7a65);
+        if !rng.chance(0.4) {
+            return;
+        }
+        for _ in 0..1 + rng.below(6) {
+            let (at, way) = (PathRef::draw(&mut rng, hosts), Way::draw(&mut rng));
+            let sizes = MTUS.len() as u64 - u64::from(at.path == 0);
+            let mtu = MTUS[rng.below(sizes) as usize];
+            let at_ms = 1_000 + rng.below(quiet_ms - 1_000);
+            entries.push(match rng.chance(0.8) {
+                true => Entry { at_ms, fault: Fault::Link(at, way, LinkFault::Narrow(mtu)) },
+                false => own(at_ms, Order::TooBig(at, way, mtu)),
+            });
+        }
+    }
+
+    fn check_setting(&self, words: &mut Words<'_>) -> Result<(), String> {
+        Settings::default().take(words)
+    }
+
+    fn check_host(&self, words: &mut Words<'_>) -> Result<(), String> {
+        HostSettings::read(words).map(drop)
+    }
+
+    fn check_order(&self, words: &mut Words<'_>, hosts: &[HostShape]) -> Result<(), String> {
+        Order::read(words, hosts).map(drop)
+    }
+
+    fn simpler(&self, schedule: &Schedule) -> Vec<Schedule> {
+        let plain = Settings::default().lines();
+        let mut simpler = Vec::from([Schedule { settings: plain, ..schedule.clone() }]);
+        for host in 0..schedule.hosts.len() {
+            let mut candidate = schedule.clone();
+            let shape = &mut candidate.hosts[host];
+            let period = HostSettings::of(shape).period;
+            let plain = HostSettings { period, ..HostSettings::default() };
+            shape.settings = plain.to_string();
+            simpler.push(candidate);
+        }
+        simpler
+    }
+
+    fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
+        Box::new(Staged(Tunnels::new(schedule, start)))
+    }
 }
 
-/// The world. See the module's text.
-pub struct Tunnels {
-    hosts: Vec<Node>,
-    anchor: AnchorEnd<Tag>,
-    anchor_config: AnchorConfig,
-    persisted: BTreeMap<String, Known>,
-    conns: signal::Conns,
-    queue: Agenda<Event>,
-    /// Of seeds and signalling; each link has its own.
-    rng: Rng,
+/// A host, and what is known of it beside the machine.
+struct Host {
+    name: String,
+    keepalive: Keepalive,
+    follows_use: bool,
+    agent: AgentId,
+    apps: AgentId,
+    copy: AgentId,
+    enrolled: bool,
+    worn: bool,
+    /// What the operator has ordered and not ended, by flow and by class.
+    pins: ([Option<usize>; FLOWS], [Option<usize>; Class::ALL.len()]),
+    flows: [Flow; FLOWS],
+    /// Over which slot each flow goes up, and since when.
+    routes: [(Option<u32>, Time); FLOWS],
+    paths: Vec<Path>,
+    /// When a probe was last lost on a packet that was too large.
+    lost_probe: Time,
+    /// Since when nothing has happened to it and signalling stands, and from when on what was under way then has arrived.
+    settled: Option<(Time, Time)>,
+}
+
+/// What is known of a path of a host.
+#[derive(Clone, Copy)]
+struct Path {
+    /// Since when the operator's setting stands.
+    keepalive: (bool, Time),
+    /// By direction, since when data have been lost for their size and none of their flow has passed, and when last.
+    too_large: [Option<(Time, Time)>; 2],
+    /// When one was last lost on its way up.
+    lost_up: Option<Time>,
+}
+
+/// Two streams, up and down, of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    runs: bool,
+    /// How often it began.
+    round: u32,
+    /// Packets sent in the last seconds of the quiet time, up and down, and how many of those arrived.
+    sent: [u32; 2],
+    received: [u32; 2],
+}
+
+/// Puts a host's agents on the stage.
+fn add_mobile(
+    stage: &mut Stage,
+    number: usize,
+    name: String,
+    shape: &HostShape,
+    settings: Settings,
+    pools: &[Prefix],
+) -> Host {
+    let own = HostSettings::of(shape);
+    let config = host_config(own, settings);
+    let keepalive = config.path.keepalive.clone();
+    let seed = stage.network.seed_of(2, number as u32);
+    let (node, start) = (stage.hosts[number].node, stage.network.now());
+    let agent = HostAgent::new(name.clone(), config, seed);
+    let agent = add_host(&mut stage.network, node, name.clone(), agent, pools);
+    stage.cast::<HostRole>(Node::Host(number), agent);
+    let ports = [0, 1, 2].map(|flow| (UDP, APP_PORT + flow));
+    let apps = stage.add_agent(Node::Host(number), &ports, Apps::default());
+    let copy = orders::add_copy(stage, number, name.clone());
+    let path = Path { keepalive: (true, start), too_large: [None; 2], lost_up: None };
+    Host {
+        name,
+        keepalive,
+        follows_use: settings.follows_use,
+        agent,
+        apps,
+        copy,
+        enrolled: true,
+        worn: own.worn,
+        pins: Default::default(),
+        flows: [Flow::default(); FLOWS],
+        routes: [(None, start); FLOWS],
+        paths: Vec::from_iter(shape.paths.iter().map(|_| path)),
+        lost_probe: start,
+        settled: None,
+    }
+}
+
+/// The scene. See the module's text.
+struct Tunnels {
+    stage: Stage,
+    tape: Rc<RefCell<Tape>>,
+    shapes: Vec<HostShape>,
+    hosts: Vec<Host>,
+    anchor: AgentId,
+    server: AgentId,
+    /// When flows send: host, flow, and which round of it.
+    queue: Agenda<(usize, usize, u32)>,
+    /// The packet paths measure.
+    readings: bool,
     reference: Reference,
+    streams: Streams,
     watch: Watch,
     /// Flows' packets of this time count.
     counted: (Time, Time),
-    /// Those that arrived: host, flow, number, and whether it went up.
-    arrived: BTreeSet<(u8, u8, u32, bool)>,
-    /// Those that were too large for a link.
-    too_large: BTreeSet<(u8, u8, u32, bool)>,
-    /// When a NAT chooses, its number; and new indices of interfaces.
-    serial: u16,
-    now: Time,
+    /// Those that arrived, and those that were too large for a link.
+    arrived: BTreeSet<Tag>,
+    too_large: BTreeSet<Tag>,
 }
 
 impl Tunnels {
     /// The network of a schedule at `start`.
-    #[must_use]
-    pub fn new(schedule: &Schedule, start: Time) -> Tunnels {
-        let mut rng = Rng::new(schedule.seed);
-        let source = if schedule.readings { Source::Readings } else { Source::Probes };
-        let anchor_config = AnchorConfig {
+    fn new(schedule: &Schedule, start: Time) -> Tunnels {
+        let settings = Settings::of(schedule);
+        let mut stage = Stage::new(schedule, start);
+        let (tap, tape) = Tap::new(stage.paths().to_vec(), stage.core);
+        stage.network.observe(Box::new(tap));
+        let pool = Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 28);
+        let pools = [Prefix::new(Ipv4Addr::new(10, 7, 0, 0), 28)];
+        let config = AnchorConfig {
             port: PORT,
-            pool_v4: Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 28),
+            pool_v4: pool,
             pool_v6: None,
             max_paths: MAX_SLOTS,
             expiry: EXPIRY,
             rest: REST,
             resting: Vec::new(),
-            source,
+            source: settings.source(),
             allow_upmt: false,
         };
-        let mut hosts = Vec::new();
-        for (index, shape) in schedule.hosts.iter().enumerate() {
-            let config = host_config(shape, 1_000, source, schedule.follows_use);
-            let seeds = [seed(&mut rng), seed(&mut rng)];
-            hosts.push(Node::new(index, shape, config, seeds, start));
-        }
-        let mut queue = Agenda::new();
-        queue.schedule(start, Event::LookAtConns);
+        let names: Vec<String> = (0..stage.hosts.len()).map(|host| format!("host{host}")).collect();
+        let agent = AnchorAgent::new(config, names.iter().cloned(), stage.network.seed_of(1, 0));
+        let core = stage.core;
+        let anchor = add_anchor(&mut stage.network, core, "anchor", agent, &pools, |_| false);
+        stage.cast::<AnchorRole>(Node::Fixed(0), anchor);
+        stage.network.node_mut(core).addresses.push(SERVER);
+        let server = stage.add_agent(Node::Fixed(1), &[(UDP, SERVER_PORT)], Apps::default());
+        let hosts = names.into_iter().zip(&schedule.hosts).enumerate();
+        let hosts = hosts.map(|(number, (name, shape))| {
+            add_mobile(&mut stage, number, name, shape, settings, &pools)
+        });
+        let hosts: Vec<Host> = hosts.collect();
+        stage.network.start();
         let end = start + Span::from_millis(schedule.end_ms());
-        let quiet = Span::from_millis(QUIET_MS);
         let mut tunnels = Tunnels {
-            anchor: AnchorEnd::new(anchor_config.clone(), seed(&mut rng)),
-            anchor_config,
-            persisted: BTreeMap::new(),
-            conns: signal::Conns::default(),
-            queue,
-            rng,
-            reference: Reference::new(&hosts, start),
-            watch: Watch::new(&hosts, end - quiet, start),
+            watch: Watch::new(&hosts, end - Span::from_millis(QUIET_MS)),
+            reference: Reference::new(hosts.len(), start),
+            streams: Streams::default(),
+            readings: settings.readings,
+            stage,
+            tape,
+            shapes: schedule.hosts.clone(),
+            hosts,
+            anchor,
+            server,
+            queue: Agenda::new(),
             counted: (end - COUNTED, end - IN_FLIGHT),
             arrived: BTreeSet::new(),
             too_large: BTreeSet::new(),
-            hosts,
-            serial: 0,
-            now: start,
         };
         for host in 0..tunnels.hosts.len() {
-            let announced = tunnels.announce(start, host);
-            debug_assert_eq!(announced, Ok(()), "nothing can be wrong yet");
+            tunnels.wear(host);
         }
         tunnels
     }
 
-    /// Tells a host which interfaces there are.
-    fn announce(&mut self, now: Time, host: usize) -> Result<(), Violation> {
-        let interfaces = self.hosts[host].interfaces();
-        self.tell_host(now, host, Input::Interfaces(interfaces))
+    fn host_agent(&self, host: usize) -> &HostAgent {
+        self.stage.agent(self.hosts[host].agent)
     }
 
-    fn tell_host(
-        &mut self,
-        now: Time,
-        host: usize,
-        input: impl Into<Input<HostInput, Infallible>>,
-    ) -> Result<(), Violation> {
-        let mut effects = Vec::new();
-        self.hosts[host].end.handle(now, input, &mut effects);
-        self.host_effects(now, host, effects)
+    fn host_end(&self, host: usize) -> &HostEnd<Packet> {
+        self.host_agent(host).end()
     }
 
-    fn tell_anchor(&mut self, now: Time, input: AnchorInput) -> Result<(), Violation> {
-        let mut effects = Vec::new();
-        self.anchor.handle(now, input, &mut effects);
-        self.anchor_effects(now, effects)
+    fn anchor_agent(&self) -> &AnchorAgent {
+        self.stage.agent(self.anchor)
     }
 
-    fn host_effects(
-        &mut self,
-        now: Time,
-        host: usize,
-        effects: Vec<HostEffect<Tag>>,
-    ) -> Result<(), Violation> {
-        let orders = effects.iter().filter(|effect| invariants::is_order(effect)).count();
-        self.watch.on_outputs(Who::Host(host), orders)?;
-        for effect in effects {
-            match effect {
-                HostEffect::Transmit(outer, message) => {
-                    self.watch.on_host_sends(now, &self.hosts[host], host, &message)?;
-                    self.transmit_up(now, host, outer, message);
-                }
-                HostEffect::Deliver(inner, _) => self.delivered(inner.payload, false),
-                HostEffect::Own(HostOutput::Connect { interfaces }) => {
-                    self.watch.on_signal(now, host)?;
-                    self.connect(now, host, &interfaces);
-                }
-                HostEffect::Own(HostOutput::MoveSignal { interface }) => {
-                    self.watch.on_signal(now, host)?;
-                    self.move_signal(now, host, interface);
-                }
-                HostEffect::Own(HostOutput::Signal(message)) => {
-                    self.watch.on_signal(now, host)?;
-                    self.message_from_host(now, host, message);
-                }
-                HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-                | HostEffect::Report(_)
-                | HostEffect::Send(_) => {}
-            }
-        }
-        self.watch.check_host(now, host, &self.hosts[host])
+    fn anchor_end(&self) -> &AnchorEnd<Packet> {
+        self.anchor_agent().end()
     }
 
-    fn anchor_effects(
-        &mut self,
-        now: Time,
-        effects: Vec<AnchorEffect<Tag>>,
-    ) -> Result<(), Violation> {
-        self.watch.on_outputs(Who::Anchor, effects.len())?;
-        for effect in effects {
-            match effect {
-                AnchorEffect::Transmit(outer, message) => {
-                    self.watch.on_anchor_sends(now, &message)?;
-                    self.transmit_down(now, outer, message);
-                }
-                AnchorEffect::Deliver(inner, _) => self.delivered(inner.payload, true),
-                AnchorEffect::Own(AnchorOutput::Signal(conn, message)) => {
-                    if let Some(host) = self.conns.host_of(conn) {
-                        self.watch.on_signal(now, host)?;
-                        let known = self.persisted.get(&self.hosts[host].name);
-                        let node = &self.hosts[host];
-                        let running = (node.conn == Some(conn)).then_some(node.config.epoch);
-                        self.reference.on_signal(now, conn, host, &message, (known, running))?;
-                    }
-                    self.message_from_anchor(now, conn, message);
-                }
-                AnchorEffect::Own(AnchorOutput::Close(conn)) => self.close(now, conn),
-                AnchorEffect::Persist(known) => {
-                    self.persisted.insert(known.name.clone(), known);
-                }
-                AnchorEffect::Own(AnchorOutput::SetMtu(..))
-                | AnchorEffect::Report(_)
-                | AnchorEffect::Send(_) => {}
-            }
-        }
-        self.watch.check_anchor(now, &self.anchor)
+    /// The truth of a path of a host's machine, by its number.
+    fn truth_of(&self, host: usize, slot: u32) -> Option<(PathRef, Truth<'_>)> {
+        let (_, path) = self.host_end(host).machine.paths().find(|(n, _)| u32::from(*n) == slot)?;
+        let accesses = &self.stage.hosts[host].accesses;
+        let path = accesses.iter().position(|access| access.name == path.name())?;
+        let at = PathRef { host, path };
+        Some((at, self.stage.truth(at)))
     }
 
-    fn transmit_up(&mut self, now: Time, host: usize, outer: Outer, message: Message<Tag>) {
-        let accesses = &mut self.hosts[host].accesses;
-        let Some(access) = accesses.iter_mut().find(|access| {
-            access.absent_since.is_none()
-                && access.ifindex == outer.ifindex
-                && access.inside == outer.local.ip()
-        }) else {
-            return;
-        };
-        let (tag, bytes) = (tag_of(&message), message.bytes(outer.remote.ip()));
-        let carriage = access.carry(now, true, bytes, tag.is_some_and(is_large));
-        for at in carriage.arrivals.into_iter().flatten() {
-            self.queue.schedule(at, Event::AtAnchor(access.outside, message.clone()));
-        }
-        if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
-            self.too_large.insert((tag.host, tag.flow, tag.number, true));
-        }
+    /// A flow as the host's packets carry it; `None` before the host has an address.
+    fn key(&self, host: usize, flow: usize) -> Option<FlowKey> {
+        let src = *self.host_end(host).machine.inner().first()?;
+        let (sport, dport) = (APP_PORT + flow as u16, SERVER_PORT);
+        Some(FlowKey { src, dst: SERVER, sport, dport, protocol: UDP, label: 0 })
     }
 
-    fn transmit_down(&mut self, now: Time, outer: Outer, message: Message<Tag>) {
-        for (host, node) in self.hosts.iter_mut().enumerate() {
-            let there =
-                |a: &&mut access::Access| a.absent_since.is_none() && a.outside == outer.remote;
-            let Some(access) = node.accesses.iter_mut().find(there) else { continue };
-            let to = SocketAddr::new(access.inside, PORT);
-            let (tag, bytes) = (tag_of(&message), message.bytes(to.ip()));
-            let carriage = access.carry(now, false, bytes, tag.is_some_and(is_large));
-            for at in carriage.arrivals.into_iter().flatten() {
-                let message = message.clone();
-                self.queue.schedule(at, Event::AtHost(host, access.ifindex, to, message));
-            }
-            if let Some(tag) = tag.filter(|tag| tag.counts && carriage.too_large) {
-                self.too_large.insert((tag.host, tag.flow, tag.number, false));
-            }
-            return;
-        }
-    }
-
-    fn delivered(&mut self, tag: Tag, up: bool) {
-        // What was sent twice in doubt may arrive twice.
-        if tag.counts && self.arrived.insert((tag.host, tag.flow, tag.number, up)) {
-            let flow = &mut self.hosts[usize::from(tag.host)].flows[usize::from(tag.flow)];
-            let count = if up { &mut flow.up } else { &mut flow.down };
-            count.received += 1;
-        }
-    }
-
-    fn run_flow(
-        &mut self,
-        now: Time,
-        host: usize,
-        flow: usize,
-        round: u32,
-    ) -> Result<(), Violation> {
-        let node = &mut self.hosts[host];
-        if !node.flows[flow].runs || node.flows[flow].round != round {
-            return Ok(());
-        }
+    fn run_flow(&mut self, now: Time, host: usize, flow: usize) {
         let (pace, dscp) = shape_of(flow);
-        self.queue.schedule(now + pace, Event::Flow(host, flow, round));
-        let Some(key) = node.key(flow) else { return Ok(()) };
+        let round = self.hosts[host].flows[flow].round;
+        self.queue.schedule(now + pace, (host, flow, round));
+        let Some(key) = self.key(host, flow) else { return };
         let counts = (self.counted.0..self.counted.1).contains(&now);
-        let number = node.flows[flow].down.sent;
-        let tag = Tag { host: host as u8, flow: flow as u8, counts, number };
-        let sizes = [node.end.datapath.mtu(), self.anchor.datapath.mtu_to(key.src)];
-        let sizes = sizes.map(|mtu| if is_large(tag) { mtu.unwrap_or(LEAST_INNER) } else { SMALL });
-        let inner = |key, bytes: u16| Inner { key, dscp, bytes: bytes.into(), payload: tag };
-        let goes_up = flow != SILENT;
-        if counts {
-            node.flows[flow].up.sent += u32::from(goes_up);
-            node.flows[flow].down.sent += 1;
+        let sizes =
+            [self.host_end(host).datapath.mtu(), self.anchor_end().datapath.mtu_to(key.src)];
+        let ends = [(key.src, key.sport), (key.dst, key.dport)];
+        for (way, up) in [true, false].into_iter().enumerate() {
+            if up && flow == SILENT {
+                continue;
+            }
+            let state = &mut self.hosts[host].flows[flow];
+            let number = state.sent[way];
+            state.sent[way] += u32::from(counts);
+            let tag = Tag { host: host as u8, flow: flow as u8, counts, number, up };
+            let bytes = if flow == LARGE { sizes[way].unwrap_or(LEAST_INNER) } else { SMALL };
+            let (from, to) = (ends[way], ends[1 - way]);
+            let packet = Packet { dscp, ..Packet::new(UDP, from, to, bytes.into(), tag) };
+            let apps = if up { self.hosts[host].apps } else { self.server };
+            self.stage.command(apps, |_: &mut Apps, io| io.send(packet));
         }
-        if goes_up {
-            let mut effects = Vec::new();
-            node.end.send(now, inner(key, sizes[0]), &mut effects);
-            self.host_effects(now, host, effects)?;
-        }
-        let mut effects = Vec::new();
-        self.anchor.send(now, inner(key.reversed(), sizes[1]), &mut effects);
-        self.anchor_effects(now, effects)
     }
 
-    fn happen(&mut self, now: Time, event: Event) -> Result<(), Violation> {
-        match event {
-            Event::AtAnchor(from, message) => {
-                let mut effects = Vec::new();
-                self.watch.on_anchor_receives(now, &self.anchor, &message);
-                self.anchor.receive(now, from, ANCHOR, message, &mut effects);
-                self.anchor_effects(now, effects)
+    /// What has arrived at the applications.
+    fn take_arrived(&mut self, apps: AgentId) {
+        let Some(apps) = self.stage.network.agent_mut::<Apps>(apps) else { return };
+        for tag in apps.arrived.drain(..) {
+            // What was sent twice in doubt may arrive twice.
+            if tag.counts && self.arrived.insert(tag) {
+                let flow = &mut self.hosts[usize::from(tag.host)].flows[usize::from(tag.flow)];
+                flow.received[usize::from(!tag.up)] += 1;
             }
-            Event::AtHost(host, ifindex, to, message) => {
-                let node = &mut self.hosts[host];
-                let there = node.accesses.iter().any(|access| {
-                    access.absent_since.is_none()
-                        && (access.ifindex, access.inside) == (ifindex, to.ip())
-                });
-                if !there {
-                    return Ok(());
+        }
+    }
+
+    /// What passed on the links since the last look.
+    fn look_at_packets(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
+        let seen = core::mem::take(&mut self.tape.borrow_mut().seen);
+        self.watch.begin();
+        for sighting in &seen {
+            record.detail(now, || tap::text(sighting));
+            let (at, place, what) = sighting;
+            match what {
+                What::Data(tag, rode) => self.note_size(now, *at, *place, *tag, *rode),
+                What::Tunnel { header, probe, tag } => {
+                    self.watch_tunnel(now, *at, *place, header, probe.as_ref(), tag.is_some())?;
                 }
-                let mut effects = Vec::new();
-                node.end.receive(now, ANCHOR, to, message, &mut effects);
-                self.host_effects(now, host, effects)
-            }
-            Event::ToAnchor(conn, message) => self.message_at_anchor(now, conn, message),
-            Event::ToHost(conn, message) => self.message_at_host(now, conn, message),
-            Event::Closed(conn) => self.tell_anchor(now, AnchorInput::Disconnected { conn }),
-            Event::Handshake { host, attempt, interface } => {
-                self.handshake_done(now, host, attempt, interface)
-            }
-            Event::LookAtConns => self.look_at_conns(now),
-            Event::Flow(host, flow, round) => self.run_flow(now, host, flow, round),
-        }
-    }
-
-    /// The earliest deadline and whose it is.
-    fn deadline(&self) -> Option<(Time, Who)> {
-        let hosts = self.hosts.iter().enumerate();
-        let hosts = hosts.filter_map(|(i, node)| Some((node.end.deadline()?, Who::Host(i))));
-        let anchor = self.anchor.deadline().map(|at| (at, Who::Anchor));
-        hosts.chain(anchor).min_by_key(|(at, _)| *at)
-    }
-
-    fn tick(&mut self, now: Time, who: Who) -> Result<(), Violation> {
-        self.watch.on_tick(now, who)?;
-        match who {
-            Who::Host(host) => {
-                let mut effects = Vec::new();
-                self.hosts[host].end.tick(now, &mut effects);
-                self.host_effects(now, host, effects)
-            }
-            Who::Anchor => {
-                let mut effects = Vec::new();
-                self.anchor.tick(now, &mut effects);
-                self.anchor_effects(now, effects)
+                What::Signal(datagram) => self.watch_signal(now, *at, *place, datagram)?,
             }
         }
+        self.watch.expect_few_outputs()?;
+        // Its room is used again.
+        let mut tape = self.tape.borrow_mut();
+        tape.seen = seen;
+        tape.seen.clear();
+        Ok(())
     }
 
-    fn restart_host(&mut self, now: Time, host: usize) -> Result<(), Violation> {
-        let seed = seed(&mut self.rng);
-        let node = &mut self.hosts[host];
-        node.config.epoch += 1_000;
-        node.end = HostEnd::new(node.config.clone(), seed);
-        node.conn = None;
-        node.attempt += 1;
-        node.began = now;
-        for access in &mut node.accesses {
-            access.keepalive = (true, now);
+    /// A packet of a flow met the size of a link.
+    fn note_size(&mut self, now: Time, at: PathRef, place: Place, tag: Tag, rode: bool) {
+        let (Place::TooLarge(up) | Place::Fits(up)) = place else { return };
+        let too_large = place == Place::TooLarge(up);
+        if too_large && rode {
+            self.hosts[at.host].lost_probe = now;
         }
-        self.conns.host_forgets(host);
-        self.watch.host_began(host);
-        self.announce(now, host)
-    }
-
-    fn restart_anchor(&mut self, now: Time) {
-        let resting = self.reference.resting().to_vec();
-        let config = AnchorConfig { resting, ..self.anchor_config.clone() };
-        self.anchor = AnchorEnd::new(config, seed(&mut self.rng));
-        self.anchor.recall(now, self.persisted.values().cloned());
-        self.conns.anchor_forgets();
-        self.reference.anchor_began(now);
-        self.watch.anchor_began();
-    }
-
-    /// Signalling between the ends stands, in the eyes of both, and is carried.
-    fn registered(&self, host: usize) -> bool {
-        let node = &self.hosts[host];
-        let at_anchor = self.anchor.machine.hosts().find(|known| known.name == node.name);
-        node.end.machine.registered()
-            && node.conn.is_some_and(|id| self.conns.is_carried(id, &node.accesses))
-            && at_anchor.is_some_and(|known| known.conn == node.conn)
+        if usize::from(tag.flow) == LARGE {
+            let path = &mut self.hosts[at.host].paths[at.path];
+            let lost = &mut path.too_large[usize::from(!up)];
+            let since = lost.filter(|(_, last)| now.since(*last) < PAUSE).map_or(now, |(at, _)| at);
+            *lost = too_large.then_some((since, now));
+            if too_large && up {
+                path.lost_up = Some(now);
+            }
+        }
+        if too_large && tag.counts {
+            self.too_large.insert(tag);
+        }
     }
 }
 
-impl World for Tunnels {
+impl Scene for Tunnels {
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn stage_mut(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
+
     fn next(&self) -> Option<Time> {
-        let deadline = self.deadline().map(|(at, _)| at.max(self.now));
-        deadline.into_iter().chain(self.queue.next_at()).min()
+        self.queue.next_at()
     }
 
-    fn step(&mut self, now: Time, record: &mut Record) -> Result<(), Violation> {
-        self.now = now;
-        // What has arrived goes before a tick that is due.
-        if let Some((_, event)) = self.queue.pop_until(now) {
-            record.note(now, &words(&event), || text(&event));
-            return self.happen(now, event);
+    fn happen(&mut self, now: Time, record: &mut Record) -> Touched {
+        let next = self.queue.pop_until(now);
+        let Some((_, (host, flow, round))) = next else { return Touched::All };
+        record.note(now, &[9, host as u64, flow as u64], || format!("flow {host}.{flow} sends"));
+        let state = &self.hosts[host].flows[flow];
+        if state.runs && state.round == round {
+            self.run_flow(now, host, flow);
         }
-        let Some((_, who)) = self.deadline() else { return Ok(()) };
-        let number = match who {
-            Who::Host(host) => host as u64,
-            Who::Anchor => u64::MAX,
-        };
-        record.note(now, &[8, number], || match who {
-            Who::Host(host) => format!("tick of host {host}"),
-            Who::Anchor => "tick of the anchor".into(),
-        });
-        self.tick(now, who)
+        Touched::Both(host)
     }
 
-    fn inject(&mut self, now: Time, fault: &Fault, _: &mut Record) -> Result<(), Violation> {
-        self.now = now;
-        self.on_fault(now, fault)
+    fn on_fault(&mut self, now: Time, fault: &Fault) {
+        self.watch.on_fault(now, fault.host());
+        if let Fault::Rename(at) = fault {
+            let host = &mut self.hosts[at.host];
+            host.paths[at.path].keepalive = (true, now);
+            // What was ordered of an interface ends with it.
+            let (flows, classes) = &mut host.pins;
+            for pin in flows.iter_mut().chain(classes) {
+                *pin = pin.filter(|path| *path != at.path);
+            }
+        }
     }
 
-    fn check(&mut self, now: Time) -> Result<(), Violation> {
+    fn restarted(&mut self, now: Time, node: Node) {
+        match node {
+            Node::Host(host) => {
+                for path in &mut self.hosts[host].paths {
+                    path.keepalive = (true, now);
+                }
+                self.hosts[host].pins = Default::default();
+                self.wear(host);
+                self.watch.host_began(host);
+            }
+            Node::Fixed(_) => {
+                self.reference.anchor_began(now);
+                self.watch.anchor_began();
+            }
+        }
+    }
+
+    fn order(&mut self, now: Time, order: &str) {
+        if let Ok(order) = Order::read(&mut Words::of(order), &self.shapes) {
+            self.obey(now, order);
+        }
+    }
+
+    fn mend(&mut self, now: Time) {
         for host in 0..self.hosts.len() {
-            let registered = self.registered(host);
-            self.reference.note_registered(now, host, registered);
+            self.obey(now, Order::Enrol(host));
+            for path in 0..self.hosts[host].paths.len() {
+                self.obey(now, Order::Keepalive(PathRef { host, path }, true));
+            }
+            self.obey(now, Order::Handover(host, Moved::All, None));
         }
-        self.expect_no_flow_on_a_dead_path(now)?;
-        self.expect_large_packets_pass()?;
+    }
+
+    fn quiet(&mut self, now: Time) {
+        for host in 0..self.hosts.len() {
+            for flow in 0..FLOWS {
+                self.obey(now, Order::Flow(host, flow, true));
+            }
+        }
+    }
+
+    fn check(&mut self, now: Time, at: Touched, record: &mut Record) -> Result<(), Violation> {
+        self.look_at_packets(now, record)?;
+        let hosts = at.hosts(self.hosts.len());
+        for host in hosts.clone().filter(|_| !matches!(at, Touched::Core(_))) {
+            self.check_host(now, host)?;
+            self.take_arrived(self.hosts[host].apps);
+        }
+        if !matches!(at, Touched::Host(_)) {
+            self.check_anchor(now)?;
+            self.take_arrived(self.server);
+        }
         self.expect_answers(now)?;
-        self.expect_agreement(now)
+        for host in hosts {
+            let copy = self.stage.agent::<apps::Copy>(self.hosts[host].copy);
+            Violation::unless(!copy.registered, "epochs grow", || {
+                format!("an old copy of host {host} is registered")
+            })?;
+            let stands = self.signalling_stands(host);
+            self.reference.note_registered(now, host, stands);
+            self.expect_no_flow_on_a_dead_path(now, host)?;
+            self.expect_agreement(now, host)?;
+        }
+        Ok(())
     }
 
     fn finish(&mut self, now: Time) -> Result<(), Violation> {
@@ -481,82 +558,4 @@ impl World for Tunnels {
     fn describe(&self) -> String {
         agreement::describe(self)
     }
-}
-
-fn seed(rng: &mut Rng) -> [u8; 32] {
-    let mut seed = [0; 32];
-    for part in seed.chunks_exact_mut(8) {
-        part.copy_from_slice(&rng.next_u64().to_le_bytes());
-    }
-    seed
-}
-
-/// What a packet of a flow says about itself.
-fn tag_of(message: &Message<Tag>) -> Option<Tag> {
-    message.inner().map(|inner| inner.payload)
-}
-
-fn is_large(tag: Tag) -> bool {
-    usize::from(tag.flow) == LARGE
-}
-
-fn words(event: &Event) -> [u64; 4] {
-    let packet = |message: &Message<Tag>| match &message.body {
-        Body::Data { inner, .. } => u64::from(inner.payload.flow),
-        Body::Probe { probe, .. } => 1 << 32 | u64::from(probe.seq),
-        Body::Ride(ride) => {
-            u64::from(3 + ride.inner.payload.flow) << 32 | u64::from(ride.probe.seq)
-        }
-        Body::Size { size, .. } => 2 << 32 | u64::from(size.token),
-    };
-    match event {
-        Event::AtAnchor(_, message) => [1, message.index.into(), message.cookie, packet(message)],
-        Event::AtHost(host, _, _, message) => [2, *host as u64, message.cookie, packet(message)],
-        Event::ToAnchor(conn, _) => [3, conn.0, 0, 0],
-        Event::ToHost(conn, _) => [4, conn.0, 0, 0],
-        Event::Closed(conn) => [5, conn.0, 0, 0],
-        Event::Handshake { host, attempt, .. } => [6, *host as u64, *attempt, 0],
-        Event::LookAtConns => [7, 0, 0, 0],
-        Event::Flow(host, flow, round) => [9, *host as u64, *flow as u64, (*round).into()],
-    }
-}
-
-fn text(event: &Event) -> String {
-    let data = |inner: &Inner<Tag>, one_way: bool| {
-        let one_way = if one_way { ", one way" } else { "" };
-        format!("data of flow {}.{}{one_way}", inner.payload.host, inner.payload.flow)
-    };
-    let says =
-        |kind: ProbeKind, probe: &Probe| format!("{kind:?} {}, heard {:b}", probe.seq, probe.heard);
-    let packet = |message: &Message<Tag>| match &message.body {
-        Body::Data { inner, one_way, .. } => data(inner, *one_way),
-        Body::Probe { kind, probe, .. } => says(*kind, probe),
-        Body::Ride(ride) => {
-            let Ride { inner, one_way, kind, probe, .. } = &**ride;
-            format!("{} with {}", data(inner, *one_way), says(*kind, probe))
-        }
-        Body::Size { size, .. } => format!("{size:?}"),
-    };
-    match event {
-        Event::AtAnchor(from, message) => {
-            format!("from {from} at the anchor's slot {}: {}", message.index, packet(message))
-        }
-        Event::AtHost(host, _, to, message) => {
-            let slot = message.index;
-            format!("to {to} at host {host}'s path {slot}: {}", packet(message))
-        }
-        Event::ToAnchor(conn, message) => format!("{conn:?} at the anchor: {message:?}"),
-        Event::ToHost(conn, message) => format!("{conn:?} at the host: {message:?}"),
-        Event::Closed(conn) => format!("{conn:?} closed at the anchor"),
-        Event::Handshake { host, interface, .. } => {
-            format!("handshake of host {host} over {interface}")
-        }
-        Event::LookAtConns => "look at the connections".into(),
-        Event::Flow(host, flow, _) => format!("flow {host}.{flow} sends"),
-    }
-}
-
-/// All flows by number.
-fn all_flows() -> core::ops::Range<usize> {
-    0..FLOWS
 }

@@ -1,24 +1,20 @@
 //! What a simple account of the events says should be: who was told which addresses, with which epoch, and
 //! since when signalling stands.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use segue_clock::Time;
-use segue_tunnel::{ConnId, Known};
-use segue_wire::signal::FromAnchor;
+use segue_tunnel::Known;
 
 use super::REST;
-use super::access::Node;
 use crate::Violation;
 
 /// The account.
 pub(super) struct Reference {
     hosts: Vec<Account>,
-    /// Connections over which an old copy of a host registers.
-    old_copies: BTreeSet<ConnId>,
     /// Addresses of removed hosts, and until when no host gets them.
     resting: Vec<(IpAddr, Time)>,
     pub anchor_began: Time,
@@ -36,19 +32,13 @@ struct Account {
 }
 
 impl Reference {
-    pub fn new(hosts: &[Node], start: Time) -> Reference {
+    pub fn new(hosts: usize, start: Time) -> Reference {
         let account = Account { inner: Vec::new(), epoch: None, registered_since: None };
-        let hosts = hosts.iter().map(|_| account.clone()).collect();
-        let (old_copies, resting) = (BTreeSet::new(), Vec::new());
-        Reference { hosts, old_copies, resting, anchor_began: start }
+        Reference { hosts: vec![account; hosts], resting: Vec::new(), anchor_began: start }
     }
 
     pub fn anchor_began(&mut self, now: Time) {
         self.anchor_began = now;
-    }
-
-    pub fn resting(&self) -> &[(IpAddr, Time)] {
-        &self.resting
     }
 
     pub fn epoch(&self, host: usize) -> Option<u64> {
@@ -68,10 +58,6 @@ impl Reference {
         *since = if registered { since.or(Some(now)) } else { None };
     }
 
-    pub fn on_old_copy(&mut self, conn: ConnId) {
-        self.old_copies.insert(conn);
-    }
-
     /// No host gets its addresses for a while, and its epochs are forgotten.
     pub fn unenrolled(&mut self, now: Time, host: usize) {
         let addresses = core::mem::take(&mut self.hosts[host].inner);
@@ -79,20 +65,15 @@ impl Reference {
         self.hosts[host].epoch = None;
     }
 
-    /// The anchor says something to a host: `known` is what it has written down of the host, `running` the
+    /// The anchor says to a host that it is registered: `known` is what it has written down of the host, `running` the
     /// host's epoch, if it is that host's present connection.
-    pub fn on_signal(
+    pub fn on_registered(
         &mut self,
         now: Time,
-        conn: ConnId,
         host: usize,
-        message: &FromAnchor,
+        inner: &[IpAddr],
         (known, running): (Option<&Known>, Option<u64>),
     ) -> Result<(), Violation> {
-        let FromAnchor::Registered { inner, .. } = message else { return Ok(()) };
-        Violation::unless(!self.old_copies.contains(&conn), "epochs grow", || {
-            format!("an old copy of host {host} is registered")
-        })?;
         let twice = (0..self.hosts.len()).find(|other| {
             *other != host && self.hosts[*other].inner.iter().any(|a| inner.contains(a))
         });
@@ -108,12 +89,12 @@ impl Reference {
             format!("host {host} is given {inner:?}, and had {own:?}")
         })?;
         let epoch = |known: &Known| running.is_none_or(|epoch| epoch == known.epoch);
-        let written = known.is_some_and(|known| known.inner == *inner && epoch(known));
+        let written = known.is_some_and(|known| known.inner == inner && epoch(known));
         Violation::unless(written, "written down before told", || {
             format!("host {host} of epoch {running:?} is told {inner:?}, written down is {known:?}")
         })?;
         let account = &mut self.hosts[host];
-        account.inner.clone_from(inner);
+        account.inner = inner.to_vec();
         account.epoch = account.epoch.max(known.map(|known| known.epoch));
         Ok(())
     }

@@ -62,7 +62,7 @@ pub struct Args {
 }
 
 fn machines(name: &str) -> Result<Machines, String> {
-    let names = Machines::ALL.map(Machines::name).join(" or ");
+    let names = Machines::ALL.map(|machines| machines.name()).join(" or ");
     Machines::from_name(name).ok_or_else(|| format!("the machines are {names}"))
 }
 
