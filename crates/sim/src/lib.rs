@@ -20,6 +20,7 @@ extern crate alloc;
 pub mod agent;
 pub mod apps;
 pub mod dumbbell;
+pub mod echo;
 pub mod faults;
 pub mod net;
 pub mod packet;
