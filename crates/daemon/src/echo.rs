@@ -87,7 +87,7 @@ pub struct About {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EchoStatus {
     /// By address: whose it is.
-    leases: BTreeMap<String, u64>,
+    pub leases: BTreeMap<String, u64>,
 }
 
 impl News<About> for Report {
