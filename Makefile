@@ -58,7 +58,8 @@ properties:
 	@seed=$${PROPERTY_SEED:-$$(date +%s)} && set -x && \
 	export PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(PROPERTY_CASES) && \
 	$(CARGO) test -p segue-wire -p segue-keepalive -p segue-steering -p segue-netem && \
-	$(CARGO) test -p segue-sim --lib --test tcp && \
+	$(CARGO) test -p segue-sim -p segue-traffic --lib && \
+	$(CARGO) test -p segue-traffic --test tcp && \
 	$(CARGO) test -p segue-datapath --lib user && \
 	$(CARGO) test -p segue-text
 

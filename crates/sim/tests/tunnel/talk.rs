@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_sim::apps::Datagram;
 use segue_sim::packet::UDP;
 use segue_sim::{Agent, Io, Packet, Results};
+use segue_traffic::apps::Datagram;
 
 /// Sends from the time at which it knows its own address and its peer's.
 pub struct Talker {

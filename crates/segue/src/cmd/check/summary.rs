@@ -5,8 +5,8 @@ use segue_daemon::settings::Choice;
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_population::Spec;
 use segue_scenario::file::Scenario;
-use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
