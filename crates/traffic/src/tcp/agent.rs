@@ -11,8 +11,9 @@ use segue_clock::{Machine, Time};
 
 use super::config::Config;
 use super::receiver::{Acknowledgement, Receiver};
+use super::recovery::{Ack, Sent, Transmit};
 use super::segment::{Sack, Segment};
-use super::sender::{Ack, Input, Sender, Sent, Transmit};
+use super::sender::{Input, Sender};
 use super::stream::Stream;
 use segue_sim::agent::{Agent, Io};
 use segue_sim::packet::{Packet, TCP};

@@ -8,8 +8,8 @@ use segue_clock::Time;
 
 use super::config::{Config, Counting};
 use super::control::Control;
+use super::recovery::{Ack, Core, Recovery};
 use super::rfc6675::{Next, Scoreboard};
-use super::sender::{Ack, Core, Recovery};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -170,8 +170,9 @@ mod tests {
 
     use segue_clock::{Machine, Span, Time};
 
+    use crate::tcp::recovery::Ack;
     use crate::tcp::segment::Sack;
-    use crate::tcp::sender::{Ack, Input, Sender};
+    use crate::tcp::sender::{Input, Sender};
     use crate::tcp::{Config, Variant};
 
     /// Ten segments of 1 000 bytes under way.

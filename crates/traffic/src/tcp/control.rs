@@ -4,7 +4,7 @@ use segue_clock::Time;
 
 use super::config::{Config, Congestion};
 use super::cubic::Cubic;
-use super::sender::Core;
+use super::recovery::Core;
 
 /// What makes the window.
 #[derive(Clone, Debug)]

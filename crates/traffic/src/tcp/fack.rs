@@ -5,8 +5,8 @@
 use segue_clock::Time;
 
 use super::config::Halving;
+use super::recovery::{Ack, Core, Recovery};
 use super::scoreboard::Scoreboard;
-use super::sender::{Ack, Core, Recovery};
 
 /// Forward acknowledgement.
 #[derive(Clone, Debug, Default)]

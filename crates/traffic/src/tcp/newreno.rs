@@ -3,8 +3,8 @@
 
 use segue_clock::Time;
 
+use super::recovery::{Ack, Core, Recovery};
 use super::reno::{enter, inflate};
-use super::sender::{Ack, Core, Recovery};
 
 /// Reno that answers to partial acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]

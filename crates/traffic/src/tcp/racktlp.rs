@@ -10,7 +10,7 @@ use super::config::Config;
 use super::control::Control;
 use super::prr::Prr;
 use super::rack::{Detected, Rack};
-use super::sender::{Ack, Core, Recovery};
+use super::recovery::{Ack, Core, Recovery};
 use super::tlp::{Tlp, probe_at};
 
 /// What a receiver is taken to delay an acknowledgement at most, as Linux does (TLP.max_ack_delay).

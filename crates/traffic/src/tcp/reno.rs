@@ -4,7 +4,7 @@
 use segue_clock::Time;
 
 use super::config::Halving;
-use super::sender::{Ack, Core, Recovery};
+use super::recovery::{Ack, Core, Recovery};
 
 /// Fast recovery by inflating the window.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,8 +3,8 @@
 
 use segue_clock::Time;
 
+use super::recovery::{Ack, Core, Recovery};
 use super::scoreboard::Scoreboard;
-use super::sender::{Ack, Core, Recovery};
 
 /// Selective acknowledgements with a pipe.
 #[derive(Clone, Debug, Default)]

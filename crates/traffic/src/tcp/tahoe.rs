@@ -2,7 +2,7 @@
 
 use segue_clock::Time;
 
-use super::sender::{Ack, Core, Recovery};
+use super::recovery::{Ack, Core, Recovery};
 
 /// Slow start, congestion avoidance and fast retransmit (Jacobson 1988).
 #[derive(Clone, Copy, Debug, Default)]

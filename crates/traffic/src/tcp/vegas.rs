@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 
 use segue_clock::{Span, Time};
 
-use super::sender::{Ack, Core, Recovery, Transmit};
+use super::recovery::{Ack, Core, Recovery, Transmit};
 
 /// Congestion avoidance by delay.
 #[derive(Clone, Debug)]
