@@ -304,7 +304,8 @@ impl Shard {
             }
             HostEffect::Own(HostOutput::Signal(message)) => self.signal_up(host, message),
             HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-            | HostEffect::Send(_) => {}
+            | HostEffect::Send(_)
+            | HostEffect::Forward(..) => {}
             HostEffect::Report(report) => self.host_report(host, &report),
         }
     }
@@ -385,7 +386,8 @@ impl Shard {
                 }
                 AnchorEffect::Own(AnchorOutput::SetMtu(..))
                 | AnchorEffect::Persist(_)
-                | AnchorEffect::Send(_) => {}
+                | AnchorEffect::Send(_)
+                | AnchorEffect::Forward(..) => {}
                 AnchorEffect::Report(report) => self.anchor_report(&report),
             }
         }

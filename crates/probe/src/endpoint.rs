@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket, TxStamp};
+use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket, TxStamp};
 use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
 /// Packets of the past whose delays count.
@@ -97,7 +97,7 @@ impl Endpoint {
         self.packet.extend_from_slice(&probe.seal(header, &self.key));
         self.packet.resize(envelope.length.max(Probe::PACKET_LEN), 0);
         let Envelope { to, from, class, .. } = envelope;
-        let id = self.socket.send_marked(&self.packet, to, from, class)?;
+        let id = self.socket.send(&self.packet, to, Leave { from, class, ..Leave::default() })?;
         let within = clock::monotonic().since(stamped);
         if self.awaited.len() == AWAITED_MAX {
             self.awaited.pop_front();

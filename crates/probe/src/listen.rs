@@ -443,6 +443,7 @@ mod tests {
         let packet = probe.seal(&header, &ProbeKey::default());
         let at = clock::monotonic();
         let datagram = Datagram {
+            interface: None,
             len: packet.len(),
             truncated: false,
             source: (Ipv4Addr::LOCALHOST, 9).into(),
@@ -501,6 +502,7 @@ mod tests {
             let probe = Probe { seq: n + 1, t_sc: n + 1, t_ka_ms: 20, ..Probe::default() };
             let packet = probe.seal(&header, &ProbeKey::default());
             let datagram = Datagram {
+                interface: None,
                 len: packet.len(),
                 truncated: false,
                 source: (Ipv4Addr::LOCALHOST, 9).into(),

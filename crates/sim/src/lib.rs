@@ -18,6 +18,7 @@
 extern crate alloc;
 
 pub mod agent;
+pub mod echo;
 pub mod faults;
 pub mod net;
 pub mod packet;

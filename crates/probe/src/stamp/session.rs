@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket};
+use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket};
 use segue_wire::DropReason;
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
@@ -163,7 +163,7 @@ impl Session {
         let mut buffer = vec![0; PACKET_MAX];
         let at = clock::monotonic();
         let len = self.request(seq, at, &mut buffer).unwrap_or(0);
-        let id = match self.socket.send(&buffer[..len], self.address, None) {
+        let id = match self.socket.send(&buffer[..len], self.address, Leave::default()) {
             Ok(id) => {
                 self.error = None;
                 Some(id)

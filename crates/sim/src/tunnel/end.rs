@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Datagram, Input, Output};
+use segue_ip::{Datagram, Forward, Input, Output};
 use segue_tunnel::datapath::{Event, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, End, Failure, Host, HostConfig, HostInput,
@@ -40,6 +40,8 @@ pub enum Effect<P, O, S> {
     Report(Report),
     /// A datagram of the machine itself.
     Send(Datagram),
+    /// The node gets this part of its forwarding, or loses it.
+    Forward(Forward, bool),
 }
 
 impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
@@ -49,6 +51,8 @@ impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
             Output::Persist(record) => Effect::Persist(record),
             Output::Report(report) => Effect::Report(report),
             Output::Send(datagram) => Effect::Send(datagram),
+            Output::Forward(part) => Effect::Forward(part, true),
+            Output::Withdraw(part) => Effect::Forward(part, false),
         }
     }
 }

@@ -106,7 +106,8 @@ impl Net {
             }
             HostEffect::Own(HostOutput::Signal(message)) => self.message_from_host(host, message),
             HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-            | HostEffect::Send(_) => {}
+            | HostEffect::Send(_)
+            | HostEffect::Forward(..) => {}
             HostEffect::Report(report) => self.hosts[host].reports.push((self.now, report)),
         }
     }
@@ -173,7 +174,9 @@ impl Net {
             AnchorEffect::Persist(known) => {
                 self.persisted.insert(known.name.clone(), known);
             }
-            AnchorEffect::Own(AnchorOutput::SetMtu(..)) | AnchorEffect::Send(_) => {}
+            AnchorEffect::Own(AnchorOutput::SetMtu(..))
+            | AnchorEffect::Send(_)
+            | AnchorEffect::Forward(..) => {}
             AnchorEffect::Report(report) => self.anchor_reports.push((self.now, report)),
         }
     }
