@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod access;
+mod places;
 mod report;
 mod shard;
 mod signal;

@@ -15,11 +15,10 @@ use segue_tunnel::{
 use segue_wire::Encapsulation;
 
 use super::access::{Direction, Fate, Mix, Outage};
-use super::signal::{Connection, Signal};
+use super::places::{AnchorPlace, Connection, Event, Flow, HostPlace, PathPlace, Signal};
 use super::spec::Spec;
-use super::stats::{CAUSES, Load, Stats};
+use super::stats::{CAUSES, Stats};
 use super::store::Store;
-use super::traffic::Flow;
 use super::truth::{End, Truth};
 use segue_sim::queue::EventQueue;
 use segue_sim::tunnel::{
@@ -33,49 +32,8 @@ const FIRST_PATH: u32 = 0x0b00_0000;
 /// Where the addresses of anchors begin: 198.18.0.0 (RFC 2544).
 const FIRST_ANCHOR: u32 = 0xc612_0000;
 
-/// What can happen.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    /// A host sees its interfaces.
-    Start(u32),
-    /// A host's deadline.
-    Host(u32),
-    /// An anchor's deadline.
-    Anchor(u32),
-    /// A packet comes to an anchor over a path.
-    Up { path: u32, packet: u32 },
-    /// A packet comes to a host over a path.
-    Down { path: u32, packet: u32 },
-    /// Something of signalling.
-    Signal(u32),
-    /// A flow's next packets.
-    Flow(u32),
-    /// A flow's host is ordered to move it.
-    Order(u32),
-}
-
-pub(super) struct HostPlace {
-    pub(super) end: HostEnd<u32>,
-    pub(super) connection: Connection,
-    /// For when the next look at its deadline is scheduled.
-    armed: Option<Time>,
-}
-
-pub(super) struct AnchorPlace {
-    pub(super) end: AnchorEnd<u32>,
-    armed: Option<Time>,
-    pub(super) load: Load,
-    /// The second that is counted, with its requests and messages.
-    second: (u64, u64, u64),
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct PathPlace {
-    pub(super) up: Direction,
-    pub(super) down: Direction,
-    pub(super) outage: Outage,
-    pub(super) truth: Truth,
-}
+/// Events that the queue knows in order.
+const FORESEEN: usize = 400;
 
 /// One part of a population. [`Shard::run_until`] lets it live, [`Shard::finish`] asks what came of it.
 pub struct Shard {
@@ -112,7 +70,7 @@ impl Shard {
         let mut shard = Shard {
             now: Time::ZERO,
             from,
-            queue: EventQueue::foreseeing(super::warm::FORESEEN),
+            queue: EventQueue::foreseeing(FORESEEN),
             hosts: Vec::with_capacity(count as usize),
             anchors: Vec::with_capacity(anchors as usize),
             paths: Vec::with_capacity(count as usize * spec.paths.len()),
@@ -151,8 +109,7 @@ impl Shard {
             allow_upmt: false,
         };
         let end = AnchorEnd::new(config, seed);
-        let load = Load::default();
-        self.anchors.push(AnchorPlace { end, armed: None, load, second: (0, 0, 0) });
+        self.anchors.push(AnchorPlace::new(end));
     }
 
     fn add_host(&mut self, host: u32) {
@@ -532,23 +489,6 @@ impl Shard {
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
-    }
-}
-
-impl AnchorPlace {
-    /// Counts requests and messages of signalling.
-    pub(super) fn count(&mut self, now: Time, from: Time, (requests, signals): (u64, u64)) {
-        let second = now.0 / 1_000_000_000;
-        if second != self.second.0 {
-            self.second = (second, 0, 0);
-        }
-        let requests = if now >= from { requests } else { 0 };
-        self.second.1 += requests;
-        self.second.2 += signals;
-        self.load.requests += requests;
-        self.load.signals += signals;
-        self.load.most_requests = self.load.most_requests.max(self.second.1);
-        self.load.most_signals = self.load.most_signals.max(self.second.2);
     }
 }
 

@@ -8,33 +8,8 @@ use segue_clock::{Span, Time};
 use segue_tunnel::{AnchorInput, ConnId, HostInput};
 use segue_wire::signal::{FromAnchor, FromHost};
 
-use super::shard::{Event, Shard, host_name};
-
-/// A host's connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Connection {
-    stands: bool,
-    /// Attempts to connect so far; only the last counts.
-    attempt: u32,
-    /// Which of the host's paths carries it.
-    carrier: u8,
-    /// When the last message arrives, up and down.
-    last: [Time; 2],
-}
-
-/// Something of signalling that is under way.
-#[derive(Clone, Debug)]
-pub(super) enum Signal {
-    /// A handshake ends.
-    Handshake {
-        host: u32,
-        place: u8,
-        attempt: u32,
-    },
-    ToAnchor(u32, FromHost),
-    /// `None`: the connection is closed.
-    ToHost(u32, Option<FromAnchor>),
-}
+use super::places::{Event, Signal};
+use super::shard::{Shard, host_name};
 
 impl Shard {
     fn place_named(&self, name: &str) -> Option<usize> {

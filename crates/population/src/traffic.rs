@@ -3,29 +3,19 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 use segue_tunnel::HostInput;
 use segue_wire::FlowKey;
 
 use super::access::Mix;
-use super::shard::{Event, Shard};
+use super::places::{Event, Flow};
+use super::shard::Shard;
 use segue_sim::tunnel::Inner;
 
 /// The other end of every flow: an address for documentation (RFC 5737).
 const CORRESPONDENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
 /// Code point of voice (RFC 3246).
 const EXPEDITED: u8 = 46;
-
-/// One flow.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flow {
-    host: u32,
-    orders: Mix,
-    /// Which of the host's paths it was ordered to last.
-    ordered: u8,
-    /// Up and down: when the last packet came, and over which of the host's paths.
-    last: [Option<(Time, u32)>; 2],
-}
 
 impl Shard {
     /// Gives a share of the hosts a flow, evenly spread over their numbers.

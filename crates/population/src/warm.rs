@@ -7,10 +7,9 @@ use core::hint::black_box;
 
 use segue_steering::Class;
 
-use super::shard::{Event, Shard};
+use super::places::Event;
+use super::shard::Shard;
 
-/// Events that the queue shall know in order.
-pub(super) const FORESEEN: usize = 400;
 /// Events warmed at once.
 const BATCH: usize = 8;
 
