@@ -9,8 +9,8 @@ use segue_keepalive::Config;
 use segue_linux::clock;
 use segue_linux::signals::Signals;
 
-use super::Running;
 use super::opening::Opening;
+use super::running::Running;
 use super::screen::{Output, Screen, exit_code};
 use super::target::Target;
 use crate::metrics::{Page, Server as Metrics};

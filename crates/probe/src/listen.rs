@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 
@@ -15,17 +15,18 @@ use segue_clock::{Span, Time, Timers};
 use segue_keepalive::Config;
 use segue_linux::clock;
 use segue_linux::signals::Signals;
-use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
+use segue_linux::udp::Datagram;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
+use super::addresses::{bind, shown};
 use super::endpoint::{Endpoint, LENGTH_MAX};
 use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
 use super::refusals::Refusals;
+use super::running::Running;
 use super::screen::{self, Output, print, print_drops, print_json};
 use super::session::{Key, Report, Session};
 use super::target::News;
-use super::{Running, shown};
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Clients at a time; a further one replaces the one silent for longest. So a flood of forged
@@ -129,20 +130,6 @@ pub fn run(
     listener.answer(&signals, metrics.as_ref())?;
     listener.summary(scheduling)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Without IPv6 in the kernel, all addresses means all IPv4 addresses.
-pub fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocket, UdpError> {
-    match TimestampedSocket::bind(address, interface) {
-        Err(UdpError::Io { source, .. })
-            if address.ip().is_unspecified()
-                && source.raw_os_error() == Some(libc::EAFNOSUPPORT) =>
-        {
-            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-            TimestampedSocket::bind(any, interface)
-        }
-        result => result,
-    }
 }
 
 impl Listener {
@@ -420,6 +407,10 @@ pub fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static s
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use segue_linux::udp::TimestampedSocket;
+
     use super::super::guard::Rates;
     use super::*;
 

@@ -7,8 +7,8 @@ use nix::ifaddrs::getifaddrs;
 use segue_clock::Span;
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::screen::{Output, print, print_json};
-use super::shown;
 
 /// The measurement of a target that is about to begin.
 pub struct Opening<'a> {

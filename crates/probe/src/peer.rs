@@ -23,10 +23,10 @@ use segue_linux::udp::{Datagram, TimestampedSocket};
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
-use super::Running;
 use super::client::grace;
 use super::endpoint::LENGTH_MAX;
 use super::listen::check;
+use super::running::Running;
 use super::screen::{Output, Screen, TargetSummary, print, print_json, summary};
 use super::session::{Key, Report, Session};
 use super::target::{BATCH_MAX, Marks, News, Target};

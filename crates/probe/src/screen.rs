@@ -12,10 +12,10 @@ use segue_text::terminal::layout::flow;
 use segue_text::terminal::{self, Colours, Stream, Tone};
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::icmp::{self, Said};
 use super::ipdv::IpdvMs;
 use super::samples::{Distribution, RttMs, StampNames};
-use super::shown;
 use super::target::{News, Target};
 
 /// Time between two drawings of the live lines.

@@ -13,10 +13,10 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Header, PacketType, Probe};
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::endpoint::{Endpoint, Envelope, Given, far_delay};
 use super::samples::{Distribution, RttMs, Samples, Stamps};
 use super::screen::{loss, ms, percent, stamp_name};
-use super::shown;
 use super::target::News;
 use crate::metrics::View;
 

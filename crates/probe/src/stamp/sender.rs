@@ -11,9 +11,10 @@ use segue_linux::clock;
 use segue_linux::signals::Signals;
 use serde::Serialize;
 
-use super::Common;
+use super::common::Common;
 use super::session::{News, Session};
 use super::stats::{JitterMs, Sample};
+use crate::addresses::shown;
 use crate::icmp::{self, Said};
 use crate::ipdv::IpdvMs;
 use crate::metrics::{Label, Page, Server as Metrics, names};
@@ -23,7 +24,6 @@ use crate::screen::{
     Live, Output, Packets, exit_code, list, live_answers, live_losses, loss, loss_text, ms,
     order_text, percent, print, print_json, sent_text, stamp_name, tell_icmp, variation_text,
 };
-use crate::shown;
 
 #[derive(Serialize)]
 struct SampleLine<'a> {

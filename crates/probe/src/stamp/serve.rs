@@ -14,10 +14,10 @@ use segue_linux::signals::Signals;
 use serde::Serialize;
 
 use super::reflector::{Reflector, SessionReport};
-use crate::Running;
 use crate::guard::RATE_LIMIT;
 use crate::listen::{Listener, print_clients};
 use crate::metrics::{Label, Page, Server as Metrics, names};
+use crate::running::Running;
 use crate::screen::{self, Output, print, print_drops, print_json};
 use crate::session::Report;
 

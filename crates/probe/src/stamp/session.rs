@@ -14,10 +14,10 @@ use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer
 use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
 
 use super::super::icmp::{Icmp, Quote, Said};
-use super::super::random;
 use super::super::refusals::Refusals;
+use super::super::secrets::random;
+use super::stamps::{error_estimate, stamp};
 use super::stats::{Exchange, Sample, Stats};
-use super::{error_estimate, stamp};
 
 /// Requests remembered; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
