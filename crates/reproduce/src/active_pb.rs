@@ -10,8 +10,7 @@ use segue_keepalive::Config;
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, Probe};
 
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, Table, header, row};
+use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, Table, header, row};
 use super::tracking::{self, Over};
 use super::tunnel::Tunnel;
 

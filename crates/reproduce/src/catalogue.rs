@@ -8,11 +8,6 @@ use super::{
     round_trip_loss, step,
 };
 
-/// Paper 1.
-pub const SALSANO: &str = "Salsano et al. 2018";
-/// Paper 2.
-pub const PATRIARCA: &str = "Patriarca et al. 2012";
-
 /// Most suggestions for an unknown name.
 const NEAREST: usize = 3;
 

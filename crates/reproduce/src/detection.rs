@@ -6,9 +6,8 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{Config, State};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+    Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, Table, header, role, row,
 };
 use super::virtual_path::VirtualPath;
 

@@ -8,6 +8,11 @@ use segue_demo::interrupt::Interrupts;
 use segue_report::Plot;
 use serde::Serialize;
 
+/// Paper 1.
+pub const SALSANO: &str = "Salsano et al. 2018";
+/// Paper 2.
+pub const PATRIARCA: &str = "Patriarca et al. 2012";
+
 /// An experiment of one of the papers, or a test of one of their formulas.
 pub struct Experiment {
     /// Its name on the command line and in files.

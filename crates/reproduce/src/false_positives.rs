@@ -6,9 +6,8 @@ use std::time::Duration;
 use segue_keepalive::false_positives::{Counts, Expected, expected, observe};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, Table, digits, header, role, row,
 };
 
 /// Loss in each direction.

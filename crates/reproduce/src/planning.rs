@@ -5,9 +5,8 @@ use std::time::Duration;
 use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, Table, digits, header, role, row,
 };
 
 /// The paper's example: RTT_avg 100 ms, p_loss 5 %, T_Ravg^max 500 ms, T_fp^min 10⁵ s.

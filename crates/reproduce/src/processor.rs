@@ -8,9 +8,9 @@ use segue_bench::probes::{self, Options, Point, Sweep};
 use segue_bench::{Quantity, Responder};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::{PATRIARCA, SALSANO};
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    Experiment, Figure, Line, Needs, Outcome, PATRIARCA, SALSANO, Stage, Table, digits, header,
+    role, row,
 };
 
 /// Half of a processor, in percent.

@@ -6,8 +6,7 @@ use segue_clock::{Rng, Span};
 use segue_keepalive::Config;
 use segue_wire::Mode;
 
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, Table, header, row};
+use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, Table, header, row};
 use super::virtual_path::VirtualPath;
 
 /// Loss from client to server and back (OWLc and OWLs).

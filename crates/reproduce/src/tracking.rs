@@ -7,8 +7,7 @@ use segue_keepalive::{Config, Tau};
 use segue_report::{Series, Style};
 
 use super::average::{eq13, spread, value_at};
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, role};
+use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, role};
 use super::track::{self, Client, Course, Level, Track};
 use super::tunnel;
 
