@@ -9,7 +9,7 @@ use segue_linux::signals::Signals;
 use segue_text::errors::Told;
 use segue_text::units;
 
-use super::Which;
+use super::which::Which;
 
 /// Print the events that a daemon remembers: registrations, paths up and down, handovers.
 ///

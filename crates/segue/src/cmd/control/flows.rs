@@ -8,7 +8,7 @@ use segue_text::terminal::Stream;
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::units;
 
-use super::{Paper, Which};
+use super::which::{Paper, Which};
 
 /// Show the flows of a running daemon and the path of each.
 #[derive(clap::Args)]

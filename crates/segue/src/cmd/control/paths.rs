@@ -6,7 +6,7 @@ use segue_daemon::control::PathStatus;
 use segue_text::terminal::Tone;
 use segue_text::terminal::layout::{self, Column, Table};
 
-use super::{Paper, Which};
+use super::which::{Paper, Which};
 
 /// Show the paths of a running daemon: state, round-trip time, loss.
 #[derive(clap::Args)]

@@ -10,7 +10,8 @@ use segue_text::errors::Told;
 use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
 
-use super::{Paper, Which, paths};
+use super::paths;
+use super::which::{Paper, Which};
 
 /// Show how a running daemon stands.
 #[derive(clap::Args)]

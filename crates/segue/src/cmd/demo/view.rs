@@ -7,7 +7,7 @@ use segue_demo::watch::{Look, Watch};
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::terminal::{Colours, Live, Size, Stream};
 
-use crate::cmd::look::path_figures;
+use crate::cmd::control::path_figures;
 
 /// Draws the state of the play.
 pub struct View {

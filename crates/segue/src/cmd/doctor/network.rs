@@ -12,7 +12,7 @@ use segue_ip::{Interface, Prefix};
 use segue_linux::monitor::{Device, physical_candidates, snapshot};
 use segue_tunnel::host::LEAST_INNER;
 
-use super::{Finding, ok, todo, told, unknown};
+use super::finding::{Finding, ok, todo, told, unknown};
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);

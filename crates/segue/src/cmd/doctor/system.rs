@@ -16,7 +16,7 @@ use segue_datapath::ebpf::Ebpf;
 use segue_datapath::{Role, Setup};
 use segue_linux::clock;
 
-use super::{Finding, ok, todo, told, unknown};
+use super::finding::{Finding, ok, todo, told, unknown};
 use crate::cmd::clean;
 
 /// The capabilities that a daemon needs: number, name, and whether only eBPF needs it.

@@ -8,8 +8,8 @@ use segue_keepalive::questions::{K_MIN, MARGIN, QUESTION_GAP, Questions, SPACING
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 use serde::Serialize;
 
-use super::show::{Table, milliseconds};
-use super::{Args, human, rounded, seconds};
+use super::args::Args;
+use super::show::{Table, human, milliseconds, rounded, seconds};
 
 /// Number of packets assumed behind the loss measurements.
 const MEASURED: f64 = 1e6;

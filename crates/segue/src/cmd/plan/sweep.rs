@@ -6,8 +6,8 @@ use segue_keepalive::planner::{self, Infeasible, Responsiveness, Targets};
 use segue_text::units;
 use serde_json::{Value, json};
 
-use super::show::{Table, digits, rounded};
-use super::{Args, Given, PLAN_COLUMNS, Shown, Sweep, plan_cells};
+use super::args::{Args, Given, Sweep};
+use super::show::{PLAN_COLUMNS, Shown, Table, digits, plan_cells, rounded};
 
 /// Runs `--sweep`.
 pub(super) fn run(args: &Args, sweep: Sweep) -> anyhow::Result<()> {
