@@ -18,8 +18,8 @@ use segue_wire::FlowKey;
 
 use super::Arrived;
 use super::bytes;
-use super::message::{Body, Inner, Message};
-use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
+use super::message::{Body, Inner, Message, Outer};
+use super::model::{Model, Received, Sent, Unbound, Wrong};
 use crate::packet::{Packet, Raw};
 
 /// How often a daemon looks at the flow table of its packet path (`crates/daemon`, host).

@@ -18,20 +18,9 @@ use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
 pub use self::orders::Unbound;
-use self::rides::{Request, Rider};
-use super::message::{Body, Inner, Message, Ride};
+use super::message::{Body, Inner, Message, Outer, Ride};
+use super::rides::{Request, Rider};
 use super::slot::Slot;
-
-/// Where a packet leaves and where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outer {
-    /// The interface (host); 0 leaves it to the routes (anchor).
-    pub ifindex: u32,
-    /// Outer source.
-    pub local: SocketAddr,
-    /// Outer destination.
-    pub remote: SocketAddr,
-}
 
 /// The outcome of a packet that was given to the packet path.
 #[derive(Clone, Debug)]

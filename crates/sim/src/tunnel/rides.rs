@@ -2,7 +2,24 @@
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Probing, Reading};
+use segue_tunnel::ProbeKind;
 use segue_wire::{HELD_AT_MOST_MS, Probe};
+
+/// A probe that rides.
+pub(super) struct Rider {
+    pub kind: ProbeKind,
+    pub k: u8,
+    pub probe: Probe,
+}
+
+/// A request that an anchor has taken.
+pub(super) struct Request {
+    pub probe: Probe,
+    pub k: u8,
+    pub question: bool,
+    /// It did not ride.
+    pub alone: bool,
+}
 
 /// Time from the machine's order of a request until the packet path has sent it and steps of T_KA begin. A packet that
 /// leaves at the same instant of virtual time belongs to no step.

@@ -7,29 +7,13 @@ use segue_keepalive::planted::fault;
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
-use super::super::message::{Message, outer_bytes};
-use super::super::rides::{Held, longest_wait};
+use super::super::message::{Message, Outer, outer_bytes};
+use super::super::rides::{Held, Request, Rider, longest_wait};
 use super::super::slot::Slot;
-use super::{Inner, Model, Outer};
+use super::{Inner, Model};
 
 /// The MTU of an interface of the simulator. The sender does not know of narrower links on the way.
 const MTU: u32 = 1_500;
-
-/// A probe that rides.
-pub(super) struct Rider {
-    pub kind: ProbeKind,
-    pub k: u8,
-    pub probe: Probe,
-}
-
-/// A request that an anchor has taken.
-pub(super) struct Request {
-    pub probe: Probe,
-    pub k: u8,
-    pub question: bool,
-    /// It did not ride.
-    pub alone: bool,
-}
 
 impl<P: Clone> Model<P> {
     /// The probe that a packet which leaves now, and has been counted, carries.
