@@ -28,7 +28,5 @@ mod warm;
 
 pub use report::{Verdict, results, verdicts};
 pub use shard::Shard;
-pub use spec::{
-    Class, Flows, MAX_ANCHORS, MAX_HOSTS, MAX_SHARDS, Outages, Silent, Spec, SpecError,
-};
-pub use stats::{CAUSES, ClassStats, Distribution, EndStats, FlowStats, Load, Stats};
+pub use spec::{Class, Flows, MAX_HOSTS, Outages, Silent, Spec, SpecError};
+pub use stats::{ClassStats, Distribution, EndStats, FlowStats, Load, Stats};

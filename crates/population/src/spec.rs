@@ -12,9 +12,9 @@ use segue_wire::MAX_PATHS;
 /// Most hosts of a population: the numbers of their paths are parts of addresses.
 pub const MAX_HOSTS: u32 = 1 << 22;
 /// Most shards and anchors.
-pub const MAX_SHARDS: u32 = 1 << 10;
+pub(crate) const MAX_SHARDS: u32 = 1 << 10;
 /// Most anchors of all shards.
-pub const MAX_ANCHORS: u32 = 1 << 16;
+pub(crate) const MAX_ANCHORS: u32 = 1 << 16;
 
 /// Hosts without a topology: each has the same kinds of access paths to one of a set of anchors.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,13 +186,13 @@ impl Spec {
 
     /// The hosts of a shard: the first, and how many.
     #[must_use]
-    pub fn hosts_of(&self, shard: u32) -> (u32, u32) {
+    pub(crate) fn hosts_of(&self, shard: u32) -> (u32, u32) {
         part(self.hosts, self.shards, shard)
     }
 
     /// How many anchors a shard has.
     #[must_use]
-    pub fn anchors_of(&self, shard: u32) -> u32 {
+    pub(crate) fn anchors_of(&self, shard: u32) -> u32 {
         part(self.anchors, self.shards, shard).1
     }
 }

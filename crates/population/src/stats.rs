@@ -39,7 +39,7 @@ pub struct Stats {
 }
 
 /// Causes of handovers.
-pub const CAUSES: [Cause; 6] = [
+pub(crate) const CAUSES: [Cause; 6] = [
     Cause::Down,
     Cause::UplinkDown,
     Cause::DownlinkDown,

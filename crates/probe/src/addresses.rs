@@ -55,7 +55,7 @@ pub fn resolve(
 ///
 /// # Errors
 /// One line that shows what an address looks like.
-pub fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
+pub(crate) fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
     let (host, port) = split(text, default_port)?;
     let host = if host.is_empty() { "::" } else { host };
     let ip: IpAddr = host.parse().map_err(|_| {

@@ -387,7 +387,10 @@ impl AsFd for Listener {
 ///
 /// # Errors
 /// If the output is closed.
-pub fn print_clients(clients: &[Report], drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+pub(crate) fn print_clients(
+    clients: &[Report],
+    drops: &BTreeMap<&'static str, u64>,
+) -> io::Result<()> {
     print(&format!("\n--- {} clients ---", clients.len()))?;
     for client in clients {
         print(&client.text())?;

@@ -138,7 +138,7 @@ impl Samples {
     }
 
     /// Times from arrivals until this process read them.
-    pub fn wakeups(&self) -> Distribution {
+    pub(crate) fn wakeups(&self) -> Distribution {
         self.wakeup.distribution()
     }
 }

@@ -358,7 +358,7 @@ impl TargetSummary<'_> {
 }
 
 /// Prints an ICMP error about requests, once.
-pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
+pub(crate) fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
     match output {
         Output { json: true, .. } => {
             print_json(&IcmpLine { r#type: "icmp", target, at_s, said: said.count(1) })
@@ -369,7 +369,7 @@ pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Res
 }
 
 /// Standard deviation of the times, and variation between successive delays.
-pub fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
+pub(crate) fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
     let way = |of: &Distribution| list(&[of.p50, of.p99, of.max]);
     format!(
         "\nrtt standard deviation = {} ms, delay variation p50/p99/max = {} ms up, {} ms down",
@@ -425,30 +425,34 @@ fn live_items(target: &Target, colours: Colours) -> Vec<String> {
 }
 
 /// Losses up, down and both ways, each an item.
-pub fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
+pub(crate) fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
     let mut items = vec![format!("loss up {} down {}", percent(up), percent(down))];
     items.extend(both.map(|_| format!("both ways {}", percent(both))));
     items
 }
 
 /// How many of the requests were answered.
-pub fn live_answers(received: u32, sent: u32) -> String {
+pub(crate) fn live_answers(received: u32, sent: u32) -> String {
     format!("{received} of {sent} answered")
 }
 
 /// How many requests had answers.
-pub fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
+pub(crate) fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
     let out = if in_flight > 0 { format!(", {in_flight} still out") } else { String::new() };
     format!("{sent} sent, {received} received{out}")
 }
 
 /// What was lost both ways and each way.
-pub fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
+pub(crate) fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
     format!(", loss {} (up {}, down {})", percent(rtl), percent(up), percent(down))
 }
 
 /// Duplicates, reordering and refusals.
-pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str, u64>) -> String {
+pub(crate) fn order_text(
+    duplicates: u64,
+    reordered: u64,
+    drops: &BTreeMap<&'static str, u64>,
+) -> String {
     let s = if duplicates == 1 { "" } else { "s" };
     let mut text = format!("{duplicates} duplicate{s}, {reordered} reordered");
     for (reason, count) in drops {
@@ -468,7 +472,7 @@ pub fn list(values: &[Option<f64>]) -> String {
 }
 
 /// The source of stamps if `of_kernel` of `all` samples have the kernel's.
-pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
+pub(crate) fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
     match of_kernel {
         0 => "user",
         n if n == all => "kernel",
@@ -477,7 +481,7 @@ pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
 }
 
 /// 0 if every target, given by its answers and whether requests could not be sent, has answered.
-pub fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
+pub(crate) fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
     let silent = targets.filter(|(received, _)| *received == 0).map(|(_, error)| error);
     match silent.max() {
         Some(true) => ExitCode::from(2),
@@ -522,7 +526,7 @@ pub fn print(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As `print`.
-pub fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+pub(crate) fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
     drops
         .iter()
         .try_for_each(|(reason, count)| print(&format!("{count} datagrams refused: {reason}")))

@@ -101,7 +101,7 @@ impl Session {
 
     /// Whether this request is new. A duplicate would hide a loss in the counters, and needs only
     /// one answer.
-    pub fn is_new(&mut self, probe: &Probe) -> bool {
+    pub(crate) fn is_new(&mut self, probe: &Probe) -> bool {
         !matches!(self.window.observe(probe.seq, Some(probe.t_sc)), Order::Duplicate | Order::Stale)
     }
 
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// Tells the machine about a duplicate request.
-    pub fn on_repeated(
+    pub(crate) fn on_repeated(
         &mut self,
         datagram: &Datagram,
         header: &Header,

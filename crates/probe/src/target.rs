@@ -25,7 +25,7 @@ use crate::metrics::View;
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Datagrams taken before timers and signals get their turn.
-pub const BATCH_MAX: usize = 1_000;
+pub(crate) const BATCH_MAX: usize = 1_000;
 /// RTT samples that are kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
 
@@ -228,7 +228,7 @@ impl Target {
     }
 
     /// Requests leave again.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.ended = false;
     }
 

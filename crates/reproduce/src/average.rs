@@ -3,7 +3,7 @@
 
 /// Eq. 13 over samples (time in s, value), with one time constant in s for rising and another for
 /// falling (section 6.2; equal for the plain average).
-pub fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
+pub(crate) fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
     let mut averages: Vec<(f64, f64)> = Vec::with_capacity(samples.len());
     for (at, x) in samples {
         let s = averages.last().map_or(*x, |(before, s)| {
@@ -17,7 +17,7 @@ pub fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
 }
 
 /// The value of a series that keeps each value until the next point.
-pub fn value_at(series: &[(f64, f64)], at: f64) -> Option<f64> {
+pub(crate) fn value_at(series: &[(f64, f64)], at: f64) -> Option<f64> {
     series[..series.partition_point(|(t, _)| *t <= at)].last().map(|(_, value)| *value)
 }
 

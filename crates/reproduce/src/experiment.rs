@@ -9,9 +9,9 @@ use segue_report::Plot;
 use serde::Serialize;
 
 /// Paper 1.
-pub const SALSANO: &str = "Salsano et al. 2018";
+pub(crate) const SALSANO: &str = "Salsano et al. 2018";
 /// Paper 2.
-pub const PATRIARCA: &str = "Patriarca et al. 2012";
+pub(crate) const PATRIARCA: &str = "Patriarca et al. 2012";
 
 /// An experiment of one of the papers, or a test of one of their formulas.
 pub struct Experiment {
@@ -172,7 +172,7 @@ pub fn header(names: &[&str]) -> Vec<String> {
 /// Roles of the series, so that a page uses each colour for one thing.
 pub mod role {
     /// Imposed values, or those of a formula.
-    pub const IMPOSED: &str = "imposed";
+    pub(crate) const IMPOSED: &str = "imposed";
     /// Measured values, by the position of their time constant or variant.
     pub const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
 }

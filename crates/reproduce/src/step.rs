@@ -9,7 +9,7 @@ use super::track::{self, Course, Track};
 use super::tracking::{self, Over};
 
 /// The smoothing factors of the paper; the reference interval is T_KA.
-pub const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
+pub(crate) const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
 /// RTT before and after the step, in ms.
 const FROM: u64 = 100;
 const TO: u64 = 200;

@@ -50,7 +50,7 @@ impl Over {
     }
 
     /// By how many periods a lost probe may delay a measurement.
-    pub fn periods_lost(self) -> f64 {
+    pub(crate) fn periods_lost(self) -> f64 {
         if self == Over::Tunnel { 1.0 } else { 0.0 }
     }
 
@@ -119,7 +119,7 @@ pub fn end(track: &Track) -> f64 {
 }
 
 /// The reference, and the delays actually imposed on each probe of the first client.
-pub fn imposed_series(track: &Track) -> Vec<Series> {
+pub(crate) fn imposed_series(track: &Track) -> Vec<Series> {
     let points = track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default();
     vec![
         Series::new("imposed", Style::Dashed, reference(track)).role(role::IMPOSED),

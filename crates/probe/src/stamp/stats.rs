@@ -315,7 +315,7 @@ impl Stats {
     }
 
     /// Jitter.
-    pub fn jitter_ms(&self) -> JitterMs {
+    pub(crate) fn jitter_ms(&self) -> JitterMs {
         let (rtt, up, down) = (self.jitter.ms(), self.jitter_up.ms(), self.jitter_down.ms());
         JitterMs { rtt, up, down }
     }

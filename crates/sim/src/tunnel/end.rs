@@ -136,7 +136,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
 
 impl<M: Modelled> SimEnd<M, Packet> {
     /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
-    pub fn receive_raw(
+    pub(crate) fn receive_raw(
         &mut self,
         now: Time,
         from: SocketAddr,

@@ -184,12 +184,12 @@ impl<P: Clone> Model<P> {
     }
 
     /// The packets that leave because of orders since the last call.
-    pub fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
+    pub(crate) fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
         core::mem::take(&mut self.sent)
     }
 
     /// The path of which the driver must take a reading at once: data follow a silence.
-    pub fn take_call(&mut self) -> Option<u32> {
+    pub(crate) fn take_call(&mut self) -> Option<u32> {
         self.call.take()
     }
 

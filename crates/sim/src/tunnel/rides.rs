@@ -89,7 +89,7 @@ impl Rides {
     }
 
     /// A request leaves by itself.
-    pub fn goes_alone(&mut self, now: Time) {
+    pub(crate) fn goes_alone(&mut self, now: Time) {
         self.grid = Some(now + LATER);
         self.watched = None;
     }

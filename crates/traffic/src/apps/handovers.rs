@@ -9,7 +9,7 @@ use segue_clock::{Span, Time};
 use super::meter::{MeterConfig, Outcome};
 
 /// Handovers with so many lost packets or more are counted together.
-pub const MOST_LOST: usize = 32;
+pub(crate) const MOST_LOST: usize = 32;
 
 /// Handovers that are kept one by one; all are counted.
 pub const MAX_RECORDS: usize = 4_096;
@@ -166,7 +166,7 @@ impl Handovers {
 
     /// How many had no packet sent in their interval; they say nothing of loss.
     #[must_use]
-    pub fn without_packets(&self) -> u64 {
+    pub(crate) fn without_packets(&self) -> u64 {
         self.without_packets
     }
 
@@ -178,19 +178,19 @@ impl Handovers {
 
     /// Packets lost in the worst of them.
     #[must_use]
-    pub fn most_lost(&self) -> u64 {
+    pub(crate) fn most_lost(&self) -> u64 {
         self.most_lost
     }
 
     /// The mean over all of them of [`Handover::delay_max_ns`].
     #[must_use]
-    pub fn mean_worst_delay_ns(&self) -> Option<f64> {
+    pub(crate) fn mean_worst_delay_ns(&self) -> Option<f64> {
         self.worst_delay.get()
     }
 
     /// The mean over all of them of [`Handover::jitter_max_ns`].
     #[must_use]
-    pub fn mean_worst_jitter_ns(&self) -> Option<f64> {
+    pub(crate) fn mean_worst_jitter_ns(&self) -> Option<f64> {
         self.worst_jitter.get()
     }
 
@@ -203,7 +203,7 @@ impl Handovers {
     /// The share of handovers, of those with packets, that lost exactly `lost` packets; for [`MOST_LOST`] so
     /// many or more (paper 4, Fig. 4).
     #[must_use]
-    pub fn share_losing(&self, lost: usize) -> Option<f64> {
+    pub(crate) fn share_losing(&self, lost: usize) -> Option<f64> {
         let judged = self.closed - self.without_packets;
         let count = self.by_lost.get(lost)?;
         (judged > 0).then(|| *count as f64 / judged as f64)

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use segue_clock::Span;
 
 /// Most bins that one histogram keeps; a value that would need another goes to the nearest bin there is.
-pub const MAX_BINS: usize = 1 << 18;
+pub(crate) const MAX_BINS: usize = 1 << 18;
 
 /// A histogram of signed nanoseconds with bins of one width: bin k counts the values above
 /// (k - 1)·width and not above k·width, counted from an anchor. Its count, sum, least and greatest value
@@ -32,7 +32,7 @@ impl Histogram {
 
     /// An empty one whose bins are counted from the first value that is added.
     #[must_use]
-    pub fn anchored_at_first(width: Span) -> Histogram {
+    pub(crate) fn anchored_at_first(width: Span) -> Histogram {
         let width_ns = i64::try_from(width.0).unwrap_or(i64::MAX).max(1);
         let (anchor, bins, range) = (None, BTreeMap::new(), None);
         Histogram { width_ns, anchor, bins, count: 0, sum: 0, squares: 0.0, range }
@@ -78,32 +78,32 @@ impl Histogram {
 
     /// The least value in nanoseconds.
     #[must_use]
-    pub fn min_ns(&self) -> Option<i64> {
+    pub(crate) fn min_ns(&self) -> Option<i64> {
         self.range.map(|(low, _)| low)
     }
 
     /// The greatest value in nanoseconds.
     #[must_use]
-    pub fn max_ns(&self) -> Option<i64> {
+    pub(crate) fn max_ns(&self) -> Option<i64> {
         self.range.map(|(_, high)| high)
     }
 
     /// The mean in nanoseconds.
     #[must_use]
-    pub fn mean_ns(&self) -> Option<f64> {
+    pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
     }
 
     /// The standard deviation in nanoseconds.
     #[must_use]
-    pub fn deviation_ns(&self) -> Option<f64> {
+    pub(crate) fn deviation_ns(&self) -> Option<f64> {
         let mean = self.mean_ns()?;
         Some(libm::sqrt((self.squares / self.count as f64 - mean * mean).max(0.0)))
     }
 
     /// The least value such that this share of all values is not above it, to the width of a bin.
     #[must_use]
-    pub fn quantile_ns(&self, share: f64) -> Option<i64> {
+    pub(crate) fn quantile_ns(&self, share: f64) -> Option<i64> {
         let (low, high) = self.range?;
         let wanted = libm::ceil(share.clamp(0.0, 1.0) * self.count as f64).max(1.0) as u64;
         let mut seen = 0;
@@ -119,7 +119,7 @@ impl Histogram {
     /// The share of values above this one: exact for whole numbers of bins from the anchor, else that of the
     /// next one above.
     #[must_use]
-    pub fn share_above_ns(&self, ns: i64) -> Option<f64> {
+    pub(crate) fn share_above_ns(&self, ns: i64) -> Option<f64> {
         // A bin counts if all of it lies above.
         let whole = |edge: i64| edge.saturating_sub(self.width_ns) >= ns;
         let above: u64 = self.bins_ns().filter(|(edge, _)| whole(*edge)).map(|(_, n)| n).sum();
@@ -127,7 +127,7 @@ impl Histogram {
     }
 
     /// Upper edges of the bins that hold something, in nanoseconds, and how many values they hold; ascending.
-    pub fn bins_ns(&self) -> impl Iterator<Item = (i64, u64)> {
+    pub(crate) fn bins_ns(&self) -> impl Iterator<Item = (i64, u64)> {
         let anchor = self.anchor.unwrap_or(0);
         self.bins.iter().map(move |(bin, count)| {
             (anchor.saturating_add(bin.saturating_mul(self.width_ns)), *count)

@@ -388,7 +388,7 @@ impl Measured {
     /// What is taken away from the values of `variance` for paper 4's delay variance: nothing where the
     /// forwarding delay was computed, else the least of them.
     #[must_use]
-    pub fn variance_base_ns(&self) -> i64 {
+    pub(crate) fn variance_base_ns(&self) -> i64 {
         match self.forwarding {
             Some(_) => 0,
             None => self.variance.min_ns().unwrap_or(0),
@@ -397,7 +397,7 @@ impl Measured {
 
     /// Lost packets out of those whose fate is known (RFC 2680's average).
     #[must_use]
-    pub fn loss_ratio(&self) -> Option<f64> {
+    pub(crate) fn loss_ratio(&self) -> Option<f64> {
         let known = self.counts.received + self.counts.lost;
         (known > 0).then(|| self.counts.lost as f64 / known as f64)
     }

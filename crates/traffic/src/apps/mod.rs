@@ -34,16 +34,14 @@ use core::net::IpAddr;
 pub use chance::Dist;
 pub use conference::{ConferenceConfig, PictureProfile};
 pub use ftp::{FtpAgent, FtpConfig};
-pub use handovers::{Handover, Handovers, MAX_RECORDS, MOST_LOST};
+pub use handovers::{Handover, Handovers, MAX_RECORDS};
 pub use histogram::Histogram;
 pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter, Way};
 pub use path::{links_of, path_of};
-pub use stream::{Datagram, Endpoint, Period, Shot, Source, UDP_RTP_BYTES};
-pub use trace::{
-    Frame, FrameType, MAX_FRAME_BYTES, MAX_FRAMES, Pattern, Sizes, Trace, TraceError, TraceUnits,
-};
+pub use stream::{Datagram, Endpoint, Period, Shot, Source};
+pub use trace::{Frame, FrameType, MAX_FRAME_BYTES, Pattern, Sizes, Trace, TraceError, TraceUnits};
 pub use video::VideoConfig;
-pub use voip::{DSCP_EF, Spurts, VoipConfig};
+pub use voip::{Spurts, VoipConfig};
 pub use web::{Browser, Server, WebConfig};
 
 use segue_sim::agent::Agent;

@@ -16,7 +16,7 @@ use segue_sim::packet::{Packet, Payload, UDP, ip_header_bytes};
 use segue_sim::results::Results;
 
 /// UDP and RTP headers (RFC 768, RFC 3550 without contributing sources).
-pub const UDP_RTP_BYTES: u32 = UDP_HEADER + 12;
+pub(crate) const UDP_RTP_BYTES: u32 = UDP_HEADER + 12;
 const UDP_HEADER: u32 = 8;
 
 /// What an application has to send next.
@@ -113,8 +113,6 @@ pub struct Endpoint {
     reports: Vec<Direction>,
     /// Where its node is attached.
     attached: Vec<Attachment>,
-    /// Datagrams for no port of its own.
-    strays: u64,
 }
 
 /// An interface that is connected, and the newest of its radio's cells.
@@ -127,7 +125,7 @@ fn attachments(node: &Node) -> Vec<Attachment> {
 
 impl Endpoint {
     pub(super) fn new(reports: Vec<Direction>) -> Endpoint {
-        Endpoint { senders: vec![], receivers: vec![], reports, attached: vec![], strays: 0 }
+        Endpoint { senders: vec![], receivers: vec![], reports, attached: vec![] }
     }
 
     pub(super) fn sends(
@@ -150,7 +148,7 @@ impl Endpoint {
     }
 
     /// Meters of the directions that it reports, by name: `up` is from the first end to the second.
-    pub fn meters(&self) -> impl Iterator<Item = (&'static str, &SharedMeter)> {
+    pub(crate) fn meters(&self) -> impl Iterator<Item = (&'static str, &SharedMeter)> {
         self.reports.iter().map(|direction| (direction.name, &direction.meter))
     }
 
@@ -158,12 +156,6 @@ impl Endpoint {
     #[must_use]
     pub fn meter(&self, direction: &str) -> Option<&SharedMeter> {
         self.meters().find(|(name, _)| *name == direction).map(|(_, meter)| meter)
-    }
-
-    /// Datagrams that came for none of its streams.
-    #[must_use]
-    pub fn strays(&self) -> u64 {
-        self.strays
     }
 }
 
@@ -187,13 +179,9 @@ impl Agent for Endpoint {
     }
 
     fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
-        let Some(datagram) = packet.value::<Datagram>() else {
-            self.strays += 1;
-            return;
-        };
-        match self.receivers.iter().find(|(port, _)| *port == packet.ports.1) {
-            Some((_, meter)) => meter.tell(|meter| meter.arrived(io.now, datagram.seq)),
-            None => self.strays += 1,
+        let Some(datagram) = packet.value::<Datagram>() else { return };
+        if let Some((_, meter)) = self.receivers.iter().find(|(port, _)| *port == packet.ports.1) {
+            meter.tell(|meter| meter.arrived(io.now, datagram.seq));
         }
     }
 

@@ -9,7 +9,7 @@ use segue_clock::{Rng, Span};
 use super::chance::normal;
 
 /// Most frames of a trace: eleven hours at 25 frames a second.
-pub const MAX_FRAMES: usize = 1_000_000;
+pub(crate) const MAX_FRAMES: usize = 1_000_000;
 
 /// Most bytes of one frame.
 pub const MAX_FRAME_BYTES: u32 = 1 << 24;
@@ -296,7 +296,7 @@ impl Pattern {
     /// mean of all frames is 1 635 bytes (327 kbit/s) and their standard deviation 1.13 times that, which
     /// is what Rose found in Jurassic Park (Statistical properties of MPEG video traffic and their impact
     /// on traffic modeling in ATM systems, 1995, "dino").
-    pub const MPEG: Pattern = Pattern {
+    pub(crate) const MPEG: Pattern = Pattern {
         group: &MPEG_GROUP,
         interval: Span::from_millis(40),
         sizes: [
@@ -326,7 +326,7 @@ impl Pattern {
 impl Trace {
     /// Our own trace: 60 groups of [`Pattern::MPEG`], 28.8 s, always the same.
     #[must_use]
-    pub fn mpeg() -> Trace {
+    pub(crate) fn mpeg() -> Trace {
         Pattern::MPEG.generate(60, 0x6d70_6567)
     }
 }

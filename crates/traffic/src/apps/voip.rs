@@ -43,7 +43,7 @@ impl Spurts {
 }
 
 /// Expedited forwarding (RFC 3246).
-pub const DSCP_EF: u8 = 46;
+pub(crate) const DSCP_EF: u8 = 46;
 
 impl VoipConfig {
     /// G.711 in packets of 20 ms: 160 bytes, 200 with IPv4 headers.

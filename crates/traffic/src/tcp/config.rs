@@ -40,7 +40,7 @@ impl Variant {
 
     /// Whether it wants selective acknowledgements.
     #[must_use]
-    pub fn selective(self) -> bool {
+    pub(crate) fn selective(self) -> bool {
         matches!(self, Variant::Sack | Variant::Fack | Variant::Cubic | Variant::Rack)
     }
 

@@ -100,7 +100,7 @@ impl Cubic {
     }
 
     /// ssthresh after a loss with a window of `cwnd` and `flight` segments in flight (sections 4.6, 4.7).
-    pub fn on_loss(&mut self, cwnd: f64, flight: f64) -> f64 {
+    pub(crate) fn on_loss(&mut self, cwnd: f64, flight: f64) -> f64 {
         let Parameters { beta, fast_convergence, .. } = self.parameters;
         let shrinks = fast_convergence && self.w_max.is_some_and(|w_max| cwnd < w_max);
         self.w_max = Some(if shrinks { cwnd * (1.0 + beta) / 2.0 } else { cwnd });
@@ -111,7 +111,7 @@ impl Cubic {
 
     /// ssthresh after a retransmission timeout (section 4.8): what was known of W_max no longer holds, the
     /// next stage starts flat at its own window.
-    pub fn on_timeout(&mut self, cwnd: f64, flight: f64) -> f64 {
+    pub(crate) fn on_timeout(&mut self, cwnd: f64, flight: f64) -> f64 {
         let ssthresh = self.on_loss(cwnd, flight);
         self.w_max = None;
         ssthresh
@@ -155,7 +155,7 @@ pub fn k(c: f64, w_max: f64, cwnd_epoch: f64) -> f64 {
 
 /// α_cubic (section 4.3): what makes additive increase by α with decrease to β as fast as Reno.
 #[must_use]
-pub fn reno_alpha(beta: f64) -> f64 {
+pub(crate) fn reno_alpha(beta: f64) -> f64 {
     3.0 * (1.0 - beta) / (1.0 + beta)
 }
 

@@ -11,7 +11,7 @@ use segue_clock::{Span, Time};
 
 /// How long a smallest round trip is remembered, at least half of it (section 6.2, step 1, asks for a filter
 /// that forgets): short against Linux's five minutes, since a handover changes the path.
-pub const MIN_RTT_WINDOW: Span = Span::from_secs(10);
+pub(crate) const MIN_RTT_WINDOW: Span = Span::from_secs(10);
 /// Recoveries without a duplicate until the reordering window is as small as before (step 4).
 const PERSIST: u32 = 16;
 
@@ -128,7 +128,7 @@ impl Rack {
 
     /// The byte after the last one sent: SND.NXT.
     #[must_use]
-    pub fn high_data(&self) -> u64 {
+    pub(crate) fn high_data(&self) -> u64 {
         self.segments.back().map_or(self.una, |last| last.end)
     }
 
@@ -140,7 +140,7 @@ impl Rack {
 
     /// Bytes above `una` that the receiver holds.
     #[must_use]
-    pub fn sacked_bytes(&self) -> u64 {
+    pub(crate) fn sacked_bytes(&self) -> u64 {
         self.sacked_bytes
     }
 
@@ -152,7 +152,7 @@ impl Rack {
 
     /// The first segment that is lost and was not sent again.
     #[must_use]
-    pub fn next_lost(&self) -> Option<Sent> {
+    pub(crate) fn next_lost(&self) -> Option<Sent> {
         let seq = *self.lost.first()?;
         self.find(seq).map(|place| self.segments[place])
     }
@@ -281,7 +281,7 @@ impl Rack {
     /// Step 4 for the newest acknowledgement: duplicates at the receiver widen the reordering window, since
     /// what was thought lost was late. So they show reordering too, which step 3 cannot see where the late
     /// segment had been sent again before it arrived.
-    pub fn on_duplicate(&mut self, dsack: bool) {
+    pub(crate) fn on_duplicate(&mut self, dsack: bool) {
         if self.dsack_round.is_some_and(|round| self.una >= round) {
             self.dsack_round = None;
         }
@@ -294,7 +294,7 @@ impl Rack {
     }
 
     /// A recovery has ended, after which the reordering window may shrink again (step 4).
-    pub fn on_recovered(&mut self) {
+    pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
             self.reo_wnd_mult = 1;
@@ -303,7 +303,7 @@ impl Rack {
 
     /// RACK_mark_losses_on_RTO (section 6.3). If the receiver claimed to hold the first segment and did not
     /// acknowledge it, nothing it claimed is believed (RFC 2018, section 8).
-    pub fn on_timeout(&mut self, now: Time, srtt: Option<Span>) {
+    pub(crate) fn on_timeout(&mut self, now: Time, srtt: Option<Span>) {
         if self.segments.front().is_some_and(|first| first.sacked) {
             for segment in self.segments.iter_mut().filter(|segment| segment.sacked) {
                 segment.sacked = false;
@@ -327,19 +327,13 @@ impl Rack {
 
     /// RACK_update_reo_wnd's result (step 4).
     #[must_use]
-    pub fn reordering_window(&self, srtt: Option<Span>, recovering: bool) -> Span {
+    pub(crate) fn reordering_window(&self, srtt: Option<Span>, recovering: bool) -> Span {
         if !self.reordering_seen && (recovering || self.sacked_segments >= self.dup_thresh) {
             return Span::ZERO;
         }
         let min_rtt = self.min_rtt.get().unwrap_or_default();
         let window = Span(min_rtt.0 / 4) * u64::from(self.reo_wnd_mult);
         srtt.map_or(window, |srtt| window.min(srtt))
-    }
-
-    /// Something overtook something else.
-    #[must_use]
-    pub fn reordering_seen(&self) -> bool {
-        self.reordering_seen
     }
 
     /// Marks the segments within a block as held by the receiver; how many bytes are new.
@@ -465,7 +459,7 @@ impl MinRtt {
 /// The first block if it tells of a duplicate (RFC 2883): it lies below what is acknowledged, or within the
 /// second block.
 #[must_use]
-pub fn dsack(ack: u64, blocks: &[(u64, u64)]) -> Option<(u64, u64)> {
+pub(crate) fn dsack(ack: u64, blocks: &[(u64, u64)]) -> Option<(u64, u64)> {
     let first = *blocks.first().filter(|(start, end)| start < end)?;
     let within = |second: &&(u64, u64)| second.0 <= first.0 && first.1 <= second.1;
     (first.1 <= ack || blocks.get(1).filter(within).is_some()).then_some(first)
@@ -503,9 +497,9 @@ mod tests {
     fn after_reordering_three_segments_are_no_sign_of_loss() {
         let mut rack = flight(10);
         rack.acknowledge(ms(101), 0, &[(1_000, 2_000)], None);
-        assert!(!rack.reordering_seen());
+        assert!(!rack.reordering_seen);
         rack.acknowledge(ms(101), 2_000, &[], None);
-        assert!(rack.reordering_seen(), "segment 0 came behind segment 1");
+        assert!(rack.reordering_seen, "segment 0 came behind segment 1");
         rack.acknowledge(ms(106), 2_000, &[(3_000, 7_000)], None);
         let found = rack.detect(ms(106), Some(Span::from_millis(100)), false);
         assert_eq!(found.lost, 0);

@@ -57,7 +57,7 @@ impl Receiver {
     }
 
     /// Takes a segment; answers it at once, or will by [`deadline`](Self::deadline).
-    pub fn on_segment(&mut self, now: Time, segment: &Segment) -> Option<Acknowledgement> {
+    pub(crate) fn on_segment(&mut self, now: Time, segment: &Segment) -> Option<Acknowledgement> {
         let (start, end) = (segment.seq, segment.seq + u64::from(segment.len));
         self.segments += 1;
         let duplicate = end <= self.next || self.runs.iter().any(|r| r.0 <= start && end <= r.1);

@@ -141,7 +141,7 @@ impl Core {
 
     /// Units in a full segment, for sums with windows.
     #[must_use]
-    pub fn smss_f64(&self) -> f64 {
+    pub(crate) fn smss_f64(&self) -> f64 {
         self.smss as f64
     }
 
@@ -183,13 +183,13 @@ impl Core {
     }
 
     /// Sets the slow-start threshold to half, in whole units and at least two segments.
-    pub fn cut_ssthresh(&mut self) {
+    pub(crate) fn cut_ssthresh(&mut self) {
         self.ssthresh = ((self.half() as u64).max(2 * self.smss)) as f64;
     }
 
     /// Whether a run of duplicates may start a fast retransmit.
     #[must_use]
-    pub fn may_retransmit_fast(&self) -> bool {
+    pub(crate) fn may_retransmit_fast(&self) -> bool {
         !self.config.careful || self.una > self.recover || self.recover == 0
     }
 
@@ -253,7 +253,7 @@ impl Core {
 
     /// Whether there is a segment at `next` and the receiver has room for it.
     #[must_use]
-    pub fn may_send_new(&self) -> bool {
+    pub(crate) fn may_send_new(&self) -> bool {
         let end = (self.next + self.smss).min(self.limit);
         self.next < end && end <= self.una + self.max_window()
     }
@@ -274,7 +274,7 @@ impl Core {
     }
 
     /// Sends a segment that ends where another began, or was cut, before it is full.
-    pub fn transmit_range(&mut self, now: Time, start: u64, end: u64) {
+    pub(crate) fn transmit_range(&mut self, now: Time, start: u64, end: u64) {
         debug_assert!(start < end, "nothing to send at {start}");
         let retransmission = start < self.max;
         if self.next == start {
@@ -299,7 +299,7 @@ impl Core {
     }
 
     /// No round trip is being measured: what comes may answer a segment sent twice (Karn).
-    pub fn stop_timing(&mut self) {
+    pub(crate) fn stop_timing(&mut self) {
         self.timed = None;
     }
 
@@ -316,7 +316,7 @@ impl Core {
     }
 
     /// Starts sending again from the first hole.
-    pub fn step_back(&mut self, now: Time) {
+    pub(crate) fn step_back(&mut self, now: Time) {
         self.next = self.una;
         self.stop_timing();
         self.arm(now);

@@ -12,7 +12,7 @@ use alloc::collections::BTreeMap;
 
 /// Most ranges kept. A range beyond them is forgotten, as if its block had never come: it is reported again,
 /// or sent again.
-pub const MAX_RANGES: usize = 1 << 16;
+pub(crate) const MAX_RANGES: usize = 1 << 16;
 
 /// What NextSeg (section 4) says to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,6 @@ impl Scoreboard {
         self.una
     }
 
-    /// Bytes above `una` that the receiver holds.
-    #[must_use]
-    pub fn sacked_bytes(&self) -> u64 {
-        self.sacked_bytes
-    }
-
     /// The end of what is known to have arrived; `una` if nothing above it has.
     #[must_use]
     pub fn highest(&self) -> u64 {
@@ -96,7 +90,7 @@ impl Scoreboard {
 
     /// IsLost (): DupThresh ranges above `seq` have arrived, or more than (DupThresh - 1) * SMSS bytes.
     #[must_use]
-    pub fn is_lost(&self, seq: u64) -> bool {
+    pub(crate) fn is_lost(&self, seq: u64) -> bool {
         seq < self.lost_edge().0
     }
 
@@ -111,7 +105,7 @@ impl Scoreboard {
 
     /// NextSeg (): what to send next if the window allows; `unsent` bytes are ready that were never sent.
     #[must_use]
-    pub fn next_segment(&self, high_data: u64, unsent: u64) -> Option<Next> {
+    pub(crate) fn next_segment(&self, high_data: u64, unsent: u64) -> Option<Next> {
         let hole = self.hole_from(self.rxt.max(self.una));
         if let Some((start, end)) = hole.filter(|hole| self.is_lost(hole.0)) {
             return Some(Next::Lost(start, end));
@@ -172,7 +166,7 @@ impl Scoreboard {
 
     /// Where a segment that starts at `from` ends: full, or at the next range that arrived.
     #[must_use]
-    pub fn hole_end(&self, from: u64) -> u64 {
+    pub(crate) fn hole_end(&self, from: u64) -> u64 {
         let next = self.sacked.range(from..).next().map_or(u64::MAX, |(start, _)| *start);
         next.min(from + self.mss)
     }
@@ -185,7 +179,7 @@ impl Scoreboard {
 
     /// Bytes from `from` to before `to` that arrived.
     #[must_use]
-    pub fn sacked_between(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn sacked_between(&self, from: u64, to: u64) -> u64 {
         let first = self.sacked.range(..=from).next_back().map_or(from, |(start, _)| *start);
         let ranges = self.sacked.range(first..to.max(first));
         ranges.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
@@ -365,7 +359,7 @@ mod tests {
         let mut board = board();
         board.update(0, &[(3_000, 8_000)], 10_000);
         board.clear();
-        assert_eq!((board.pipe(10_000), board.sacked_bytes(), board.highest()), (10_000, 0, 0));
+        assert_eq!((board.pipe(10_000), board.sacked_bytes, board.highest()), (10_000, 0, 0));
     }
 
     proptest! {

@@ -75,7 +75,7 @@ impl Estimator {
     }
 
     /// The timer has run out (RFC 6298, section 5.5).
-    pub fn back_off(&mut self) {
+    pub(crate) fn back_off(&mut self) {
         let bounded = !self.config.min_before_backoff && self.backoff >= 6;
         if !bounded && self.timeout() < self.config.max {
             self.backoff += 1;
@@ -88,13 +88,13 @@ impl Estimator {
     }
 
     /// What was sent once was acknowledged: the timeout is the measured one (Karn).
-    pub fn forget_backoff(&mut self) {
+    pub(crate) fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// The smoothed round trip; `None` before the first sample.
     #[must_use]
-    pub fn srtt(&self) -> Option<Span> {
+    pub(crate) fn srtt(&self) -> Option<Span> {
         (self.srtt8 != 0).then(|| Span(self.srtt8 as u64 * self.unit() / 8))
     }
 }

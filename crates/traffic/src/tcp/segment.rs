@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use segue_sim::packet::{Packet, Payload, ip_header_bytes};
 
 /// Most SACK blocks in a segment (RFC 2018: three beside a timestamp, four without).
-pub const MAX_SACK: usize = 4;
+pub(crate) const MAX_SACK: usize = 4;
 
 /// SACK blocks, first the one that holds the newest arrival (RFC 2018, section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

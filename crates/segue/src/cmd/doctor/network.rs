@@ -70,7 +70,10 @@ pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
 
 /// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
 /// which it tells any client.
-pub fn reachability(anchor: &[SocketAddr], running: Option<&Status<Tunnels>>) -> Vec<Finding> {
+pub(crate) fn reachability(
+    anchor: &[SocketAddr],
+    running: Option<&Status<Tunnels>>,
+) -> Vec<Finding> {
     if let Some(status) = running {
         let at = status.body.anchor.as_deref().unwrap_or("no anchor");
         return vec![match &status.body.trouble {
@@ -163,7 +166,7 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
 }
 
 /// Which interfaces would carry paths, and the packet sizes that fit.
-pub fn host_ways(
+pub(crate) fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
     settings: &host::Settings,
@@ -255,7 +258,7 @@ fn room(interface: &Interface, v6: bool) -> Finding {
 }
 
 /// Whether an anchor's machine has a way out, and its hosts have one through it.
-pub fn anchor_ways(
+pub(crate) fn anchor_ways(
     interfaces: &[Device],
     settings: &anchor::Settings,
     running: Option<&Status<Tunnels>>,

@@ -136,12 +136,12 @@ impl<P: Clone> Model<P> {
 
     /// When to call the driver: a request should have ridden by then, or a response come.
     #[must_use]
-    pub fn calls_at(&self) -> Option<Time> {
+    pub(crate) fn calls_at(&self) -> Option<Time> {
         self.timers.first().filter(|_| !self.is_anchor).map(|(at, _)| *at)
     }
 
     /// A path whose driver must be called now, since rides have ceased or a response is missing.
-    pub fn take_due_call(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn take_due_call(&mut self, now: Time) -> Option<u32> {
         let due = self.timers.first().copied().filter(|(at, _)| *at <= now && !self.is_anchor);
         let (_, slot) = due?;
         self.set_timer(slot, None);
