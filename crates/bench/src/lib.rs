@@ -7,7 +7,6 @@
 //!
 //! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
-#![warn(unreachable_pub)]
 
 mod account;
 mod error;

@@ -4,7 +4,6 @@
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
 //! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`signals`]).
 
-#![warn(unreachable_pub)]
 
 pub mod clock;
 pub mod conntrack;

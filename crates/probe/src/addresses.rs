@@ -8,7 +8,7 @@ use segue_linux::udp::{TimestampedSocket, UdpError};
 
 /// IPv4 or IPv6 alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     /// IPv4.
     V4,
     /// IPv6.
@@ -19,7 +19,7 @@ pub enum Family {
 ///
 /// # Errors
 /// One line that names the host.
-pub fn resolve(
+pub(crate) fn resolve(
     text: &str,
     default_port: u16,
     family: Option<Family>,
@@ -86,7 +86,10 @@ fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
 }
 
 /// Binds a socket. Without IPv6 in the kernel, all addresses means all IPv4 addresses.
-pub fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocket, UdpError> {
+pub(crate) fn bind(
+    address: SocketAddr,
+    interface: Option<&str>,
+) -> Result<TimestampedSocket, UdpError> {
     match TimestampedSocket::bind(address, interface) {
         Err(UdpError::Io { source, .. })
             if address.ip().is_unspecified()

@@ -16,7 +16,7 @@ use super::target::Target;
 use crate::metrics::{Page, Server as Metrics};
 
 /// How to measure.
-pub struct Options<'a> {
+pub(crate) struct Options<'a> {
     /// Settings of each measurement.
     pub config: Config,
     /// Requests for each target.
@@ -37,7 +37,7 @@ pub struct Options<'a> {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<ExitCode> {
     let signals = Signals::take()?;
     let metrics = options.running.told_metrics(options.output)?;
     for target in &targets {
@@ -156,6 +156,6 @@ fn step(target: &mut Target, options: &Options<'_>, now: Time, end: Option<Time>
 }
 
 /// How long to wait for an answer: the longest time-out of the measurement.
-pub fn grace(config: &Config) -> Span {
+pub(crate) fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
 }

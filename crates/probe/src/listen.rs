@@ -46,7 +46,7 @@ const BATCH_MAX: usize = 1_000;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// The listener's options.
-pub struct Options {
+pub(crate) struct Options {
     /// Settings of each measurement.
     pub config: Config,
     /// How to print.
@@ -60,7 +60,7 @@ pub struct Options {
 }
 
 /// The listener.
-pub struct Listener {
+pub(crate) struct Listener {
     end: Endpoint,
     config: Config,
     output: Output,
@@ -106,7 +106,7 @@ struct Summary<'a> {
 ///
 /// # Errors
 /// If the address is unavailable, or signals, sockets or output fail.
-pub fn run(
+pub(crate) fn run(
     address: SocketAddr,
     interface: Option<&str>,
     key: ProbeKey,
@@ -137,7 +137,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the address is unavailable, or the system lacks a socket option.
-    pub fn open(
+    pub(crate) fn open(
         address: SocketAddr,
         interface: Option<&str>,
         key: ProbeKey,
@@ -173,7 +173,7 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's, which has no reason to.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.end.socket().local_addr()
     }
 
@@ -198,7 +198,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the socket is broken, or the output is closed.
-    pub fn turn(&mut self) -> io::Result<Time> {
+    pub(crate) fn turn(&mut self) -> io::Result<Time> {
         let until = self.receive_batch()?;
         self.expire_after(until)?;
         let now = clock::monotonic();
@@ -336,12 +336,12 @@ impl Listener {
     }
 
     /// A report on each client.
-    pub fn reports(&self) -> Vec<Report> {
+    pub(crate) fn reports(&self) -> Vec<Report> {
         self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
 
     /// Refused datagrams by reason.
-    pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
+    pub(crate) fn drops(&self) -> &BTreeMap<&'static str, u64> {
         self.drops.by_reason()
     }
 
@@ -361,7 +361,7 @@ impl Listener {
     }
 
     /// Adds its measurements to the metrics; `labels` go on the number of clients.
-    pub fn measured(&self, page: &mut Page, labels: &[Label]) {
+    pub(crate) fn measured(&self, page: &mut Page, labels: &[Label]) {
         let clients = self.clients.iter().take(METRICS_MAX);
         let views: Vec<_> = clients
             .map(|((index, _), session)| {
@@ -399,7 +399,7 @@ pub(crate) fn print_clients(
 }
 
 /// The request in a datagram.
-pub fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
+pub(crate) fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
     let header =
         Header::parse(bytes).map_err(|error| segue_wire::DropReason::from(error).name())?;
     if header.packet_type != PacketType::Request {

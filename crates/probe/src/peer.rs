@@ -42,7 +42,7 @@ const STAMPS_MAX: usize = 256;
 const SAMPLES_MAX: usize = 100_000;
 
 /// How to measure with a peer.
-pub struct Options {
+pub(crate) struct Options {
     /// Settings of the measurement.
     pub config: Config,
     /// How requests look.
@@ -124,7 +124,7 @@ impl Role {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(
+pub(crate) fn run(
     socket: TimestampedSocket,
     name: &str,
     address: SocketAddr,

@@ -31,7 +31,7 @@ pub struct Output {
 }
 
 /// Live lines for each target on a terminal, redrawn in place.
-pub struct Live {
+pub(crate) struct Live {
     on: Option<terminal::Live>,
     drawn: Option<Time>,
     /// Colours of what it shows.
@@ -40,7 +40,7 @@ pub struct Live {
 
 impl Live {
     /// Only on a terminal, and only if output of that kind is wanted.
-    pub fn new(output: Output) -> Live {
+    pub(crate) fn new(output: Output) -> Live {
         let on = !output.json && !output.quiet && Stream::Output.is_live();
         let on = on.then(|| terminal::Live::new(Stream::Output));
         Live { on, drawn: None, colours: Stream::Output.colours() }
@@ -51,12 +51,12 @@ impl Live {
     }
 
     /// Whether they replace the line for each sample.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.is_some()
     }
 
     /// When to redraw them.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         let next = self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW);
         self.on.as_ref().map(|_| next)
     }
@@ -65,7 +65,7 @@ impl Live {
     ///
     /// # Errors
     /// If the output is closed.
-    pub fn draw(
+    pub(crate) fn draw(
         &mut self,
         now: Time,
         targets: impl Iterator<Item = Vec<String>>,
@@ -80,7 +80,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`Live::draw`].
-    pub fn last(
+    pub(crate) fn last(
         &mut self,
         now: Time,
         targets: impl Iterator<Item = Vec<String>>,
@@ -94,7 +94,7 @@ impl Live {
 }
 
 /// The client's output.
-pub struct Screen {
+pub(crate) struct Screen {
     output: Output,
     live: Live,
     start: Time,
@@ -148,7 +148,7 @@ struct Summary<'a> {
 
 /// A target in a summary.
 #[derive(Serialize)]
-pub struct TargetSummary<'a> {
+pub(crate) struct TargetSummary<'a> {
     target: &'a str,
     address: String,
     sent: u32,
@@ -181,29 +181,29 @@ pub struct TargetSummary<'a> {
 
 /// Packets of one direction between the first and the last exchange.
 #[derive(Serialize)]
-pub struct Packets {
+pub(crate) struct Packets {
     sent: u64,
     received: u64,
 }
 
 impl Screen {
     /// Nothing printed yet. Live lines only on a terminal.
-    pub fn new(output: Output, start: Time) -> Screen {
+    pub(crate) fn new(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::new(output), start }
     }
 
     /// As [`Screen::new`], without live lines.
-    pub fn lines(output: Output, start: Time) -> Screen {
+    pub(crate) fn lines(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::off(), start }
     }
 
     /// When to redraw the live lines.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.live.deadline()
     }
 
     /// Prints the news of `target`.
-    pub fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
+    pub(crate) fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
         if self.output.quiet || self.live.is_on() {
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl Screen {
     }
 
     /// Prints the news of a path, in lines.
-    pub fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
+    pub(crate) fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
         if self.output.quiet {
             return Ok(());
         }
@@ -249,14 +249,14 @@ impl Screen {
     }
 
     /// Draws the live lines if it is time.
-    pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
         let colours = self.live.colours;
         self.live.draw(now, targets.iter().map(|target| live_items(target, colours)))
     }
 
     /// Prints the summary. While the path is up, requests younger than `grace` may still be
     /// answered and count neither as answered nor as lost.
-    pub fn summary(
+    pub(crate) fn summary(
         &mut self,
         now: Time,
         grace: Span,
@@ -277,7 +277,7 @@ impl Screen {
 }
 
 /// A target's summary; requests after `since` may still be answered.
-pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
+pub(crate) fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
     let estimates = target.machine().estimates();
     // On a path that is down, no answer is expected.
     let in_flight = match target.machine().state() {
@@ -324,7 +324,7 @@ impl From<Counted> for Packets {
 
 impl TargetSummary<'_> {
     /// In lines.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
         text += &sent_text(self.sent, self.received, self.in_flight);
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
@@ -462,12 +462,12 @@ pub(crate) fn order_text(
 }
 
 /// A time in milliseconds, if there is one.
-pub fn ms(ms: Option<f64>) -> String {
+pub(crate) fn ms(ms: Option<f64>) -> String {
     ms.map_or("-".into(), |ms| format!("{ms:.3}"))
 }
 
 /// Times in milliseconds, as they stand behind their names.
-pub fn list(values: &[Option<f64>]) -> String {
+pub(crate) fn list(values: &[Option<f64>]) -> String {
     values.iter().map(|value| ms(*value)).collect::<Vec<_>>().join("/")
 }
 
@@ -491,18 +491,18 @@ pub(crate) fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode 
 }
 
 /// Share of sent packets that were lost; `None` if none were sent.
-pub fn loss(counted: Counted) -> Option<f64> {
+pub(crate) fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
     (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
 }
 
 /// A share in per cent.
-pub fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.2} %", share * 100.0))
 }
 
 /// Tells where metrics are served.
-pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
+pub(crate) fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     #[derive(Serialize)]
     struct Line {
         r#type: &'static str,
@@ -518,7 +518,7 @@ pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
 }
 
 /// Prints a line. Unlike `println!` it returns an error if the output is closed.
-pub fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
@@ -533,6 +533,6 @@ pub(crate) fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()>
 }
 
 /// Prints a JSON line.
-pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&serde_json::to_string(value)?)
 }

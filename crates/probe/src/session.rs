@@ -21,10 +21,10 @@ use super::target::News;
 use crate::metrics::View;
 
 /// Index and cookie, which the client drew.
-pub type Key = (u32, u64);
+pub(crate) type Key = (u32, u64);
 
 /// One client as its server sees it.
-pub struct Session {
+pub(crate) struct Session {
     /// Where its last request came from.
     pub remote: SocketAddr,
     /// Requests taken.
@@ -50,7 +50,7 @@ struct Answered {
 
 /// What is told of a session.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     client: String,
     session: String,
     state: &'static str,
@@ -69,7 +69,7 @@ pub struct Report {
 
 impl Session {
     /// The session of a client whose first request came from `remote`; keeps at most `samples_max`.
-    pub fn new(
+    pub(crate) fn new(
         remote: SocketAddr,
         config: &Config,
         now: Time,
@@ -90,12 +90,12 @@ impl Session {
     }
 
     /// t_Ss of the last answer, which the client repeats; `None` before the first.
-    pub fn stamped(&self) -> Option<u32> {
+    pub(crate) fn stamped(&self) -> Option<u32> {
         self.answered.as_ref().map(|last| last.stamped.micros32())
     }
 
     /// When to call [`Session::tick`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.machine.deadline().map(|(at, _)| at)
     }
 
@@ -110,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     /// If the socket is broken.
-    pub fn on_request(
+    pub(crate) fn on_request(
         &mut self,
         end: &mut Endpoint,
         datagram: &Datagram,
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// Does what is due.
-    pub fn tick(&mut self, now: Time) -> Vec<News> {
+    pub(crate) fn tick(&mut self, now: Time) -> Vec<News> {
         self.machine_at = self.machine_at.max(now);
         self.machine.tick(self.machine_at);
         self.drain(Stamps::default())
@@ -235,7 +235,11 @@ impl Session {
     }
 
     /// What metrics say of it.
-    pub fn view<'a>(&'a self, labels: Vec<(&'static str, String)>, config: &'a Config) -> View<'a> {
+    pub(crate) fn view<'a>(
+        &'a self,
+        labels: Vec<(&'static str, String)>,
+        config: &'a Config,
+    ) -> View<'a> {
         View {
             labels,
             estimates: self.machine.estimates(),
@@ -248,7 +252,7 @@ impl Session {
     }
 
     /// What is told of it.
-    pub fn report(&self, (index, _): Key) -> Report {
+    pub(crate) fn report(&self, (index, _): Key) -> Report {
         let estimates = self.machine.estimates();
         Report {
             client: shown(self.remote),
@@ -269,14 +273,14 @@ impl Session {
     }
 
     /// Whether its client is heard.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.machine.state()
     }
 }
 
 impl Report {
     /// One line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!(
             "{} [{}] {}  rtt {} ms ±{} (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",
             self.client,

@@ -25,7 +25,7 @@ const SETTLE: Span = Span::from_secs(2);
 const LENGTH: Span = Span::from_secs(10);
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-active-pb",
         paper: SALSANO,

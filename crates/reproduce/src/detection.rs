@@ -17,7 +17,7 @@ const TRIALS: u32 = 5_000;
 const SEED: u64 = 5;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "detection",
         paper: SALSANO,

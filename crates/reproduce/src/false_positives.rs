@@ -26,7 +26,7 @@ const EVENTS_LEAST: f64 = 20.0;
 const SIGMAS: f64 = 4.0;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "false-positives",
         paper: SALSANO,

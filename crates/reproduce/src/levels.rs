@@ -40,7 +40,7 @@ const FIG22_TUNNEL: Variant = Variant { tag: "levelsfasttun", over: Over::Tunnel
 const FIG23_TUNNEL: Variant = Variant { tag: "asymfasttun", over: Over::Tunnel, ..FIG23 };
 
 /// Fig. 17, 18, 22 and 23.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of = |id, title, variant: &Variant, run| {
         tracking::experiment(id, title, variant.periods * PERIOD_S, run)
     };

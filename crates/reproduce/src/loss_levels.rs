@@ -27,7 +27,7 @@ const POINTS: f64 = 2.5;
 const SETTLE_S: f64 = 6.0;
 
 /// Fig. 24.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let title = "One-way loss on three levels, T_KA = 200 ms, N = 10";
     let over = "One-way loss on three levels, T_KA = 200 ms, N = 10, over the tunnel";
     vec![

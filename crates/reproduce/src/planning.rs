@@ -29,7 +29,7 @@ const FIG7_T_KA: f64 = 0.1;
 const KS: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// Fig. 7 to 11.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let planning = |id, title, run| Experiment {
         id,
         paper: SALSANO,

@@ -23,7 +23,7 @@ const RUNS: usize = 3;
 const EACH: Duration = Duration::from_millis(500);
 
 /// Table 2, then Fig. 7 and 8 of paper 2.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of = |id, paper, title, seconds, run| Experiment {
         id,
         paper,

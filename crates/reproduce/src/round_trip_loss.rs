@@ -23,7 +23,7 @@ const SIGMAS: f64 = 4.0;
 const POINTS: f64 = 0.05;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-appendix3",
         paper: SALSANO,

@@ -34,7 +34,7 @@ const FIG16_TUNNEL: Variant = Variant { tag: "stepfasttun", over: Over::Tunnel, 
 const FIG21_TUNNEL: Variant = Variant { tag: "stepslowtun", over: Over::Tunnel, ..FIG21 };
 
 /// Fig. 16 and 21.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of =
         |id, title, variant: &Variant, run| tracking::experiment(id, title, variant.length_s, run);
     vec![

@@ -30,7 +30,7 @@ const REPLAY: &str = "replay";
 type Drops = BTreeMap<&'static str, u64>;
 
 /// The part that answers in the kernel, before the sockets.
-pub struct Kernel {
+pub(super) struct Kernel {
     /// The program.
     pub answers: StampAnswers,
     /// Takes the compact probes that the program passes on, if it answers any.
@@ -73,7 +73,7 @@ struct Probes {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(
+pub(super) fn run(
     mut reflector: Reflector,
     mut kernel: Option<Kernel>,
     running: Running,

@@ -10,7 +10,7 @@ pub(crate) fn stamp(at: Time) -> Timestamp {
 }
 
 /// How good the realtime clock is, `more` added to its error.
-pub fn error_estimate(more: Span) -> ErrorEstimate {
+pub(super) fn error_estimate(more: Span) -> ErrorEstimate {
     let quality = clock::realtime_quality();
     ErrorEstimate::ntp(quality.error_max_ns.saturating_add(more.0), quality.synchronised)
 }

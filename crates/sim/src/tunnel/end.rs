@@ -62,7 +62,7 @@ pub type HostEffect<P> = Effect<P, HostOutput, Infallible>;
 /// Of an anchor's.
 pub type AnchorEffect<P> = Effect<P, AnchorOutput, Known>;
 /// What a call of an end of this side adds to.
-pub type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
+pub(super) type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
 /// A host's end.
 pub type HostEnd<P> = SimEnd<Host, P>;
 /// An anchor's.

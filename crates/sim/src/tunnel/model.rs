@@ -17,7 +17,7 @@ use segue_keepalive::{Arrival, Copies, Source};
 use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
-pub use self::orders::Unbound;
+pub(super) use self::orders::Unbound;
 use super::message::{Body, Inner, Message, Outer, Ride};
 use super::rides::{Request, Rider};
 use super::slot::Slot;

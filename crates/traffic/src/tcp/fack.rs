@@ -10,7 +10,7 @@ use super::scoreboard::Scoreboard;
 
 /// Forward acknowledgement.
 #[derive(Clone, Debug, Default)]
-pub struct Fack {
+pub(super) struct Fack {
     recovering: bool,
     /// The timer has run out, and what was outstanding then is not yet acknowledged: everything is sent again.
     collapsed: bool,

@@ -8,7 +8,7 @@ use super::reno::{enter, inflate};
 
 /// Reno that answers to partial acknowledgements.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NewReno {
+pub(super) struct NewReno {
     recovering: bool,
     /// A partial acknowledgement has come in this recovery.
     partial: bool,

@@ -8,7 +8,7 @@ use super::recovery::{Ack, Core, Recovery};
 
 /// Fast recovery by inflating the window.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reno {
+pub(super) struct Reno {
     /// Duplicates inflate the window.
     recovering: bool,
 }

@@ -8,7 +8,7 @@ use super::scoreboard::Scoreboard;
 
 /// Selective acknowledgements with a pipe.
 #[derive(Clone, Debug, Default)]
-pub struct SackReno {
+pub(super) struct SackReno {
     recovering: bool,
     /// What is thought to be in the network, in units; may pass below 0 for a moment.
     pipe: i64,

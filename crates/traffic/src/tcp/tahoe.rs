@@ -6,7 +6,7 @@ use super::recovery::{Ack, Core, Recovery};
 
 /// Slow start, congestion avoidance and fast retransmit (Jacobson 1988).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tahoe;
+pub(super) struct Tahoe;
 
 impl Recovery for Tahoe {
     fn on_ack(&mut self, core: &mut Core, now: Time, ack: &Ack) {

@@ -10,7 +10,7 @@ use super::recovery::{Ack, Core, Recovery, Transmit};
 
 /// Congestion avoidance by delay.
 #[derive(Clone, Debug)]
-pub struct Vegas {
+pub(super) struct Vegas {
     /// When each outstanding segment was sent last, and how often: first unit, time, transmissions.
     log: VecDeque<(u64, Time, u32)>,
     /// Smallest round trip.

@@ -10,21 +10,21 @@ use segue_traffic::tcp::{Config, Counting, Endpoint, Segment, Sink, Source};
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     Data,
     Back,
 }
 
 /// The fate of a packet: one arrival per entry, each this much later than on a quiet path.
-pub type Fate = Vec<Span>;
+pub(crate) type Fate = Vec<Span>;
 
 /// It arrives once, in time.
-pub fn passes() -> Fate {
+pub(crate) fn passes() -> Fate {
     vec![Span::ZERO]
 }
 
 /// What a run did.
-pub struct Run {
+pub(crate) struct Run {
     pub source: Source,
     pub sink: Sink,
     /// When the last byte was handed over, and when the run ended.
@@ -42,7 +42,7 @@ pub struct Run {
 
 /// A data packet that left, and the window then, in segments.
 #[derive(Clone, Copy, Debug)]
-pub struct Left {
+pub(crate) struct Left {
     pub at: Time,
     pub seq: u64,
     /// The bytes were sent before.
@@ -60,7 +60,7 @@ enum Event {
 }
 
 /// A path.
-pub struct Path<F> {
+pub(crate) struct Path<F> {
     pub config: Config,
     /// What the application gives, and when.
     pub offers: Vec<(Time, u64)>,
@@ -76,12 +76,12 @@ pub struct Path<F> {
 
 impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
     /// Sends all that is offered, and stops when nothing is left to happen.
-    pub fn run(self) -> Run {
+    pub(crate) fn run(self) -> Run {
         self.run_with(|_, _| Vec::new())
     }
 
     /// The same, but `forge` sends the source forged packets each time a packet arrives.
-    pub fn run_with(mut self, mut forge: impl FnMut(Time, &Source) -> Vec<Packet>) -> Run {
+    pub(crate) fn run_with(mut self, mut forge: impl FnMut(Time, &Source) -> Vec<Packet>) -> Run {
         let total: u64 = self.offers.iter().map(|(_, bytes)| bytes).sum();
         let mut run = Run::new(self.config);
         let (mut queue, mut reference, mut line) =
@@ -220,7 +220,7 @@ impl Run {
     }
 
     /// Retransmissions and timeouts.
-    pub fn trouble(&self) -> (u64, u64) {
+    pub(crate) fn trouble(&self) -> (u64, u64) {
         (self.source.sent().retransmissions, self.source.sent().timeouts)
     }
 }

@@ -57,7 +57,7 @@ fn random_loss_both_ways_stops_no_variant() {
     }
 }
 
-pub fn configs() -> impl Iterator<Item = Config> {
+pub(crate) fn configs() -> impl Iterator<Item = Config> {
     let profiles = [Config::ns2_35, Config::ns2_2001, Config::modern];
     profiles.into_iter().flat_map(|profile| Variant::ALL.map(profile))
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// Expects each text, byte by byte, in the file of its name in this directory.
-pub fn expect_snapshots(texts: impl IntoIterator<Item = (String, String)>) {
+pub(crate) fn expect_snapshots(texts: impl IntoIterator<Item = (String, String)>) {
     let rewrite = std::env::var_os("SEGUE_REWRITE_SNAPSHOTS").is_some();
     let mut wrong = Vec::new();
     for (name, text) in texts {

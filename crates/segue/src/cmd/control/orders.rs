@@ -39,7 +39,7 @@ pub struct KeepaliveArgs {
 
 /// Whether a path is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Switch {
+pub(super) enum Switch {
     /// Probe it.
     On,
     /// Do not.

@@ -57,7 +57,7 @@ pub fn path_figures(path: &PathStatus) -> [String; 3] {
 }
 
 /// The paths as a table; `why` adds why each is probed as it is.
-pub fn lines(paths: &[PathStatus], why: bool, paper: Paper) -> Vec<String> {
+pub(super) fn lines(paths: &[PathStatus], why: bool, paper: Paper) -> Vec<String> {
     let mut table = Table::new(&COLUMNS);
     for path in paths {
         table.row(row(path, paper));

@@ -7,7 +7,7 @@ use segue_text::terminal::{Colours, Live, Stream};
 
 /// Which daemon.
 #[derive(clap::Args)]
-pub struct Which {
+pub(super) struct Which {
     /// Control socket (default: the host's, else the anchor's)
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,

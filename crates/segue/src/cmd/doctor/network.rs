@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OVERHEAD: [u32; 2] = [44, 64];
 
 /// The interfaces as they are.
-pub fn interfaces() -> anyhow::Result<Vec<Device>> {
+pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -30,7 +30,7 @@ pub fn interfaces() -> anyhow::Result<Vec<Device>> {
 }
 
 /// Whether a port is free, or used by our own daemon.
-pub fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
+pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
             // A system without IPv6.
@@ -57,7 +57,7 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -
 }
 
 /// The anchor's addresses, and findings about names that do not resolve.
-pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
+pub(super) fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
     let (mut addresses, mut findings) = (Vec::new(), Vec::new());
     for locator in named {
         match locator.addresses() {
@@ -206,7 +206,7 @@ pub(crate) fn host_ways(
 }
 
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
-pub fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =
         running.filter(|status| status.body.datapath == "user" && !status.body.inner.is_empty())?;
     let Some(there) = past::is_there(&status.body.device) else {

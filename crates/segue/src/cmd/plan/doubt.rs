@@ -50,7 +50,7 @@ struct Row {
 }
 
 /// Shows the plan of both regimes.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let others = [args.t_ka.is_some(), args.sweep.is_some(), args.t_tml.is_some()];
     if others.contains(&true) || args.responsiveness_max.is_some() {
         bail!("--use plans by itself: leave out --t-ka, --sweep, --t-tml and --responsiveness-max");
