@@ -21,6 +21,7 @@ lint:
 	scripts/deps.sh test
 	$(CARGO) fmt --check
 	scripts/check-style.sh
+	scripts/circles
 	scripts/pure
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items
