@@ -7,7 +7,6 @@
 //!
 //! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
-
 mod account;
 mod error;
 mod generator;
@@ -22,4 +21,4 @@ mod world;
 
 pub use error::BenchError;
 pub use responder::Responder;
-pub use rows::{Bar, Quantity, RawRow, Report, Row, Sending, Side, Skipped};
+pub use rows::{Bar, BenchReport, Quantity, RawRow, Row, Sending, Side, Skipped};

@@ -8,15 +8,15 @@ use super::spec::{Class, Outages, Silent};
 /// A small generator (SplitMix64; Steele, Lea and Flood, 2014): eight bytes, of which a population needs
 /// millions. Its sequence is part of what a seed gives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix(u64);
+pub(super) struct SplitMix(u64);
 
-impl Mix {
+impl SplitMix {
     /// A generator for something of this kind and number, which depends on nothing else.
-    pub(super) fn new(seed: u64, kind: u64, number: u64) -> Mix {
-        let mut mix = Mix(seed ^ kind << 56);
+    pub(super) fn new(seed: u64, kind: u64, number: u64) -> SplitMix {
+        let mut mix = SplitMix(seed ^ kind << 56);
         let start = mix.next() ^ number;
-        mix = Mix(start);
-        Mix(mix.next())
+        mix = SplitMix(start);
+        SplitMix(mix.next())
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -46,8 +46,8 @@ impl Mix {
 /// lost with and without jitter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
-    loss: Mix,
-    jitter: Mix,
+    loss: SplitMix,
+    jitter: SplitMix,
     last_arrival: Time,
     /// State of a loss process that has two.
     bad: bool,
@@ -66,12 +66,12 @@ pub(super) enum Fate {
 
 impl Direction {
     pub(super) fn new(class: &Class, seed: u64, number: u64) -> Direction {
-        let mut loss = Mix::new(seed, 1, number);
+        let mut loss = SplitMix::new(seed, 1, number);
         let bad = match class.loss {
             Loss::GilbertElliott { p, r, .. } if p + r > 0.0 => loss.unit() < p / (p + r),
             _ => false,
         };
-        Direction { loss, jitter: Mix::new(seed, 2, number), last_arrival: Time::ZERO, bad }
+        Direction { loss, jitter: SplitMix::new(seed, 2, number), last_arrival: Time::ZERO, bad }
     }
 
     pub(super) fn last_arrival(&self) -> Time {
@@ -109,7 +109,7 @@ impl Direction {
 /// The outages of a path, one after another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
-    rng: Mix,
+    rng: SplitMix,
     /// The one that is or comes next.
     pub(super) start: Time,
     pub(super) end: Time,
@@ -121,7 +121,7 @@ impl Outage {
     /// The first comes after `from`.
     pub(super) fn new(outages: Option<Outages>, from: Time, seed: u64, number: u64) -> Outage {
         let never = Time(u64::MAX);
-        let rng = Mix::new(seed, 3, number);
+        let rng = SplitMix::new(seed, 3, number);
         let mut first = Outage { rng, start: never, end: never, before: Time::ZERO };
         if let Some(outages) = outages {
             first.draw(from, outages);

@@ -4,13 +4,13 @@ use segue_clock::Time;
 use segue_sim::tunnel::{AnchorEnd, HostEnd};
 use segue_wire::signal::{FromAnchor, FromHost};
 
-use super::access::{Direction, Mix, Outage};
+use super::access::{Direction, Outage, SplitMix};
 use super::stats::Load;
 use super::truth::Truth;
 
 /// What can happen.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum ShardEvent {
     /// A host sees its interfaces.
     Start(u32),
     /// A host's deadline.
@@ -90,7 +90,7 @@ pub(super) struct Connection {
 
 /// Something of signalling that is under way.
 #[derive(Clone, Debug)]
-pub(super) enum Signal {
+pub(super) enum SignalInFlight {
     /// A handshake ends.
     Handshake {
         host: u32,
@@ -106,7 +106,7 @@ pub(super) enum Signal {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) host: u32,
-    pub(super) orders: Mix,
+    pub(super) orders: SplitMix,
     /// Which of the host's paths it was ordered to last.
     pub(super) ordered: u8,
     /// Up and down: when the last packet came, and over which of the host's paths.

@@ -14,8 +14,10 @@ use segue_tunnel::{
 };
 use segue_wire::Encapsulation;
 
-use super::access::{Direction, Fate, Mix, Outage};
-use super::places::{AnchorPlace, Connection, Event, Flow, HostPlace, PathPlace, Signal};
+use super::access::{Direction, Fate, Outage, SplitMix};
+use super::places::{
+    AnchorPlace, Connection, Flow, HostPlace, PathPlace, ShardEvent, SignalInFlight,
+};
 use super::spec::Spec;
 use super::stats::{CAUSES, Stats};
 use super::store::Store;
@@ -41,14 +43,14 @@ pub struct Shard {
     pub(super) now: Time,
     /// From when on it counts.
     pub(super) from: Time,
-    pub(super) queue: EventQueue<Event>,
+    pub(super) queue: EventQueue<ShardEvent>,
     pub(super) hosts: Vec<HostPlace>,
     pub(super) anchors: Vec<AnchorPlace>,
     /// Those of a host are together.
     pub(super) paths: Vec<PathPlace>,
     pub(super) flows: Vec<Flow>,
     pub(super) packets: Store<Message<u32>>,
-    pub(super) signals: Store<Signal>,
+    pub(super) signals: Store<SignalInFlight>,
     pub(super) stats: Stats,
     /// The number of the first host in the whole population.
     first: u32,
@@ -85,7 +87,7 @@ impl Shard {
             anchor_effects: Vec::new(),
             spec: spec.clone(),
         };
-        let anchor_seed = Mix::new(spec.seed, 4, u64::from(number)).next();
+        let anchor_seed = SplitMix::new(spec.seed, 4, u64::from(number)).next();
         for anchor in 0..anchors {
             shard.add_anchor(seed(anchor_seed, 5, anchor), count.div_ceil(anchors));
         }
@@ -143,8 +145,9 @@ impl Shard {
                 truth: Truth::default(),
             });
         }
-        let start = Mix::new(self.spec.seed, 7, u64::from(number)).below(self.spec.start_over.0);
-        self.queue.schedule(Time(start), Event::Start(host));
+        let start =
+            SplitMix::new(self.spec.seed, 7, u64::from(number)).below(self.spec.start_over.0);
+        self.queue.schedule(Time(start), ShardEvent::Start(host));
     }
 
     /// Lets everything happen up to `end`.
@@ -164,16 +167,16 @@ impl Shard {
         self.stats.events
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: ShardEvent) {
         match event {
-            Event::Start(host) => self.start(host),
-            Event::Host(host) => self.on_host_deadline(host),
-            Event::Anchor(anchor) => self.on_anchor_deadline(anchor),
-            Event::Up { path, packet } => self.arrive_at_anchor(path, packet),
-            Event::Down { path, packet } => self.arrive_at_host(path, packet),
-            Event::Signal(signal) => self.on_signal(signal),
-            Event::Flow(flow) => self.on_flow(flow),
-            Event::Order(flow) => self.on_order(flow),
+            ShardEvent::Start(host) => self.start(host),
+            ShardEvent::Host(host) => self.on_host_deadline(host),
+            ShardEvent::Anchor(anchor) => self.on_anchor_deadline(anchor),
+            ShardEvent::Up { path, packet } => self.arrive_at_anchor(path, packet),
+            ShardEvent::Down { path, packet } => self.arrive_at_host(path, packet),
+            ShardEvent::Signal(signal) => self.on_signal(signal),
+            ShardEvent::Flow(flow) => self.on_flow(flow),
+            ShardEvent::Order(flow) => self.on_order(flow),
         }
     }
 
@@ -247,7 +250,7 @@ impl Shard {
         if place.armed.is_none_or(|armed| at < armed) {
             let at = at.max(self.now);
             place.armed = Some(at);
-            self.queue.schedule(at, Event::Host(host));
+            self.queue.schedule(at, ShardEvent::Host(host));
         }
     }
 
@@ -358,7 +361,7 @@ impl Shard {
         if place.armed.is_none_or(|armed| at < armed) {
             let at = at.max(self.now);
             place.armed = Some(at);
-            self.queue.schedule(at, Event::Anchor(anchor as u32));
+            self.queue.schedule(at, ShardEvent::Anchor(anchor as u32));
         }
     }
 
@@ -381,7 +384,7 @@ impl Shard {
         let fate = self.offer(path, true);
         if let Fate::Arrives(at) = fate {
             let packet = self.packets.put(message);
-            self.queue.schedule(at, Event::Up { path, packet });
+            self.queue.schedule(at, ShardEvent::Up { path, packet });
         } else if is_probe {
             self.note_exchange(path, fate);
         }
@@ -393,7 +396,7 @@ impl Shard {
         let fate = self.offer(path, false);
         if let Fate::Arrives(at) = fate {
             let packet = self.packets.put(message);
-            self.queue.schedule(at, Event::Down { path, packet });
+            self.queue.schedule(at, ShardEvent::Down { path, packet });
         }
         if answers {
             self.note_exchange(path, fate);
@@ -521,7 +524,7 @@ pub(super) fn host_name(host: u32) -> alloc::string::String {
 
 /// A machine's seed.
 fn seed(seed: u64, kind: u64, number: u32) -> [u8; 32] {
-    let mut mix = Mix::new(seed, kind, u64::from(number));
+    let mut mix = SplitMix::new(seed, kind, u64::from(number));
     let mut bytes = [0; 32];
     for chunk in bytes.chunks_exact_mut(8) {
         chunk.copy_from_slice(&mix.next().to_le_bytes());

@@ -8,7 +8,7 @@ use segue_clock::{Span, Time};
 use segue_tunnel::{AnchorInput, ConnId, HostInput};
 use segue_wire::signal::{FromAnchor, FromHost};
 
-use super::places::{Event, Signal};
+use super::places::{ShardEvent, SignalInFlight};
 use super::shard::{Shard, host_name};
 
 impl Shard {
@@ -35,8 +35,8 @@ impl Shard {
             let (delay, silent) = self.carriage(host, place);
             if silent.is_none() {
                 let place = place as u8;
-                let signal = self.signals.put(Signal::Handshake { host, place, attempt });
-                self.queue.schedule(self.now + delay * 4, Event::Signal(signal));
+                let signal = self.signals.put(SignalInFlight::Handshake { host, place, attempt });
+                self.queue.schedule(self.now + delay * 4, ShardEvent::Signal(signal));
             }
         }
     }
@@ -50,15 +50,15 @@ impl Shard {
 
     pub(super) fn signal_up(&mut self, host: u32, message: FromHost) {
         if self.hosts[host as usize].connection.stands {
-            self.send(host, 0, Signal::ToAnchor(host, message));
+            self.send(host, 0, SignalInFlight::ToAnchor(host, message));
         }
     }
 
     pub(super) fn signal_down(&mut self, host: u32, message: Option<FromAnchor>) {
-        self.send(host, 1, Signal::ToHost(host, message));
+        self.send(host, 1, SignalInFlight::ToHost(host, message));
     }
 
-    fn send(&mut self, host: u32, direction: usize, signal: Signal) {
+    fn send(&mut self, host: u32, direction: usize, signal: SignalInFlight) {
         let carrier = self.hosts[host as usize].connection.carrier;
         let (delay, silent) = self.carriage(host, usize::from(carrier));
         let sent = silent.map_or(self.now, |end| end + delay * 2);
@@ -66,22 +66,24 @@ impl Shard {
         let at = (sent + delay).max(*last);
         *last = at;
         let signal = self.signals.put(signal);
-        self.queue.schedule(at, Event::Signal(signal));
+        self.queue.schedule(at, ShardEvent::Signal(signal));
     }
 
     pub(super) fn on_signal(&mut self, signal: u32) {
         match self.signals.take(signal) {
-            Signal::Handshake { host, place, attempt } => self.on_handshake(host, place, attempt),
-            Signal::ToAnchor(host, message) => {
+            SignalInFlight::Handshake { host, place, attempt } => {
+                self.on_handshake(host, place, attempt)
+            }
+            SignalInFlight::ToAnchor(host, message) => {
                 self.count_signal(host);
                 let conn = ConnId(u64::from(host));
                 self.tell_anchor(self.anchor_of(host), AnchorInput::Signal { conn, message });
             }
-            Signal::ToHost(host, Some(message)) => {
+            SignalInFlight::ToHost(host, Some(message)) => {
                 self.stats.signals += 1;
                 self.tell_host(host, HostInput::Signal(message));
             }
-            Signal::ToHost(host, None) => {
+            SignalInFlight::ToHost(host, None) => {
                 self.hosts[host as usize].connection.stands = false;
                 self.tell_host(host, HostInput::SignalDown);
             }

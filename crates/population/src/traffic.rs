@@ -7,8 +7,8 @@ use segue_clock::Span;
 use segue_tunnel::HostInput;
 use segue_wire::FlowKey;
 
-use super::access::Mix;
-use super::places::{Event, Flow};
+use super::access::SplitMix;
+use super::places::{Flow, ShardEvent};
 use super::shard::Shard;
 use segue_sim::tunnel::Inner;
 
@@ -24,12 +24,12 @@ impl Shard {
         let step = |host: usize| libm::floor(host as f64 * flows.share) as u64;
         for host in (0..self.hosts.len()).filter(|host| step(host + 1) > step(*host)) {
             let number = self.flows.len() as u32;
-            let mut orders = Mix::new(self.spec.seed, 8, host as u64);
+            let mut orders = SplitMix::new(self.spec.seed, 8, host as u64);
             let start = self.from + Span(orders.below(flows.interval.0));
-            self.queue.schedule(start, Event::Flow(number));
+            self.queue.schedule(start, ShardEvent::Flow(number));
             if let Some(every) = self.spec.planned_every {
                 let at = self.from + orders.exponential(every);
-                self.queue.schedule(at, Event::Order(number));
+                self.queue.schedule(at, ShardEvent::Order(number));
             }
             self.flows.push(Flow { host: host as u32, orders, ordered: 0, last: [None; 2] });
         }
@@ -39,7 +39,7 @@ impl Shard {
     /// A packet each way.
     pub(super) fn on_flow(&mut self, number: u32) {
         let Some(flows) = self.spec.flows else { return };
-        self.queue.schedule(self.now + flows.interval, Event::Flow(number));
+        self.queue.schedule(self.now + flows.interval, ShardEvent::Flow(number));
         let host = self.flows[number as usize].host;
         let place = &mut self.hosts[host as usize];
         let Some(src) = place.end.machine.inner().first().copied() else { return };
@@ -88,7 +88,7 @@ impl Shard {
         flow.ordered = (flow.ordered + 1) % self.spec.paths.len() as u8;
         let (host, ordered) = (flow.host, usize::from(flow.ordered));
         let next = self.now + flow.orders.exponential(every);
-        self.queue.schedule(next, Event::Order(number));
+        self.queue.schedule(next, ShardEvent::Order(number));
         let to = Some(self.spec.classes[self.spec.paths[ordered]].name.clone());
         self.tell_host(host, HostInput::Handover { flow: None, class: None, to });
     }

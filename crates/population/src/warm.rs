@@ -7,7 +7,7 @@ use core::hint::black_box;
 
 use segue_steering::Class;
 
-use super::places::Event;
+use super::places::ShardEvent;
 use super::shard::Shard;
 
 /// Events warmed at once.
@@ -35,11 +35,11 @@ impl Shard {
         black_box(read);
     }
 
-    fn warm_place(&self, event: Event) -> u64 {
+    fn warm_place(&self, event: ShardEvent) -> u64 {
         match event {
-            Event::Host(host) => self.warm_host(host),
-            Event::Up { path, packet } => self.warm_packet(path, packet),
-            Event::Down { path, packet } => {
+            ShardEvent::Host(host) => self.warm_host(host),
+            ShardEvent::Up { path, packet } => self.warm_packet(path, packet),
+            ShardEvent::Down { path, packet } => {
                 self.warm_packet(path, packet) ^ self.warm_host(self.host_of(path))
             }
             _ => 0,
@@ -58,9 +58,9 @@ impl Shard {
         u64::from(up) ^ place.end.machine.inner().len() as u64 ^ place.end.datapath.warm_all()
     }
 
-    fn warm_path(&self, event: Event) -> u64 {
+    fn warm_path(&self, event: ShardEvent) -> u64 {
         match event {
-            Event::Host(host) => {
+            ShardEvent::Host(host) => {
                 let end = &self.hosts[host as usize].end;
                 let paths = end.machine.paths().map(|(number, path)| {
                     let up = path.is_up() ^ path.is_unwatched();
@@ -68,13 +68,13 @@ impl Shard {
                 });
                 paths.fold(0, |read, more| read ^ more)
             }
-            Event::Up { path, packet } => {
+            ShardEvent::Up { path, packet } => {
                 let anchor = &self.anchors[self.anchor_of(self.host_of(path))].end;
                 let index = self.packets.get(packet).map_or(0, |message| message.index);
                 let owner = anchor.machine.path(index).map_or(0, |path| path.owner);
                 anchor.datapath.warm(index) ^ u64::from(owner)
             }
-            Event::Down { path, packet } => {
+            ShardEvent::Down { path, packet } => {
                 let end = &self.hosts[self.host_of(path) as usize].end;
                 let index = self.packets.get(packet).map_or(0, |message| message.index);
                 end.datapath.warm(index) ^ if self.reads { 0 } else { warm_machine(end) }
@@ -83,10 +83,10 @@ impl Shard {
         }
     }
 
-    fn warm_machine(&self, event: Event) -> u64 {
+    fn warm_machine(&self, event: ShardEvent) -> u64 {
         match event {
-            Event::Host(host) => warm_machine(&self.hosts[host as usize].end),
-            Event::Up { path, packet } if !self.reads => {
+            ShardEvent::Host(host) => warm_machine(&self.hosts[host as usize].end),
+            ShardEvent::Up { path, packet } if !self.reads => {
                 let anchor = &self.anchors[self.anchor_of(self.host_of(path))].end;
                 let index = self.packets.get(packet).map_or(0, |message| message.index);
                 anchor.machine.path(index).map_or(0, |path| {

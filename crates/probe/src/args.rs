@@ -145,7 +145,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["peer", "tau", "tau_rise", "tau_fall", "loss_interval"])]
     stamp: bool,
     #[command(flatten)]
-    stamp_options: stamp::Options,
+    stamp_options: stamp::StampArgs,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "v6")]
     v4: bool,
@@ -198,7 +198,7 @@ fn listen_on(
 ) -> anyhow::Result<ExitCode> {
     let address = listen_address(address, TUNNEL_PORT)?;
     let rates = guard::Rates { source: args.rate_limit, total: args.rate_limit_total };
-    let options = listen::Options {
+    let options = listen::ListenOptions {
         config,
         output: output(args),
         guard: guard::Guard::new(guard::parse_allowed(&args.allow)?, rates),
@@ -218,7 +218,7 @@ fn measure_with(
     let interface = args.interface.as_deref();
     let address = resolve(name, TUNNEL_PORT, family(args), interface)?;
     let socket = bind(listen_address(&args.bind, TUNNEL_PORT)?, interface)?;
-    let options = peer::Options {
+    let options = peer::PeerOptions {
         config,
         marks: marks(args),
         echo_dscp: !args.no_dscp_echo,
@@ -239,7 +239,7 @@ fn measure(
     let (count, deadline) = (args.count, args.deadline);
     let interface = args.interface.as_deref();
     let keyed = args.key.is_some();
-    let options = client::Options {
+    let options = client::ClientOptions {
         config,
         count,
         deadline,

@@ -14,7 +14,7 @@ use anyhow::Context;
 use segue_clock::{Span, Time, Timers};
 use segue_keepalive::Config;
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use segue_linux::udp::Datagram;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
@@ -25,7 +25,7 @@ use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
 use super::refusals::Refusals;
 use super::running::Running;
 use super::screen::{self, Output, print, print_drops, print_json};
-use super::session::{Key, Report, Session};
+use super::session::{ClientReport, Key, Session};
 use super::target::News;
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
@@ -46,7 +46,7 @@ const BATCH_MAX: usize = 1_000;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// The listener's options.
-pub(crate) struct Options {
+pub(crate) struct ListenOptions {
     /// Settings of each measurement.
     pub config: Config,
     /// How to print.
@@ -91,14 +91,14 @@ struct ClientLine {
     r#type: &'static str,
     event: &'static str,
     #[serde(flatten)]
-    client: Report,
+    client: ClientReport,
 }
 
 #[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
     scheduling: &'static str,
-    clients: Vec<Report>,
+    clients: Vec<ClientReport>,
     drops: &'a BTreeMap<&'static str, u64>,
 }
 
@@ -110,11 +110,11 @@ pub(crate) fn run(
     address: SocketAddr,
     interface: Option<&str>,
     key: ProbeKey,
-    options: Options,
+    options: ListenOptions,
 ) -> anyhow::Result<ExitCode> {
     let (running, output) = (options.running, options.output);
     let mut listener = Listener::open(address, interface, key, options)?;
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = running.metrics()?;
     let scheduling = running.scheduling();
     let address = listener.local_addr()?.to_string();
@@ -141,7 +141,7 @@ impl Listener {
         address: SocketAddr,
         interface: Option<&str>,
         key: ProbeKey,
-        options: Options,
+        options: ListenOptions,
     ) -> anyhow::Result<Listener> {
         let socket = bind(address, interface)?;
         socket.set_receive_buffer(RECEIVE_BUFFER_BYTES);
@@ -151,7 +151,7 @@ impl Listener {
         Ok(Listener::new(Endpoint::new(socket, key)?, options, CLIENTS_MAX))
     }
 
-    fn new(end: Endpoint, options: Options, clients_max: usize) -> Listener {
+    fn new(end: Endpoint, options: ListenOptions, clients_max: usize) -> Listener {
         Listener {
             end,
             config: options.config,
@@ -177,7 +177,7 @@ impl Listener {
         self.end.socket().local_addr()
     }
 
-    fn answer(&mut self, signals: &Signals, metrics: Option<&Metrics>) -> io::Result<()> {
+    fn answer(&mut self, signals: &StopSignals, metrics: Option<&Metrics>) -> io::Result<()> {
         loop {
             let wake = self.turn()?;
             if let Some(metrics) = metrics {
@@ -336,7 +336,7 @@ impl Listener {
     }
 
     /// A report on each client.
-    pub(crate) fn reports(&self) -> Vec<Report> {
+    pub(crate) fn reports(&self) -> Vec<ClientReport> {
         self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
 
@@ -388,7 +388,7 @@ impl AsFd for Listener {
 /// # Errors
 /// If the output is closed.
 pub(crate) fn print_clients(
-    clients: &[Report],
+    clients: &[ClientReport],
     drops: &BTreeMap<&'static str, u64>,
 ) -> io::Result<()> {
     print(&format!("\n--- {} clients ---", clients.len()))?;
@@ -419,7 +419,7 @@ mod tests {
 
     fn listener(clients_max: usize, guard: Guard) -> Listener {
         let socket = TimestampedSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
-        let options = Options {
+        let options = ListenOptions {
             config: Config::default(),
             output: Output { json: false, quiet: true },
             guard,

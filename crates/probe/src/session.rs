@@ -50,7 +50,7 @@ struct Answered {
 
 /// What is told of a session.
 #[derive(Serialize)]
-pub(crate) struct Report {
+pub(crate) struct ClientReport {
     client: String,
     session: String,
     state: &'static str,
@@ -252,9 +252,9 @@ impl Session {
     }
 
     /// What is told of it.
-    pub(crate) fn report(&self, (index, _): Key) -> Report {
+    pub(crate) fn report(&self, (index, _): Key) -> ClientReport {
         let estimates = self.machine.estimates();
-        Report {
+        ClientReport {
             client: shown(self.remote),
             session: format!("{index:08x}"),
             state: self.machine.state().name(),
@@ -278,7 +278,7 @@ impl Session {
     }
 }
 
-impl Report {
+impl ClientReport {
     /// One line.
     pub(crate) fn text(&self) -> String {
         format!(

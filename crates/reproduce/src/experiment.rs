@@ -76,7 +76,7 @@ pub(crate) struct Outcome {
     /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
     pub figures: Vec<Figure>,
     /// Tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<DataTable>,
     /// The paper's statements beside the findings.
     pub lines: Vec<Line>,
     /// Parameters, and how this differs from what the paper did.
@@ -96,7 +96,7 @@ pub(crate) struct Figure {
 
 /// A table.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct DataTable {
     /// What it holds.
     pub caption: String,
     /// Names of the columns.

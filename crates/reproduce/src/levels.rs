@@ -5,7 +5,7 @@ use segue_clock::Span;
 use segue_report::{Plot, Series, Style};
 
 use super::average::{spread, t_tml, tau, value_at};
-use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
+use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, header, role, row};
 use super::track::{Course, Track};
 use super::tracking::{self, Over};
 
@@ -290,12 +290,12 @@ impl Seen<'_> {
         self.track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default()
     }
 
-    fn table(&self) -> Table {
+    fn table(&self) -> DataTable {
         let cells = |name: &str, series: &[(f64, f64)]| {
             let [mean, least, most] = self.summary(series).map(|x| format!("{x:.1} ms"));
             row([&name, &mean, &least, &most])
         };
-        Table {
+        DataTable {
             caption: "Over the periods after the first".into(),
             header: header(&["series", "mean", "least", "greatest"]),
             rows: vec![

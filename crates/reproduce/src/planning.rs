@@ -6,7 +6,7 @@ use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
 use segue_report::{Plot, Series, Style};
 
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, Table, digits, header, role, row,
+    DataTable, Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, digits, header, role, row,
 };
 
 /// The paper's example: RTT_avg 100 ms, p_loss 5 %, T_Ravg^max 500 ms, T_fp^min 10⁵ s.
@@ -83,7 +83,7 @@ fn fig7(_: &Stage) -> anyhow::Result<Outcome> {
                 plot: plot("False positives", "T_fp (s)", points(|p| p.t_fp), true),
             },
         ],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Fig. 7 in numbers".into(),
             header: header(&["K", "T_Ravg", "T_fp"]),
             rows: rows.collect(),
@@ -156,7 +156,7 @@ fn fig8(_: &Stage) -> anyhow::Result<Outcome> {
             caption: "T_KA must lie below the first and above the second curve. Logarithmic.".into(),
             plot,
         }],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Fig. 8 in numbers".into(),
             header: header(&["K", "longest T_KA", "shortest T_KA", "admissible"]),
             rows,

@@ -6,7 +6,7 @@ use segue_clock::{Rng, Span};
 use segue_keepalive::Config;
 use segue_wire::Mode;
 
-use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, Table, header, row};
+use super::experiment::{DataTable, Experiment, Line, Needs, Outcome, SALSANO, Stage, header, row};
 use super::virtual_path::VirtualPath;
 
 /// Loss from client to server and back (OWLc and OWLs).
@@ -62,7 +62,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     });
     Ok(Outcome {
         figures: Vec::new(),
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Round-trip loss: the sum that is its approximation, the formula, what was lost, what \
                       the client measured"
                 .into(),

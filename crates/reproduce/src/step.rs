@@ -4,7 +4,7 @@ use segue_clock::Span;
 use segue_report::{Mark, Plot, Series, Style};
 
 use super::average::{eq13, spread, t_tml, tau};
-use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
+use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, header, role, row};
 use super::track::{self, Course, Track};
 use super::tracking::{self, Over};
 
@@ -167,14 +167,14 @@ impl Times {
         taus.iter().enumerate().map(line).collect()
     }
 
-    fn table(&self, over: Over, taus: &[f64]) -> Table {
+    fn table(&self, over: Over, taus: &[f64]) -> DataTable {
         let cells = |values: &[f64]| {
             spread(values.iter().copied()).map_or_else(
                 || "–".to_owned(),
                 |[least, median, most]| format!("{median:.0} ({least:.0} to {most:.0})"),
             )
         };
-        Table {
+        DataTable {
             caption: format!(
                 "Time until the average is within a tenth of the step of the new value, in ms: \
                  median (least to greatest) over the {}s",

@@ -12,7 +12,6 @@
 //!
 //! Values are bytes; [`StoreExt`] reads and writes any serde type as postcard.
 
-
 mod embedded;
 mod error;
 

@@ -31,7 +31,7 @@ const KEY_MIN_BYTES: usize = 16;
 
 /// What STAMP adds to the options of a probe.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct StampArgs {
     /// Session identifier (SSID) to send; without, none is sent
     #[arg(
         long,
@@ -70,7 +70,7 @@ pub struct Options {
 /// # Errors
 /// For everything that keeps the measurement from starting.
 pub fn measure(
-    options: &Options,
+    options: &StampArgs,
     common: &Common<'_>,
     targets: Vec<(String, SocketAddr)>,
 ) -> anyhow::Result<ExitCode> {
@@ -95,7 +95,7 @@ pub fn measure(
 /// # Errors
 /// For everything that keeps the reflector from starting.
 pub fn reflect(
-    options: &Options,
+    options: &StampArgs,
     common: Common<'_>,
     address: SocketAddr,
 ) -> anyhow::Result<ExitCode> {
@@ -125,7 +125,7 @@ pub fn reflect(
     };
     let kernel = match wanted {
         Some(ifindex) => {
-            let passed_on = listen::Options {
+            let passed_on = listen::ListenOptions {
                 config: common.config,
                 output,
                 guard: Guard::new(Vec::new(), common.rates),
@@ -145,7 +145,7 @@ fn kernel(
     answers: StampOptions,
     address: IpAddr,
     interface: Option<&str>,
-    options: listen::Options,
+    options: listen::ListenOptions,
 ) -> anyhow::Result<serve::Kernel> {
     // A port that the operator assigned to STAMP stays STAMP's.
     let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);

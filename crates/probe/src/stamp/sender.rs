@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::Counted;
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use serde::Serialize;
 
 use super::common::Common;
@@ -109,7 +109,7 @@ struct Screen {
 /// # Errors
 /// If signals, sockets or output fail.
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = common.running.told_metrics(common.output)?;
     for session in &sessions {
         opening(session, common).tell(common.output)?;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use segue_clock::Span;
 use segue_datapath::{StampAnswers, StampCounts};
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use serde::Serialize;
 
 use super::reflector::{Reflector, SessionReport};
@@ -19,7 +19,7 @@ use crate::listen::{Listener, print_clients};
 use crate::metrics::{Label, Page, Server as Metrics, names};
 use crate::running::Running;
 use crate::screen::{self, Output, print, print_drops, print_json};
-use crate::session::Report;
+use crate::session::ClientReport;
 
 /// Time between two refreshments of the kernel's answers.
 const REFRESH: Span = Span::from_secs(1);
@@ -65,7 +65,7 @@ struct Summary {
 struct Probes {
     /// Answers of the kernel, which appear with no client.
     kernel_answers: u64,
-    clients: Vec<Report>,
+    clients: Vec<ClientReport>,
     drops: Drops,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn run(
     running: Running,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = running.metrics()?;
     if let Some(kernel) = &mut kernel {
         kernel.refresh()?;

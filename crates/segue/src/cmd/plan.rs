@@ -15,7 +15,7 @@ mod sweep;
 
 pub use args::Args;
 use args::Given;
-use show::{PLAN_COLUMNS, Shown, Table, digits, human, milliseconds, plan_cells, seconds};
+use show::{PLAN_COLUMNS, Rows, Shown, digits, human, milliseconds, plan_cells, seconds};
 
 /// Runs the verb.
 ///
@@ -110,7 +110,7 @@ fn table_of_k(args: &Args, t_ka: Span) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string(&shown)?);
         return Ok(());
     }
-    let mut table = Table::new(&PLAN_COLUMNS);
+    let mut table = Rows::new(&PLAN_COLUMNS);
     for plan in &plans {
         table.row(plan_cells(plan, args.csv));
     }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use segue_clock::Span;
 
-use super::meter::{MeterConfig, SharedMeter, Way};
-use super::stream::{Direction, Endpoint, Kind, Period, Source};
+use super::meter::{Direction, MeterConfig, SharedMeter};
+use super::stream::{Endpoint, Kind, Period, Reported, Timetable};
 use super::trace::{FrameType, Pattern, Sizes, Trace};
 use super::video::{Frames, VideoConfig};
 use super::voip::{Voice, VoipConfig};
@@ -124,24 +124,24 @@ impl ConferenceConfig {
         let mut first = Endpoint::new(Vec::new());
         let mut second = Endpoint::new(Vec::new());
         let mut reports = Vec::new();
-        let mut stream = |name, way, source: Box<dyn Source>, port: u16, kind, dscp| {
+        let mut stream = |name, way, source: Box<dyn Timetable>, port: u16, kind, dscp| {
             let meter = SharedMeter::new(&self.meter, way);
             let one = (ends.first.0, ends.first.1 + port);
             let other = (ends.second.0, ends.second.1 + port);
-            if way == Way::Up {
+            if way == Direction::Up {
                 first.sends(source, one, other, dscp, &meter);
                 second.receives(other.1, &meter);
             } else {
                 second.sends(source, other, one, dscp, &meter);
                 first.receives(one.1, &meter);
             }
-            reports.push(Direction { name, meter, kind });
+            reports.push(Reported { name, meter, kind });
         };
         // Four seeds that have nothing to do with each other.
-        stream("video_up", Way::Up, video(seed ^ 1), 0, Kind::Video, self.dscp);
-        stream("video_down", Way::Down, video(seed ^ 2), 0, Kind::Video, self.dscp);
-        stream("voice_up", Way::Up, voice(seed ^ 3), 1, Kind::Voice, self.voice.dscp);
-        stream("voice_down", Way::Down, voice(seed ^ 4), 1, Kind::Voice, self.voice.dscp);
+        stream("video_up", Direction::Up, video(seed ^ 1), 0, Kind::Video, self.dscp);
+        stream("video_down", Direction::Down, video(seed ^ 2), 0, Kind::Video, self.dscp);
+        stream("voice_up", Direction::Up, voice(seed ^ 3), 1, Kind::Voice, self.voice.dscp);
+        stream("voice_down", Direction::Down, voice(seed ^ 4), 1, Kind::Voice, self.voice.dscp);
         first.set_reports(reports);
         let ports = |port: u16| vec![(UDP, port), (UDP, port + 1)];
         Ok(Pair {

@@ -46,10 +46,10 @@ pub enum Forwarding {
 
 impl Forwarding {
     /// That of one direction.
-    fn one_way(&self, way: Way) -> Forwarding {
+    fn one_way(&self, way: Direction) -> Forwarding {
         match (self, way) {
-            (Forwarding::EachWay { up, .. }, Way::Up) => Forwarding::Links(up.clone()),
-            (Forwarding::EachWay { down, .. }, Way::Down) => Forwarding::Links(down.clone()),
+            (Forwarding::EachWay { up, .. }, Direction::Up) => Forwarding::Links(up.clone()),
+            (Forwarding::EachWay { down, .. }, Direction::Down) => Forwarding::Links(down.clone()),
             (same, _) => same.clone(),
         }
     }
@@ -68,7 +68,7 @@ impl Forwarding {
 
 /// A direction of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the first end to the second.
     Up,
     /// From the second end to the first.
@@ -193,7 +193,7 @@ pub struct Meter {
 impl Meter {
     /// A meter that has seen nothing.
     #[must_use]
-    pub fn new(config: &MeterConfig, way: Way) -> Meter {
+    pub fn new(config: &MeterConfig, way: Direction) -> Meter {
         let config = MeterConfig { forwarding: config.forwarding.one_way(way), ..config.clone() };
         let variance = match config.forwarding {
             Forwarding::Links(_) => Histogram::new(config.delay_bin),
@@ -415,7 +415,7 @@ pub struct SharedMeter(Rc<RefCell<Meter>>);
 impl SharedMeter {
     /// A meter that has seen nothing.
     #[must_use]
-    pub fn new(config: &MeterConfig, way: Way) -> SharedMeter {
+    pub fn new(config: &MeterConfig, way: Direction) -> SharedMeter {
         SharedMeter(Rc::new(RefCell::new(Meter::new(config, way))))
     }
 

@@ -36,9 +36,11 @@ pub use conference::{ConferenceConfig, PictureProfile};
 pub use ftp::{FtpAgent, FtpConfig};
 pub use handovers::{Handover, Handovers, MAX_RECORDS};
 pub use histogram::Histogram;
-pub use meter::{Counts, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter, Way};
+pub use meter::{
+    Counts, Direction, Forwarding, MAX_WINDOW, Measured, Meter, MeterConfig, SharedMeter,
+};
 pub use path::{links_of, path_of};
-pub use stream::{Datagram, Endpoint, Period, Shot, Source};
+pub use stream::{Datagram, Endpoint, Period, Shot, Timetable};
 pub use trace::{Frame, FrameType, MAX_FRAME_BYTES, Pattern, Sizes, Trace, TraceError, TraceUnits};
 pub use video::VideoConfig;
 pub use voip::{Spurts, VoipConfig};
@@ -47,7 +49,7 @@ pub use web::{Browser, Server, WebConfig};
 use segue_sim::agent::Agent;
 use segue_sim::net::{AgentId, Network, NodeId};
 use segue_sim::packet::UDP;
-use stream::{Direction, Kind};
+use stream::{Kind, Reported};
 
 /// Addresses of the two ends of an application, and the first of the ports that it may use at each: an
 /// application takes this one and, if it has several streams, those above.
@@ -122,13 +124,14 @@ fn duplex<U, D>(
     sources: (Box<U>, Box<D>),
 ) -> Pair
 where
-    U: Source + 'static,
-    D: Source + 'static,
+    U: Timetable + 'static,
+    D: Timetable + 'static,
 {
-    let (up, down) = (SharedMeter::new(meter, Way::Up), SharedMeter::new(meter, Way::Down));
+    let (up, down) =
+        (SharedMeter::new(meter, Direction::Up), SharedMeter::new(meter, Direction::Down));
     let directions = vec![
-        Direction { name: names[0], meter: up.clone(), kind },
-        Direction { name: names[1], meter: down.clone(), kind },
+        Reported { name: names[0], meter: up.clone(), kind },
+        Reported { name: names[1], meter: down.clone(), kind },
     ];
     let mut first = Endpoint::new(directions);
     let mut second = Endpoint::new(Vec::new());

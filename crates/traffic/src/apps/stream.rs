@@ -49,8 +49,8 @@ impl Payload for Datagram {
     }
 }
 
-/// When an application sends what. A source knows nothing of addresses.
-pub trait Source {
+/// When an application sends what. A timetable knows nothing of addresses.
+pub trait Timetable {
     /// When to send the next datagram; `None`: never again.
     fn next(&self) -> Option<Time>;
     /// Takes the next datagram and goes on to the one after it.
@@ -81,7 +81,7 @@ impl Period {
 }
 
 struct Sender {
-    source: Box<dyn Source>,
+    timetable: Box<dyn Timetable>,
     from: (IpAddr, u16),
     to: (IpAddr, u16),
     dscp: u8,
@@ -90,7 +90,7 @@ struct Sender {
 
 /// What one agent is to report: a direction of the application.
 #[derive(Clone)]
-pub(super) struct Direction {
+pub(super) struct Reported {
     /// What stands behind the application's name in the names of results.
     pub name: &'static str,
     pub meter: SharedMeter,
@@ -110,7 +110,7 @@ pub(super) enum Kind {
 pub struct Endpoint {
     senders: Vec<Sender>,
     receivers: Vec<(u16, SharedMeter)>,
-    reports: Vec<Direction>,
+    reports: Vec<Reported>,
     /// Where its node is attached.
     attached: Vec<Attachment>,
 }
@@ -124,22 +124,22 @@ fn attachments(node: &Node) -> Vec<Attachment> {
 }
 
 impl Endpoint {
-    pub(super) fn new(reports: Vec<Direction>) -> Endpoint {
+    pub(super) fn new(reports: Vec<Reported>) -> Endpoint {
         Endpoint { senders: vec![], receivers: vec![], reports, attached: vec![] }
     }
 
     pub(super) fn sends(
         &mut self,
-        source: Box<dyn Source>,
+        timetable: Box<dyn Timetable>,
         from: (IpAddr, u16),
         to: (IpAddr, u16),
         dscp: u8,
         meter: &SharedMeter,
     ) {
-        self.senders.push(Sender { source, from, to, dscp, meter: meter.clone() });
+        self.senders.push(Sender { timetable, from, to, dscp, meter: meter.clone() });
     }
 
-    pub(super) fn set_reports(&mut self, reports: Vec<Direction>) {
+    pub(super) fn set_reports(&mut self, reports: Vec<Reported>) {
         self.reports = reports;
     }
 
@@ -161,8 +161,8 @@ impl Endpoint {
 
 impl Sender {
     fn send_due(&mut self, io: &mut Io<'_>) {
-        while self.source.next().is_some_and(|at| at <= io.now) {
-            let Some(shot) = self.source.take() else { return };
+        while self.timetable.next().is_some_and(|at| at <= io.now) {
+            let Some(shot) = self.timetable.take() else { return };
             let bytes = ip_header_bytes(self.to.0) + UDP_RTP_BYTES + shot.payload_bytes;
             let seq = self.meter.tell(|meter| meter.sent(io.now, bytes, shot.tag));
             let datagram = Datagram { seq, tag: shot.tag };
@@ -190,7 +190,7 @@ impl Agent for Endpoint {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.senders.iter().filter_map(|sender| sender.source.next()).min()
+        self.senders.iter().filter_map(|sender| sender.timetable.next()).min()
     }
 
     /// A handover begins when its node attaches elsewhere, or is attached to nothing; attaching after that

@@ -62,7 +62,7 @@ fn a_datagram_on_its_way_at_the_end_is_neither_received_nor_lost() {
 #[test]
 fn what_comes_below_the_next_number_expected_is_reordered() {
     // RFC 4737, section 3.3: 4, 5 and 6 arrive when 11 is expected.
-    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
+    let mut meter = Meter::new(&MeterConfig::default(), Direction::Down);
     (0..11).for_each(|i| _ = meter.sent(Time(i), 100, 0));
     for (i, number) in [1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11].into_iter().enumerate() {
         meter.arrived(Time(100 + i as u64), number - 1);
@@ -95,7 +95,7 @@ fn lost_packets_belong_to_the_handover_in_whose_interval_they_were_sent() {
 
 #[test]
 fn several_notices_of_one_handover_are_one_and_those_before_the_first_packet_are_none() {
-    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
+    let mut meter = Meter::new(&MeterConfig::default(), Direction::Down);
     meter.handover(Time(0));
     meter.sent(Time(MS), 100, 0);
     for ms in [500, 510, 549, 550, 900] {
@@ -107,7 +107,7 @@ fn several_notices_of_one_handover_are_one_and_those_before_the_first_packet_are
 #[test]
 fn notices_of_what_is_to_come_leave_room_for_others_before_them() {
     let handovers = [1_000, 9_000].map(|ms| Time(ms * MS)).to_vec();
-    let mut meter = Meter::new(&MeterConfig { handovers, ..MeterConfig::default() }, Way::Up);
+    let mut meter = Meter::new(&MeterConfig { handovers, ..MeterConfig::default() }, Direction::Up);
     meter.sent(Time(0), 100, 0);
     for ms in [500, 960, 2_000] {
         meter.handover(Time(ms * MS));
@@ -132,7 +132,7 @@ fn a_handover_of_a_given_length_leaves_what_comes_later_outside() {
 
 #[test]
 fn the_window_of_a_meter_is_bounded() {
-    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
+    let mut meter = Meter::new(&MeterConfig::default(), Direction::Down);
     (0..MAX_WINDOW as u64 + 10).for_each(|i| _ = meter.sent(Time(i), 100, 0));
     meter.arrived(Time(MS), 9);
     meter.arrived(Time(MS), 10);
@@ -142,7 +142,7 @@ fn the_window_of_a_meter_is_bounded() {
 
 #[test]
 fn a_frame_is_whole_if_all_its_datagrams_came_and_unknown_while_one_is_on_its_way() {
-    let mut meter = Meter::new(&MeterConfig::default(), Way::Down);
+    let mut meter = Meter::new(&MeterConfig::default(), Direction::Down);
     for tag in [1, 1, 2, 2, 3, 4, 4] {
         meter.sent(Time(tag), 100, tag as u32);
     }
@@ -567,7 +567,7 @@ fn played(config: MeterConfig, count: u64, delay_ms: impl Fn(u64) -> Option<u64>
         events.extend(delay_ms(i).map(|ms| (sent + Span(ms * MS), Some(i))));
     }
     events.sort();
-    let mut meter = Meter::new(&config, Way::Down);
+    let mut meter = Meter::new(&config, Direction::Down);
     for (at, event) in events {
         match event {
             None => _ = meter.sent(at, 200, 0),

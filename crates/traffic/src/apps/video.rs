@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
 
-use super::meter::{MeterConfig, SharedMeter, Way};
-use super::stream::{Direction, Endpoint, Kind, Period, Shot, Source};
+use super::meter::{Direction, MeterConfig, SharedMeter};
+use super::stream::{Endpoint, Kind, Period, Reported, Shot, Timetable};
 use super::trace::Trace;
 use super::{BadConfig, End, Ends, Pair, UDP, require};
 
@@ -54,8 +54,8 @@ impl VideoConfig {
     /// The key whose value makes no stream.
     pub fn pair(&self, ends: &Ends) -> Result<Pair, BadConfig> {
         self.check()?;
-        let meter = SharedMeter::new(&self.meter, Way::Down);
-        let direction = Direction { name: "down", meter: meter.clone(), kind: Kind::Video };
+        let meter = SharedMeter::new(&self.meter, Direction::Down);
+        let direction = Reported { name: "down", meter: meter.clone(), kind: Kind::Video };
         let mut viewer = Endpoint::new(vec![direction]);
         let mut server = Endpoint::new(Vec::new());
         viewer.receives(ends.first.1, &meter);
@@ -146,7 +146,7 @@ impl Frames {
     }
 }
 
-impl Source for Frames {
+impl Timetable for Frames {
     fn next(&self) -> Option<Time> {
         self.next
     }

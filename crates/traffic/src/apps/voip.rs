@@ -6,7 +6,7 @@ use segue_clock::{Rng, Span, Time};
 
 use super::chance::exponential;
 use super::meter::MeterConfig;
-use super::stream::{Kind, Period, Shot, Source};
+use super::stream::{Kind, Period, Shot, Timetable};
 use super::{BadConfig, Ends, Pair, duplex, require};
 
 /// A telephone call.
@@ -142,7 +142,7 @@ impl Voice {
     }
 }
 
-impl Source for Voice {
+impl Timetable for Voice {
     fn next(&self) -> Option<Time> {
         self.next
     }

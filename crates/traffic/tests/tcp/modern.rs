@@ -9,7 +9,7 @@ use segue_sim::Packet;
 use segue_traffic::tcp::cubic::{BETA, C, k, w_cubic};
 use segue_traffic::tcp::{Config, Congestion, Segment, Variant};
 
-use crate::path::{Fate, Path, Run, Way, passes};
+use crate::path::{Direction, Fate, Path, Run, passes};
 use crate::snapshots::expect_snapshots;
 
 const MSS: u64 = 1_460;
@@ -124,7 +124,7 @@ fn the_window_answers_to_a_loss_that_a_probe_repaired_as_soon_as_it_shows() {
     // The last segment of the first part is lost. That the probe was its only copy shows with what follows.
     let mut lost = false;
     let fate = |way, _, packet: &Packet| match packet.value::<Segment>() {
-        Some(s) if way == Way::Data && s.seq / MSS == SEGMENTS - 1 && !lost => {
+        Some(s) if way == Direction::Data && s.seq / MSS == SEGMENTS - 1 && !lost => {
             lost = true;
             vec![]
         }
@@ -143,7 +143,7 @@ fn a_probe_for_an_acknowledgement_that_was_late_costs_no_window() {
         let end = packet
             .value::<Segment>()
             .is_some_and(|s| s.ack.is_some_and(|ack| ack > (SEGMENTS - 20) * MSS));
-        if way == Way::Back && end { vec![late] } else { passes() }
+        if way == Direction::Back && end { vec![late] } else { passes() }
     };
     let run = path(modern(Variant::Rack), SEGMENTS, fate).run();
     assert_eq!(run.trouble(), (1, 0), "{:#?}", run.lines);
@@ -190,7 +190,7 @@ fn the_window_of_cubic_follows_w_cubic_within_a_segment_from_loss_to_loss() {
             spacing: Span::from_micros(250),
             most_events: 400_000,
             ..path(config, 60_000, |way, number, _: &Packet| {
-                if way == Way::Data && number % 50_000 == 400 { vec![] } else { passes() }
+                if way == Direction::Data && number % 50_000 == 400 { vec![] } else { passes() }
             })
         };
         let run = path.run();
@@ -264,7 +264,7 @@ fn after_losses(config: Config, losses: u64) -> Run {
 /// A transfer in which the fate of a data packet depends on the number of its segment.
 fn transfer(config: Config, segments: u64, mut fate: impl FnMut(u64) -> Fate) -> Run {
     let by_segment = |way, _, packet: &Packet| match packet.value::<Segment>() {
-        Some(segment) if way == Way::Data => fate(segment.seq / MSS),
+        Some(segment) if way == Direction::Data => fate(segment.seq / MSS),
         _ => passes(),
     };
     let run = path(config, segments, by_segment).run();

@@ -10,7 +10,7 @@ use segue_traffic::tcp::{Config, Counting, Endpoint, Segment, Sink, Source};
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Data,
     Back,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Path<F> {
     pub most_events: u64,
 }
 
-impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
+impl<F: FnMut(Direction, u64, &Packet) -> Fate> Path<F> {
     /// Sends all that is offered, and stops when nothing is left to happen.
     pub(crate) fn run(self) -> Run {
         self.run_with(|_, _| Vec::new())
@@ -136,13 +136,13 @@ impl<F: FnMut(Way, u64, &Packet) -> Fate> Path<F> {
         while let Some(packet) = run.source.poll(now) {
             run.note(now, &packet);
             line.free_at = line.free_at.max(now) + self.spacing;
-            for later in (self.fate)(Way::Data, line.numbers[0], &packet) {
+            for later in (self.fate)(Direction::Data, line.numbers[0], &packet) {
                 queue.schedule(line.free_at + self.delay + later, Event::AtSink(packet.clone()));
             }
             line.numbers[0] += 1;
         }
         while let Some(packet) = run.sink.poll(now) {
-            for later in (self.fate)(Way::Back, line.numbers[1], &packet) {
+            for later in (self.fate)(Direction::Back, line.numbers[1], &packet) {
                 queue.schedule(now + self.delay + later, Event::AtSource(packet.clone()));
             }
             line.numbers[1] += 1;

@@ -6,7 +6,7 @@ use segue_clock::{Span, Time};
 use segue_sim::Packet;
 use segue_traffic::tcp::{Config, Variant};
 
-use crate::path::{Fate, Path, Run, Way, passes};
+use crate::path::{Direction, Fate, Path, Run, passes};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
@@ -82,7 +82,7 @@ fn carry(config: Config, offers: &[(u64, u64)], data: &[Fate], back: &[Fate]) ->
         delay: Span::from_millis(20),
         spacing: Span::from_micros(800),
         fate: |way, number, _: &Packet| {
-            let fates = if way == Way::Data { data } else { back };
+            let fates = if way == Direction::Data { data } else { back };
             fates.get(number as usize).cloned().unwrap_or_else(passes)
         },
         most_events: 10_000,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use segue_clock::Span;
 use segue_daemon::control::{EventRecord, EventsPage, Tunnels, tunnels};
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::units;
 
@@ -34,7 +34,7 @@ const EVERY: Span = Span::from_millis(250);
 
 /// Runs `segue events`.
 pub fn events(args: EventsArgs) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let mut page = ask(&args.which, 0)?;
     let skipped = page.events.len().saturating_sub(args.last.unwrap_or(usize::MAX));
     page.events.drain(..skipped);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use segue_clock::Span;
 use segue_daemon::control::{EventRecord, Status, Tunnels};
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use segue_text::errors::Told;
 use segue_text::terminal::layout;
 use segue_text::terminal::{Live, Stream, Tone};
@@ -61,7 +61,7 @@ enum Watch {
 }
 
 fn watch(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let mut shown = match (args.json, Stream::Output.is_live()) {
         (true, _) => Watch::Json,
         (false, true) => Watch::Live(Live::new(Stream::Output)),

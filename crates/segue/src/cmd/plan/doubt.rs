@@ -9,7 +9,7 @@ use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 use serde::Serialize;
 
 use super::args::Args;
-use super::show::{Table, human, milliseconds, rounded, seconds};
+use super::show::{Rows, human, milliseconds, rounded, seconds};
 
 /// Number of packets assumed behind the loss measurements.
 const MEASURED: f64 = 1e6;
@@ -189,7 +189,7 @@ fn describe(shown: &Shown) {
 }
 
 fn table(shown: &Shown, csv: bool) {
-    let mut table = Table::new(&COLUMNS);
+    let mut table = Rows::new(&COLUMNS);
     for row in &shown.by_k {
         let number = |value: f64| format!("{value}");
         let t_fp = row.t_fp_s.map_or_else(|| "never".into(), |s| format!("{s:.4e}"));

@@ -59,13 +59,13 @@ pub(super) fn plan_cells(plan: &Plan, full: bool) -> Vec<String> {
 }
 
 /// Rows of text under headings.
-pub(super) struct Table {
+pub(super) struct Rows {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    pub(super) fn new(columns: &[&str]) -> Table {
-        Table { rows: vec![columns.iter().map(ToString::to_string).collect()] }
+impl Rows {
+    pub(super) fn new(columns: &[&str]) -> Rows {
+        Rows { rows: vec![columns.iter().map(ToString::to_string).collect()] }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {

@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 
 /// A table ordered by number. A look-up costs the same however many values there are, and an empty place costs a
 /// pointer.
-pub(crate) struct Table<V> {
+pub(crate) struct DenseMap<V> {
     values: Vec<Option<Box<V>>>,
     /// How many values were looked at: what an event costs, measured without a clock.
     #[cfg(test)]
     pub(crate) looks: core::cell::Cell<u64>,
 }
 
-impl<V> Table<V> {
-    pub(crate) fn new() -> Table<V> {
-        Table {
+impl<V> DenseMap<V> {
+    pub(crate) fn new() -> DenseMap<V> {
+        DenseMap {
             values: Vec::new(),
             #[cfg(test)]
             looks: core::cell::Cell::default(),
@@ -59,11 +59,11 @@ impl<V> Table<V> {
 
 /// A map of few entries, sorted by key. It needs no more memory than the entries do, and a look at all of them reads
 /// one place in memory.
-pub(crate) struct Few<K, V>(Vec<(K, V)>);
+pub(crate) struct SmallMap<K, V>(Vec<(K, V)>);
 
-impl<K: Ord + Copy, V> Few<K, V> {
-    pub(crate) fn new() -> Few<K, V> {
-        Few(Vec::new())
+impl<K: Ord + Copy, V> SmallMap<K, V> {
+    pub(crate) fn new() -> SmallMap<K, V> {
+        SmallMap(Vec::new())
     }
 
     fn place(&self, key: &K) -> Result<usize, usize> {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_map_of_few_entries_is_sorted_and_has_each_key_once() {
-        let mut few = Few::new();
+        let mut few = SmallMap::new();
         for (key, value) in [(7, "g"), (2, "b"), (9, "i"), (7, "h")] {
             few.insert(key, value);
         }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn values_come_in_the_order_of_their_numbers_and_a_place_is_used_again() {
-        let mut table = Table::new();
+        let mut table = DenseMap::new();
         table.insert(7, "g");
         table.insert(2, "b");
         assert_eq!(

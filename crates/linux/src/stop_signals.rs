@@ -13,20 +13,20 @@ use segue_clock::Span;
 use crate::clock;
 
 /// SIGINT and SIGTERM, blocked and read from a descriptor.
-pub struct Signals(SignalFd);
+pub struct StopSignals(SignalFd);
 
-impl Signals {
+impl StopSignals {
     /// Takes both signals for the calling thread; the process must have no other thread yet.
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn take() -> io::Result<Signals> {
+    pub fn take() -> io::Result<StopSignals> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
         set.thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        Ok(Signals(SignalFd::with_flags(&set, flags)?))
+        Ok(StopSignals(SignalFd::with_flags(&set, flags)?))
     }
 
     /// Waits until one of `sockets` is readable, `until` has come, or a signal arrives; returns

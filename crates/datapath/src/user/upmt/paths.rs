@@ -10,7 +10,7 @@ use crate::PathSetup;
 
 /// How to find the paths with UPMT's packets.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct UpmtPaths {
     /// Their slots.
     pub(super) slots: BTreeSet<u32>,
     /// An anchor's: by owner and the host's number of the path.
@@ -20,7 +20,7 @@ pub(crate) struct Table {
     pub(super) sources: HashMap<(u32, SocketAddr), u32>,
 }
 
-impl Table {
+impl UpmtPaths {
     /// Takes a path's new configuration.
     pub(crate) fn set(&mut self, slot: u32, config: &PathSetup, kept: bool) {
         let upmt = config.probing.encapsulation == Encapsulation::Upmt;
