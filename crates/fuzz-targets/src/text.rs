@@ -13,8 +13,8 @@ use segue_grammar::parse;
 use segue_ip::Prefix;
 use segue_probe::parse_key;
 use segue_scenario::file::Scenario;
-use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 use segue_text::units as people;
+use segue_traffic::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()

@@ -2,9 +2,7 @@
 //! ([`neighbour`]), routes and rules ([`route`]), all of these as protocols ask for them ([`Kernel`]), a watch on interfaces that come and go ([`monitor`]), UDP sockets
 //! with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection table ([`conntrack`]), the monotonic
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
-//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`signals`]).
-
-#![warn(unreachable_pub)]
+//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`stop_signals`]).
 
 pub mod clock;
 pub mod conntrack;
@@ -21,7 +19,7 @@ pub mod packet;
 pub mod peer;
 pub mod process;
 pub mod route;
-pub mod signals;
+pub mod stop_signals;
 pub mod thread;
 pub mod udp;
 

@@ -20,7 +20,7 @@ const REMEMBERED: usize = 16;
 /// Most packets whose transmit stamps are awaited.
 const AWAITED_MAX: usize = 64;
 /// The longest UDP payload.
-pub const LENGTH_MAX: usize = 65_507;
+pub(crate) const LENGTH_MAX: usize = 65_507;
 
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ impl Endpoint {
 }
 
 /// The far end's own delay, as stated in `heard`; `None` if unknown.
-pub fn far_delay(heard: u16) -> Option<Span> {
+pub(crate) fn far_delay(heard: u16) -> Option<Span> {
     (heard > 1).then(|| Span::from_micros(u64::from(heard >> 1)))
 }
 

@@ -182,7 +182,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// The role, to change it.
-    pub fn role_mut(&mut self) -> &mut R {
+    pub(crate) fn role_mut(&mut self) -> &mut R {
         &mut self.role
     }
 
@@ -193,7 +193,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// What runs, to give it orders; [`work`](Self::work) follows.
-    pub fn engine_mut(&mut self) -> &mut R::Engine {
+    pub(crate) fn engine_mut(&mut self) -> &mut R::Engine {
         &mut self.engine
     }
 

@@ -18,12 +18,11 @@ use segue_wire::stamp::{ErrorEstimate, Facts, Request, StampKey};
 use segue_wire::{DropReason, WireError};
 use serde::Serialize;
 
-use super::{error_estimate, stamp};
+use super::stamps::{error_estimate, stamp};
+use crate::addresses::{bind, shown};
 use crate::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
-use crate::listen::bind;
 use crate::metrics::{Label, Page, names};
 use crate::refusals::Refusals;
-use crate::shown;
 
 /// Sessions at a time; a further one replaces the one silent for longest.
 const SESSIONS_MAX: usize = 10_000;

@@ -1,5 +1,6 @@
 //! `segue doctor`
 
+mod finding;
 mod network;
 mod system;
 
@@ -11,11 +12,10 @@ use segue_daemon::config::{self, AnchorFile, HostFile};
 use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::{anchor, host};
-use segue_text::errors::Told;
 use segue_wire::SIGNAL_PORT;
-use serde::Serialize;
 
 use super::check::{FileKind, kind_of};
+use finding::{Finding, Verdict, ok};
 
 /// Look at this machine: can a host or anchor run here, and if not, what is to be done?
 ///
@@ -36,38 +36,6 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The verdict of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    /// The operator has to do something.
-    Todo,
-    /// It cannot be known.
-    Unknown,
-}
-
-/// One line.
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    verdict: Verdict,
-    /// What was found, and what to do.
-    text: String,
-}
-
-fn ok(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Ok, text: text.into() }
-}
-
-fn todo(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Todo, text: text.into() }
-}
-
-fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Unknown, text: text.into() }
 }
 
 /// The role of this machine, present or planned.
@@ -203,9 +171,4 @@ fn examine(
     all.push(system::clock());
     all.push(system::leftovers());
     Ok(all)
-}
-
-/// An error in one line.
-fn told(error: impl Into<anyhow::Error>) -> String {
-    Told(&error.into()).to_string()
 }

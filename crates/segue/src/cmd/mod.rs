@@ -4,13 +4,13 @@ pub mod anchor;
 pub mod bench;
 pub mod check;
 pub mod clean;
+pub mod control;
 pub mod demo;
 pub mod doctor;
 pub mod enroll;
 pub mod generate;
 pub mod host;
 pub mod lab;
-pub mod look;
 pub mod plan;
 pub mod sim;
 

@@ -18,8 +18,8 @@ use segue_wire::FlowKey;
 
 use super::Arrived;
 use super::bytes;
-use super::message::{Body, Inner, Message};
-use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
+use super::message::{Body, Inner, Message, Outer};
+use super::model::{Model, Received, Sent, Unbound, Wrong};
 use crate::packet::{Packet, Raw};
 
 /// How often a daemon looks at the flow table of its packet path (`crates/daemon`, host).
@@ -62,7 +62,7 @@ pub type HostEffect<P> = Effect<P, HostOutput, Infallible>;
 /// Of an anchor's.
 pub type AnchorEffect<P> = Effect<P, AnchorOutput, Known>;
 /// What a call of an end of this side adds to.
-pub type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
+pub(super) type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
 /// A host's end.
 pub type HostEnd<P> = SimEnd<Host, P>;
 /// An anchor's.
@@ -136,7 +136,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
 
 impl<M: Modelled> SimEnd<M, Packet> {
     /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
-    pub fn receive_raw(
+    pub(crate) fn receive_raw(
         &mut self,
         now: Time,
         from: SocketAddr,

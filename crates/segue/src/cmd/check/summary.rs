@@ -5,15 +5,15 @@ use segue_daemon::settings::Choice;
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_population::Spec;
 use segue_scenario::file::Scenario;
-use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
 use crate::cmd::lab::file::Plan;
 
 /// A key with its value in words.
-pub struct Row {
+pub(super) struct Row {
     /// As in the file.
     pub key: String,
     /// What is in force.
@@ -41,7 +41,7 @@ fn choice(choice: Choice) -> &'static str {
 }
 
 /// A host's.
-pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
+pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let mtu = settings
         .mtu
         .map_or("1456, or 1436 if the anchor has an IPv6 address".into(), |mtu| mtu.to_string());
@@ -132,7 +132,7 @@ fn probing(path: &PathConfig) -> String {
 }
 
 /// An anchor's.
-pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
+pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     let pool =
         |pool: &Option<Pool>| pool.as_ref().map(|pool| Prefix::new(pool.network(), pool.prefix()));
     let (v4, v6) = (pool(&settings.pool_v4), pool(&settings.pool_v6));
@@ -191,13 +191,13 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
 }
 
 /// A test network's.
-pub fn lab(plan: &Plan) -> Vec<Row> {
+pub(super) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
     vec![row("nodes", listed(nodes, "none"), false), row("links", listed(links, "none"), false)]
 }
 
 /// A simulated network's.
-pub fn scenario(scenario: &Scenario) -> Vec<Row> {
+pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
     let built = scenario.build();
     vec![
         row("seed", scenario.seed(), false),
@@ -208,7 +208,7 @@ pub fn scenario(scenario: &Scenario) -> Vec<Row> {
 }
 
 /// A simulated population's.
-pub fn population(spec: &Spec) -> Vec<Row> {
+pub(super) fn population(spec: &Spec) -> Vec<Row> {
     vec![
         row("seed", spec.seed, false),
         row("duration", spec.duration, false),
