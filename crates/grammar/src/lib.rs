@@ -9,7 +9,10 @@
 mod from_text;
 mod keepalive;
 pub mod link;
+mod network;
+mod part;
 mod paths;
+mod source;
 
 use std::fmt;
 use std::path::Path;
@@ -19,20 +22,37 @@ use segue_clock::Span;
 use segue_text::units;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error, Visitor};
+use toml::de::{DeTable, Deserializer};
 
-pub use keepalive::{KeepaliveKeys, Probed};
+pub use keepalive::{KeepaliveKeys, Probed, complete};
+pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText};
+pub use part::{Part, known, list, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
+pub use source::{Mistake, Name, Source, hint};
+
+/// What a file is read into.
+pub trait Config: DeserializeOwned {
+    /// Whether it has tables `path.NAME`, which are completed.
+    const PATHS: bool = false;
+}
 
 /// Reads a TOML file; every error is one line with file, line and key.
-pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+pub fn read<T: Config>(path: &Path) -> anyhow::Result<T> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     parse(&text, &path.display().to_string())
 }
 
 /// Reads the text of the TOML file `name`; every error is one line with file, line and key.
-pub fn parse<T: DeserializeOwned>(text: &str, name: &str) -> anyhow::Result<T> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
+pub fn parse<T: Config>(text: &str, name: &str) -> anyhow::Result<T> {
+    let read = |text| {
+        let mut file = DeTable::parse(text)?;
+        if T::PATHS {
+            complete(file.get_mut());
+        }
+        T::deserialize(Deserializer::from(file))
+    };
+    read(text).map_err(|error: toml::de::Error| {
         let offset = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text[..offset].matches('\n').count() + 1;
         let message = error.message().trim_end().replace('\n', ", ");
@@ -109,6 +129,8 @@ mod tests {
         wait: Option<Duration>,
         share: Option<Ratio>,
     }
+
+    impl Config for Small {}
 
     #[test]
     fn durations_and_shares_read_with_their_units() {

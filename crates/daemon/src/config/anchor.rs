@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use segue_clock::Span;
 use segue_datapath::{Reach, Services};
-use segue_grammar::Duration;
+use segue_grammar::{Config, Duration};
 use segue_ip::Prefix;
 use segue_tunnel::Pool;
 use segue_wire::stamp::PORT as STAMP_PORT;
@@ -87,6 +87,8 @@ pub enum ServicesKey {
 pub fn default_state() -> PathBuf {
     PathBuf::from("/var/lib/segue/anchor.db")
 }
+
+impl Config for AnchorFile {}
 
 impl AnchorFile {
     /// The settings of a daemon.

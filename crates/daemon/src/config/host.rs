@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use segue_grammar::{KeepaliveKeys, PathKeys, Paths, SteeringKeys};
+use segue_grammar::{Config, KeepaliveKeys, PathKeys, Paths, SteeringKeys};
 use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
@@ -58,6 +58,10 @@ pub struct HostFile {
 /// Where a host keeps its state unless told otherwise.
 pub fn default_host_state() -> PathBuf {
     PathBuf::from("/var/lib/segue/host.db")
+}
+
+impl Config for HostFile {
+    const PATHS: bool = true;
 }
 
 impl HostFile {
