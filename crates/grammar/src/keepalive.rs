@@ -9,8 +9,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Duration, Ratio};
 use crate::part::inherit;
+use crate::values::{Duration, Ratio};
 
 /// Default for riding on data if the file does not say. With fixed K and T_KA, riding slows
 /// detection on a path without data; if data decide, it slows nothing.

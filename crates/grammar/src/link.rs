@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Duration, Ratio};
 use crate::part::{Part, inherit, pick, value};
 use crate::source::{Mistake, Name};
+use crate::values::{Duration, Ratio};
 
 /// Parameters of a link or of one direction.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -7,7 +7,8 @@ use segue_tunnel::PathConfig;
 use segue_wire::Encapsulation;
 use serde::Deserialize;
 
-use super::{Duration, KeepaliveKeys};
+use crate::keepalive::KeepaliveKeys;
+use crate::values::Duration;
 
 /// One interface.
 #[derive(Clone, Debug, Default, Deserialize)]

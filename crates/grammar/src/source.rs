@@ -8,8 +8,6 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use crate::printable;
-
 /// A name with its place.
 pub type Name = Spanned<String>;
 
@@ -245,6 +243,12 @@ fn line_at(text: &str, offset: usize) -> (usize, &str) {
     let before = text.get(..offset).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     (number, text.lines().nth(number - 1).unwrap_or_default())
+}
+
+/// Makes a message one line: it may quote the file, for example a key with a line break in it.
+#[must_use]
+pub fn printable(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn one_line(message: &str) -> String {
