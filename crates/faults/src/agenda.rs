@@ -12,21 +12,21 @@ pub(super) struct Agenda<E> {
 }
 
 impl<E> Agenda<E> {
-    pub fn new() -> Agenda<E> {
+    pub(crate) fn new() -> Agenda<E> {
         Agenda { events: BTreeMap::new(), serial: 0 }
     }
 
-    pub fn schedule(&mut self, at: Time, event: E) {
+    pub(crate) fn schedule(&mut self, at: Time, event: E) {
         self.events.insert((at, self.serial), event);
         self.serial += 1;
     }
 
-    pub fn next_at(&self) -> Option<Time> {
+    pub(crate) fn next_at(&self) -> Option<Time> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Takes the next event if it lies at or before `end`.
-    pub fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
+    pub(crate) fn pop_until(&mut self, end: Time) -> Option<(Time, E)> {
         let entry = self.events.first_entry().filter(|entry| entry.key().0 <= end)?;
         let ((at, _), event) = entry.remove_entry();
         Some((at, event))

@@ -13,8 +13,8 @@ use segue_grammar::parse;
 use segue_ip::Prefix;
 use segue_probe::parse_key;
 use segue_scenario::file::Scenario;
-use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 use segue_text::units as people;
+use segue_traffic::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -90,7 +90,7 @@ pub fn host_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));
             assert!(settings.steering.margin >= 0.0 && settings.steering.margin.is_finite());
@@ -118,7 +118,7 @@ pub fn anchor_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!((576..=65_535).contains(&settings.mtu));
             assert!(settings.pool_v4.is_some() || settings.pool_v6.is_some());
@@ -128,19 +128,19 @@ pub fn anchor_config(data: &[u8]) {
     }
 }
 
-/// The description of a test network: an error is one line with the number of the line. An accepted one is read the
+/// The description of a test network: an error is one line with file and line. An accepted one is read the
 /// same again, and refused with an unknown key appended.
 pub fn lab_file(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    match file::parse(text) {
+    match file::parse(text, "f") {
         Ok(plan) => {
-            let again =
-                file::parse(&format!("{text}\n# The end.\n")).expect("a comment is allowed");
-            assert_eq!(format!("{again:?}"), format!("{plan:?}"));
+            let again = file::parse(&format!("{text}\n# The end.\n"), "f");
+            assert_eq!(format!("{:?}", again.expect("a comment is allowed")), format!("{plan:?}"));
             let more = format!("{text}\n[[node]]\nname = \"z\"\nno_such_key = 1\n");
-            expect_line(&file::parse(&more).expect_err("an unknown key"), &more);
+            let error = file::parse(&more, "f").expect_err("an unknown key");
+            expect_file_error(&error.to_string(), &more);
         }
-        Err(error) => expect_line(&error, text),
+        Err(error) => expect_file_error(&error.to_string(), text),
     }
 }
 

@@ -18,15 +18,12 @@
 extern crate alloc;
 
 pub mod agent;
-pub mod apps;
-pub mod dumbbell;
+pub mod echo;
 pub mod net;
 pub mod packet;
-pub mod population;
 pub mod queue;
 pub mod results;
 pub mod role;
-pub mod tcp;
 pub mod tunnel;
 
 pub use agent::{Agent, Io};

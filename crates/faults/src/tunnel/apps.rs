@@ -53,13 +53,13 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    pub fn new(name: String, from: IpAddr, anchor: IpAddr, seed: u64) -> Copy {
+    pub(super) fn new(name: String, from: IpAddr, anchor: IpAddr, seed: u64) -> Copy {
         let anchors = Vec::from([SocketAddr::new(anchor, SIGNAL_PORT)]);
         let signal = HostSignal::new(name, anchors, seed);
         Copy { from, epoch: 0, signal, registered: false }
     }
 
-    pub fn register(&mut self, io: &mut Io<'_>, epoch: u64) {
+    pub(super) fn register(&mut self, io: &mut Io<'_>, epoch: u64) {
         self.epoch = epoch;
         self.signal.connect(io.now, &[String::new()]);
         self.work(io);

@@ -1,6 +1,7 @@
 //! What must hold after every event, for one end or for a flow's path.
 
 mod answers;
+mod outages;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -18,7 +19,7 @@ use segue_wire::{Header, MAX_PATHS, Probe};
 use self::answers::Answers;
 use super::streams::Said;
 use super::tap::Place;
-use super::{APP_PORT, FLOWS, Host, MAX_SLOTS, Tunnels};
+use super::{APP_PORT, Host, MAX_SLOTS, Tunnels};
 use crate::schedule::PathRef;
 use crate::stage::Truth;
 use crate::{Violation, counters_of};
@@ -107,7 +108,7 @@ impl Load {
 }
 
 impl Watch {
-    pub fn new(hosts: &[Host], quiet: Time) -> Watch {
+    pub(super) fn new(hosts: &[Host], quiet: Time) -> Watch {
         let load = |host: &Host| Load {
             paths: host.paths.len() as u32,
             most_signals: SIGNALS + if host.worn { MAX_PATHS as u32 * 2 } else { 0 },
@@ -128,18 +129,25 @@ impl Watch {
         }
     }
 
-    pub fn host_began(&mut self, host: usize) {
+    pub(super) fn host_began(&mut self, host: usize) {
         self.host_paths[host].clear();
     }
 
-    pub fn anchor_began(&mut self) {
+    /// A path goes, and its number may go to another at the same instant.
+    pub(super) fn path_gone(&mut self, host: usize, number: u8) {
+        if let Some(gone) = self.host_paths[host].remove(&number) {
+            self.numbers.retain(|(index, cookie, _), _| (*index, *cookie) != gone.tx);
+        }
+    }
+
+    pub(super) fn anchor_began(&mut self) {
         self.anchor_paths.clear();
         self.used.clear();
         self.answers = Answers::default();
     }
 
     /// A fault about a host, or about all.
-    pub fn on_fault(&mut self, now: Time, host: Option<usize>) {
+    pub(super) fn on_fault(&mut self, now: Time, host: Option<usize>) {
         for (number, load) in self.hosts.iter_mut().enumerate() {
             load.turn(now);
             load.faults[0] += u32::from(host.is_none_or(|host| host == number));
@@ -147,12 +155,12 @@ impl Watch {
     }
 
     /// What leaves from now on belongs to another event.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.outputs.fill(0);
     }
 
     /// What left within one event, without packets of flows.
-    pub fn expect_few_outputs(&self) -> Result<(), Violation> {
+    pub(super) fn expect_few_outputs(&self) -> Result<(), Violation> {
         let all: u32 = self.hosts.iter().map(|load| load.paths).sum();
         let paths = self.hosts.iter().map(|load| load.paths).chain([all]);
         for (number, (count, paths)) in self.outputs.iter().zip(paths).enumerate() {
@@ -165,7 +173,7 @@ impl Watch {
         Ok(())
     }
 
-    pub fn on_signal(&mut self, now: Time, host: usize) -> Result<(), Violation> {
+    pub(super) fn on_signal(&mut self, now: Time, host: usize) -> Result<(), Violation> {
         let load = &mut self.hosts[host];
         load.turn(now);
         load.signals += 1;
@@ -195,16 +203,16 @@ impl Watch {
     }
 
     /// Since when a path of a host is the one it is.
-    pub fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
+    pub(super) fn host_path_began(&self, host: usize, number: u8) -> Option<Time> {
         self.host_paths[host].get(&number).map(|seen| seen.began)
     }
 
     /// The same for a slot of the anchor.
-    pub fn slot_began(&self, slot: u32) -> Option<Time> {
+    pub(super) fn slot_began(&self, slot: u32) -> Option<Time> {
         self.anchor_paths.get(&slot).map(|seen| seen.began)
     }
 
-    pub fn quiet(&self) -> Time {
+    pub(super) fn quiet(&self) -> Time {
         self.quiet
     }
 }
@@ -451,33 +459,6 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Eq. 1 for the anchor, with K and T_KA in force there: of a path whose uplink is dead it says so in time.
-    fn expect_detection_at_anchor(&self, now: Time, host: usize) -> Result<(), Violation> {
-        let anchor = self.anchor_end();
-        let known = &self.hosts[host];
-        let there = anchor.machine.hosts().find(|there| there.name == known.name);
-        let slots = there.into_iter().flat_map(|there| there.paths.values());
-        for (slot, path) in slots.filter_map(|slot| Some((*slot, anchor.machine.path(*slot)?))) {
-            let truths = self.stage.truths(host).zip(&known.paths);
-            let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
-            let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else { continue };
-            let Some(dead) = truth.uplink_dead_since() else { continue };
-            let began = self.watch.slot_began(slot).unwrap_or(now);
-            let since = dead.max(state.keepalive.1).max(began);
-            let (k, t_ka) = path.keepalive();
-            let keepalive = Keepalive { k, t_ka, ..known.keepalive.clone() };
-            let bound = keepalive.t_r_max(truth.rtt().1);
-            let holds = !path.is_up() || now <= since + bound;
-            Violation::unless(holds, "detection within eq. 1", || {
-                let (name, for_how_long) = (&path.name, now.since(dead));
-                format!(
-                    "the anchor has {name} of host {host} up, dead for {for_how_long}, bound {bound}"
-                )
-            })?;
-        }
-        Ok(())
-    }
-
     /// What an operator has ordered of an interface does not hold for another one under its number.
     fn expect_own_orders(&self, host: usize) -> Result<(), Violation> {
         let machine = &self.host_end(host).machine;
@@ -502,98 +483,5 @@ impl Tunnels {
             })?;
         }
         Ok(())
-    }
-
-    /// No flow's packets go where they are lost for longer than eq. 1 allows, while another path lives.
-    pub(super) fn expect_no_flow_on_a_dead_path(
-        &self,
-        now: Time,
-        host: usize,
-    ) -> Result<(), Violation> {
-        if !self.stage.truths(host).any(|truth| truth.is_dead()) {
-            return Ok(());
-        }
-        for flow in (0..FLOWS).filter(|flow| self.hosts[host].flows[*flow].runs) {
-            self.expect_uplink_alive(now, host, flow)?;
-            self.expect_downlink_alive(now, host, flow)?;
-        }
-        self.expect_detection_at_anchor(now, host)
-    }
-
-    fn expect_uplink_alive(&self, now: Time, host: usize, flow: usize) -> Result<(), Violation> {
-        let end = self.host_end(host);
-        let slot = self.key(host, flow).and_then(|key| end.datapath.route(&key));
-        let found = slot.and_then(|slot| Some((slot, self.truth_of(host, slot)?)));
-        let Some((slot, (at, truth))) = found else { return Ok(()) };
-        let known = &self.hosts[host];
-        let switched = known.paths[at.path].keepalive;
-        let (Some(dead), true) = (truth.uplink_dead_since(), switched.0) else { return Ok(()) };
-        let lives = |other: Truth<'_>| {
-            let name = &other.access.name;
-            let path = end.machine.paths().find(|(_, path)| path.name() == name);
-            *name != truth.access.name
-                && other.clean_since().is_some()
-                && path.is_some_and(|(_, path)| path.is_up())
-        };
-        let began = self.watch.host_path_began(host, slot as u8).unwrap_or(now);
-        let since = dead.max(switched.1).max(began);
-        let bound = known.keepalive.t_r_max(truth.rtt().1);
-        let holds = now <= since + bound || !self.stage.truths(host).any(lives);
-        Violation::unless(holds, "no flow on a dead path", || {
-            format!(
-                "flow {host}.{flow} goes up over {}, dead for {}, bound {bound}",
-                truth.access.name,
-                now.since(dead)
-            )
-        })
-    }
-
-    fn expect_downlink_alive(&self, now: Time, host: usize, flow: usize) -> Result<(), Violation> {
-        let known = &self.hosts[host];
-        let (end, anchor) = (self.host_end(host), self.anchor_end());
-        let machine = &anchor.machine;
-        let slot = self.key(host, flow).and_then(|key| anchor.datapath.route(&key.reversed()));
-        let Some((slot, path)) = slot.and_then(|slot| Some((slot, machine.path(slot)?))) else {
-            return Ok(());
-        };
-        let truths = self.stage.truths(host).zip(&known.paths);
-        let on = truths.clone().find(|(truth, _)| truth.access.name == path.name);
-        let Some((truth, state)) = on.filter(|(_, state)| state.keepalive.0) else {
-            return Ok(());
-        };
-        let Some(dead) = truth.downlink_dead_since() else { return Ok(()) };
-        let began = self.watch.slot_began(slot).unwrap_or(now);
-        let since = dead.max(state.keepalive.1).max(began).max(self.stage.hosts[host].began);
-        let bound = known.keepalive.t_r_max(truth.rtt().1);
-        let lives = |(other, state): (Truth<'_>, &super::Path)| {
-            let name = &other.access.name;
-            let at_host = end.machine.paths().find(|(_, path)| path.name() == name);
-            let at_anchor = machine
-                .paths()
-                .find(|(_, its)| its.owner == path.owner && its.name == *name && its.is_up());
-            let (Some((number, at_host)), Some((slot, _)), Some(clean)) =
-                (at_host, at_anchor, other.clean_since())
-            else {
-                return false;
-            };
-            let since = [
-                Some(since),
-                Some(clean.max(state.keepalive.1)),
-                self.watch.host_path_began(host, number),
-                self.watch.slot_began(slot),
-            ];
-            let since = since.into_iter().flatten().max().unwrap_or(now);
-            *name != truth.access.name
-                && at_host.is_up()
-                && state.keepalive.0
-                && now > since + bound + settle(&known.keepalive, other.rtt().1)
-        };
-        Violation::unless(!truths.clone().any(lives), "no flow on a dead path", || {
-            format!(
-                "flow {host}.{flow} comes down over {}, dead for {}, bound {bound}",
-                truth.access.name,
-                now.since(dead)
-            )
-        })
     }
 }

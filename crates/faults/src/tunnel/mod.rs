@@ -475,6 +475,12 @@ impl Scene for Tunnels {
     fn on_fault(&mut self, now: Time, fault: &Fault) {
         self.watch.on_fault(now, fault.host());
         if let Fault::Rename(at) = fault {
+            let name = &self.stage.hosts[at.host].accesses[at.path].name;
+            let paths = self.host_end(at.host).machine.paths();
+            let number = paths.filter(|(_, path)| path.name() == name).map(|(n, _)| n).next();
+            if let Some(number) = number {
+                self.watch.path_gone(at.host, number);
+            }
             let host = &mut self.hosts[at.host];
             host.paths[at.path].keepalive = (true, now);
             // What was ordered of an interface ends with it.

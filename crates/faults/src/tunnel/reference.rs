@@ -32,34 +32,34 @@ struct Account {
 }
 
 impl Reference {
-    pub fn new(hosts: usize, start: Time) -> Reference {
+    pub(super) fn new(hosts: usize, start: Time) -> Reference {
         let account = Account { inner: Vec::new(), epoch: None, registered_since: None };
         Reference { hosts: vec![account; hosts], resting: Vec::new(), anchor_began: start }
     }
 
-    pub fn anchor_began(&mut self, now: Time) {
+    pub(super) fn anchor_began(&mut self, now: Time) {
         self.anchor_began = now;
     }
 
-    pub fn epoch(&self, host: usize) -> Option<u64> {
+    pub(super) fn epoch(&self, host: usize) -> Option<u64> {
         self.hosts[host].epoch
     }
 
-    pub fn inner(&self, host: usize) -> &[IpAddr] {
+    pub(super) fn inner(&self, host: usize) -> &[IpAddr] {
         &self.hosts[host].inner
     }
 
-    pub fn registered_since(&self, host: usize) -> Option<Time> {
+    pub(super) fn registered_since(&self, host: usize) -> Option<Time> {
         self.hosts[host].registered_since
     }
 
-    pub fn note_registered(&mut self, now: Time, host: usize, registered: bool) {
+    pub(super) fn note_registered(&mut self, now: Time, host: usize, registered: bool) {
         let since = &mut self.hosts[host].registered_since;
         *since = if registered { since.or(Some(now)) } else { None };
     }
 
     /// No host gets its addresses for a while, and its epochs are forgotten.
-    pub fn unenrolled(&mut self, now: Time, host: usize) {
+    pub(super) fn unenrolled(&mut self, now: Time, host: usize) {
         let addresses = core::mem::take(&mut self.hosts[host].inner);
         self.resting.extend(addresses.into_iter().map(|address| (address, now + REST)));
         self.hosts[host].epoch = None;
@@ -67,7 +67,7 @@ impl Reference {
 
     /// The anchor says to a host that it is registered: `known` is what it has written down of the host, `running` the
     /// host's epoch, if it is that host's present connection.
-    pub fn on_registered(
+    pub(super) fn on_registered(
         &mut self,
         now: Time,
         host: usize,

@@ -76,11 +76,11 @@ pub(super) struct HostSettings {
 }
 
 impl HostSettings {
-    pub fn draw(rng: &mut Rng) -> HostSettings {
+    pub(super) fn draw(rng: &mut Rng) -> HostSettings {
         HostSettings { period: Period::draw(rng), rides: rng.chance(0.4), worn: rng.chance(0.3) }
     }
 
-    pub fn read(words: &mut Words<'_>) -> Result<HostSettings, String> {
+    pub(super) fn read(words: &mut Words<'_>) -> Result<HostSettings, String> {
         let mut settings = HostSettings { period: Period::read(words)?, ..Default::default() };
         while let Some(word) = words.peek().filter(|word| *word != "paths") {
             match word {
@@ -94,7 +94,7 @@ impl HostSettings {
     }
 
     /// Of a host in a schedule that was checked.
-    pub fn of(shape: &HostShape) -> HostSettings {
+    pub(super) fn of(shape: &HostShape) -> HostSettings {
         HostSettings::read(&mut Words::of(&shape.settings)).unwrap_or_default()
     }
 }
@@ -117,12 +117,12 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub fn draw(rng: &mut Rng) -> Settings {
+    pub(super) fn draw(rng: &mut Rng) -> Settings {
         Settings { readings: rng.chance(0.3), follows_use: rng.chance(0.3) }
     }
 
     /// Takes a line.
-    pub fn take(&mut self, words: &mut Words<'_>) -> Result<(), String> {
+    pub(super) fn take(&mut self, words: &mut Words<'_>) -> Result<(), String> {
         let word = words.next("a setting")?;
         let setting = match word {
             "readings" => &mut self.readings,
@@ -138,7 +138,7 @@ impl Settings {
     }
 
     /// Of a schedule that was checked.
-    pub fn of(schedule: &Schedule) -> Settings {
+    pub(super) fn of(schedule: &Schedule) -> Settings {
         let mut settings = Settings::default();
         for line in &schedule.settings {
             let _ = settings.take(&mut Words::of(line));
@@ -146,12 +146,12 @@ impl Settings {
         settings
     }
 
-    pub fn lines(self) -> Vec<String> {
+    pub(super) fn lines(self) -> Vec<String> {
         let line = |name, on: bool| format!("{name} {}", if on { "on" } else { "off" });
         Vec::from([line("readings", self.readings), line("follows-use", self.follows_use)])
     }
 
-    pub fn source(self) -> Source {
+    pub(super) fn source(self) -> Source {
         if self.readings { Source::Readings } else { Source::Probes }
     }
 }
@@ -216,7 +216,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    pub fn draw(rng: &mut Rng, at: PathRef) -> Order {
+    pub(super) fn draw(rng: &mut Rng, at: PathRef) -> Order {
         let on = rng.chance(0.6);
         let moved = match rng.below(4) {
             0 => Moved::Class(class_of(rng.below(FLOWS as u64) as usize)),
@@ -234,7 +234,7 @@ impl Order {
         }
     }
 
-    pub fn read(words: &mut Words<'_>, hosts: &[HostShape]) -> Result<Order, String> {
+    pub(super) fn read(words: &mut Words<'_>, hosts: &[HostShape]) -> Result<Order, String> {
         let verb = words.next("the fault")?;
         Ok(match verb {
             "too-big" => {

@@ -32,7 +32,7 @@ struct Stream {
 
 impl Streams {
     /// A datagram leaves the host, or the anchor.
-    pub fn on_datagram(&mut self, datagram: &Datagram, from_host: bool) -> Vec<Said> {
+    pub(super) fn on_datagram(&mut self, datagram: &Datagram, from_host: bool) -> Vec<Said> {
         let key = (datagram.conn, from_host);
         match &datagram.frame {
             Frame::Hello { .. } if !self.streams.contains_key(&key) => {

@@ -84,7 +84,7 @@ pub(super) struct Tap {
 }
 
 impl Tap {
-    pub fn new(paths: Vec<PathRef>, core: NodeId) -> (Tap, Rc<RefCell<Tape>>) {
+    pub(super) fn new(paths: Vec<PathRef>, core: NodeId) -> (Tap, Rc<RefCell<Tape>>) {
         let tape = Rc::new(RefCell::new(Tape::default()));
         (Tap { tape: tape.clone(), paths, core }, tape)
     }

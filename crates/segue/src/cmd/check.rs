@@ -117,7 +117,7 @@ impl FileKind {
 }
 
 /// The kind of a file: by tables and keys that only one kind has, else by its name, else a host's.
-pub fn kind_of(path: &Path, text: &str) -> FileKind {
+pub(crate) fn kind_of(path: &Path, text: &str) -> FileKind {
     let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
     let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
     let top = |wanted: &[&str]| {
@@ -210,10 +210,7 @@ fn read(kind: FileKind, path: &Path, text: &str) -> anyhow::Result<Vec<Row>> {
             let file: AnchorFile = segue_grammar::parse(text, &name)?;
             Ok(summary::anchor(&file, &file.clone().validate()?))
         }
-        FileKind::Lab => {
-            let plan = lab::file::parse(text).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
-            Ok(summary::lab(&plan))
-        }
+        FileKind::Lab => Ok(summary::lab(&lab::file::parse(text, &name)?)),
         FileKind::Scenario => {
             if let Some(spec) = population::parse(text, &name, &[])? {
                 return Ok(summary::population(&spec));

@@ -33,9 +33,9 @@ use segue_wire::signal::WaysOut;
 pub use host::RegisteredHost;
 pub use path::AnchorPath;
 
+use crate::maps::DenseMap;
 use crate::planted::fault;
 use crate::secrets::Secrets;
-use crate::table::Table;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
 /// The anchor's machine. See the module's text.
@@ -52,7 +52,7 @@ pub struct Anchor {
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
-    slots: Table<AnchorPath>,
+    slots: DenseMap<AnchorPath>,
     /// What is due when, also kept by the paths and hosts. Each event changes the timer of one path only, so its cost
     /// does not grow with the number of paths.
     timers: BTreeSet<(Time, Timer)>,
@@ -102,7 +102,7 @@ impl Anchor {
             owner_of: BTreeMap::new(),
             owner_of_address: BTreeMap::new(),
             conns: BTreeMap::new(),
-            slots: Table::new(),
+            slots: DenseMap::new(),
             timers: BTreeSet::new(),
             next_owner: 1,
             fresh_slot: 1,

@@ -19,7 +19,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// A request to a slot arrives; whether it is the newest. An old one is not answered; nor need it be unless `waits`.
-    pub fn on_request(
+    pub(super) fn on_request(
         &mut self,
         now: Time,
         slot: u32,
@@ -39,7 +39,7 @@ impl Answers {
     }
 
     /// A response leaves.
-    pub fn on_response(&mut self, key: ProbeKey, seq: u32) {
+    pub(super) fn on_response(&mut self, key: ProbeKey, seq: u32) {
         self.open.remove(&(key.0, seq));
     }
 }

@@ -1,0 +1,282 @@
+//! The text of a file, its overrides, and the place of each value.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use anyhow::anyhow;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// A name with its place.
+pub type Name = Spanned<String>;
+
+/// Something wrong at a place of the text.
+#[derive(Debug)]
+pub struct Mistake {
+    at: usize,
+    /// The wrong value is that of this key in the same table.
+    key: Option<&'static str>,
+    message: String,
+}
+
+impl Mistake {
+    /// What is wrong with a value.
+    pub fn of<T>(value: &Spanned<T>, message: impl Into<String>) -> Mistake {
+        Mistake { at: value.span().start, key: None, message: message.into() }
+    }
+
+    /// What the parser says.
+    pub(crate) fn read(error: &toml::de::Error) -> Mistake {
+        let at = error.span().map_or(0, |span| span.start);
+        Mistake { at, key: None, message: plain(&one_line(error.message())) }
+    }
+
+    /// What is wrong with the value of another key in the table of this one.
+    pub fn beside<T>(value: &Spanned<T>, key: &'static str, message: impl Into<String>) -> Mistake {
+        Mistake { key: Some(key), ..Mistake::of(value, message) }
+    }
+}
+
+/// A file's text and its overrides. Overrides have places beyond the end of the file.
+pub struct Source {
+    name: String,
+    file: String,
+    sets: Vec<Set>,
+}
+
+/// An override.
+struct Set {
+    key: String,
+    value: String,
+    place: Range<usize>,
+    /// `v=VALUE` at its place, preceded only by spaces.
+    padded: String,
+}
+
+impl Source {
+    /// Reads the text of the file `name`, then overrides values by dotted keys. A list element is
+    /// addressed by its `name`, or by its number from 1 if it has none.
+    ///
+    /// # Errors
+    /// One line with file, line and key.
+    pub fn new(name: &str, text: &str, sets: &[(String, String)]) -> anyhow::Result<Source> {
+        let (name, file) = (name.to_owned(), text.to_owned());
+        let mut source = Source { name, file, sets: Vec::new() };
+        source.parsed().map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            let (line, content) = line_at(text, offset);
+            let key = content.split_once('=').map(|(key, _)| format!("{}: ", key.trim()));
+            let (key, message) = (key.unwrap_or_default(), one_line(error.message()));
+            anyhow!("{}:{line}: {}", source.name, printable(&format!("{key}{message}")))
+        })?;
+        let mut start = text.len() + 1;
+        for (key, value) in sets {
+            let padded = format!("{}{VALUE}{value}", " ".repeat(start));
+            let place = start..padded.len() + 1;
+            start = place.end;
+            source.sets.push(Set { key: key.clone(), value: value.clone(), place, padded });
+        }
+        source.tree().map_err(|(set, message)| {
+            let message = format!("{}={}: {message}", set.key, set.value);
+            anyhow!("{}: {}", source.name, printable(&message))
+        })?;
+        Ok(source)
+    }
+
+    /// Reads the values into a struct.
+    ///
+    /// # Errors
+    /// A value that does not fit, or an unknown key.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Mistake> {
+        let values = toml::Deserializer::from(self.values());
+        T::deserialize(values).map_err(|error| Mistake::read(&error))
+    }
+
+    /// `FILE:LINE: KEY: message`, or `FILE: KEY=VALUE: message` for an override.
+    #[must_use]
+    pub fn tell(&self, mistake: &Mistake) -> anyhow::Error {
+        let Mistake { at, key, message } = mistake;
+        let values = self.values();
+        let (mut at, mut message) = (*at, message.clone());
+        if let Some(key) = key {
+            match beside(values.get_ref(), at, key) {
+                Some(place) => at = place,
+                None => message = format!("{key}: {message}"),
+            }
+        }
+        let text = match self.sets.iter().find(|set| set.place.contains(&at)) {
+            Some(Set { key, value, .. }) => format!(" {key}={value}: {message}"),
+            None => {
+                let key = key_at(values.get_ref(), at).map(|key| format!("{key}: "));
+                let (line, _) = line_at(&self.file, at);
+                format!("{line}: {}{message}", key.unwrap_or_default())
+            }
+        };
+        anyhow!("{}:{}", self.name, printable(&text))
+    }
+
+    fn parsed(&self) -> Result<Spanned<DeTable<'_>>, toml::de::Error> {
+        DeTable::parse(&self.file)
+    }
+
+    /// All values, each with its place.
+    #[must_use]
+    pub fn values(&self) -> Spanned<DeTable<'_>> {
+        self.tree().map_err(|(_, message)| message).expect("it was read once when it was made")
+    }
+
+    fn tree(&self) -> Result<Spanned<DeTable<'_>>, (&Set, String)> {
+        let mut tree = self.parsed().expect("it was parsed once when it was made");
+        for set in &self.sets {
+            set.apply(tree.get_mut()).map_err(|message| (set, message))?;
+        }
+        Ok(tree)
+    }
+}
+
+impl Set {
+    fn apply<'a>(&'a self, mut table: &mut DeTable<'a>) -> Result<(), String> {
+        let mut parts: Vec<&str> = self.key.split('.').collect();
+        let last = parts.pop().filter(|part| !part.is_empty()).ok_or("no key")?;
+        let spanned = |part: &'a str| Spanned::new(self.place.clone(), Cow::Borrowed(part));
+        let mut parts = parts.into_iter();
+        let mut top = true;
+        while let Some(part) = parts.next() {
+            if !top && !table.contains_key(part) {
+                let empty = Spanned::new(self.place.clone(), DeValue::Table(DeTable::new()));
+                table.insert(spanned(part), empty);
+            }
+            table = match table.get_mut(part).map(Spanned::get_mut) {
+                Some(DeValue::Table(inner)) => inner,
+                Some(DeValue::Array(list)) => {
+                    let name = parts.next().ok_or_else(|| format!("which {part}?"))?;
+                    element(list, name).ok_or_else(|| format!("there is no {part} {name}"))?
+                }
+                Some(_) => return Err(format!("{part} is a single value")),
+                None => return Err(format!("there is no {part} in the file")),
+            };
+            top = false;
+        }
+        table.insert(spanned(last), self.parsed());
+        Ok(())
+    }
+
+    /// A value as TOML writes it; anything else, such as `5mbit`, is a text.
+    fn parsed(&self) -> Spanned<DeValue<'_>> {
+        let parsed = DeTable::parse(&self.padded).ok().map(Spanned::into_inner);
+        let value = parsed.filter(|table| table.len() == 1).and_then(|mut t| t.remove("v"));
+        value.unwrap_or_else(|| {
+            Spanned::new(self.place.clone(), DeValue::String(Cow::Borrowed(&self.value)))
+        })
+    }
+}
+
+/// Prefix of an override, so that it can be parsed.
+const VALUE: &str = "v=";
+
+fn element<'a, 'i>(list: &'a mut DeArray<'i>, name: &str) -> Option<&'a mut DeTable<'i>> {
+    let named = |value: &Spanned<DeValue<'_>>| name_of(value.get_ref()) == Some(name);
+    let by_number = || name.parse::<usize>().ok()?.checked_sub(1);
+    let place = list.iter().position(named).or_else(by_number)?;
+    match list.get_mut(place).map(Spanned::get_mut) {
+        Some(DeValue::Table(table)) => Some(table),
+        _ => None,
+    }
+}
+
+fn name_of<'a>(value: &'a DeValue<'_>) -> Option<&'a str> {
+    match value.get("name").map(Spanned::get_ref) {
+        Some(DeValue::String(name)) => Some(name),
+        _ => None,
+    }
+}
+
+/// The innermost dotted key at this place.
+fn key_at(table: &DeTable<'_>, at: usize) -> Option<String> {
+    for (key, value) in table {
+        let name = key.get_ref();
+        if key.span().contains(&at) {
+            return Some(name.to_string());
+        }
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => key_at(inner, at),
+            DeValue::Array(list) => list.iter().enumerate().find_map(|(i, value)| {
+                let own = name_of(value.get_ref()).map_or_else(|| (i + 1).to_string(), Into::into);
+                match value.get_ref() {
+                    DeValue::Table(inner) => match key_at(inner, at) {
+                        Some(inner) => Some(format!("{own}.{inner}")),
+                        None => value.span().contains(&at).then_some(own),
+                    },
+                    _ => None,
+                }
+            }),
+            _ => None,
+        };
+        if let Some(inner) = inner {
+            return Some(format!("{name}.{inner}"));
+        }
+        if value.span().contains(&at) {
+            return Some(name.to_string());
+        }
+    }
+    None
+}
+
+/// The place of the value of `key` in the table that has the value at `at`.
+fn beside(table: &DeTable<'_>, at: usize, key: &str) -> Option<usize> {
+    if table.values().any(|value| value.span().start == at) {
+        return table.get(key).map(|value| value.span().start);
+    }
+    table.values().find_map(|value| match value.get_ref() {
+        DeValue::Table(inner) => beside(inner, at, key),
+        DeValue::Array(list) => list.iter().find_map(|value| match value.get_ref() {
+            DeValue::Table(inner) => beside(inner, at, key),
+            _ => None,
+        }),
+        _ => None,
+    })
+}
+
+/// The number and content of the line with this place.
+fn line_at(text: &str, offset: usize) -> (usize, &str) {
+    let before = text.get(..offset).unwrap_or(text);
+    let number = before.matches('\n').count() + 1;
+    (number, text.lines().nth(number - 1).unwrap_or_default())
+}
+
+/// Makes a message one line: it may quote the file, for example a key with a line break in it.
+#[must_use]
+pub fn printable(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn one_line(message: &str) -> String {
+    message.trim_end().replace('\n', ", ")
+}
+
+/// The parser's message about an unknown key, with the nearest known one.
+fn plain(message: &str) -> String {
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let mut words = rest.split('`').skip(1).step_by(2);
+        let unknown = words.next().unwrap_or_default();
+        let known: Vec<&str> = words.collect();
+        return format!("unknown key{}", hint(unknown, &known));
+    }
+    match message.strip_prefix("missing field ") {
+        Some(key) => format!("the key {} is missing", key.trim_matches('`')),
+        None => message.to_owned(),
+    }
+}
+
+/// A suggestion for `unknown`: the nearest known word, or all of them.
+#[must_use]
+pub fn hint(unknown: &str, known: &[&str]) -> String {
+    let near = |word: &&&str| strsim::jaro_winkler(word, unknown);
+    let nearest = known.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+    match nearest {
+        Some(word) if near(&word) > 0.8 => format!(" (did you mean {word}?)"),
+        Some(_) => format!(" (known: {})", known.join(", ")),
+        None => String::new(),
+    }
+}
