@@ -21,7 +21,7 @@ use crate::locator::Locator;
 pub enum Choice {
     /// eBPF where it is available, else user space.
     Auto,
-    /// eBPF or nothing.
+    /// eBPF, or fail.
     Ebpf,
     /// User space.
     User,
