@@ -118,6 +118,12 @@ impl Client {
         }
     }
 
+    /// Who it is.
+    #[must_use]
+    pub fn owner(&self) -> u64 {
+        self.config.owner
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {

@@ -90,7 +90,7 @@ pub fn host_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));
             assert!(settings.steering.margin >= 0.0 && settings.steering.margin.is_finite());
@@ -118,7 +118,7 @@ pub fn anchor_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!((576..=65_535).contains(&settings.mtu));
             assert!(settings.pool_v4.is_some() || settings.pool_v6.is_some());

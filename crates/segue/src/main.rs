@@ -39,6 +39,8 @@ enum Verb {
     Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
     Generate(cmd::generate::Args),
+    #[command(hide = true)]
+    Echo(segue_daemon::echo::Args),
 }
 
 impl Verb {
@@ -47,7 +49,12 @@ impl Verb {
     fn has_to_tidy_up(&self) -> bool {
         matches!(
             self,
-            Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_) | Verb::Bench(_) | Verb::Reproduce(_)
+            Verb::Host(_)
+                | Verb::Anchor(_)
+                | Verb::Demo(_)
+                | Verb::Bench(_)
+                | Verb::Reproduce(_)
+                | Verb::Echo(_)
         )
     }
 }
@@ -105,6 +112,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
+        Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {}", Told(&error));

@@ -148,8 +148,8 @@ fn examine(
             let enrolment = system::enrolment(file, settings);
             let enrolled = || enrolment.as_ref().ok().map(|seen| seen.anchor.clone());
             let named = asked.map(|locator| vec![locator]).or_else(enrolled).unwrap_or_default();
-            all.push(system::datapath(settings.common.datapath, running));
-            all.push(network::port("port", settings.common.port, running));
+            all.push(system::datapath(settings.tunnel.datapath, running));
+            all.push(network::port("port", settings.tunnel.port, running));
             all.push(match &enrolment {
                 Ok(seen) => system::credentials(seen),
                 Err(finding) if running.is_some() => ok("enrolment", finding.running()),
@@ -161,8 +161,8 @@ fn examine(
             all.extend(network::host_ways(&interfaces, &anchor, settings));
         }
         Role::Anchor(settings) => {
-            all.push(system::datapath(settings.common.datapath, running));
-            all.push(network::port("port", settings.common.port, running));
+            all.push(system::datapath(settings.tunnel.datapath, running));
+            all.push(network::port("port", settings.tunnel.port, running));
             all.push(network::port("signal port", settings.signal_port, running));
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
         }

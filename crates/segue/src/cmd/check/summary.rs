@@ -52,10 +52,10 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             file.join_file.is_none(),
         ),
         row("state", settings.state.display(), file.state.is_none()),
-        row("device", &settings.common.device, file.device.is_none()),
+        row("device", &settings.tunnel.device, file.device.is_none()),
         row("mtu", mtu, file.mtu.is_none()),
-        row("port", settings.common.port, file.port.is_none()),
-        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
+        row("port", settings.tunnel.port, file.port.is_none()),
+        row("datapath", choice(settings.tunnel.datapath), file.datapath.is_none()),
         row(
             "routes",
             settings
@@ -88,7 +88,7 @@ pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.common.realtime, file.realtime.is_none()),
+        row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
         row("keepalive", probing(&settings.path), false),
     ];
     for (name, path) in &settings.paths {
@@ -145,11 +145,11 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
     };
     vec![
         row("addresses", listed(&settings.addresses, "the anchor's own"), file.addresses.is_none()),
-        row("device", &settings.common.device, file.device.is_none()),
+        row("device", &settings.tunnel.device, file.device.is_none()),
         row("mtu", settings.mtu, file.mtu.is_none()),
-        row("port", settings.common.port, file.port.is_none()),
+        row("port", settings.tunnel.port, file.port.is_none()),
         row("signal_port", settings.signal_port, file.signal_port.is_none()),
-        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
+        row("datapath", choice(settings.tunnel.datapath), file.datapath.is_none()),
         row(
             "interfaces",
             listed(&settings.common.interfaces, "all that are up"),
@@ -186,7 +186,7 @@ pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row>
             settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.common.realtime, file.realtime.is_none()),
+        row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
     ]
 }
 

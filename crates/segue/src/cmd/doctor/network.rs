@@ -200,7 +200,7 @@ pub(crate) fn host_ways(
         });
     }
     let v6 = anchor.iter().any(SocketAddr::is_ipv6);
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device)).filter(wanted);
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.tunnel.device)).filter(wanted);
     all.extend(access.map(|d| room(&d.interface, v6)));
     all
 }
@@ -322,7 +322,7 @@ pub(crate) fn anchor_ways(
             ),
         });
     }
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device));
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.tunnel.device));
     let listed = &settings.common.interfaces;
     let served = |i: &&Interface| listed.is_empty() || listed.contains(&i.name);
     let served = access.map(|d| &d.interface).filter(served);

@@ -2,9 +2,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use segue_store::{Condition, Embedded, StoreError, StoreExt};
-use segue_wire::signal::Refusal;
 
 use super::*;
+
+const TABLE: Table = Table { name: "registrations", of: "registration" };
 
 /// A store whose writes wait for the test, and fail if the test says so.
 struct Slow {
@@ -22,8 +23,7 @@ impl Slow {
     }
 
     fn epoch(&self, host: &str) -> Option<u64> {
-        let lease: Option<Lease> = self.inner.get_as(LEASES, host).unwrap();
-        lease.map(|lease| lease.epoch)
+        self.inner.get_as(TABLE.name, host).unwrap()
     }
 }
 
@@ -48,7 +48,10 @@ impl Store for Slow {
     }
 }
 
-fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger) {
+/// What follows from records, in these tests.
+type Said = &'static str;
+
+fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger<Said>) {
     let directory = tempfile::tempdir().unwrap();
     let slow = Arc::new(Slow {
         inner: Embedded::open(&directory.path().join("anchor.db")).unwrap(),
@@ -56,40 +59,34 @@ fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger) {
         change: Condvar::new(),
         transactions: AtomicUsize::new(0),
     });
-    let ledger = Ledger::start(slow.clone()).unwrap();
+    let ledger = Ledger::start(slow.clone(), TABLE).unwrap();
     (directory, slow, ledger)
 }
 
-fn lease(epoch: u64) -> Lease {
-    Lease { epoch, inner: vec!["10.0.0.2".parse().unwrap()], seen_s: None }
-}
-
-fn message() -> Say {
-    Say::Message(FromAnchor::Refused { reason: Refusal::Protocol })
+/// A host's record, in the host's own lane.
+fn lease(host: &str, epoch: u64) -> Entry {
+    let value = postcard::to_allocvec(&epoch).unwrap();
+    Entry { lane: host.into(), key: host.into(), value }
 }
 
 /// The thread's next result.
-async fn outcome(ledger: &mut Ledger) -> Outcome {
-    tokio::time::timeout(Duration::from_secs(20), ledger.told()).await.unwrap();
+async fn outcome(ledger: &mut Ledger<Said>) -> Outcome<Said> {
+    tokio::time::timeout(Duration::from_secs(20), ledger.told().notified()).await.unwrap();
     ledger.outcome()
 }
 
 #[tokio::test]
 async fn what_is_said_after_a_lease_waits_for_it_in_order_and_no_other_host_waits() {
     let (_directory, slow, mut ledger) = slow();
-    ledger.put("alice", lease(7));
+    ledger.put(lease("alice", 7));
     assert!(ledger.is_open("alice") && !ledger.is_open("bob"));
-    assert!(
-        ledger.hold("alice", ConnId(1), message()) && ledger.hold("alice", ConnId(1), Say::Close)
-    );
-    let early = tokio::time::timeout(Duration::from_millis(200), ledger.told()).await;
-    assert!(early.is_err() && ledger.outcome().said.is_empty() && slow.epoch("alice").is_none());
+    assert!(["one", "two"].into_iter().all(|said| ledger.hold("alice", said).is_ok()));
+    let early = tokio::time::timeout(Duration::from_millis(200), ledger.told().notified()).await;
+    assert!(early.is_err() && ledger.outcome().due.is_empty() && slow.epoch("alice").is_none());
     slow.allow(1, true);
     let outcome = outcome(&mut ledger).await;
     assert_eq!(slow.epoch("alice"), Some(7));
-    let [(ConnId(1), Say::Message(_)), (ConnId(1), Say::Close)] = &outcome.said[..] else {
-        panic!("{outcome:?}");
-    };
+    assert_eq!(outcome.due, ["one", "two"]);
     assert!(outcome.failed.is_empty() && outcome.error.is_none() && !ledger.is_open("alice"));
 }
 
@@ -97,7 +94,7 @@ async fn what_is_said_after_a_lease_waits_for_it_in_order_and_no_other_host_wait
 async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host_counts() {
     let (_directory, slow, mut ledger) = slow();
     for epoch in 1..=1_000 {
-        ledger.put(&format!("host{}", epoch % 10), lease(epoch));
+        ledger.put(lease(&format!("host{}", epoch % 10), epoch));
     }
     slow.allow(usize::MAX, true);
     ledger.settle();
@@ -112,44 +109,44 @@ async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host
 #[tokio::test]
 async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
     let (_directory, slow, mut ledger) = slow();
-    ledger.put("alice", lease(7));
-    assert!(ledger.hold("alice", ConnId(1), message()));
+    ledger.put(lease("alice", 7));
+    ledger.hold("alice", "one").unwrap();
     slow.allow(1, false);
     let first = outcome(&mut ledger).await;
-    assert!(first.said.is_empty() && first.failed == [ConnId(1)], "{first:?}");
+    assert!(first.due.is_empty() && first.failed == ["one"], "{first:?}");
     assert!(first.error.unwrap().to_string().contains("registration of alice"));
     // The host comes back, and sends nothing that needs a write.
-    assert!(ledger.is_open("alice") && ledger.hold("alice", ConnId(2), message()));
+    assert!(ledger.is_open("alice") && ledger.hold("alice", "two").is_ok());
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;
-    assert!(matches!(second.said[..], [(ConnId(2), Say::Message(_))]), "{second:?}");
+    assert_eq!(second.due, ["two"]);
     assert_eq!(slow.epoch("alice"), Some(7));
 }
 
 #[tokio::test]
 async fn a_newer_lease_holds_nothing_up_that_waits_for_an_older_one() {
     let (_directory, slow, mut ledger) = slow();
-    ledger.put("alice", lease(1));
-    assert!(ledger.hold("alice", ConnId(1), message()));
+    ledger.put(lease("alice", 1));
+    ledger.hold("alice", "one").unwrap();
     while !ledger.desk.lock().waiting.is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    ledger.put("alice", lease(2));
-    assert!(ledger.hold("alice", ConnId(2), message()));
+    ledger.put(lease("alice", 2));
+    ledger.hold("alice", "two").unwrap();
     slow.allow(1, true);
     let first = outcome(&mut ledger).await;
-    assert!(matches!(first.said[..], [(ConnId(1), _)]), "{first:?}");
+    assert_eq!(first.due, ["one"]);
     assert!(ledger.is_open("alice"));
     slow.allow(1, true);
     let second = outcome(&mut ledger).await;
-    assert!(matches!(second.said[..], [(ConnId(2), _)]), "{second:?}");
+    assert_eq!(second.due, ["two"]);
 }
 
 #[test]
 fn what_waits_at_the_end_is_written() {
     let (_directory, slow, mut ledger) = slow();
     for n in 0..100 {
-        ledger.put(&format!("host{n}"), lease(n));
+        ledger.put(lease(&format!("host{n}"), n));
     }
     slow.allow(usize::MAX, true);
     drop(ledger);
@@ -159,8 +156,37 @@ fn what_waits_at_the_end_is_written() {
 #[test]
 fn too_much_is_not_held_for_one_host() {
     let (_directory, slow, mut ledger) = slow();
-    ledger.put("alice", lease(1));
-    let held = (0..1_000).take_while(|_| ledger.hold("alice", ConnId(1), message())).count();
+    ledger.put(lease("alice", 1));
+    let held = (0..1_000).take_while(|_| ledger.hold("alice", "one").is_ok()).count();
     assert_eq!(held, MOST_HELD);
     slow.allow(usize::MAX, true);
+}
+
+#[tokio::test]
+async fn a_later_record_of_a_lane_is_never_on_disk_without_the_earlier_ones() {
+    let (_directory, slow, mut ledger) = slow();
+    let entry = |key: &str| Entry { lane: String::new(), ..lease(key, 7) };
+    ledger.put(entry("first"));
+    slow.allow(1, false);
+    tokio::time::timeout(Duration::from_secs(20), ledger.told().notified()).await.unwrap();
+    // The loop has not looked yet.
+    ledger.put(entry("second"));
+    ledger.hold("", "both").unwrap();
+    slow.allow(1, true);
+    assert_eq!(outcome(&mut ledger).await.due, ["both"]);
+    assert_eq!(["first", "second"].map(|key| slow.epoch(key)), [Some(7); 2]);
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_not_tried_again() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 7));
+    slow.allow(1, false);
+    ledger.settle();
+    ledger.outcome();
+    ledger.forget("alice");
+    ledger.put(lease("bob", 8));
+    slow.allow(1, true);
+    ledger.settle();
+    assert_eq!(["alice", "bob"].map(|host| slow.epoch(host)), [None, Some(8)]);
 }
