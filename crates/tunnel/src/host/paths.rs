@@ -452,8 +452,7 @@ mod tests {
         {
             let t_sc = (change.micros32() as i64 + sent_after_us) as u32;
             let probe = Probe { t_sc, ..Probe::default() };
-            let uncertainty = Span::ZERO;
-            let arrival = Arrival { probe, at: now, received: 1, sent_at: None, uncertainty };
+            let arrival = Arrival::new(probe, now, 1);
             let input = ClientInput::Response(arrival);
             assert_eq!(answers_since(&input, now, change), shows, "{sent_after_us} µs");
         }
