@@ -22,7 +22,7 @@ use crate::packets::MARK;
 pub enum Choice {
     /// eBPF where it is available, else user space.
     Auto,
-    /// eBPF or nothing.
+    /// eBPF, or fail.
     Ebpf,
     /// User space.
     User,
