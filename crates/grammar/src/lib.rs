@@ -4,7 +4,6 @@
 //! line with file, line and key.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 #[macro_use]
 mod from_text;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_grammar::{Duration, End, Mistake, Name, Part};
-use segue_sim::apps::{BadConfig, Ends, Pair, Period};
 use segue_sim::{NodeId, Packet};
+use segue_traffic::apps::{BadConfig, Ends, Pair, Period};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;

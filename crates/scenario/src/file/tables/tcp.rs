@@ -2,8 +2,8 @@
 
 use segue_clock::Span;
 use segue_grammar::{Duration, Mistake, hint};
-use segue_sim::apps::{Dist, FtpConfig, WebConfig};
-use segue_sim::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
+use segue_traffic::apps::{Dist, FtpConfig, WebConfig};
+use segue_traffic::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
