@@ -317,16 +317,17 @@ impl Search {
         None
     }
 
-    fn deadline(&self, overhead: u16) -> Option<Time> {
+    fn deadline(&self, overhead: u16) -> Deadline {
+        const WHY: &str = "packet size";
         if let Some(test) = self.test {
-            return Some(test.until);
+            return Some((test.until, WHY));
         }
         if self.next(overhead).is_some() {
-            return Some(Time::ZERO);
+            return Some((Time::ZERO, WHY));
         }
-        let raise = (self.fails <= self.largest).then_some(self.raise_at);
-        let confirm = self.passes.map(|_| self.known_at + CONFIRM);
-        raise.into_iter().chain(confirm).min().filter(|at| *at < self.used_until)
+        let raise = (self.fails <= self.largest).then_some((self.raise_at, WHY));
+        let confirm = self.passes.map(|_| (self.known_at + CONFIRM, WHY));
+        earlier(raise, confirm).filter(|(at, _)| *at < self.used_until)
     }
 }
 
@@ -380,8 +381,8 @@ impl Machine for Sizes {
     }
 
     fn deadline(&self) -> Deadline {
-        let at = |search: &Search| search.deadline(self.overhead).map(|at| (at, "packet size"));
-        self.ways.iter().fold(None, |first, search| earlier(first, at(search)))
+        let [up, down] = &self.ways;
+        earlier(up.deadline(self.overhead), down.deadline(self.overhead))
     }
 }
 
