@@ -21,6 +21,7 @@ lint:
 	scripts/deps.sh test
 	$(CARGO) fmt --check
 	scripts/check-style.sh
+	scripts/circles
 	scripts/pure
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items
@@ -58,7 +59,8 @@ properties:
 	@seed=$${PROPERTY_SEED:-$$(date +%s)} && set -x && \
 	export PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(PROPERTY_CASES) && \
 	$(CARGO) test -p segue-wire -p segue-keepalive -p segue-steering -p segue-netem && \
-	$(CARGO) test -p segue-sim --lib --test tcp && \
+	$(CARGO) test -p segue-sim -p segue-traffic --lib && \
+	$(CARGO) test -p segue-traffic --test tcp && \
 	$(CARGO) test -p segue-datapath --lib user && \
 	$(CARGO) test -p segue-text
 

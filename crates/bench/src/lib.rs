@@ -7,8 +7,6 @@
 //!
 //! Everything needs root. Namespaces are called `segue-bench…` and are removed when a bench ends.
 
-#![warn(unreachable_pub)]
-
 mod account;
 mod error;
 mod generator;
@@ -23,4 +21,4 @@ mod world;
 
 pub use error::BenchError;
 pub use responder::Responder;
-pub use rows::{Bar, Quantity, RawRow, Report, Row, Sending, Side, Skipped};
+pub use rows::{Bar, BenchReport, Quantity, RawRow, Row, Sending, Side, Skipped};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::account::{Meter, pin};
 use crate::generator::Pace;
-use crate::rows::{Quantity, Report, Row, Skipped};
+use crate::rows::{BenchReport, Quantity, Row, Skipped};
 use crate::world::World;
 use crate::{BenchError, Responder, raw, sending};
 
@@ -17,7 +17,7 @@ pub use crate::generator::Checked;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchOptions {
     /// The responders, in the order of the table.
     pub responders: Vec<Responder>,
     /// Kinds of requests: how many arrive together (1 to 64).
@@ -34,10 +34,10 @@ pub struct Options {
     pub sending: Option<u32>,
 }
 
-impl Default for Options {
+impl Default for BenchOptions {
     /// Everything, five runs of a second.
-    fn default() -> Options {
-        Options {
+    fn default() -> BenchOptions {
+        BenchOptions {
             responders: Responder::ALL.to_vec(),
             bursts: vec![32, 1],
             runs: 5,
@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl BenchOptions {
     fn check(&self) -> Result<(), BenchError> {
         let burst = |b: &usize| (1..=crate::generator::BURST_MAX).contains(b);
         if self.runs == 0 || !self.bursts.iter().all(burst) {
@@ -95,16 +95,19 @@ struct Figures {
 ///
 /// # Errors
 /// Without root, or when the system refuses a part that every Linux has.
-pub fn run(options: &Options, progress: &mut (dyn Progress + Send)) -> Result<Report, BenchError> {
+pub fn run(
+    options: &BenchOptions,
+    progress: &mut (dyn Progress + Send),
+) -> Result<BenchReport, BenchError> {
     options.check()?;
     on_one_processor(|world, meter, cpu| {
-        let mut report = Report {
+        let mut report = BenchReport {
             method: meter.method().into(),
             cpu,
             paths: options.paths,
             runs: options.runs,
             duration_s: options.duration.as_secs_f64(),
-            ..Report::default()
+            ..BenchReport::default()
         };
         table(options, world, meter, progress, &mut report)?;
         if options.raw {
@@ -135,11 +138,11 @@ fn on_one_processor<T: Send>(
 }
 
 fn table(
-    options: &Options,
+    options: &BenchOptions,
     world: &World,
     meter: &Meter,
     progress: &mut (dyn Progress + Send),
-    report: &mut Report,
+    report: &mut BenchReport,
 ) -> Result<(), BenchError> {
     if options.bursts.is_empty() {
         return Ok(()); // raw frames or sending alone
@@ -181,7 +184,7 @@ fn table(
 
 /// One responder, all kinds of requests. Every other run starts with the drop.
 fn one_run(
-    options: &Options,
+    options: &BenchOptions,
     trial: &Trial<'_>,
     run: usize,
     rates: &mut BTreeMap<(Responder, usize), f64>,
@@ -310,12 +313,12 @@ pub fn sweep(
     sweep: &Sweep,
     progress: &mut (dyn Progress + Send),
 ) -> Result<Vec<Point>, BenchError> {
-    let options = Options {
+    let options = BenchOptions {
         responders: vec![sweep.responder],
         bursts: vec![sweep.burst],
         runs: sweep.runs,
         duration: sweep.duration,
-        ..Options::default()
+        ..BenchOptions::default()
     };
     options.check()?;
     if !(1..=crate::world::CLIENTS_MAX).contains(&sweep.clients) || sweep.rates.is_empty() {

@@ -8,7 +8,7 @@ use segue_wire::Probe;
 
 use crate::account::Meter;
 use crate::error::system;
-use crate::probes::{Options, Progress};
+use crate::probes::{BenchOptions, Progress};
 use crate::protocol::{client, fill_headers};
 use crate::responder::Running;
 use crate::rows::{Quantity, RawRow, Skipped};
@@ -34,7 +34,7 @@ enum Target {
 
 /// Measures the drop and the responders that take raw frames.
 pub(crate) fn measure(
-    options: &Options,
+    options: &BenchOptions,
     world: &World,
     meter: &Meter,
     progress: &mut (dyn Progress + Send),

@@ -168,7 +168,7 @@ pub struct Skipped {
 
 /// All results of one bench.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct BenchReport {
     /// How processor time was charged.
     pub method: String,
     /// The processor all of it ran on.
@@ -191,7 +191,7 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
 }
 
-impl Report {
+impl BenchReport {
     /// Compares the results with their bars.
     pub(crate) fn judge(&mut self) {
         let mut bars = Vec::new();
@@ -263,9 +263,9 @@ mod tests {
             row(Responder::Xdp, 1, 0.005),
         ];
         assert_eq!(rows[0].hosts, Some(31_250.0));
-        let mut report = Report { rows, ..Report::default() };
+        let mut report = BenchReport { rows, ..BenchReport::default() };
         report.judge();
-        let judged = |report: &Report| -> Vec<_> {
+        let judged = |report: &BenchReport| -> Vec<_> {
             report.bars.iter().map(|b| (b.measured, b.at_least, b.met)).collect()
         };
         // 0.1 against noise is at least five times, and that is not ten.

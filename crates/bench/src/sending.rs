@@ -33,13 +33,13 @@ pub(crate) fn measure(
     runs: usize,
 ) -> Result<Sending, BenchError> {
     let host = world.near.run(|| host(world, paths))??;
-    let mut ways = [Way::Batch(Box::new(host)), Way::Single(Plain::open(world)?)];
+    let mut senders = [Sender::Batch(Box::new(host)), Sender::Single(Plain::open(world)?)];
     let mut found: [Vec<Figures>; 2] = Default::default();
     let mut seq = 0;
     for run in 0..=runs {
         for i in [run % 2, (run + 1) % 2] {
-            let _drop = world.attach_drop(ways[i].hook())?;
-            let figures = one_run(world, meter, &mut ways[i], paths, &mut seq)?;
+            let _drop = world.attach_drop(senders[i].hook())?;
+            let figures = one_run(world, meter, &mut senders[i], paths, &mut seq)?;
             // The first run warms up.
             if run > 0 {
                 found[i].push(figures);
@@ -73,7 +73,7 @@ struct Figures {
 fn one_run(
     world: &World,
     meter: &Meter,
-    way: &mut Way,
+    sender: &mut Sender,
     paths: u32,
     seq: &mut u32,
 ) -> Result<Figures, BenchError> {
@@ -85,14 +85,14 @@ fn one_run(
         let began = monotonic();
         if round % 2 == 0 {
             let before = meter.read(&[]);
-            way.send(&orders)?;
+            sender.send(&orders)?;
             // Deferred work is still to come.
             std::thread::sleep(SETTLE);
             cpu_ns += meter.read(&[]) - before;
             reached += world.programs.counts()?.dropped;
         } else {
             let watch = world.programs.watch_receiving()?;
-            way.send(&orders)?;
+            sender.send(&orders)?;
             std::thread::sleep(SETTLE);
             received_ns += watch.spent_ns()?;
         }
@@ -108,26 +108,26 @@ fn one_run(
 }
 
 /// How the probes of all paths are sent.
-enum Way {
+enum Sender {
     Batch(Box<Ebpf>),
     Single(Plain),
 }
 
-impl Way {
+impl Sender {
     fn hook(&self) -> Hook {
         match self {
-            Way::Batch(_) => Hook::Xdp,
-            Way::Single(_) => Hook::Tc,
+            Sender::Batch(_) => Hook::Xdp,
+            Sender::Single(_) => Hook::Tc,
         }
     }
 
     fn send(&mut self, orders: &[ProbeOrder]) -> Result<(), BenchError> {
         match self {
-            Way::Batch(host) => {
+            Sender::Batch(host) => {
                 host.heartbeat();
                 Ok(host.send_probes(orders)?)
             }
-            Way::Single(plain) => plain.send(orders),
+            Sender::Single(plain) => plain.send(orders),
         }
     }
 }

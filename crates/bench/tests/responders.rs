@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use segue_bench::probes::{self, Options, Sweep};
-use segue_bench::{BenchError, Report, Responder};
+use segue_bench::probes::{self, BenchOptions, Sweep};
+use segue_bench::{BenchError, BenchReport, Responder};
 
 /// Few enough for a busy machine.
 const RATE: f64 = 400.0;
@@ -90,13 +90,13 @@ fn a_short_bench_fills_every_row() {
     if !is_root() {
         return;
     }
-    let options = Options {
+    let options = BenchOptions {
         responders: vec![Responder::Syscall, Responder::Tc, Responder::XdpBare],
         runs: 1,
         duration: Duration::from_millis(100),
         paths: 64,
         sending: Some(100),
-        ..Options::default()
+        ..BenchOptions::default()
     };
     let mut steps = 0;
     let report = probes::run(&options, &mut |_: &str| steps += 1).unwrap();
@@ -145,14 +145,14 @@ fn a_sweep_has_a_point_for_each_rate() {
     }
 }
 
-fn frames_and_sending(runs: usize, duration: Duration, paths: u32) -> Report {
-    let options = Options {
+fn frames_and_sending(runs: usize, duration: Duration, paths: u32) -> BenchReport {
+    let options = BenchOptions {
         responders: vec![Responder::Xdp, Responder::XdpBare],
         bursts: Vec::new(),
         runs,
         duration,
         sending: Some(paths),
-        ..Options::default()
+        ..BenchOptions::default()
     };
     probes::run(&options, &mut |_: &str| ()).unwrap()
 }

@@ -6,7 +6,6 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 extern crate alloc;
 

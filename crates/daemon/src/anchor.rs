@@ -2,7 +2,6 @@
 
 mod credentials;
 mod enrolment;
-mod ledger;
 mod pools;
 mod signal;
 
@@ -14,7 +13,7 @@ use anyhow::Context;
 use segue_clock::{Machine, Span};
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, Setup};
-use segue_ip::Input;
+use segue_ip::{Input, Output};
 use segue_keepalive::Source;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
@@ -31,18 +30,19 @@ use tracing::warn;
 pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
-use self::enrolment::{LEASES, Lease, REST};
-use self::ledger::{Ledger, Say};
+use self::enrolment::{LEASES, Lease, REST, encoded};
 use self::pools::Pools;
 use self::signal::{Signal, SignalEvent};
 use super::ends::{TunnelEnd, Waiting};
 use super::packets::{self, MARK};
-use super::run::{self, Core, Role};
+use super::run::{self, Core, Role, Unwritten};
 use super::stamp::{self, Stamp};
 use super::{random_seed, scrape, status};
 use crate::control::{
     FlowsPage, Response, Status, TunnelAnswer, TunnelRequest, TunnelStatus, Tunnels,
 };
+use crate::engine::ToLoop;
+use crate::ledger::{Entry, Ledger, Table};
 use crate::locator::Locator;
 pub use crate::settings::Anchor as Settings;
 
@@ -52,7 +52,6 @@ pub struct Daemon {
     core: Core<TunnelEnd<Anchor>, Tunnels>,
     pools: Pools,
     store: Arc<Embedded>,
-    ledger: Ledger,
     enrolment: Enrolment,
     credentials: Credentials,
     /// When to review certificates.
@@ -65,8 +64,6 @@ pub struct Daemon {
 
 /// What an anchor does on its own.
 pub enum Chore {
-    /// Leases are on disk, or cannot be.
-    Written,
     /// Certificates may be due.
     Review,
 }
@@ -74,7 +71,7 @@ pub enum Chore {
 /// For each family: everything if an interface other than the tunnel has a default route, otherwise
 /// only the pool.
 fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
-    let tunnel = &settings.common.device;
+    let tunnel = &settings.tunnel.device;
     let others = all.iter().filter(|d| d.up && !d.loopback && d.interface.name != *tunnel);
     let destinations = others.flat_map(|d| &d.routes).map(|route| route.destination);
     let defaults = destinations.filter(|to| to.len == 0);
@@ -86,15 +83,23 @@ fn ways_out(all: &[Device], settings: &Settings) -> WaysOut {
     WaysOut { v4: of(false, &settings.pool_v4), v6: of(true, &settings.pool_v6) }
 }
 
+/// The connection that an output is for.
+fn conn_of(output: &ToLoop<TunnelEnd<Anchor>>) -> Option<ConnId> {
+    match output {
+        Output::Own(AnchorOutput::Signal(conn, _) | AnchorOutput::Close(conn)) => Some(*conn),
+        _ => None,
+    }
+}
+
 fn answer(result: anyhow::Result<Response<Tunnels>>) -> Response<Tunnels> {
     result.unwrap_or_else(|error| Response::Error(Told(&error).to_string()))
 }
 
 fn setup(settings: &Settings) -> Setup {
     Setup {
-        tun_name: settings.common.device.clone(),
+        tun_name: settings.tunnel.device.clone(),
         tun_mtu: settings.mtu,
-        port: settings.common.port,
+        port: settings.tunnel.port,
         role: segue_datapath::Role::Anchor,
         max_paths: settings.max_paths,
         max_flows: 1 << 20,
@@ -120,7 +125,7 @@ fn machine_config(
     let rest = |until_s: u64| now + Span::from_secs(until_s.saturating_sub(now_s));
     let resting = Enrolment::resting(store)?.into_iter().map(|(ip, until_s)| (ip, rest(until_s)));
     Ok(AnchorConfig {
-        port: settings.common.port,
+        port: settings.tunnel.port,
         pool_v4: settings.pool_v4.clone(),
         pool_v6: settings.pool_v6.clone(),
         max_paths: settings.max_paths,
@@ -142,8 +147,8 @@ impl Role for Daemon {
     type Signal = SignalEvent;
     type Chore = Chore;
 
-    fn common(settings: &Settings) -> &run::Settings {
-        &settings.common
+    fn common(settings: &Settings) -> run::Settings {
+        settings.common.clone()
     }
 
     fn start(
@@ -154,13 +159,14 @@ impl Role for Daemon {
         let enrolment = Enrolment::load(store.as_ref())?;
         let signal = Signal::listen(settings.signal_port, &enrolment, signals)?;
         // Started before the packet path's threads, which may have a higher scheduling priority.
-        let ledger = Ledger::start(store.clone())?;
+        let table = Table { name: LEASES, of: "registration" };
+        let ledger = Ledger::start(store.clone(), table)?;
         let stamp = settings.stamp.as_ref().map(Stamp::start).transpose()?;
         let options = EbpfOptions {
             stamp: settings.stamp.as_ref().and_then(stamp::Settings::in_kernel),
             ..EbpfOptions::default()
         };
-        let (datapath, realtime) = (settings.common.datapath, settings.common.realtime);
+        let (datapath, realtime) = (settings.tunnel.datapath, settings.tunnel.realtime);
         let mut opened = packets::open(datapath, &setup(&settings), options, realtime)?;
         let pools = Pools::serve(&settings, opened.datapath.as_mut())?;
         let config = machine_config(&settings, &store, opened.source())?;
@@ -170,13 +176,12 @@ impl Role for Daemon {
         }
         let (end, waiting) = TunnelEnd::new(anchor, opened);
         let daemon = Daemon {
-            core: Core::new(end),
+            core: Core::new(end, ledger),
             pools,
             attached: BTreeSet::new(),
             interfaces: Vec::new(),
             stamp,
             store,
-            ledger,
             enrolment,
             credentials: Credentials::default(),
             review: tokio::time::interval(review_period(settings.certificate_lifetime)),
@@ -191,7 +196,6 @@ impl Role for Daemon {
     }
 
     fn on_heartbeat(&mut self) -> anyhow::Result<()> {
-        self.ledger.writes()?;
         self.pools.routing.look_after(monotonic());
         Ok(())
     }
@@ -200,8 +204,8 @@ impl Role for Daemon {
     /// others.
     fn apply(&mut self, output: AnchorOutput) -> anyhow::Result<()> {
         match output {
-            AnchorOutput::Signal(conn, message) => self.say(conn, Say::Message(message)),
-            AnchorOutput::Close(conn) => self.say(conn, Say::Close),
+            AnchorOutput::Signal(conn, message) => self.signal.send(conn, message),
+            AnchorOutput::Close(conn) => self.signal.close_after(conn),
             AnchorOutput::SetMtu(address, mtu) => {
                 let (mtu, device) = (mtu.map(u32::from), self.settings.mtu);
                 if let Err(error) = self.pools.routing.fit(address, mtu, device) {
@@ -212,11 +216,25 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn persist(&mut self, known: Known) -> anyhow::Result<()> {
+    fn entry(&self, known: Known) -> anyhow::Result<Entry> {
         let seen_s = Some(credentials::now_s());
-        let lease = Lease { epoch: known.epoch, inner: known.inner, seen_s };
-        self.ledger.put(&known.name, lease);
-        Ok(())
+        let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
+        Ok(Entry { lane: known.name.clone(), key: known.name, value })
+    }
+
+    /// What a host hears waits for its own lease.
+    fn lane(&self, output: &ToLoop<TunnelEnd<Anchor>>) -> Option<String> {
+        Some(self.signal.host_of(conn_of(output)?)?.to_owned())
+    }
+
+    fn on_unwritten(&mut self, output: ToLoop<TunnelEnd<Anchor>>, why: Unwritten) {
+        let why: &[u8] = match why {
+            Unwritten::Failed => b"the anchor cannot write",
+            Unwritten::TooMuch => b"too much waits for the anchor's disk",
+        };
+        if let Some(conn) = conn_of(&output) {
+            self.signal.end(conn, why);
+        }
     }
 
     fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
@@ -256,7 +274,7 @@ impl Role for Daemon {
         let wanted = |d: &&Device| {
             let (listed, name) = (&self.settings.common.interfaces, &d.interface.name);
             d.up && !d.loopback
-                && *name != self.settings.common.device
+                && *name != self.settings.tunnel.device
                 && (listed.is_empty() || listed.contains(name))
         };
         let wanted = all.iter().filter(wanted).map(|device| &device.interface);
@@ -305,18 +323,12 @@ impl Role for Daemon {
     }
 
     async fn chore(&mut self) -> Chore {
-        tokio::select! {
-            () = self.ledger.told() => Chore::Written,
-            _ = self.review.tick() => Chore::Review,
-        }
+        self.review.tick().await;
+        Chore::Review
     }
 
-    fn on_chore(&mut self, chore: Chore) -> anyhow::Result<()> {
-        match chore {
-            Chore::Written => self.on_written(),
-            Chore::Review => self.review_certificates()?,
-        }
-        Ok(())
+    fn on_chore(&mut self, Chore::Review: Chore) -> anyhow::Result<()> {
+        self.review_certificates()
     }
 
     async fn stop(mut self) -> anyhow::Result<()> {
@@ -330,7 +342,7 @@ impl Role for Daemon {
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let pools = [&self.settings.pool_v4, &self.settings.pool_v6].into_iter().flatten();
-        let common = self.core.end.status(&self.settings.common.device);
+        let common = self.core.end.status(&self.settings.tunnel.device);
         let End { machine: anchor, datapath, .. } = &mut *self.core.end;
         let (anchor, datapath) = (&*anchor, datapath.as_mut());
         let stamp = self.stamp.as_ref().map(Stamp::drops).unwrap_or_default();
@@ -350,38 +362,6 @@ impl Role for Daemon {
 }
 
 impl Daemon {
-    /// Sends something to a host, once the lease it depends on is on disk.
-    fn say(&mut self, conn: ConnId, say: Say) {
-        match self.signal.host_of(conn) {
-            Some(host) if self.ledger.is_open(host) => {
-                if !self.ledger.hold(host, conn, say) {
-                    self.signal.end(conn, b"too much waits for the anchor's disk");
-                }
-            }
-            _ => self.signal.say(conn, say),
-        }
-    }
-
-    /// Leases are on disk, or cannot be.
-    fn on_written(&mut self) {
-        let outcome = self.ledger.outcome();
-        if let Some(error) = outcome.error {
-            self.core.trouble.tell(monotonic(), &error);
-        }
-        for (conn, say) in outcome.said {
-            self.signal.say(conn, say);
-        }
-        for conn in outcome.failed {
-            self.signal.end(conn, b"the anchor cannot write");
-        }
-    }
-
-    /// Waits until no lease is on its way to the store.
-    fn settle(&mut self) {
-        self.ledger.settle();
-        self.on_written();
-    }
-
     fn flows(&mut self, from: u64, host: Option<&str>) -> anyhow::Result<FlowsPage> {
         let owner = host
             .map(|name| {
@@ -402,7 +382,7 @@ impl Daemon {
     ) -> anyhow::Result<String> {
         let own = || {
             let all = self.interfaces.iter().map(|device| &device.interface);
-            let global = all.filter(|i| i.name != self.settings.common.device);
+            let global = all.filter(|i| i.name != self.settings.tunnel.device);
             let port = self.settings.signal_port;
             let all = global.flat_map(|i| &i.addresses);
             all.map(|a| Locator::Address(SocketAddr::new(*a, port))).collect()

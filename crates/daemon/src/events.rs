@@ -106,6 +106,13 @@ pub struct Trouble {
 }
 
 impl Trouble {
+    /// Logs what went wrong, if anything did.
+    pub fn note(&mut self, now: Time, result: Result<(), impl Into<anyhow::Error>>) {
+        if let Err(error) = result {
+            self.tell(now, &error.into());
+        }
+    }
+
     /// Logs an error.
     pub fn tell(&mut self, now: Time, error: &anyhow::Error) {
         if self.last.is_some_and(|last| now.since(last) < Span::from_secs(1)) {

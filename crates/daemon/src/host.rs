@@ -36,6 +36,7 @@ use super::routing::Routing;
 use super::run::{self, Core, Role};
 use super::{random_seed, scrape, status};
 use crate::control::{Response, Status, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
+use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
 
 /// How often the daemon scans the datapath's flow table.
@@ -70,9 +71,9 @@ pub struct Daemon {
 fn setup(settings: &Settings, anchors: &[SocketAddr], has_names: bool) -> Setup {
     let v6 = has_names || anchors.iter().any(SocketAddr::is_ipv6);
     Setup {
-        tun_name: settings.common.device.clone(),
+        tun_name: settings.tunnel.device.clone(),
         tun_mtu: settings.mtu.unwrap_or(1_500 - OVERHEAD[usize::from(v6)]),
-        port: settings.common.port,
+        port: settings.tunnel.port,
         role: segue_datapath::Role::Host,
         max_paths: segue_wire::MAX_PATHS as u32,
         max_flows: 65_536,
@@ -94,7 +95,7 @@ fn machine_config(
     HostConfig {
         anchor: anchors.iter().map(tunnel_of).collect(),
         epoch,
-        port: settings.common.port,
+        port: settings.tunnel.port,
         path: settings.path.clone(),
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
@@ -105,7 +106,6 @@ fn machine_config(
 impl Role for Daemon {
     const NAME: &'static str = "host";
     const TASK: &'static str = "run a host";
-    const SIGNALS: usize = 256;
     type Settings = Settings;
     type Engine = TunnelEnd<Host>;
     type Words = Tunnels;
@@ -113,8 +113,8 @@ impl Role for Daemon {
     /// A scan of the flow table, from this position on.
     type Chore = FlowCursor;
 
-    fn common(settings: &Settings) -> &run::Settings {
-        &settings.common
+    fn common(settings: &Settings) -> run::Settings {
+        settings.common.clone()
     }
 
     fn start(
@@ -124,7 +124,7 @@ impl Role for Daemon {
         let member = Member::open(&settings.state, settings.join.clone())?;
         let anchors = member.anchors();
         let signal = Signal::new(anchors.clone(), member.join().names(), member.shown()?, signals)?;
-        let device = &settings.common.device;
+        let device = &settings.tunnel.device;
         let routing = match settings.fail_closed {
             true => Routing::at_closed_host(device, &routes::wanted(&settings))?,
             false => Routing::at_host(device),
@@ -132,14 +132,14 @@ impl Role for Daemon {
         let setup = setup(&settings, &anchors, signal.has_names());
         let epoch = member.next_epoch(realtime_ns());
         let opened = packets::open(
-            settings.common.datapath,
+            settings.tunnel.datapath,
             &setup,
             EbpfOptions::default(),
-            settings.common.realtime,
+            settings.tunnel.realtime,
         )?;
         let config = machine_config(&settings, &anchors, opened.source(), epoch);
         let (end, waiting) = TunnelEnd::new(Host::new(config, random_seed()?), opened);
-        let core = Core::new(end);
+        let core = Core::new(end, Ledger::without_store());
         let mut sweep = tokio::time::interval(SWEEP);
         // Even if a scan takes longer than the period, there is a pause before the next.
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -194,7 +194,7 @@ impl Role for Daemon {
         Ok(())
     }
 
-    fn persist(&mut self, record: Infallible) -> anyhow::Result<()> {
+    fn entry(&self, record: Infallible) -> anyhow::Result<Entry> {
         match record {}
     }
 
@@ -286,7 +286,7 @@ impl Role for Daemon {
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {
         let now = monotonic();
-        let common = self.core.end.status(&self.settings.common.device);
+        let common = self.core.end.status(&self.settings.tunnel.device);
         let End { machine: host, datapath, .. } = &mut *self.core.end;
         let (host, datapath) = (&*host, datapath.as_mut());
         let classes = segue_steering::Class::ALL.into_iter().filter_map(|class| {

@@ -4,16 +4,20 @@
 //! name ([`locator`]). Other programs talk to a daemon over its control socket.
 
 #![forbid(unsafe_code)]
+#![allow(unreachable_pub)]
 
 pub mod anchor;
 pub mod config;
 pub mod control;
+pub mod echo;
 pub mod ends;
 pub mod engine;
 pub mod events;
 pub mod forwarding;
 pub mod host;
 pub mod identity;
+pub mod kept;
+pub mod ledger;
 pub mod locator;
 pub mod nat;
 pub mod nft;
@@ -27,6 +31,7 @@ pub mod seldom;
 pub mod settings;
 pub mod shares;
 pub mod signalling;
+pub mod sockets;
 pub mod stamp;
 pub mod status;
 pub mod turns;

@@ -1,5 +1,6 @@
-//! The loop that runs every role. It ends on SIGINT or SIGTERM, gives the engine a heartbeat once a second, keeps the machine's deadlines, and takes work from its sources in
-//! turns. A [`Role`] adds what is specific to it.
+//! The loop that runs every role. It ends on SIGINT or SIGTERM, gives the engine a heartbeat once a second, keeps the
+//! machine's deadlines, takes work from its sources in turns, stores the machine's records before anything leaves that
+//! follows from them, and gives the kernel the forwarding that the machine wants. A [`Role`] adds what is specific to it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use super::events::{Events, Trouble};
 use super::turns::{Sources, Work};
 use super::{check_interfaces, check_permission, scrape, termination, until};
 use crate::control::{self, Asked, Head, Request, Response, Status, Vocabulary};
-use crate::engine::Engine;
+use crate::engine::{Engine, ToLoop};
+use crate::kept::Kept;
+use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Common as Settings;
 
 /// How often the engine has a heartbeat.
@@ -32,7 +35,7 @@ pub trait Role: Sized {
     /// The task that needs the permission, for the error message.
     const TASK: &'static str;
     /// Events of signalling that wait; the connections wait when there are more.
-    const SIGNALS: usize;
+    const SIGNALS: usize = 256;
     /// Everything that it needs to know.
     type Settings;
     /// Its machine, and what is below that.
@@ -45,7 +48,7 @@ pub trait Role: Sized {
     type Chore;
 
     /// What every daemon needs to know.
-    fn common(settings: &Self::Settings) -> &Settings;
+    fn common(settings: &Self::Settings) -> Settings;
 
     /// Opens what the role needs. Its signalling reports through `signals`.
     fn start(
@@ -59,8 +62,17 @@ pub trait Role: Sized {
     /// Does what the machine wants of its own role.
     fn apply(&mut self, output: <Self::Engine as Engine>::Wish) -> anyhow::Result<()>;
 
-    /// Stores something. It is on disk before anything leaves that follows from it.
-    fn persist(&mut self, record: <Self::Engine as Engine>::Record) -> anyhow::Result<()>;
+    /// A record as it is stored.
+    fn entry(&self, record: <Self::Engine as Engine>::Record) -> anyhow::Result<Entry>;
+
+    /// The lane of the records that must be on disk before this is done; `None` if it follows from none. A role that
+    /// does not say has one lane, and holds all that it sends.
+    fn lane(&self, output: &ToLoop<Self::Engine>) -> Option<String> {
+        matches!(output, Output::Send(_)).then(String::new)
+    }
+
+    /// This was to follow from a record, and is not done: the record cannot be written, or too much waits.
+    fn on_unwritten(&mut self, _output: ToLoop<Self::Engine>, _why: Unwritten) {}
 
     /// The machine has told this. It is among the events already.
     fn on_report(&mut self, _report: &<Self::Engine as Engine>::News) -> anyhow::Result<()> {
@@ -68,13 +80,21 @@ pub trait Role: Sized {
     }
 
     /// Once a second.
-    fn on_heartbeat(&mut self) -> anyhow::Result<()>;
+    fn on_heartbeat(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 
-    /// Signalling tells something.
-    fn on_signal(&mut self, event: Self::Signal) -> anyhow::Result<()>;
+    /// Signalling of its own tells something.
+    fn on_signal(&mut self, _event: Self::Signal) -> anyhow::Result<()> {
+        Ok(())
+    }
 
-    /// The interfaces have changed, or are known for the first time.
-    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()>;
+    /// The interfaces have changed, or are known for the first time. A role that does not choose has its machine told of
+    /// all that are up.
+    fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
+        let used = all.iter().filter(|device| device.up && !device.loopback);
+        self.feed(Input::Interfaces(used.map(|device| device.interface.clone()).collect()))
+    }
 
     /// Answers a request specific to this role; the loop answers the common ones.
     fn on_request(&mut self, request: RequestOf<Self>) -> anyhow::Result<Response<Self::Words>>;
@@ -93,16 +113,24 @@ pub trait Role: Sized {
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> <Self::Words as Vocabulary>::Status;
 
     /// Its metrics, for Prometheus.
-    fn metrics(status: &Status<Self::Words>) -> String;
+    fn metrics(_status: &Status<Self::Words>) -> String {
+        String::new()
+    }
 
     /// Waits for a chore. Must be cancel-safe: the loop drops the future and calls again.
-    fn chore(&mut self) -> impl Future<Output = Self::Chore>;
+    fn chore(&mut self) -> impl Future<Output = Self::Chore> {
+        std::future::pending()
+    }
 
     /// Does the chore.
-    fn on_chore(&mut self, chore: Self::Chore) -> anyhow::Result<()>;
+    fn on_chore(&mut self, _chore: Self::Chore) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// The daemon was told to end.
-    fn stop(self) -> impl Future<Output = anyhow::Result<()>>;
+    fn stop(self) -> impl Future<Output = anyhow::Result<()>> {
+        async { Ok(()) }
+    }
 
     /// Gives the machine an input and carries out its outputs.
     fn feed(&mut self, input: impl Into<InputOf<Self>>) -> anyhow::Result<()> {
@@ -113,20 +141,73 @@ pub trait Role: Sized {
     /// Carries out the machine's outputs. What could not be done below it is logged and skipped.
     fn follow(&mut self, mut turn: <Self::Engine as Engine>::Turn) -> anyhow::Result<()> {
         while let Some(output) = self.core().end.poll(&mut turn) {
-            match output {
-                Output::Own(own) => self.apply(own)?,
-                Output::Persist(record) => self.persist(record)?,
-                Output::Report(report) => {
-                    self.core().events.note(monotonic(), &report);
-                    self.on_report(&report)?;
-                }
-                Output::Send(datagram) => self.core().end.send(datagram),
+            let lane = self.lane(&output).filter(|lane| self.core().ledger.is_open(lane));
+            let Some(lane) = lane else {
+                self.carry_out(output)?;
+                continue;
+            };
+            if let Err(output) = self.core().ledger.hold(&lane, output) {
+                self.on_unwritten(output, Unwritten::TooMuch);
             }
         }
         let core = self.core();
         core.end.finish(turn, &mut core.trouble);
         Ok(())
     }
+
+    /// Carries out an output that follows from no record that is not yet on disk.
+    fn carry_out(&mut self, output: ToLoop<Self::Engine>) -> anyhow::Result<()> {
+        let now = monotonic();
+        match output {
+            Output::Own(own) => self.apply(own)?,
+            Output::Persist(record) => {
+                let entry = self.entry(record)?;
+                self.core().ledger.put(entry);
+            }
+            Output::Report(report) => {
+                self.core().events.note(now, &report);
+                self.on_report(&report)?;
+            }
+            Output::Send(datagram) => self.core().end.send(datagram),
+            Output::Forward(part) => {
+                let core = self.core();
+                core.trouble.note(now, core.kept.put(part));
+            }
+            Output::Withdraw(part) => {
+                let core = self.core();
+                core.trouble.note(now, core.kept.take_back(&part));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records are on disk, or cannot be.
+    fn on_written(&mut self) -> anyhow::Result<()> {
+        let outcome = self.core().ledger.outcome();
+        if let Some(error) = outcome.error {
+            self.core().trouble.tell(monotonic(), &error);
+        }
+        outcome.due.into_iter().try_for_each(|output| self.carry_out(output))?;
+        for output in outcome.failed {
+            self.on_unwritten(output, Unwritten::Failed);
+        }
+        Ok(())
+    }
+
+    /// Waits until no record is on its way to the store, so that the role can change the store itself.
+    fn settle(&mut self) -> anyhow::Result<()> {
+        self.core().ledger.settle();
+        self.on_written()
+    }
+}
+
+/// Why something is not done that was to follow from a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwritten {
+    /// The record cannot be written.
+    Failed,
+    /// Too much waits for records of the same lane.
+    TooMuch,
 }
 
 /// A request of a role's own.
@@ -136,9 +217,13 @@ type InputOf<R> =
     Input<<<R as Role>::Engine as Engine>::Own, <<R as Role>::Engine as Engine>::Record>;
 
 /// What every role has around its machine.
-pub struct Core<E, V: Vocabulary> {
+pub struct Core<E: Engine, V: Vocabulary> {
     /// The machine, and what is below it.
     pub end: E,
+    /// Its records on their way to the store, and what follows from them.
+    pub ledger: Ledger<ToLoop<E>>,
+    /// What it has the kernel forward.
+    pub kept: Kept,
     /// The event history.
     pub events: Events<V>,
     /// Logs what could not be done.
@@ -146,11 +231,11 @@ pub struct Core<E, V: Vocabulary> {
     started: Time,
 }
 
-impl<E, V: Vocabulary> Core<E, V> {
+impl<E: Engine, V: Vocabulary> Core<E, V> {
     /// Nothing has happened yet.
-    pub fn new(end: E) -> Core<E, V> {
+    pub fn new(end: E, ledger: Ledger<ToLoop<E>>) -> Core<E, V> {
         let (events, trouble, started) = (Events::default(), Trouble::default(), monotonic());
-        Core { end, events, trouble, started }
+        Core { end, ledger, kept: Kept::default(), events, trouble, started }
     }
 }
 
@@ -170,7 +255,7 @@ fn status<R: Role>(role: &mut R, events_from: u64) -> anyhow::Result<Status<R::W
 /// Runs a role until SIGINT or SIGTERM.
 pub async fn run<R: Role>(settings: R::Settings) -> anyhow::Result<()> {
     check_permission(R::TASK)?;
-    let common = R::common(&settings).clone();
+    let common = R::common(&settings);
     let monitor = Monitor::new().await?;
     check_interfaces(&common.interfaces, monitor.current())?;
     let (asked_in, asked) = mpsc::channel::<Asked<R::Words>>(ASKED);
@@ -189,19 +274,24 @@ async fn serve<R: Role>(
 ) -> anyhow::Result<()> {
     let mut interrupt = termination()?;
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    let written = role.core().ledger.told();
     loop {
         let deadline = role.core().end.deadline();
         tokio::select! {
             // Picks one ready source at random, so that none can starve another.
             _ = interrupt.recv() => return Ok(()),
             _ = heartbeat.tick() => {
-                role.core().end.heartbeat()?;
+                let core = role.core();
+                core.end.heartbeat()?;
+                core.ledger.writes()?;
+                core.trouble.note(monotonic(), core.kept.look_after());
                 role.on_heartbeat()?;
             }
             () = until(deadline) => {
                 let turn = role.core().end.at_deadline(&mut sources.below);
                 role.follow(turn)?;
             }
+            () = written.notified() => role.on_written()?,
             chore = role.chore() => {
                 role.on_chore(chore)?;
                 tokio::task::yield_now().await;

@@ -30,12 +30,6 @@ pub enum Choice {
 /// Settings of every daemon, validated.
 #[derive(Clone)]
 pub struct Common {
-    /// Name of the tunnel device.
-    pub device: String,
-    /// Local UDP port of the tunnels.
-    pub port: u16,
-    /// Which datapath.
-    pub datapath: Choice,
     /// The interfaces to use; all that fit the role if empty.
     pub interfaces: Vec<String>,
     /// The control socket.
@@ -44,6 +38,25 @@ pub struct Common {
     pub control_group: Option<Gid>,
     /// Where to serve metrics; `None` for nowhere.
     pub metrics: Option<SocketAddr>,
+}
+
+impl Common {
+    /// All usual, with this control socket.
+    #[must_use]
+    pub fn at(control: PathBuf) -> Common {
+        Common { interfaces: Vec::new(), control, control_group: None, metrics: None }
+    }
+}
+
+/// Settings of what is below an end of tunnels.
+#[derive(Clone)]
+pub struct Tunnel {
+    /// Name of the tunnel device.
+    pub device: String,
+    /// Local UDP port of the tunnels.
+    pub port: u16,
+    /// Which datapath.
+    pub datapath: Choice,
     /// Run before ordinary threads where the system allows it.
     pub realtime: bool,
 }
@@ -52,6 +65,8 @@ pub struct Common {
 pub struct Host {
     /// Settings of every daemon. If no interface is named, all that reach the anchor are used.
     pub common: Common,
+    /// Its tunnels.
+    pub tunnel: Tunnel,
     /// The join line, if one is given. Without one, or with a used one, the stored state identifies
     /// the host.
     pub join: Option<Join>,
@@ -78,6 +93,8 @@ pub struct Host {
 pub struct Anchor {
     /// Settings of every daemon. If no interface is named, all that carry packets are used.
     pub common: Common,
+    /// Its tunnels.
+    pub tunnel: Tunnel,
     /// MTU of the tunnel device in bytes.
     pub mtu: u32,
     /// UDP port of the signalling.

@@ -18,7 +18,7 @@ const WINDOW: u64 = 100_000_000;
 const NOBODY: u32 = u32::MAX;
 
 /// Counts of what was taken, shared with the threads that carry packets.
-struct Taken {
+struct Counts {
     paths: Vec<AtomicU64>,
     /// By slot: its host's number in `hosts`.
     host_of: Vec<AtomicU32>,
@@ -28,7 +28,7 @@ struct Taken {
 
 /// The shares of all paths, and of the hosts that own them.
 pub struct Shares {
-    taken: Arc<Taken>,
+    taken: Arc<Counts>,
     /// By owner: its number here, and how many paths it has.
     owners: BTreeMap<u32, (u32, u32)>,
     /// By slot.
@@ -44,7 +44,7 @@ impl Shares {
     pub fn new(max_paths: u32) -> (Shares, impl Fn(u32, Time) -> bool + Send + Sync + use<>) {
         let counts = || (0..max_paths).map(|_| AtomicU64::new(0)).collect();
         let host_of = (0..max_paths).map(|_| AtomicU32::new(NOBODY)).collect();
-        let taken = Arc::new(Taken { paths: counts(), host_of, hosts: counts() });
+        let taken = Arc::new(Counts { paths: counts(), host_of, hosts: counts() });
         let theirs = Arc::clone(&taken);
         let (owners, owner_of, free) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let within = move |slot, at| theirs.take(slot, at).unwrap_or(false);
@@ -83,7 +83,7 @@ impl Shares {
     }
 }
 
-impl Taken {
+impl Counts {
     /// Whether one more probe is within the shares of its path and its host; `None` if there is no
     /// such slot.
     fn take(&self, slot: u32, at: Time) -> Option<bool> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_clock::{Span, Time};
 use segue_datapath::{FlowCursor, FlowEntry, FlowPage, LinuxDatapath};
-use segue_keepalive::size::Way;
+use segue_keepalive::size::Direction;
 use segue_keepalive::{Counted, Estimates, Why};
 use segue_steering::Class;
 use segue_tunnel::host::Path;
@@ -116,8 +116,8 @@ pub fn host_paths(host: &Host, datapath: &mut dyn LinuxDatapath, now: Time) -> V
                 state: "setup".into(),
                 via: path.via().and_then(|via| names.get(&via.slot).cloned()),
                 bound_ms: ms(path.detection_bound()),
-                mtu_up: Some(path.mtu(Way::Up)),
-                mtu_down: Some(path.mtu(Way::Down)),
+                mtu_up: Some(path.mtu(Direction::Up)),
+                mtu_down: Some(path.mtu(Direction::Down)),
                 ..PathStatus::default()
             };
             agreed(

@@ -63,7 +63,7 @@ use segue_wire::{DropReason, Encapsulation, FlowKey, Size};
 
 pub use self::attach::remove_stale_filters;
 use self::attach::{Attached, Side};
-use self::batch::{Batch, Hop, Way, Ways};
+use self::batch::{Batch, Exit, Exits, Hop};
 use self::convert::{
     PATH_DEAF, PATH_FOLLOWS_USE, PATH_QUIET, PATH_RIDES, PATH_VIA, PATH_VIA_ONE_WAY, both_ends,
     family, generation, kernel_endpoint, kernel_path, kernel_route, kernel_size, kernel_sweep,
@@ -114,7 +114,7 @@ pub struct Ebpf {
     batch: Batch,
     /// How many paths with rides use each T_KA, in microseconds.
     riding: BTreeMap<u32, u32>,
-    ways: Ways,
+    exits: Exits,
     /// Responses that the programs have begun to hold.
     held: Waiting,
     shore: Arc<Shore>,
@@ -184,7 +184,7 @@ impl Ebpf {
             options,
             batch,
             riding: BTreeMap::new(),
-            ways: Ways::default(),
+            exits: Exits::default(),
             held: Waiting::default(),
             shore,
             stop: Some(stop),
@@ -273,7 +273,7 @@ impl Datapath for Ebpf {
             v6: family(remote.ip()) == 6,
         });
         let rides = path.flags & PATH_RIDES != 0;
-        self.ways.set(slot, hop.map(|hop| Way { hop, rides }));
+        self.exits.set(slot, hop.map(|hop| Exit { hop, rides }));
         let path = Path { config: path, remote, taus, mode, totals, outage, reinjected };
         let (new, old) = (path.config, self.paths.insert(slot, path));
         self.count_riding(old.map(|path| path.config).as_ref(), Some(&new));
@@ -281,7 +281,7 @@ impl Datapath for Ebpf {
     }
 
     fn remove_path(&mut self, slot: u32) {
-        self.ways.set(slot, None);
+        self.exits.set(slot, None);
         if let Some(path) = self.paths.remove(&slot) {
             self.count_riding(Some(&path.config), None);
             self.shore.tables.drop_copies(slot);

@@ -5,8 +5,6 @@
 //! [`EventSink`]. A flow that has no binding reaches the daemon once, as [`Event::Miss`]; the daemon
 //! binds it and gives the packet back with [`Datapath::inject`], so that the first packet is not lost.
 
-#![warn(unreachable_pub)]
-
 pub mod ebpf;
 pub mod user;
 

@@ -92,7 +92,7 @@ impl User {
             flows: FlowTable::new(setup.max_flows),
             shares: Shares::default(),
             misses: Misses::new(setup.role),
-            upmt: upmt::Table::default(),
+            upmt: upmt::UpmtPaths::default(),
         };
         let wake = || tun::Wake::new().map_err(kernel("making an event descriptor"));
         let shared = Arc::new(Shared {

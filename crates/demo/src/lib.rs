@@ -25,4 +25,4 @@ pub struct Course {
 }
 
 /// The voice-like flow: 50 packets a second.
-pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const VOICE_INTERVAL: Duration = Duration::from_millis(20);

@@ -25,7 +25,7 @@ use super::interrupt::Interrupts;
 /// How long daemons may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Sampling interval of delays: data come in bursts, but a mean must be over time.
-pub const SAMPLED: f64 = 0.02;
+pub(crate) const SAMPLED: f64 = 0.02;
 
 /// The network with an anchor and a host running in it. Dropping it ends the daemons, then deletes
 /// the network.

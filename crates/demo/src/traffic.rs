@@ -18,9 +18,9 @@ use socket2::{Domain, Socket, Type};
 use super::VOICE_INTERVAL;
 
 /// Port of the download's server.
-pub const TCP_PORT: u16 = 8080;
+pub(crate) const TCP_PORT: u16 = 8080;
 /// Port of the voice flow at both ends.
-pub const VOICE_PORT: u16 = 40_000;
+pub(crate) const VOICE_PORT: u16 = 40_000;
 /// Payload of a voice packet: 20 ms of G.711.
 const VOICE_BYTES: usize = 160;
 /// Expedited forwarding in the type-of-service byte.

@@ -2,8 +2,6 @@
 //! The fuzzer (`fuzz/`) calls these with generated inputs, an ordinary `cargo test` with the inputs kept in
 //! `fuzz/corpus/`. `docs/fuzzing.md` lists the properties.
 
-#![warn(unreachable_pub)]
-
 mod frames;
 mod packets;
 mod stamp;

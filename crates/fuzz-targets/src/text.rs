@@ -13,8 +13,8 @@ use segue_grammar::parse;
 use segue_ip::Prefix;
 use segue_probe::parse_key;
 use segue_scenario::file::Scenario;
-use segue_sim::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 use segue_text::units as people;
+use segue_traffic::apps::{MAX_FRAME_BYTES, Trace, TraceUnits};
 
 fn text(data: &[u8]) -> Option<&str> {
     std::str::from_utf8(data).ok()
@@ -90,7 +90,7 @@ pub fn host_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!(settings.mtu.is_none_or(|mtu| (576..=65_535).contains(&mtu)));
             assert!(settings.steering.margin >= 0.0 && settings.steering.margin.is_finite());
@@ -118,7 +118,7 @@ pub fn anchor_config(data: &[u8]) {
     match file.validate() {
         Ok(settings) => {
             assert!(
-                settings.common.device.starts_with("segue") && settings.common.device.len() <= 15
+                settings.tunnel.device.starts_with("segue") && settings.tunnel.device.len() <= 15
             );
             assert!((576..=65_535).contains(&settings.mtu));
             assert!(settings.pool_v4.is_some() || settings.pool_v6.is_some());

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::{Interface, LinkEvent};
+use crate::{Forward, Interface, LinkEvent};
 
 /// What happens to a role: `I` is its own input, `P` what it stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ impl<I, P> From<I> for Input<I, P> {
 pub enum Output<O, R, P> {
     /// Send this.
     Send(Datagram),
+    /// Give the node this part of its forwarding.
+    Forward(Forward),
+    /// Take this part of its forwarding back.
+    Withdraw(Forward),
     /// Store this. It is on disk before anything leaves that the role asks for later and that follows from it.
     Persist(P),
     /// News for a person, a log or a page.

@@ -1,5 +1,6 @@
 //! The words about IP that protocols, the simulator and Linux share, as plain values: a [`Prefix`] of addresses, an
-//! [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing tables.
+//! [`Interface`] of a machine, a [`LinkEvent`] at it, a [`Route`] and a [`Rule`] of its routing tables, and the envelope of what
+//! machines take and give ([`Input`], [`Output`]).
 //!
 //! Nothing here acts. Machines are told of interfaces and say what they want; `segue-linux` reads and writes all of it over
 //! netlink, `segue-sim` has it at its nodes.
@@ -10,12 +11,14 @@
 extern crate alloc;
 
 mod envelope;
+mod forward;
 mod interface;
 mod link;
 mod prefix;
 mod route;
 
 pub use envelope::{Datagram, Input, Output};
+pub use forward::{Forward, Forwarding};
 pub use interface::Interface;
 pub use link::{DownReason, LinkEvent};
 pub use prefix::{BadPrefix, Prefix};

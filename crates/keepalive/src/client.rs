@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
-use segue_wire::{Mode, Probe, Report};
+use segue_wire::{Mode, Probe, ProbeReport};
 
 mod carried;
 mod doubt;
@@ -113,7 +113,7 @@ pub struct Client {
     bursts: Bursts,
     round_trips: Counted,
     /// The last reading.
-    taken: Taken,
+    taken: LastCounts,
     excuse: Excuse,
     doubt: Kept,
     on: bool,
@@ -135,14 +135,14 @@ struct Echo {
 
 /// Counts of the last reading, and their values when the state last changed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct LastCounts {
     sent: u32,
     rode: u32,
     received: u32,
     marked: u32,
 }
 
-impl Taken {
+impl LastCounts {
     /// Runs of answers count from here.
     fn mark(&mut self) {
         self.marked = self.received;
@@ -175,7 +175,7 @@ impl Client {
             measure: Measure::default(),
             bursts: Bursts::new(),
             round_trips: Counted::default(),
-            taken: Taken::default(),
+            taken: LastCounts::default(),
             excuse: Excuse::default(),
             doubt: Kept::default(),
             on: true,
@@ -524,14 +524,14 @@ impl Client {
     }
 
     /// What the mode makes the next request report. Nothing before the first loss interval has ended.
-    fn report(&mut self) -> Option<Report> {
+    fn report(&mut self) -> Option<ProbeReport> {
         let e = &self.measure.estimates;
         match self.config.mode {
             Mode::Both | Mode::Client => None,
             Mode::Reports => {
-                e.rtl.first().map(|rtl| Report::new(*rtl, e.rtt_ewma.first().copied()))
+                e.rtl.first().map(|rtl| ProbeReport::new(*rtl, e.rtt_ewma.first().copied()))
             }
-            Mode::RoundTripLoss => self.unreported.take().map(|rtl| Report::new(rtl, None)),
+            Mode::RoundTripLoss => self.unreported.take().map(|rtl| ProbeReport::new(rtl, None)),
         }
     }
 

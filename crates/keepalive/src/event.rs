@@ -115,7 +115,7 @@ pub enum ServerInput {
         arrival: Arrival,
         /// K from its header; 0 if not stated.
         k: u8,
-        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::Report`] instead of echoes.
+        /// Its flag REPORT: `ss` and `r` hold a [`segue_wire::ProbeReport`] instead of echoes.
         report: bool,
     },
     /// What the datapath did and measured by itself. Give it before a tick that is due.
@@ -139,7 +139,7 @@ pub struct Request {
     /// Microseconds modulo 2³²: when the last probe from the other end arrived (t_Rc of the last
     /// response, t_Rs of the last request); 0 before the first.
     pub held_since: u32,
-    /// The request reports the client's averages: the words `ss` and `r` hold a [`segue_wire::Report`]; set the flag
+    /// The request reports the client's averages: the words `ss` and `r` hold a [`segue_wire::ProbeReport`]; set the flag
     /// REPORT.
     pub report: bool,
     /// The client asks because something was due and did not come. Set the flag QUESTION; neither end counts this

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use segue_clock::{Span, Time};
-use segue_wire::Report;
+use segue_wire::ProbeReport;
 
 use crate::ewma;
 use crate::loss::{OneWayLoss, RoundTripLoss};
@@ -71,7 +71,7 @@ impl Measure {
 
     /// Takes the averages that the client reports (the main one of each) as this end's own. Returns the RTT if there is
     /// a credible one.
-    pub(crate) fn adopt(&mut self, report: Report) -> Option<Span> {
+    pub(crate) fn adopt(&mut self, report: ProbeReport) -> Option<Span> {
         self.estimates.rtl = vec![report.rtl()];
         let seconds = report.rtt().filter(|rtt| *rtt <= MAX_RTT.as_secs_f64())?;
         self.estimates.rtt_ewma = vec![seconds];

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
-use segue_wire::{Mode, Probe, Report};
+use segue_wire::{Mode, Probe, ProbeReport};
 
 mod reading;
 
@@ -64,7 +64,7 @@ pub struct Server {
     run: Run,
     measure: Measure,
     /// The last reading.
-    taken: reading::Taken,
+    taken: reading::LastCounts,
     on: bool,
     /// The client hears nothing.
     deaf: bool,
@@ -100,7 +100,7 @@ impl Server {
             requests: SeqWindow::new(),
             run: Run::default(),
             measure: Measure::default(),
-            taken: reading::Taken::default(),
+            taken: reading::LastCounts::default(),
             on: true,
             deaf: false,
             outputs: VecDeque::new(),
@@ -258,7 +258,7 @@ impl Server {
             rtl: None,
             uncertainty: arrival.uncertainty,
         };
-        let report = report.then(|| Report::unpack(probe));
+        let report = report.then(|| ProbeReport::unpack(probe));
         match (self.config.mode, report) {
             (Mode::Reports, Some(report)) => {
                 sample.rtt = self.measure.adopt(report);

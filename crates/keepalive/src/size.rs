@@ -52,7 +52,7 @@ const COMMON: [u16; 26] = [
 
 /// A direction, seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// Host to anchor.
     Up,
     /// Anchor to host.
@@ -70,11 +70,11 @@ pub enum SizeInput {
     /// The answer to a test came.
     Answer(u32),
     /// Large data went this way a moment ago.
-    Used(Way),
+    Used(Direction),
     /// Packets that went this way a moment ago did not arrive.
-    Lost(Way),
+    Lost(Direction),
     /// A packet was too large for a router, which takes this many bytes of UDP payload, or does not say.
-    TooLarge(Way, Option<u16>),
+    TooLarge(Direction, Option<u16>),
 }
 
 /// What the driver of a path's tests has to do.
@@ -83,7 +83,7 @@ pub enum SizeOutput {
     /// Send a test.
     Ask(Size),
     /// The largest UDP payload that this way takes has changed.
-    Found(Way, u16),
+    Found(Direction, u16),
 }
 
 /// What a path takes.
@@ -101,7 +101,7 @@ pub struct Sizes {
 /// One direction.
 #[derive(Clone, Debug)]
 struct Search {
-    way: Way,
+    way: Direction,
     largest: u16,
     /// The largest that passed.
     passes: Option<u16>,
@@ -139,19 +139,19 @@ impl Sizes {
     #[must_use]
     pub fn new(now: Time, largest: u16, overhead: u16) -> Sizes {
         let search = |way| Search::new(now, way, largest);
-        let ways = [search(Way::Up), search(Way::Down)];
+        let ways = [search(Direction::Up), search(Direction::Down)];
         Sizes { overhead, token: 0, loss: 0.0, ways, out: VecDeque::new() }
     }
 
     /// The largest UDP payload that this way takes, as far as is known.
     #[must_use]
-    pub fn limit(&self, way: Way) -> u16 {
+    pub fn limit(&self, way: Direction) -> u16 {
         self.ways[way as usize].limit(self.overhead)
     }
 
     /// Whether a test of this way is under way, so that another limit may follow.
     #[must_use]
-    pub fn is_testing(&self, way: Way) -> bool {
+    pub fn is_testing(&self, way: Direction) -> bool {
         self.ways[way as usize].test.is_some()
     }
 
@@ -172,15 +172,15 @@ impl Sizes {
         let until = now + search.patience;
         search.test = Some(Test { size, token, at: now, until, answered: false });
         let padded = match search.way {
-            Way::Up => Size { token, size, answer: Size::LEAST },
-            Way::Down => Size { token, size: Size::LEAST, answer: size },
+            Direction::Up => Size { token, size, answer: Size::LEAST },
+            Direction::Down => Size { token, size: Size::LEAST, answer: size },
         };
         let short = Size { token: token.wrapping_add(1), size: Size::LEAST, answer: Size::LEAST };
         self.out.extend([padded, short].map(SizeOutput::Ask));
     }
 
     /// Tests the known size once more, unless a test passed less than `pause` ago.
-    fn doubt(&mut self, now: Time, way: Way, pause: Span) {
+    fn doubt(&mut self, now: Time, way: Direction, pause: Span) {
         let search = &self.ways[way as usize];
         if search.test.is_none() && now >= search.known_at + pause {
             self.test(now, way as usize, self.limit(way));
@@ -211,7 +211,7 @@ impl Sizes {
 }
 
 impl Search {
-    fn new(now: Time, way: Way, largest: u16) -> Search {
+    fn new(now: Time, way: Direction, largest: u16) -> Search {
         Search {
             way,
             largest,

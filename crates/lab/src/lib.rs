@@ -2,8 +2,6 @@
 //! a link adds delay, a rate limit or loss, and [`DemoNet`] is the network of the demonstration. Everything is
 //! removed when the lab is dropped.
 
-#![warn(unreachable_pub)]
-
 pub mod demo;
 pub mod emulator;
 pub mod frame;

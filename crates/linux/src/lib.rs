@@ -1,15 +1,14 @@
 //! The only crate that talks to Linux: network namespaces ([`netns`]), devices and addresses ([`link`]), neighbours
-//! ([`neighbour`]), routes and rules ([`route`]), a watch on interfaces that come and go ([`monitor`]), UDP sockets
+//! ([`neighbour`]), routes and rules ([`route`]), all of these as protocols ask for them ([`Kernel`]), a watch on interfaces that come and go ([`monitor`]), UDP sockets
 //! with kernel timestamps ([`udp`]), whole frames ([`packet`]), NAT's connection table ([`conntrack`]), the monotonic
 //! clock ([`clock`]), threads that wake up on time ([`thread`]), the process at the other end of a Unix socket
-//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`signals`]).
-
-#![warn(unreachable_pub)]
+//! ([`peer`]), what signals do to this process ([`process`]), and Ctrl-C as a descriptor ([`stop_signals`]).
 
 pub mod clock;
 pub mod conntrack;
 pub mod error;
 mod ethtool;
+mod forwarding;
 pub mod icmp;
 pub mod link;
 pub mod monitor;
@@ -20,8 +19,9 @@ pub mod packet;
 pub mod peer;
 pub mod process;
 pub mod route;
-pub mod signals;
+pub mod stop_signals;
 pub mod thread;
 pub mod udp;
 
 pub use error::LinuxError;
+pub use forwarding::Kernel;

@@ -154,12 +154,17 @@ pub fn set_mtu(name: &str, mtu_bytes: u32) -> Result<()> {
 /// # Errors
 /// No such device, or no permission.
 pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
-    let mut message = address_message(name, prefix)?;
+    put_address(index_of(name)?, prefix)
+        .map_err(|e| LinuxError::refused(format!("add address {prefix} to {name}"), e))
+}
+
+/// As [`add_address`], by the index of the device.
+pub(crate) fn put_address(index: u32, prefix: Prefix) -> std::io::Result<()> {
+    let mut message = address_message(index, prefix);
     if prefix.addr.is_ipv6() {
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
     netlink::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
-        .map_err(|e| LinuxError::refused(format!("add address {prefix} to {name}"), e))
 }
 
 /// Removes an address from a device.
@@ -167,8 +172,13 @@ pub fn add_address(name: &str, prefix: Prefix) -> Result<()> {
 /// # Errors
 /// No such device or address, or no permission.
 pub fn delete_address(name: &str, prefix: Prefix) -> Result<()> {
-    netlink::request(RouteNetlinkMessage::DelAddress(address_message(name, prefix)?), 0)
+    take_address(index_of(name)?, prefix)
         .map_err(|e| LinuxError::refused(format!("delete address {prefix} from {name}"), e))
+}
+
+/// As [`delete_address`], by the index of the device.
+pub(crate) fn take_address(index: u32, prefix: Prefix) -> std::io::Result<()> {
+    netlink::request(RouteNetlinkMessage::DelAddress(address_message(index, prefix)), 0)
 }
 
 /// Writes a kernel setting, `net.ipv4.ip_forward` or with slashes where a part contains a dot.
@@ -204,14 +214,14 @@ fn link_message(name: &str) -> Result<LinkMessage> {
     Ok(message)
 }
 
-fn address_message(name: &str, prefix: Prefix) -> Result<AddressMessage> {
+fn address_message(index: u32, prefix: Prefix) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(prefix.addr.is_ipv6());
     message.header.prefix_len = prefix.len;
-    message.header.index = index_of(name)?;
+    message.header.index = index;
     message.attributes =
         vec![AddressAttribute::Local(prefix.addr), AddressAttribute::Address(prefix.addr)];
-    Ok(message)
+    message
 }
 
 fn read_link(message: LinkMessage) -> Link {

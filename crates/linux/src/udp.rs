@@ -50,6 +50,8 @@ pub struct Datagram {
     pub source: SocketAddr,
     /// The local address it was sent to, if the kernel says.
     pub local: Option<IpAddr>,
+    /// Index of the interface it came over, if the kernel says.
+    pub interface: Option<u32>,
     /// When it arrived.
     pub at: Time,
     /// `at` is the kernel's; else it is when this program picked the datagram up.
@@ -64,6 +66,19 @@ pub struct Datagram {
     pub class: Option<u8>,
     /// TTL or hop limit with which it arrived. Only after [`TimestampedSocket::receive_ttl`].
     pub ttl: Option<u8>,
+}
+
+/// How a datagram is to leave; what is `None` is left to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leave {
+    /// The local address, for answers that must come from where the question went to.
+    pub from: Option<IpAddr>,
+    /// Index of the interface.
+    pub interface: Option<u32>,
+    /// Traffic class or type of service.
+    pub class: Option<u8>,
+    /// Hop limit or time to live.
+    pub hop_limit: Option<u8>,
 }
 
 /// When a datagram left.
@@ -154,58 +169,45 @@ impl TimestampedSocket {
     }
 
     /// Sends one datagram and returns its id, by which [`TimestampedSocket::tx_stamp`] names it.
-    /// `from` picks the local address, for answers that must come from where the question went to.
     ///
     /// # Errors
     /// The kernel's; `WouldBlock` if the send buffer is full. The datagram was not sent.
-    pub fn send(
-        &mut self,
-        payload: &[u8],
-        to: SocketAddr,
-        from: Option<IpAddr>,
-    ) -> io::Result<u32> {
-        self.send_marked(payload, to, from, None)
-    }
-
-    /// Like [`TimestampedSocket::send`], with a traffic class or type of service only for this datagram.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send_marked(
-        &mut self,
-        payload: &[u8],
-        to: SocketAddr,
-        from: Option<IpAddr>,
-        class: Option<u8>,
-    ) -> io::Result<u32> {
-        let (tos, tclass) = (class.unwrap_or(0), class.unwrap_or(0).into());
-        let mark = class.map(|_| match to {
+    pub fn send(&mut self, payload: &[u8], to: SocketAddr, how: Leave) -> io::Result<u32> {
+        let tos = how.class.unwrap_or(0);
+        let (tclass, hops) = (i32::from(tos), how.hop_limit.map_or(0, i32::from));
+        let of_class = how.class.map(|_| match to {
             SocketAddr::V4(_) => ControlMessage::Ipv4Tos(&tos),
             SocketAddr::V6(_) => ControlMessage::Ipv6TClass(&tclass),
+        });
+        let of_hops = how.hop_limit.map(|_| match to {
+            SocketAddr::V4(_) => ControlMessage::Ipv4Ttl(&hops),
+            SocketAddr::V6(_) => ControlMessage::Ipv6HopLimit(&hops),
         });
         let iov = [IoSlice::new(payload)];
         let to = SockaddrStorage::from(self.outward(to));
         let fd = self.socket.as_raw_fd();
         let flags = MsgFlags::MSG_DONTWAIT;
+        let index = how.interface.unwrap_or(0);
+        let local = (how.from, how.interface) != (None, None);
         let (v4, v6);
-        let mut control = match from {
-            Some(IpAddr::V4(a)) if !self.v6 => {
-                let s_addr = u32::from_ne_bytes(a.octets());
-                v4 = libc::in_pktinfo {
-                    ipi_ifindex: 0,
-                    ipi_spec_dst: libc::in_addr { s_addr },
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                };
-                vec![ControlMessage::Ipv4PacketInfo(&v4)]
-            }
-            Some(a) if self.v6 => {
-                let s6_addr = mapped(a).octets();
-                v6 = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr }, ipi6_ifindex: 0 };
-                vec![ControlMessage::Ipv6PacketInfo(&v6)]
-            }
-            _ => Vec::new(),
+        let of_way = if self.v6 {
+            let s6_addr = how.from.map_or(Ipv6Addr::UNSPECIFIED, mapped).octets();
+            v6 = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr }, ipi6_ifindex: index };
+            local.then_some(ControlMessage::Ipv6PacketInfo(&v6))
+        } else {
+            let octets = match how.from {
+                Some(IpAddr::V4(a)) => a.octets(),
+                _ => [0; 4],
+            };
+            v4 = libc::in_pktinfo {
+                ipi_ifindex: index.cast_signed(),
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(octets) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            local.then_some(ControlMessage::Ipv4PacketInfo(&v4))
         };
-        control.extend(mark);
+        let control: Vec<ControlMessage> =
+            [of_way, of_class, of_hops].into_iter().flatten().collect();
         let mut again = self.wants_icmp;
         let sent = loop {
             match sendmsg(fd, &iov, &control, flags, Some(&to)) {
@@ -249,7 +251,8 @@ impl TimestampedSocket {
             Err(error) => return Err(error.into()),
         };
         let clocks = Clocks::read();
-        let (mut stamp, mut local, mut class, mut ttl) = (None, None, None, None);
+        let (mut stamp, mut class, mut ttl) = (None, None, None);
+        let (mut local, mut interface) = (None, None);
         for item in message.cmsgs()? {
             match item {
                 ControlMessageOwned::ScmTimestampsns(stamps) => {
@@ -262,9 +265,11 @@ impl TimestampedSocket {
                 }
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
                     local = Some(IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes()));
+                    interface = u32::try_from(info.ipi_ifindex).ok();
                 }
                 ControlMessageOwned::Ipv6PacketInfo(info) => {
                     local = Some(IpAddr::from(info.ipi6_addr.s6_addr).to_canonical());
+                    interface = Some(info.ipi6_ifindex);
                 }
                 _ => {}
             }
@@ -275,6 +280,7 @@ impl TimestampedSocket {
             truncated: message.flags.contains(MsgFlags::MSG_TRUNC),
             source: source.ok_or(io::ErrorKind::AddrNotAvailable)?,
             local,
+            interface,
             at: stamp.map_or(clocks.monotonic, |stamp| stamp.at),
             kernel_stamp: stamp.is_some(),
             error: stamp.map_or(clocks.monotonic.since(self.empty.get()), |stamp| stamp.error),

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::Config;
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 
-use super::Running;
 use super::opening::Opening;
+use super::running::Running;
 use super::screen::{Output, Screen, exit_code};
 use super::target::Target;
 use crate::metrics::{Page, Server as Metrics};
 
 /// How to measure.
-pub struct Options<'a> {
+pub(crate) struct ClientOptions<'a> {
     /// Settings of each measurement.
     pub config: Config,
     /// Requests for each target.
@@ -37,8 +37,11 @@ pub struct Options<'a> {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+pub(crate) fn run(
+    mut targets: Vec<Target>,
+    options: &ClientOptions<'_>,
+) -> anyhow::Result<ExitCode> {
+    let signals = StopSignals::take()?;
     let metrics = options.running.told_metrics(options.output)?;
     for target in &targets {
         opening(target, options).tell(options.output)?;
@@ -96,7 +99,7 @@ pub fn run(mut targets: Vec<Target>, options: &Options<'_>) -> anyhow::Result<Ex
     Ok(exit_code(targets.iter().map(|target| (target.received, target.error.is_some()))))
 }
 
-fn opening<'a>(target: &'a Target, options: &'a Options<'_>) -> Opening<'a> {
+fn opening<'a>(target: &'a Target, options: &'a ClientOptions<'_>) -> Opening<'a> {
     Opening {
         name: &target.name,
         address: target.address,
@@ -111,7 +114,7 @@ fn opening<'a>(target: &'a Target, options: &'a Options<'_>) -> Opening<'a> {
 }
 
 fn wait(
-    signals: &Signals,
+    signals: &StopSignals,
     targets: &[Target],
     metrics: Option<&Metrics>,
     until: Option<Time>,
@@ -140,11 +143,11 @@ enum Step {
     Done,
 }
 
-fn all_sent(target: &Target, options: &Options<'_>, now: Time, end: Option<Time>) -> bool {
+fn all_sent(target: &Target, options: &ClientOptions<'_>, now: Time, end: Option<Time>) -> bool {
     options.count.is_some_and(|count| target.sent >= count) || end.is_some_and(|end| now >= end)
 }
 
-fn step(target: &mut Target, options: &Options<'_>, now: Time, end: Option<Time>) -> Step {
+fn step(target: &mut Target, options: &ClientOptions<'_>, now: Time, end: Option<Time>) -> Step {
     let grace = grace(&options.config);
     if !all_sent(target, options, now, end) {
         return Step::Send(target.deadline().unwrap_or(now + grace));
@@ -156,6 +159,6 @@ fn step(target: &mut Target, options: &Options<'_>, now: Time, end: Option<Time>
 }
 
 /// How long to wait for an answer: the longest time-out of the measurement.
-pub fn grace(config: &Config) -> Span {
+pub(crate) fn grace(config: &Config) -> Span {
     config.t_ka * (u64::from(config.k) + 1)
 }

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// One line with the known names.
-pub fn parse(text: &str) -> Result<u8, String> {
+pub(crate) fn parse(text: &str) -> Result<u8, String> {
     let name = text.to_ascii_lowercase();
     let of = |prefix: &str| name.strip_prefix(prefix).and_then(|digits| digits.parse::<u8>().ok());
     let value = match name.as_str() {

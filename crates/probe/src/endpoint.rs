@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket, TxStamp};
+use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket, TxStamp};
 use segue_wire::{DropReason, Header, Probe, ProbeKey};
 
 /// Packets of the past whose delays count.
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 16;
 /// Most packets whose transmit stamps are awaited.
 const AWAITED_MAX: usize = 64;
 /// The longest UDP payload.
-pub const LENGTH_MAX: usize = 65_507;
+pub(crate) const LENGTH_MAX: usize = 65_507;
 
 /// Where a packet goes, and how.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Endpoint {
         self.packet.extend_from_slice(&probe.seal(header, &self.key));
         self.packet.resize(envelope.length.max(Probe::PACKET_LEN), 0);
         let Envelope { to, from, class, .. } = envelope;
-        let id = self.socket.send_marked(&self.packet, to, from, class)?;
+        let id = self.socket.send(&self.packet, to, Leave { from, class, ..Leave::default() })?;
         let within = clock::monotonic().since(stamped);
         if self.awaited.len() == AWAITED_MAX {
             self.awaited.pop_front();
@@ -154,7 +154,7 @@ impl Endpoint {
 }
 
 /// The far end's own delay, as stated in `heard`; `None` if unknown.
-pub fn far_delay(heard: u16) -> Option<Span> {
+pub(crate) fn far_delay(heard: u16) -> Option<Span> {
     (heard > 1).then(|| Span::from_micros(u64::from(heard >> 1)))
 }
 

@@ -12,9 +12,9 @@ use segue_ip::Prefix;
 const BUCKETS: usize = 1 << 16;
 
 /// Refused: the source is not on the list of `--allow`.
-pub const NOT_ALLOWED: &str = "not_allowed";
+pub(crate) const NOT_ALLOWED: &str = "not_allowed";
 /// Refused: more requests than `--rate-limit` or `--rate-limit-total` allows.
-pub const RATE_LIMIT: &str = "rate_limit";
+pub(crate) const RATE_LIMIT: &str = "rate_limit";
 
 /// Answers per second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +59,7 @@ impl Guard {
     }
 
     /// Whether an answer to this source may leave; if so it is taken from the rates.
-    pub fn admits(&mut self, source: IpAddr, now: Time) -> bool {
+    pub(crate) fn admits(&mut self, source: IpAddr, now: Time) -> bool {
         let place = (self.hasher.hash_one(network(source)) % BUCKETS as u64) as usize;
         let (one, all) = (self.rates.source, self.rates.total);
         let bucket = self.sources.get_mut(place);
@@ -73,7 +73,7 @@ impl Guard {
 ///
 /// # Errors
 /// One line with what a network looks like.
-pub fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
+pub(crate) fn parse_allowed(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
     let parse = |text: &String| {
         Prefix::parse_network(text).ok().with_context(|| {
             format!(

@@ -74,7 +74,7 @@ impl Icmp {
     }
 
     /// Whether an error says that the port is closed.
-    pub fn port_closed(&self) -> bool {
+    pub(crate) fn port_closed(&self) -> bool {
         self.counts.keys().any(|said| said.reason == IcmpReason::PortUnreachable)
     }
 

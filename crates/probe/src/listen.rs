@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 
@@ -14,18 +14,19 @@ use anyhow::Context;
 use segue_clock::{Span, Time, Timers};
 use segue_keepalive::Config;
 use segue_linux::clock;
-use segue_linux::signals::Signals;
-use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
+use segue_linux::stop_signals::StopSignals;
+use segue_linux::udp::Datagram;
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
+use super::addresses::{bind, shown};
 use super::endpoint::{Endpoint, LENGTH_MAX};
 use super::guard::{Guard, NOT_ALLOWED, RATE_LIMIT};
 use super::refusals::Refusals;
+use super::running::Running;
 use super::screen::{self, Output, print, print_drops, print_json};
-use super::session::{Key, Report, Session};
+use super::session::{ClientReport, Key, Session};
 use super::target::News;
-use super::{Running, shown};
 use crate::metrics::{Label, Page, Server as Metrics, names};
 
 /// Clients at a time; a further one replaces the one silent for longest. So a flood of forged
@@ -45,7 +46,7 @@ const BATCH_MAX: usize = 1_000;
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// The listener's options.
-pub struct Options {
+pub(crate) struct ListenOptions {
     /// Settings of each measurement.
     pub config: Config,
     /// How to print.
@@ -59,7 +60,7 @@ pub struct Options {
 }
 
 /// The listener.
-pub struct Listener {
+pub(crate) struct Listener {
     end: Endpoint,
     config: Config,
     output: Output,
@@ -90,14 +91,14 @@ struct ClientLine {
     r#type: &'static str,
     event: &'static str,
     #[serde(flatten)]
-    client: Report,
+    client: ClientReport,
 }
 
 #[derive(Serialize)]
 struct Summary<'a> {
     r#type: &'static str,
     scheduling: &'static str,
-    clients: Vec<Report>,
+    clients: Vec<ClientReport>,
     drops: &'a BTreeMap<&'static str, u64>,
 }
 
@@ -105,15 +106,15 @@ struct Summary<'a> {
 ///
 /// # Errors
 /// If the address is unavailable, or signals, sockets or output fail.
-pub fn run(
+pub(crate) fn run(
     address: SocketAddr,
     interface: Option<&str>,
     key: ProbeKey,
-    options: Options,
+    options: ListenOptions,
 ) -> anyhow::Result<ExitCode> {
     let (running, output) = (options.running, options.output);
     let mut listener = Listener::open(address, interface, key, options)?;
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = running.metrics()?;
     let scheduling = running.scheduling();
     let address = listener.local_addr()?.to_string();
@@ -131,30 +132,16 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without IPv6 in the kernel, all addresses means all IPv4 addresses.
-pub fn bind(address: SocketAddr, interface: Option<&str>) -> Result<TimestampedSocket, UdpError> {
-    match TimestampedSocket::bind(address, interface) {
-        Err(UdpError::Io { source, .. })
-            if address.ip().is_unspecified()
-                && source.raw_os_error() == Some(libc::EAFNOSUPPORT) =>
-        {
-            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
-            TimestampedSocket::bind(any, interface)
-        }
-        result => result,
-    }
-}
-
 impl Listener {
     /// Opens the listener's socket.
     ///
     /// # Errors
     /// If the address is unavailable, or the system lacks a socket option.
-    pub fn open(
+    pub(crate) fn open(
         address: SocketAddr,
         interface: Option<&str>,
         key: ProbeKey,
-        options: Options,
+        options: ListenOptions,
     ) -> anyhow::Result<Listener> {
         let socket = bind(address, interface)?;
         socket.set_receive_buffer(RECEIVE_BUFFER_BYTES);
@@ -164,7 +151,7 @@ impl Listener {
         Ok(Listener::new(Endpoint::new(socket, key)?, options, CLIENTS_MAX))
     }
 
-    fn new(end: Endpoint, options: Options, clients_max: usize) -> Listener {
+    fn new(end: Endpoint, options: ListenOptions, clients_max: usize) -> Listener {
         Listener {
             end,
             config: options.config,
@@ -186,11 +173,11 @@ impl Listener {
     ///
     /// # Errors
     /// The kernel's, which has no reason to.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.end.socket().local_addr()
     }
 
-    fn answer(&mut self, signals: &Signals, metrics: Option<&Metrics>) -> io::Result<()> {
+    fn answer(&mut self, signals: &StopSignals, metrics: Option<&Metrics>) -> io::Result<()> {
         loop {
             let wake = self.turn()?;
             if let Some(metrics) = metrics {
@@ -211,7 +198,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the socket is broken, or the output is closed.
-    pub fn turn(&mut self) -> io::Result<Time> {
+    pub(crate) fn turn(&mut self) -> io::Result<Time> {
         let until = self.receive_batch()?;
         self.expire_after(until)?;
         let now = clock::monotonic();
@@ -349,12 +336,12 @@ impl Listener {
     }
 
     /// A report on each client.
-    pub fn reports(&self) -> Vec<Report> {
+    pub(crate) fn reports(&self) -> Vec<ClientReport> {
         self.clients.iter().map(|(key, session)| session.report(*key)).collect()
     }
 
     /// Refused datagrams by reason.
-    pub fn drops(&self) -> &BTreeMap<&'static str, u64> {
+    pub(crate) fn drops(&self) -> &BTreeMap<&'static str, u64> {
         self.drops.by_reason()
     }
 
@@ -374,7 +361,7 @@ impl Listener {
     }
 
     /// Adds its measurements to the metrics; `labels` go on the number of clients.
-    pub fn measured(&self, page: &mut Page, labels: &[Label]) {
+    pub(crate) fn measured(&self, page: &mut Page, labels: &[Label]) {
         let clients = self.clients.iter().take(METRICS_MAX);
         let views: Vec<_> = clients
             .map(|((index, _), session)| {
@@ -400,7 +387,10 @@ impl AsFd for Listener {
 ///
 /// # Errors
 /// If the output is closed.
-pub fn print_clients(clients: &[Report], drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+pub(crate) fn print_clients(
+    clients: &[ClientReport],
+    drops: &BTreeMap<&'static str, u64>,
+) -> io::Result<()> {
     print(&format!("\n--- {} clients ---", clients.len()))?;
     for client in clients {
         print(&client.text())?;
@@ -409,7 +399,7 @@ pub fn print_clients(clients: &[Report], drops: &BTreeMap<&'static str, u64>) ->
 }
 
 /// The request in a datagram.
-pub fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
+pub(crate) fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static str> {
     let header =
         Header::parse(bytes).map_err(|error| segue_wire::DropReason::from(error).name())?;
     if header.packet_type != PacketType::Request {
@@ -420,12 +410,16 @@ pub fn check(bytes: &[u8], end: &Endpoint) -> Result<(Header, Probe), &'static s
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use segue_linux::udp::TimestampedSocket;
+
     use super::super::guard::Rates;
     use super::*;
 
     fn listener(clients_max: usize, guard: Guard) -> Listener {
         let socket = TimestampedSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), None).unwrap();
-        let options = Options {
+        let options = ListenOptions {
             config: Config::default(),
             output: Output { json: false, quiet: true },
             guard,
@@ -443,6 +437,7 @@ mod tests {
         let packet = probe.seal(&header, &ProbeKey::default());
         let at = clock::monotonic();
         let datagram = Datagram {
+            interface: None,
             len: packet.len(),
             truncated: false,
             source: (Ipv4Addr::LOCALHOST, 9).into(),
@@ -501,6 +496,7 @@ mod tests {
             let probe = Probe { seq: n + 1, t_sc: n + 1, t_ka_ms: 20, ..Probe::default() };
             let packet = probe.seal(&header, &ProbeKey::default());
             let datagram = Datagram {
+                interface: None,
                 len: packet.len(),
                 truncated: false,
                 source: (Ipv4Addr::LOCALHOST, 9).into(),

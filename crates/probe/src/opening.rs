@@ -7,11 +7,11 @@ use nix::ifaddrs::getifaddrs;
 use segue_clock::Span;
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::screen::{Output, print, print_json};
-use super::shown;
 
 /// The measurement of a target that is about to begin.
-pub struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     /// As the user wrote it.
     pub name: &'a str,
     /// Its address.
@@ -52,7 +52,7 @@ impl Opening<'_> {
     ///
     /// # Errors
     /// If the output is closed.
-    pub fn tell(&self, output: Output) -> io::Result<()> {
+    pub(crate) fn tell(&self, output: Output) -> io::Result<()> {
         let (interface, from) = way(self.address, self.interface);
         match output {
             Output { json: true, .. } => print_json(&Line {

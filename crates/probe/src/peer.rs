@@ -18,17 +18,17 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::{Config, State};
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use segue_linux::udp::{Datagram, TimestampedSocket};
 use segue_wire::{DropReason, Header, PacketType, Probe, ProbeKey};
 use serde::Serialize;
 
-use super::Running;
 use super::client::grace;
 use super::endpoint::LENGTH_MAX;
 use super::listen::check;
+use super::running::Running;
 use super::screen::{Output, Screen, TargetSummary, print, print_json, summary};
-use super::session::{Key, Report, Session};
+use super::session::{ClientReport, Key, Session};
 use super::target::{BATCH_MAX, Marks, News, Target};
 use crate::metrics::{Page, Server as Metrics};
 
@@ -42,7 +42,7 @@ const STAMPS_MAX: usize = 256;
 const SAMPLES_MAX: usize = 100_000;
 
 /// How to measure with a peer.
-pub struct Options {
+pub(crate) struct PeerOptions {
     /// Settings of the measurement.
     pub config: Config,
     /// How requests look.
@@ -107,7 +107,7 @@ struct Summary<'a> {
     role: &'static str,
     /// What this end measured as a client, and as a server.
     targets: Vec<TargetSummary<'a>>,
-    clients: Vec<Report>,
+    clients: Vec<ClientReport>,
 }
 
 impl Role {
@@ -124,17 +124,17 @@ impl Role {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(
+pub(crate) fn run(
     socket: TimestampedSocket,
     name: &str,
     address: SocketAddr,
     key: ProbeKey,
-    options: Options,
+    options: PeerOptions,
 ) -> anyhow::Result<ExitCode> {
     if options.echo_dscp {
         socket.receive_traffic_class()?;
     }
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = options.running.told_metrics(options.output)?;
     let scheduling = options.running.scheduling();
     let start = clock::monotonic();

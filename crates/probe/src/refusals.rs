@@ -13,7 +13,7 @@ impl Refusals {
     }
 
     /// The reasons that occurred.
-    pub fn by_reason(&self) -> &BTreeMap<&'static str, u64> {
+    pub(crate) fn by_reason(&self) -> &BTreeMap<&'static str, u64> {
         &self.0
     }
 }

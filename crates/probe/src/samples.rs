@@ -14,7 +14,7 @@ pub struct Samples {
 
 /// Durations: count, mean and standard deviation exact, percentiles exact up to a number of them and from a uniform choice of
 /// as many beyond it (Vitter's algorithm R).
-pub struct Kept {
+pub(crate) struct Kept {
     kept: Vec<Span>,
     keep_max: usize,
     count: u64,
@@ -138,20 +138,20 @@ impl Samples {
     }
 
     /// Times from arrivals until this process read them.
-    pub fn wakeups(&self) -> Distribution {
+    pub(crate) fn wakeups(&self) -> Distribution {
         self.wakeup.distribution()
     }
 }
 
 impl Kept {
     /// None yet; keeps at most `keep_max`.
-    pub fn new(keep_max: usize, seed: u64) -> Kept {
+    pub(crate) fn new(keep_max: usize, seed: u64) -> Kept {
         let rng = Rng::new(seed);
         Kept { kept: Vec::new(), keep_max, count: 0, mean_s: 0.0, squares: 0.0, rng }
     }
 
     /// Takes a value.
-    pub fn push(&mut self, value: Span) {
+    pub(crate) fn push(&mut self, value: Span) {
         self.count += 1;
         let off = value.as_secs_f64() - self.mean_s;
         self.mean_s += off / self.count as f64;
@@ -172,7 +172,7 @@ impl Kept {
     }
 
     /// Median, 99th percentile, largest.
-    pub fn distribution(&self) -> Distribution {
+    pub(crate) fn distribution(&self) -> Distribution {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
         // Nearest rank: the smallest value that is not exceeded by more than 1 − p of all.

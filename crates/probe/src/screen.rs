@@ -12,10 +12,10 @@ use segue_text::terminal::layout::flow;
 use segue_text::terminal::{self, Colours, Stream, Tone};
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::icmp::{self, Said};
 use super::ipdv::IpdvMs;
 use super::samples::{Distribution, RttMs, StampNames};
-use super::shown;
 use super::target::{News, Target};
 
 /// Time between two drawings of the live lines.
@@ -31,7 +31,7 @@ pub struct Output {
 }
 
 /// Live lines for each target on a terminal, redrawn in place.
-pub struct Live {
+pub(crate) struct Live {
     on: Option<terminal::Live>,
     drawn: Option<Time>,
     /// Colours of what it shows.
@@ -40,7 +40,7 @@ pub struct Live {
 
 impl Live {
     /// Only on a terminal, and only if output of that kind is wanted.
-    pub fn new(output: Output) -> Live {
+    pub(crate) fn new(output: Output) -> Live {
         let on = !output.json && !output.quiet && Stream::Output.is_live();
         let on = on.then(|| terminal::Live::new(Stream::Output));
         Live { on, drawn: None, colours: Stream::Output.colours() }
@@ -51,12 +51,12 @@ impl Live {
     }
 
     /// Whether they replace the line for each sample.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.is_some()
     }
 
     /// When to redraw them.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         let next = self.drawn.map_or(Time::ZERO, |drawn| drawn + REDRAW);
         self.on.as_ref().map(|_| next)
     }
@@ -65,7 +65,7 @@ impl Live {
     ///
     /// # Errors
     /// If the output is closed.
-    pub fn draw(
+    pub(crate) fn draw(
         &mut self,
         now: Time,
         targets: impl Iterator<Item = Vec<String>>,
@@ -80,7 +80,7 @@ impl Live {
     ///
     /// # Errors
     /// As [`Live::draw`].
-    pub fn last(
+    pub(crate) fn last(
         &mut self,
         now: Time,
         targets: impl Iterator<Item = Vec<String>>,
@@ -94,7 +94,7 @@ impl Live {
 }
 
 /// The client's output.
-pub struct Screen {
+pub(crate) struct Screen {
     output: Output,
     live: Live,
     start: Time,
@@ -148,7 +148,7 @@ struct Summary<'a> {
 
 /// A target in a summary.
 #[derive(Serialize)]
-pub struct TargetSummary<'a> {
+pub(crate) struct TargetSummary<'a> {
     target: &'a str,
     address: String,
     sent: u32,
@@ -181,29 +181,29 @@ pub struct TargetSummary<'a> {
 
 /// Packets of one direction between the first and the last exchange.
 #[derive(Serialize)]
-pub struct Packets {
+pub(crate) struct Packets {
     sent: u64,
     received: u64,
 }
 
 impl Screen {
     /// Nothing printed yet. Live lines only on a terminal.
-    pub fn new(output: Output, start: Time) -> Screen {
+    pub(crate) fn new(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::new(output), start }
     }
 
     /// As [`Screen::new`], without live lines.
-    pub fn lines(output: Output, start: Time) -> Screen {
+    pub(crate) fn lines(output: Output, start: Time) -> Screen {
         Screen { output, live: Live::off(), start }
     }
 
     /// When to redraw the live lines.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.live.deadline()
     }
 
     /// Prints the news of `target`.
-    pub fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
+    pub(crate) fn news(&mut self, now: Time, target: &Target, news: &News) -> io::Result<()> {
         if self.output.quiet || self.live.is_on() {
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl Screen {
     }
 
     /// Prints the news of a path, in lines.
-    pub fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
+    pub(crate) fn tell(&self, now: Time, name: &str, news: &News) -> io::Result<()> {
         if self.output.quiet {
             return Ok(());
         }
@@ -249,14 +249,14 @@ impl Screen {
     }
 
     /// Draws the live lines if it is time.
-    pub fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
+    pub(crate) fn draw(&mut self, now: Time, targets: &[Target]) -> io::Result<()> {
         let colours = self.live.colours;
         self.live.draw(now, targets.iter().map(|target| live_items(target, colours)))
     }
 
     /// Prints the summary. While the path is up, requests younger than `grace` may still be
     /// answered and count neither as answered nor as lost.
-    pub fn summary(
+    pub(crate) fn summary(
         &mut self,
         now: Time,
         grace: Span,
@@ -277,7 +277,7 @@ impl Screen {
 }
 
 /// A target's summary; requests after `since` may still be answered.
-pub fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
+pub(crate) fn summary(target: &Target, since: Time) -> TargetSummary<'_> {
     let estimates = target.machine().estimates();
     // On a path that is down, no answer is expected.
     let in_flight = match target.machine().state() {
@@ -324,7 +324,7 @@ impl From<Counted> for Packets {
 
 impl TargetSummary<'_> {
     /// In lines.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = format!("\n--- {} ({}) ---\n", self.target, self.address);
         text += &sent_text(self.sent, self.received, self.in_flight);
         text += &loss_text(self.rtl, self.owl_up, self.owl_down);
@@ -358,7 +358,7 @@ impl TargetSummary<'_> {
 }
 
 /// Prints an ICMP error about requests, once.
-pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
+pub(crate) fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Result<()> {
     match output {
         Output { json: true, .. } => {
             print_json(&IcmpLine { r#type: "icmp", target, at_s, said: said.count(1) })
@@ -369,7 +369,7 @@ pub fn tell_icmp(output: Output, at_s: f64, target: &str, said: Said) -> io::Res
 }
 
 /// Standard deviation of the times, and variation between successive delays.
-pub fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
+pub(crate) fn variation_text(stddev: Option<f64>, ipdv: &IpdvMs) -> String {
     let way = |of: &Distribution| list(&[of.p50, of.p99, of.max]);
     format!(
         "\nrtt standard deviation = {} ms, delay variation p50/p99/max = {} ms up, {} ms down",
@@ -425,30 +425,34 @@ fn live_items(target: &Target, colours: Colours) -> Vec<String> {
 }
 
 /// Losses up, down and both ways, each an item.
-pub fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
+pub(crate) fn live_losses([up, down, both]: [Option<f64>; 3]) -> Vec<String> {
     let mut items = vec![format!("loss up {} down {}", percent(up), percent(down))];
     items.extend(both.map(|_| format!("both ways {}", percent(both))));
     items
 }
 
 /// How many of the requests were answered.
-pub fn live_answers(received: u32, sent: u32) -> String {
+pub(crate) fn live_answers(received: u32, sent: u32) -> String {
     format!("{received} of {sent} answered")
 }
 
 /// How many requests had answers.
-pub fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
+pub(crate) fn sent_text(sent: u32, received: u32, in_flight: u32) -> String {
     let out = if in_flight > 0 { format!(", {in_flight} still out") } else { String::new() };
     format!("{sent} sent, {received} received{out}")
 }
 
 /// What was lost both ways and each way.
-pub fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
+pub(crate) fn loss_text(rtl: Option<f64>, up: Option<f64>, down: Option<f64>) -> String {
     format!(", loss {} (up {}, down {})", percent(rtl), percent(up), percent(down))
 }
 
 /// Duplicates, reordering and refusals.
-pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str, u64>) -> String {
+pub(crate) fn order_text(
+    duplicates: u64,
+    reordered: u64,
+    drops: &BTreeMap<&'static str, u64>,
+) -> String {
     let s = if duplicates == 1 { "" } else { "s" };
     let mut text = format!("{duplicates} duplicate{s}, {reordered} reordered");
     for (reason, count) in drops {
@@ -458,17 +462,17 @@ pub fn order_text(duplicates: u64, reordered: u64, drops: &BTreeMap<&'static str
 }
 
 /// A time in milliseconds, if there is one.
-pub fn ms(ms: Option<f64>) -> String {
+pub(crate) fn ms(ms: Option<f64>) -> String {
     ms.map_or("-".into(), |ms| format!("{ms:.3}"))
 }
 
 /// Times in milliseconds, as they stand behind their names.
-pub fn list(values: &[Option<f64>]) -> String {
+pub(crate) fn list(values: &[Option<f64>]) -> String {
     values.iter().map(|value| ms(*value)).collect::<Vec<_>>().join("/")
 }
 
 /// The source of stamps if `of_kernel` of `all` samples have the kernel's.
-pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
+pub(crate) fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
     match of_kernel {
         0 => "user",
         n if n == all => "kernel",
@@ -477,7 +481,7 @@ pub fn stamp_name(of_kernel: u64, all: u64) -> &'static str {
 }
 
 /// 0 if every target, given by its answers and whether requests could not be sent, has answered.
-pub fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
+pub(crate) fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
     let silent = targets.filter(|(received, _)| *received == 0).map(|(_, error)| error);
     match silent.max() {
         Some(true) => ExitCode::from(2),
@@ -487,18 +491,18 @@ pub fn exit_code(targets: impl Iterator<Item = (u32, bool)>) -> ExitCode {
 }
 
 /// Share of sent packets that were lost; `None` if none were sent.
-pub fn loss(counted: Counted) -> Option<f64> {
+pub(crate) fn loss(counted: Counted) -> Option<f64> {
     let lost = 1.0 - counted.received as f64 / counted.sent as f64;
     (counted.sent > 0).then(|| lost.clamp(0.0, 1.0))
 }
 
 /// A share in per cent.
-pub fn percent(share: Option<f64>) -> String {
+pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.2} %", share * 100.0))
 }
 
 /// Tells where metrics are served.
-pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
+pub(crate) fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
     #[derive(Serialize)]
     struct Line {
         r#type: &'static str,
@@ -514,7 +518,7 @@ pub fn metrics(output: Output, address: SocketAddr) -> io::Result<()> {
 }
 
 /// Prints a line. Unlike `println!` it returns an error if the output is closed.
-pub fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
@@ -522,13 +526,13 @@ pub fn print(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As `print`.
-pub fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
+pub(crate) fn print_drops(drops: &BTreeMap<&'static str, u64>) -> io::Result<()> {
     drops
         .iter()
         .try_for_each(|(reason, count)| print(&format!("{count} datagrams refused: {reason}")))
 }
 
 /// Prints a JSON line.
-pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&serde_json::to_string(value)?)
 }

@@ -13,18 +13,18 @@ use segue_wire::header::flags::REQUEST_REPORT;
 use segue_wire::{Header, PacketType, Probe};
 use serde::Serialize;
 
+use super::addresses::shown;
 use super::endpoint::{Endpoint, Envelope, Given, far_delay};
 use super::samples::{Distribution, RttMs, Samples, Stamps};
 use super::screen::{loss, ms, percent, stamp_name};
-use super::shown;
 use super::target::News;
 use crate::metrics::View;
 
 /// Index and cookie, which the client drew.
-pub type Key = (u32, u64);
+pub(crate) type Key = (u32, u64);
 
 /// One client as its server sees it.
-pub struct Session {
+pub(crate) struct Session {
     /// Where its last request came from.
     pub remote: SocketAddr,
     /// Requests taken.
@@ -50,7 +50,7 @@ struct Answered {
 
 /// What is told of a session.
 #[derive(Serialize)]
-pub struct Report {
+pub(crate) struct ClientReport {
     client: String,
     session: String,
     state: &'static str,
@@ -69,7 +69,7 @@ pub struct Report {
 
 impl Session {
     /// The session of a client whose first request came from `remote`; keeps at most `samples_max`.
-    pub fn new(
+    pub(crate) fn new(
         remote: SocketAddr,
         config: &Config,
         now: Time,
@@ -90,18 +90,18 @@ impl Session {
     }
 
     /// t_Ss of the last answer, which the client repeats; `None` before the first.
-    pub fn stamped(&self) -> Option<u32> {
+    pub(crate) fn stamped(&self) -> Option<u32> {
         self.answered.as_ref().map(|last| last.stamped.micros32())
     }
 
     /// When to call [`Session::tick`].
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.machine.deadline().map(|(at, _)| at)
     }
 
     /// Whether this request is new. A duplicate would hide a loss in the counters, and needs only
     /// one answer.
-    pub fn is_new(&mut self, probe: &Probe) -> bool {
+    pub(crate) fn is_new(&mut self, probe: &Probe) -> bool {
         !matches!(self.window.observe(probe.seq, Some(probe.t_sc)), Order::Duplicate | Order::Stale)
     }
 
@@ -110,7 +110,7 @@ impl Session {
     ///
     /// # Errors
     /// If the socket is broken.
-    pub fn on_request(
+    pub(crate) fn on_request(
         &mut self,
         end: &mut Endpoint,
         datagram: &Datagram,
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// Tells the machine about a duplicate request.
-    pub fn on_repeated(
+    pub(crate) fn on_repeated(
         &mut self,
         datagram: &Datagram,
         header: &Header,
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// Does what is due.
-    pub fn tick(&mut self, now: Time) -> Vec<News> {
+    pub(crate) fn tick(&mut self, now: Time) -> Vec<News> {
         self.machine_at = self.machine_at.max(now);
         self.machine.tick(self.machine_at);
         self.drain(Stamps::default())
@@ -235,7 +235,11 @@ impl Session {
     }
 
     /// What metrics say of it.
-    pub fn view<'a>(&'a self, labels: Vec<(&'static str, String)>, config: &'a Config) -> View<'a> {
+    pub(crate) fn view<'a>(
+        &'a self,
+        labels: Vec<(&'static str, String)>,
+        config: &'a Config,
+    ) -> View<'a> {
         View {
             labels,
             estimates: self.machine.estimates(),
@@ -248,9 +252,9 @@ impl Session {
     }
 
     /// What is told of it.
-    pub fn report(&self, (index, _): Key) -> Report {
+    pub(crate) fn report(&self, (index, _): Key) -> ClientReport {
         let estimates = self.machine.estimates();
-        Report {
+        ClientReport {
             client: shown(self.remote),
             session: format!("{index:08x}"),
             state: self.machine.state().name(),
@@ -269,14 +273,14 @@ impl Session {
     }
 
     /// Whether its client is heard.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.machine.state()
     }
 }
 
-impl Report {
+impl ClientReport {
     /// One line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!(
             "{} [{}] {}  rtt {} ms ±{} (min {}, max {})  loss up {} down {}  {} requests, {} timestamps",
             self.client,

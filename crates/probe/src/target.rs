@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use anyhow::{Context, anyhow};
-use nix::net::if_::if_nametoindex;
+use anyhow::Context;
 use segue_clock::{Machine, Span, Time};
 use segue_datapath::STAMP_TO_WIRE;
 use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Request, Sample, State};
@@ -17,27 +16,18 @@ use segue_wire::{DropReason, Header, PacketType, ProbeKey};
 use super::endpoint::{Endpoint, Envelope, LENGTH_MAX, far_delay};
 use super::icmp::{Icmp, Quote, Said};
 use super::ipdv::{self, Ipdv};
-use super::random;
 use super::refusals::Refusals;
 use super::samples::{Samples, Stamps};
+use super::secrets::random;
 use crate::metrics::View;
 
 /// Requests remembered; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
 
 /// Datagrams taken before timers and signals get their turn.
-pub const BATCH_MAX: usize = 1_000;
+pub(crate) const BATCH_MAX: usize = 1_000;
 /// RTT samples that are kept for percentiles.
 const SAMPLES_MAX: usize = 100_000;
-
-/// IPv4 or IPv6 alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
 
 /// What a target has to tell.
 pub enum News {
@@ -238,7 +228,7 @@ impl Target {
     }
 
     /// Requests leave again.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.ended = false;
     }
 
@@ -481,106 +471,11 @@ impl AsFd for Target {
     }
 }
 
-/// The address of `HOST[:PORT]`, where an IPv6 address has brackets if it has a port.
-///
-/// # Errors
-/// One line that names the host.
-pub fn resolve(
-    text: &str,
-    default_port: u16,
-    family: Option<Family>,
-    interface: Option<&str>,
-) -> anyhow::Result<SocketAddr> {
-    let (host, port) = split(text, default_port)?;
-    let wanted = |address: &SocketAddr| match family {
-        Some(Family::V4) => address.is_ipv4(),
-        Some(Family::V6) => address.is_ipv6(),
-        None => true,
-    };
-    let mut found = (host, port).to_socket_addrs().map_err(|error| {
-        // The resolver's text, without the standard library's prefix.
-        let text = error.to_string();
-        let reason = text.strip_prefix("failed to lookup address information: ");
-        anyhow!("cannot resolve {host}: {}", reason.unwrap_or(&text))
-    })?;
-    let mut address = found.find(wanted).with_context(|| match family {
-        Some(Family::V4) => format!("{host} has no IPv4 address"),
-        _ => format!("{host} has no IPv6 address"),
-    })?;
-    if let (SocketAddr::V6(v6), Some(name)) = (&mut address, interface)
-        && v6.ip().is_unicast_link_local()
-        && v6.scope_id() == 0
-    {
-        let index = if_nametoindex(name).with_context(|| format!("there is no interface {name}"));
-        v6.set_scope_id(index?);
-    }
-    Ok(address)
-}
-
-/// The address of a listener: `ADDR`, `ADDR:PORT`, or `:PORT` for all addresses.
-///
-/// # Errors
-/// One line that shows what an address looks like.
-pub fn listen_address(text: &str, default_port: u16) -> anyhow::Result<SocketAddr> {
-    let (host, port) = split(text, default_port)?;
-    let host = if host.is_empty() { "::" } else { host };
-    let ip: IpAddr = host.parse().map_err(|_| {
-        anyhow!("{text} is no address to listen on; examples: [::]:5005, 192.0.2.1")
-    })?;
-    Ok(SocketAddr::new(ip, port))
-}
-
-fn split(text: &str, default_port: u16) -> anyhow::Result<(&str, u16)> {
-    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) =
-            rest.split_once(']').with_context(|| format!("{text}: the bracket does not close"))?;
-        (host, rest.strip_prefix(':').or((rest.is_empty()).then_some("")))
-    } else {
-        match text.split_once(':') {
-            // A second colon: an IPv6 address without brackets has no room for a port.
-            Some((_, rest)) if rest.contains(':') => (text, Some("")),
-            Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
-            None => (text, Some("")),
-        }
-    };
-    let port = match port {
-        Some("") => Some(default_port),
-        Some(digits) => digits.parse().ok(),
-        None => None,
-    };
-    Ok((host, port.with_context(|| format!("{text}: the port must be a number up to 65535"))?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use segue_keepalive::ewma;
-    use segue_wire::{Probe, TUNNEL_PORT};
-
-    #[test]
-    fn hosts_and_ports_are_told_apart() {
-        for (text, host, port) in [
-            ("anchor.example", "anchor.example", 5005),
-            ("anchor.example:7", "anchor.example", 7),
-            ("192.0.2.1:65535", "192.0.2.1", 65535),
-            ("2001:db8::1", "2001:db8::1", 5005),
-            ("::1", "::1", 5005),
-            ("[2001:db8::1]", "2001:db8::1", 5005),
-            ("[2001:db8::1]:7", "2001:db8::1", 7),
-        ] {
-            assert_eq!(split(text, TUNNEL_PORT).unwrap(), (host, port), "{text}");
-        }
-        for text in ["[::1", "host:", "host:x", "host:65536", "[::1]x", "[::1]:-1"] {
-            assert!(split(text, TUNNEL_PORT).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_listener_may_leave_out_the_address_or_the_port() {
-        assert_eq!(listen_address(":7", 5005).unwrap(), "[::]:7".parse().unwrap());
-        assert_eq!(listen_address("192.0.2.1", 5005).unwrap(), "192.0.2.1:5005".parse().unwrap());
-        assert!(listen_address("anchor.example:7", 5005).is_err());
-    }
+    use segue_wire::Probe;
 
     /// Each sample is reported with the averages right after it, even if several answers are taken
     /// at once.
@@ -624,11 +519,5 @@ mod tests {
             let elapsed = pair[1].0.since(pair[0].0);
             assert_eq!(pair[1].2, ewma::step(pair[0].2, pair[1].1, elapsed, config.taus[0]));
         }
-    }
-
-    #[test]
-    fn a_host_of_the_other_family_is_refused_by_name() {
-        let error = resolve("127.0.0.1", 5005, Some(Family::V6), None).unwrap_err();
-        assert_eq!(error.to_string(), "127.0.0.1 has no IPv6 address");
     }
 }

@@ -6,7 +6,6 @@
 //! all figures.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod canvas;
 mod csv;

@@ -10,8 +10,7 @@ use segue_keepalive::Config;
 use segue_linux::clock::monotonic;
 use segue_wire::{Header, Probe};
 
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, Table, header, row};
+use super::experiment::{DataTable, Experiment, Line, Needs, Outcome, SALSANO, Stage, header, row};
 use super::tracking::{self, Over};
 use super::tunnel::Tunnel;
 
@@ -26,7 +25,7 @@ const SETTLE: Span = Span::from_secs(2);
 const LENGTH: Span = Span::from_secs(10);
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-active-pb",
         paper: SALSANO,
@@ -131,7 +130,7 @@ fn outcome(probes: Probes, path: &str, datapath: &str, arrived: [usize; 2]) -> O
     });
     Outcome {
         figures: Vec::new(),
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Probes of each direction, and air time of one in 802.11b".into(),
             header: header(&["direction", "sent", "rode", "alone, µs", "riding, µs"]),
             rows: ["requests", "responses"]

@@ -3,7 +3,7 @@
 
 /// Eq. 13 over samples (time in s, value), with one time constant in s for rising and another for
 /// falling (section 6.2; equal for the plain average).
-pub fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
+pub(crate) fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
     let mut averages: Vec<(f64, f64)> = Vec::with_capacity(samples.len());
     for (at, x) in samples {
         let s = averages.last().map_or(*x, |(before, s)| {
@@ -17,25 +17,25 @@ pub fn eq13(samples: &[(f64, f64)], rise: f64, fall: f64) -> Vec<(f64, f64)> {
 }
 
 /// The value of a series that keeps each value until the next point.
-pub fn value_at(series: &[(f64, f64)], at: f64) -> Option<f64> {
+pub(crate) fn value_at(series: &[(f64, f64)], at: f64) -> Option<f64> {
     series[..series.partition_point(|(t, _)| *t <= at)].last().map(|(_, value)| *value)
 }
 
 /// T_tml: how long after a step at `step` from `old` to `new` the average is within a tenth of the
 /// step of the new value, in the series' unit of time. `None` if that does not happen before `end`.
-pub fn t_tml(series: &[(f64, f64)], step: f64, end: f64, old: f64, new: f64) -> Option<f64> {
+pub(crate) fn t_tml(series: &[(f64, f64)], step: f64, end: f64, old: f64, new: f64) -> Option<f64> {
     let within = |s: f64| (s - new).abs() <= 0.1 * (new - old).abs();
     let mut after = series.iter().filter(|(at, _)| *at > step && *at < end);
     after.find(|(_, s)| within(*s)).map(|(at, _)| at - step)
 }
 
 /// The time constant in s for a smoothing factor and a reference interval in s (eq. 14).
-pub fn tau(t_s: f64, alpha: f64) -> f64 {
+pub(crate) fn tau(t_s: f64, alpha: f64) -> f64 {
     -t_s / (1.0 - alpha).ln()
 }
 
 /// Least, median and greatest of some values; `None` of none.
-pub fn spread(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
+pub(crate) fn spread(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     Some([*values.first()?, values[values.len() / 2], *values.last()?])

@@ -8,16 +8,11 @@ use super::{
     round_trip_loss, step,
 };
 
-/// Paper 1.
-pub const SALSANO: &str = "Salsano et al. 2018";
-/// Paper 2.
-pub const PATRIARCA: &str = "Patriarca et al. 2012";
-
 /// Most suggestions for an unknown name.
 const NEAREST: usize = 3;
 
 /// All experiments.
-pub fn all() -> Vec<Experiment> {
+pub(crate) fn all() -> Vec<Experiment> {
     let mut all = planning::experiments();
     all.extend(step::experiments());
     all.extend(levels::experiments());
@@ -34,7 +29,7 @@ pub fn all() -> Vec<Experiment> {
 ///
 /// # Errors
 /// An unknown name, in one line with the nearest ones.
-pub fn find(ids: &[String]) -> anyhow::Result<Vec<Experiment>> {
+pub(crate) fn find(ids: &[String]) -> anyhow::Result<Vec<Experiment>> {
     let all = all();
     if let Some(unknown) = ids.iter().find(|id| all.iter().all(|e| e.id != id.as_str())) {
         let mut near: Vec<&str> = all.iter().map(|e| e.id).collect();

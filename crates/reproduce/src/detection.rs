@@ -6,9 +6,8 @@ use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{Config, State};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, header, role, row,
+    DataTable, Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, header, role, row,
 };
 use super::virtual_path::VirtualPath;
 
@@ -18,7 +17,7 @@ const TRIALS: u32 = 5_000;
 const SEED: u64 = 5;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "detection",
         paper: SALSANO,
@@ -138,7 +137,7 @@ fn beside(took: f64, formula: f64) -> String {
     format!("{:.1} ms {word}", (took - formula).abs())
 }
 
-fn table(cases: &[Case]) -> Table {
+fn table(cases: &[Case]) -> DataTable {
     let ms = |x: f64| format!("{x:.1} ms");
     let rows = cases.iter().map(|case| {
         row([
@@ -151,7 +150,7 @@ fn table(cases: &[Case]) -> Table {
             &ms(case.worst),
         ])
     });
-    Table {
+    DataTable {
         caption: "Time from the fault to the verdict".into(),
         header: header(&[
             "case",

@@ -8,8 +8,13 @@ use segue_demo::interrupt::Interrupts;
 use segue_report::Plot;
 use serde::Serialize;
 
+/// Paper 1.
+pub(crate) const SALSANO: &str = "Salsano et al. 2018";
+/// Paper 2.
+pub(crate) const PATRIARCA: &str = "Patriarca et al. 2012";
+
 /// An experiment of one of the papers, or a test of one of their formulas.
-pub struct Experiment {
+pub(crate) struct Experiment {
     /// Its name on the command line and in files.
     pub id: &'static str,
     /// Where it comes from.
@@ -26,7 +31,7 @@ pub struct Experiment {
 
 /// What an experiment needs of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub(crate) enum Needs {
     /// Nothing: a calculation, or a simulation on virtual time.
     Nothing,
     /// Network namespaces (root or a user namespace). It measures milliseconds and sends a few
@@ -41,7 +46,7 @@ pub enum Needs {
 
 impl Needs {
     /// As the list of experiments shows it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Needs::Nothing => "nothing",
             Needs::Namespaces => "namespaces",
@@ -52,14 +57,14 @@ impl Needs {
 }
 
 /// The environment of an experiment.
-pub struct Stage {
+pub(crate) struct Stage {
     /// The user's request to stop.
     pub interrupts: Interrupts,
 }
 
 impl Stage {
     /// Fails once the user wants to stop; long experiments call it from time to time.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.interrupts.happened(), "interrupted");
         Ok(())
     }
@@ -67,11 +72,11 @@ impl Stage {
 
 /// The results.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Diagrams with their captions. The first is `ID.svg`, the others carry their own name too.
     pub figures: Vec<Figure>,
     /// Tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<DataTable>,
     /// The paper's statements beside the findings.
     pub lines: Vec<Line>,
     /// Parameters, and how this differs from what the paper did.
@@ -80,7 +85,7 @@ pub struct Outcome {
 
 /// A diagram.
 #[derive(Debug)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Suffix of the experiment's id in the file's name; empty for the first one.
     pub name: &'static str,
     /// What it shows.
@@ -91,7 +96,7 @@ pub struct Figure {
 
 /// A table.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct DataTable {
     /// What it holds.
     pub caption: String,
     /// Names of the columns.
@@ -102,7 +107,7 @@ pub struct Table {
 
 /// A statement of the paper beside what was found here.
 #[derive(Clone, Debug, Serialize)]
-pub struct Line {
+pub(crate) struct Line {
     /// The quantity.
     pub what: String,
     /// The paper's value or statement, or a note that it gives none.
@@ -117,25 +122,29 @@ pub struct Line {
 
 impl Line {
     /// A line that is not judged.
-    pub fn new(what: impl Into<String>, paper: impl Into<String>, here: impl Into<String>) -> Line {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        paper: impl Into<String>,
+        here: impl Into<String>,
+    ) -> Line {
         let (what, paper, here) = (what.into(), paper.into(), here.into());
         Line { what, paper, here, bar: None, agrees: None }
     }
 
     /// The same line with the bar that it is judged by, and the verdict.
-    pub fn judged(self, bar: impl Into<String>, agrees: bool) -> Line {
+    pub(crate) fn judged(self, bar: impl Into<String>, agrees: bool) -> Line {
         Line { bar: Some(bar.into()), agrees: Some(agrees), ..self }
     }
 
     /// The same line, judged by whether a value that the paper states lies within a range: too high
     /// is as wrong as too low.
-    pub fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
+    pub(crate) fn within(self, value: f64, range: RangeInclusive<f64>, unit: &str) -> Line {
         let bar = format!("{} to {} {unit}", digits(*range.start()), digits(*range.end()));
         self.judged(bar, range.contains(&value))
     }
 
     /// The verdict in a word.
-    pub fn verdict(&self) -> &'static str {
+    pub(crate) fn verdict(&self) -> &'static str {
         match self.agrees {
             Some(true) => "agrees",
             Some(false) => "DIFFERS",
@@ -145,12 +154,12 @@ impl Line {
 }
 
 /// The table's cells from anything that can be shown.
-pub fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
+pub(crate) fn row<const N: usize>(cells: [&dyn std::fmt::Display; N]) -> Vec<String> {
     cells.map(ToString::to_string).into()
 }
 
 /// A number with four significant digits.
-pub fn digits(x: f64) -> String {
+pub(crate) fn digits(x: f64) -> String {
     let power = if x == 0.0 { 0.0 } else { x.abs().log10().floor() };
     if (-4.0..6.0).contains(&power) {
         format!("{x:.*}", (3.0 - power).max(0.0) as usize)
@@ -160,14 +169,14 @@ pub fn digits(x: f64) -> String {
 }
 
 /// Names of columns.
-pub fn header(names: &[&str]) -> Vec<String> {
+pub(crate) fn header(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
 /// Roles of the series, so that a page uses each colour for one thing.
-pub mod role {
+pub(crate) mod role {
     /// Imposed values, or those of a formula.
-    pub const IMPOSED: &str = "imposed";
+    pub(crate) const IMPOSED: &str = "imposed";
     /// Measured values, by the position of their time constant or variant.
-    pub const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
+    pub(crate) const MEASURED: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use segue_keepalive::false_positives::{Counts, Expected, expected, observe};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    DataTable, Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, digits, header, role, row,
 };
 
 /// Loss in each direction.
@@ -27,7 +26,7 @@ const EVENTS_LEAST: f64 = 20.0;
 const SIGMAS: f64 = 4.0;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "false-positives",
         paper: SALSANO,
@@ -144,7 +143,7 @@ fn lines(loss: f64, points: &[Point]) -> [Line; 2] {
     ]
 }
 
-fn table(points: &[Point]) -> Table {
+fn table(points: &[Point]) -> DataTable {
     let rows = points.iter().map(|p| {
         let counted = p.simulated().map(|both| both.map(digits));
         let [periods, downs] = counted.unwrap_or_else(|| ["–".into(), "–".into()]);
@@ -159,7 +158,7 @@ fn table(points: &[Point]) -> Table {
             &events,
         ])
     });
-    Table {
+    DataTable {
         caption: "Mean time in s between periods that end K unanswered probes, and between changes to down"
             .into(),
         header: header(&[

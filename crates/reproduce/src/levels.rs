@@ -5,7 +5,7 @@ use segue_clock::Span;
 use segue_report::{Plot, Series, Style};
 
 use super::average::{spread, t_tml, tau, value_at};
-use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
+use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, header, role, row};
 use super::track::{Course, Track};
 use super::tracking::{self, Over};
 
@@ -40,7 +40,7 @@ const FIG22_TUNNEL: Variant = Variant { tag: "levelsfasttun", over: Over::Tunnel
 const FIG23_TUNNEL: Variant = Variant { tag: "asymfasttun", over: Over::Tunnel, ..FIG23 };
 
 /// Fig. 17, 18, 22 and 23.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of = |id, title, variant: &Variant, run| {
         tracking::experiment(id, title, variant.periods * PERIOD_S, run)
     };
@@ -290,12 +290,12 @@ impl Seen<'_> {
         self.track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default()
     }
 
-    fn table(&self) -> Table {
+    fn table(&self) -> DataTable {
         let cells = |name: &str, series: &[(f64, f64)]| {
             let [mean, least, most] = self.summary(series).map(|x| format!("{x:.1} ms"));
             row([&name, &mean, &least, &most])
         };
-        Table {
+        DataTable {
             caption: "Over the periods after the first".into(),
             header: header(&["series", "mean", "least", "greatest"]),
             rows: vec![

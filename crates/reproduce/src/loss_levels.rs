@@ -5,7 +5,7 @@ use segue_keepalive::Config;
 use segue_report::{Plot, Series, Style};
 
 use super::average::{eq13, spread, tau, value_at};
-use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
+use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, header, role, row};
 use super::track::{Client, Course, Level, Look, Track};
 use super::tracking::{self, Over};
 
@@ -27,7 +27,7 @@ const POINTS: f64 = 2.5;
 const SETTLE_S: f64 = 6.0;
 
 /// Fig. 24.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let title = "One-way loss on three levels, T_KA = 200 ms, N = 10";
     let over = "One-way loss on three levels, T_KA = 200 ms, N = 10, over the tunnel";
     vec![
@@ -64,7 +64,7 @@ fn run(stage: &Stage, over: Over) -> anyhow::Result<Outcome> {
     }
     Ok(Outcome {
         figures: vec![figure(&track, t_l, tau)],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: format!(
                 "Loss in each level, in %. Imposed: the emulator's drops. Measured: mean of the average \
                  from {SETTLE_S:.0} s after the beginning of the level on."

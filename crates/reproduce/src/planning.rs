@@ -5,9 +5,8 @@ use std::time::Duration;
 use segue_keepalive::planner::{self, Plan, Responsiveness, Targets};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::SALSANO;
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    DataTable, Experiment, Figure, Line, Needs, Outcome, SALSANO, Stage, digits, header, role, row,
 };
 
 /// The paper's example: RTT_avg 100 ms, p_loss 5 %, T_Ravg^max 500 ms, T_fp^min 10⁵ s.
@@ -30,7 +29,7 @@ const FIG7_T_KA: f64 = 0.1;
 const KS: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// Fig. 7 to 11.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let planning = |id, title, run| Experiment {
         id,
         paper: SALSANO,
@@ -84,7 +83,7 @@ fn fig7(_: &Stage) -> anyhow::Result<Outcome> {
                 plot: plot("False positives", "T_fp (s)", points(|p| p.t_fp), true),
             },
         ],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Fig. 7 in numbers".into(),
             header: header(&["K", "T_Ravg", "T_fp"]),
             rows: rows.collect(),
@@ -157,7 +156,7 @@ fn fig8(_: &Stage) -> anyhow::Result<Outcome> {
             caption: "T_KA must lie below the first and above the second curve. Logarithmic.".into(),
             plot,
         }],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Fig. 8 in numbers".into(),
             header: header(&["K", "longest T_KA", "shortest T_KA", "admissible"]),
             rows,

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use segue_bench::probes::{self, Options, Point, Sweep};
+use segue_bench::probes::{self, BenchOptions, Point, Sweep};
 use segue_bench::{Quantity, Responder};
 use segue_report::{Plot, Series, Style};
 
-use super::catalogue::{PATRIARCA, SALSANO};
 use super::experiment::{
-    Experiment, Figure, Line, Needs, Outcome, Stage, Table, digits, header, role, row,
+    DataTable, Experiment, Figure, Line, Needs, Outcome, PATRIARCA, SALSANO, Stage, digits, header,
+    role, row,
 };
 
 /// Half of a processor, in percent.
@@ -23,7 +23,7 @@ const RUNS: usize = 3;
 const EACH: Duration = Duration::from_millis(500);
 
 /// Table 2, then Fig. 7 and 8 of paper 2.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of = |id, paper, title, seconds, run| Experiment {
         id,
         paper,
@@ -95,14 +95,14 @@ fn table2(stage: &Stage) -> anyhow::Result<Outcome> {
     for _ in 0..RUNS {
         // One run at a time, so that the user can stop in between.
         stage.check()?;
-        let options = Options {
+        let options = BenchOptions {
             responders: responders.clone(),
             bursts: BURSTS.to_vec(),
             runs: 1,
             duration: EACH,
             raw: false,
             sending: None,
-            ..Options::default()
+            ..BenchOptions::default()
         };
         let report = probes::run(&options, &mut |_: &str| ())?;
         for row in &report.rows {
@@ -195,7 +195,7 @@ fn ratio_lines(costs: &Costs) -> Vec<Line> {
         .collect()
 }
 
-fn table2_rows(costs: &Costs) -> Table {
+fn table2_rows(costs: &Costs) -> DataTable {
     let mut rows = Vec::new();
     for kind in &TABLE2 {
         for ((responder, burst), us) in costs.iter().filter(|((r, _), _)| kind.ours.contains(r)) {
@@ -213,7 +213,7 @@ fn table2_rows(costs: &Costs) -> Table {
             ]));
         }
     }
-    Table {
+    DataTable {
         caption: "Rate and hosts at 50 % of a processor; hosts send four probes a second".into(),
         header: header(&[
             "implementation",
@@ -396,7 +396,7 @@ fn outcome(curves: Vec<Curve>, lines: Vec<Line>, what: &str) -> Outcome {
                 ..Plot::default()
             },
         }],
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Percent of one processor: median (least to greatest)".into(),
             header: header(&["curve", "requests a second", "CPU, %", "answered"]),
             rows,

@@ -21,7 +21,7 @@ const OVERVIEW: &str =
 const FEW: usize = 3;
 
 /// Results by the experiment's position in the catalogue.
-pub struct Results {
+pub(crate) struct Results {
     directory: PathBuf,
     machine: Machine,
     done: BTreeMap<usize, Done>,
@@ -97,7 +97,7 @@ impl Results {
     ///
     /// # Errors
     /// If the page cannot be written there.
-    pub fn new(directory: PathBuf, rootless: bool) -> anyhow::Result<Results> {
+    pub(crate) fn new(directory: PathBuf, rootless: bool) -> anyhow::Result<Results> {
         let results = Results { directory, machine: machine(rootless), done: BTreeMap::new() };
         results.page().write(&results.directory, PAGE)?;
         Ok(results)
@@ -107,7 +107,7 @@ impl Results {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         place: usize,
         experiment: &Experiment,
@@ -121,12 +121,12 @@ impl Results {
     }
 
     /// Experiments that gave a result.
-    pub fn ran(&self) -> usize {
+    pub(crate) fn ran(&self) -> usize {
         self.done.values().filter(|done| done.result.is_ok()).count()
     }
 
     /// All lines, for people.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for done in self.done.values() {
             let _ = writeln!(text, "\n{}: {}", done.id, done.title);
@@ -160,7 +160,7 @@ impl Results {
     ///
     /// # Errors
     /// A value that JSON cannot hold.
-    pub fn json(&self) -> anyhow::Result<String> {
+    pub(crate) fn json(&self) -> anyhow::Result<String> {
         let experiments = self.done.values().map(Done::shown).collect();
         Ok(serde_json::to_string_pretty(&Shown { machine: &self.machine, experiments })?)
     }

@@ -6,8 +6,7 @@ use segue_clock::{Rng, Span};
 use segue_keepalive::Config;
 use segue_wire::Mode;
 
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, Table, header, row};
+use super::experiment::{DataTable, Experiment, Line, Needs, Outcome, SALSANO, Stage, header, row};
 use super::virtual_path::VirtualPath;
 
 /// Loss from client to server and back (OWLc and OWLs).
@@ -24,7 +23,7 @@ const SIGMAS: f64 = 4.0;
 const POINTS: f64 = 0.05;
 
 /// The one experiment.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     vec![Experiment {
         id: "salsano-appendix3",
         paper: SALSANO,
@@ -63,7 +62,7 @@ fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     });
     Ok(Outcome {
         figures: Vec::new(),
-        tables: vec![Table {
+        tables: vec![DataTable {
             caption: "Round-trip loss: the sum that is its approximation, the formula, what was lost, what \
                       the client measured"
                 .into(),

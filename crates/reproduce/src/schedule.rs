@@ -18,7 +18,7 @@ const REPORT: Duration = Duration::from_secs(15);
 
 /// Runs the experiments and hands over each result as it arrives. If the user asks to stop, running
 /// experiments end and no others start.
-pub fn run(
+pub(crate) fn run(
     experiments: &[Experiment],
     stage: &Stage,
     quiet: bool,

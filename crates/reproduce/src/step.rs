@@ -4,12 +4,12 @@ use segue_clock::Span;
 use segue_report::{Mark, Plot, Series, Style};
 
 use super::average::{eq13, spread, t_tml, tau};
-use super::experiment::{Experiment, Figure, Line, Outcome, Stage, Table, header, role, row};
+use super::experiment::{DataTable, Experiment, Figure, Line, Outcome, Stage, header, role, row};
 use super::track::{self, Course, Track};
 use super::tracking::{self, Over};
 
 /// The smoothing factors of the paper; the reference interval is T_KA.
-pub const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
+pub(crate) const ALPHAS: [f64; 4] = [0.8, 0.6, 0.4, 0.2];
 /// RTT before and after the step, in ms.
 const FROM: u64 = 100;
 const TO: u64 = 200;
@@ -34,7 +34,7 @@ const FIG16_TUNNEL: Variant = Variant { tag: "stepfasttun", over: Over::Tunnel, 
 const FIG21_TUNNEL: Variant = Variant { tag: "stepslowtun", over: Over::Tunnel, ..FIG21 };
 
 /// Fig. 16 and 21.
-pub fn experiments() -> Vec<Experiment> {
+pub(crate) fn experiments() -> Vec<Experiment> {
     let of =
         |id, title, variant: &Variant, run| tracking::experiment(id, title, variant.length_s, run);
     vec![
@@ -167,14 +167,14 @@ impl Times {
         taus.iter().enumerate().map(line).collect()
     }
 
-    fn table(&self, over: Over, taus: &[f64]) -> Table {
+    fn table(&self, over: Over, taus: &[f64]) -> DataTable {
         let cells = |values: &[f64]| {
             spread(values.iter().copied()).map_or_else(
                 || "–".to_owned(),
                 |[least, median, most]| format!("{median:.0} ({least:.0} to {most:.0})"),
             )
         };
-        Table {
+        DataTable {
             caption: format!(
                 "Time until the average is within a tenth of the step of the new value, in ms: \
                  median (least to greatest) over the {}s",

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Span = Span::from_millis(50);
 
 /// The imposed course, and how it is measured.
-pub struct Course {
+pub(crate) struct Course {
     /// Prefix of the namespaces' names; lower-case letters, unique for each experiment.
     pub tag: &'static str,
     /// The clients' settings.
@@ -49,7 +49,7 @@ pub struct Course {
 /// The conditions imposed on the path: half of the round-trip time in each direction, and the full
 /// loss in each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Level {
+pub(crate) struct Level {
     /// Round-trip time in milliseconds.
     pub rtt_ms: u64,
     /// One packet of this many is lost, in each direction; none if `None`.
@@ -59,7 +59,7 @@ pub struct Level {
 }
 
 /// What was measured and what was imposed. Times are in seconds from the start.
-pub struct Track {
+pub(crate) struct Track {
     /// When each level began to hold.
     pub levels: Vec<(f64, Level)>,
     /// The clients, in the order of their phases.
@@ -72,7 +72,7 @@ pub struct Track {
 
 /// One client's measurements, and what was imposed on its probes.
 #[derive(Default)]
-pub struct Client {
+pub(crate) struct Client {
     /// What each probe brought.
     pub looks: Vec<Look>,
     /// Imposed round-trip times in ms, by the time at which the emulator forwarded the answer.
@@ -84,7 +84,7 @@ pub struct Client {
 }
 
 /// What a client knew after a probe.
-pub struct Look {
+pub(crate) struct Look {
     /// When its answer arrived.
     pub at: f64,
     /// Averages of the round-trip time in ms, one for each time constant.
@@ -97,12 +97,12 @@ pub struct Look {
 
 impl Level {
     /// A round-trip time without loss.
-    pub fn of(rtt_ms: u64) -> Level {
+    pub(crate) fn of(rtt_ms: u64) -> Level {
         Level { rtt_ms, one_lost_of: None, random_loss: 0.0 }
     }
 
     /// The access in both directions.
-    pub fn spec(self, seed: u64) -> EmulatorSpec {
+    pub(crate) fn spec(self, seed: u64) -> EmulatorSpec {
         EmulatorSpec { up: self.way(), down: self.way(), seed, log: true }
     }
 
@@ -122,7 +122,7 @@ impl Level {
 ///
 /// # Errors
 /// No permission to make namespaces, a listener that does not start, or the user's request to stop.
-pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
+pub(crate) fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     let (_, first) = *course.levels.first().context("a course without levels")?;
     let lab = network(course.tag, first)?;
     let path = lab.emulator("path")?;
@@ -167,7 +167,7 @@ pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
 ///
 /// # Errors
 /// If it did anything that it was not told to.
-pub fn lateness(path: &Handle) -> anyhow::Result<f64> {
+pub(crate) fn lateness(path: &Handle) -> anyhow::Result<f64> {
     if let Some(why) = path.failure() {
         anyhow::bail!("the link emulator gave up: {why}");
     }
@@ -195,7 +195,7 @@ fn network(tag: &str, level: Level) -> anyhow::Result<Lab> {
 }
 
 /// Imposes a level from now on; returns the time.
-pub fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
+pub(crate) fn impose(path: &Handle, level: Level) -> anyhow::Result<Time> {
     let mut at = Time::ZERO;
     for direction in Direction::ALL {
         at = path.set_model(direction, level.way())?;
@@ -288,7 +288,7 @@ fn truths(log: &[Record], start: Time, clients: Vec<Running>) -> Vec<Client> {
 impl Client {
     /// The measurements, beside the emulator's records of the packets up and down, in order of
     /// arrival.
-    pub fn new(looks: Vec<Look>, [up, down]: &[Vec<&Record>; 2], start: Time) -> Client {
+    pub(crate) fn new(looks: Vec<Look>, [up, down]: &[Vec<&Record>; 2], start: Time) -> Client {
         let seconds = |at: Time| at.as_secs_f64() - start.as_secs_f64();
         let fates = |packets: &[&Record]| {
             packets.iter().map(|r| (seconds(r.arrival), r.delay().is_none())).collect()

@@ -7,8 +7,7 @@ use segue_keepalive::{Config, Tau};
 use segue_report::{Series, Style};
 
 use super::average::{eq13, spread, value_at};
-use super::catalogue::SALSANO;
-use super::experiment::{Experiment, Line, Needs, Outcome, Stage, role};
+use super::experiment::{Experiment, Line, Needs, Outcome, SALSANO, Stage, role};
 use super::track::{self, Client, Course, Level, Track};
 use super::tunnel;
 
@@ -17,7 +16,7 @@ const MEDIAN_MS: f64 = 1.0;
 
 /// The measuring program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub(crate) enum Over {
     /// The client of `segue probe` and its listener, without random loss.
     Probe,
     /// The daemons' estimators over the tunnel, with random loss and a realistic K.
@@ -29,7 +28,7 @@ impl Over {
     ///
     /// # Errors
     /// As [`track::run`] and [`tunnel::run`].
-    pub fn run(self, stage: &Stage, course: &Course) -> anyhow::Result<Track> {
+    pub(crate) fn run(self, stage: &Stage, course: &Course) -> anyhow::Result<Track> {
         match self {
             Over::Probe => track::run(stage, course),
             Over::Tunnel => tunnel::run(stage, course),
@@ -37,13 +36,13 @@ impl Over {
     }
 
     /// A level with this round-trip time and the loss of this kind of measurement.
-    pub fn level(self, rtt_ms: u64) -> Level {
+    pub(crate) fn level(self, rtt_ms: u64) -> Level {
         let random_loss = if self == Over::Tunnel { tunnel::LOSS } else { 0.0 };
         Level { random_loss, ..Level::of(rtt_ms) }
     }
 
     /// The name of one of those that measure the same course.
-    pub fn one(self) -> &'static str {
+    pub(crate) fn one(self) -> &'static str {
         match self {
             Over::Probe => "client",
             Over::Tunnel => "path",
@@ -51,12 +50,12 @@ impl Over {
     }
 
     /// By how many periods a lost probe may delay a measurement.
-    pub fn periods_lost(self) -> f64 {
+    pub(crate) fn periods_lost(self) -> f64 {
         if self == Over::Tunnel { 1.0 } else { 0.0 }
     }
 
     /// The conditions that differ.
-    pub fn conditions(self) -> String {
+    pub(crate) fn conditions(self) -> String {
         match self {
             Over::Probe => String::new(),
             Over::Tunnel => format!(
@@ -69,7 +68,7 @@ impl Over {
 }
 
 /// An experiment of paper 1 whose course takes `length_s` seconds.
-pub fn experiment(
+pub(crate) fn experiment(
     id: &'static str,
     title: &'static str,
     length_s: u64,
@@ -83,7 +82,7 @@ pub fn experiment(
 
 /// The probing settings, with time constants as pairs (rising, falling) in s. `segue probe` has a K
 /// that no delay of a busy machine reaches.
-pub fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
+pub(crate) fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
     let spans = |(rise, fall): &(f64, f64)| Tau {
         rise: Span::from_secs_f64(*rise),
         fall: Span::from_secs_f64(*fall),
@@ -97,30 +96,30 @@ pub fn config(over: Over, t_ka_ms: u64, taus: &[(f64, f64)]) -> Config {
 }
 
 /// A client's average with the `i`-th time constant, in ms.
-pub fn measured(client: &Client, i: usize) -> Vec<(f64, f64)> {
+pub(crate) fn measured(client: &Client, i: usize) -> Vec<(f64, f64)> {
     client.looks.iter().filter_map(|look| Some((look.at, *look.rtt_ms.get(i)?))).collect()
 }
 
 /// The configured round-trip time, drawn as steps.
-pub fn reference(track: &Track) -> Vec<(f64, f64)> {
+pub(crate) fn reference(track: &Track) -> Vec<(f64, f64)> {
     stairs(track, |level| level.rtt_ms as f64)
 }
 
 /// A value of the levels over time, with both corners of each step.
-pub fn stairs(track: &Track, of: impl Fn(&super::track::Level) -> f64) -> Vec<(f64, f64)> {
+pub(crate) fn stairs(track: &Track, of: impl Fn(&super::track::Level) -> f64) -> Vec<(f64, f64)> {
     let ends = track.levels.iter().skip(1).map(|(at, _)| *at).chain([end(track)]);
     let pieces = track.levels.iter().zip(ends);
     pieces.flat_map(|((from, level), to)| [(*from, of(level)), (to, of(level))]).collect()
 }
 
 /// The time of the last answer to any client.
-pub fn end(track: &Track) -> f64 {
+pub(crate) fn end(track: &Track) -> f64 {
     let looks = track.clients.iter().flat_map(|client| client.looks.last());
     looks.map(|look| look.at).fold(0.0, f64::max)
 }
 
 /// The reference, and the delays actually imposed on each probe of the first client.
-pub fn imposed_series(track: &Track) -> Vec<Series> {
+pub(crate) fn imposed_series(track: &Track) -> Vec<Series> {
     let points = track.clients.first().map(|client| client.imposed.clone()).unwrap_or_default();
     vec![
         Series::new("imposed", Style::Dashed, reference(track)).role(role::IMPOSED),
@@ -130,7 +129,7 @@ pub fn imposed_series(track: &Track) -> Vec<Series> {
 
 /// The errors of the averages against those of the imposed values, over all clients and time
 /// constants, which are pairs (rising, falling) in s.
-pub fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
+pub(crate) fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
     let mut errors = Vec::new();
     for client in &track.clients {
         for (i, (rise, fall)) in taus.iter().enumerate() {
@@ -155,7 +154,7 @@ pub fn accuracy(track: &Track, taus: &[(f64, f64)]) -> Line {
 }
 
 /// How it was measured.
-pub fn conditions(track: &Track) -> String {
+pub(crate) fn conditions(track: &Track) -> String {
     format!(
         "{} with Segue's link emulator between them; it sent no packet more than {:.2} ms late.",
         track.how, track.late_max_ms
@@ -163,6 +162,6 @@ pub fn conditions(track: &Track) -> String {
 }
 
 /// A time for people.
-pub fn seconds(s: f64) -> String {
+pub(crate) fn seconds(s: f64) -> String {
     if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
 }

@@ -20,15 +20,15 @@ use super::experiment::Stage;
 use super::track::{self, Client, Course, Level, Look, Track};
 
 /// A realistic K: that of the paper's example (section 4.3).
-pub const K: u8 = 7;
+pub(crate) const K: u8 = 7;
 /// Random loss in each direction if a course does not define loss.
-pub const LOSS: f64 = 0.01;
+pub(crate) const LOSS: f64 = 0.01;
 /// Time between two polls of the host.
 const LOOK: Duration = Duration::from_millis(10);
 const PATHS: [&str; 2] = [DemoNet::WIFI, DemoNet::LTE];
 
 /// Host and anchor with both paths up and measured.
-pub struct Tunnel {
+pub(crate) struct Tunnel {
     daemons: Daemons,
     _files: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// No permission to make namespaces, daemons that do not start, or the user's request to stop.
-    pub fn start(
+    pub(crate) fn start(
         stage: &Stage,
         tag: &str,
         level: Level,
@@ -58,7 +58,7 @@ impl Tunnel {
     }
 
     /// The daemons and their network.
-    pub fn daemons(&self) -> &Daemons {
+    pub(crate) fn daemons(&self) -> &Daemons {
         &self.daemons
     }
 
@@ -86,7 +86,7 @@ fn lines(config: &Config) -> String {
 ///
 /// # Errors
 /// As [`Tunnel::start`].
-pub fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
+pub(crate) fn run(stage: &Stage, course: &Course) -> anyhow::Result<Track> {
     let (_, first) = *course.levels.first().context("a course without levels")?;
     let tunnel = Tunnel::start(stage, course.tag, first, &course.config)?;
     let start = monotonic();

@@ -7,7 +7,7 @@ use segue_keepalive::{Arrival, Client, ClientInput, ClientOutput, Config, Sample
 use segue_wire::Probe;
 
 /// A client and its path.
-pub struct VirtualPath {
+pub(crate) struct VirtualPath {
     client: Client,
     rtt: Span,
     /// The instant of the last event.
@@ -24,7 +24,7 @@ pub struct VirtualPath {
 
 impl VirtualPath {
     /// A client that is about to send its first request.
-    pub fn new(config: Config, rtt: Span, seed: u64) -> VirtualPath {
+    pub(crate) fn new(config: Config, rtt: Span, seed: u64) -> VirtualPath {
         // Not zero, because an echoed stamp of zero would look like none.
         let now = Time(1_000_000_000);
         VirtualPath {
@@ -41,7 +41,7 @@ impl VirtualPath {
 
     /// Advances to the next event; returns the state if it changed. `lost` says whether the request
     /// sent at an instant has no answer.
-    pub fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
+    pub(crate) fn step(&mut self, lost: impl FnOnce(Time) -> bool) -> Option<State> {
         let due = self.client.deadline().map_or(Time(u64::MAX), |(at, _)| at);
         match self.answers.front().copied() {
             Some((at, probe)) if at <= due => {

@@ -3,6 +3,7 @@
 //! parameters and seeds ([`sweep`]). `segue sim run`, `sweep` and `merge` have their options here.
 
 #![forbid(unsafe_code)]
+#![allow(unreachable_pub)]
 
 pub mod file;
 mod population;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use segue_clock::{Span, Time};
 use segue_linux::clock::thread_cpu;
-use segue_sim::population::{Shard, Spec, Stats, Verdict, results, verdicts};
+use segue_population::{Shard, Spec, Stats, Verdict, results, verdicts};
 use segue_text::terminal::Progress;
 use serde_json::json;
 

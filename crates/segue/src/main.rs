@@ -23,12 +23,12 @@ enum Verb {
     Host(cmd::host::Args),
     Anchor(cmd::anchor::Args),
     Enroll(cmd::enroll::Args),
-    Status(cmd::look::StatusArgs),
-    Events(cmd::look::EventsArgs),
-    Paths(cmd::look::PathsArgs),
-    Flows(cmd::look::FlowsArgs),
-    Handover(cmd::look::HandoverArgs),
-    Keepalive(cmd::look::KeepaliveArgs),
+    Status(cmd::control::StatusArgs),
+    Events(cmd::control::EventsArgs),
+    Paths(cmd::control::PathsArgs),
+    Flows(cmd::control::FlowsArgs),
+    Handover(cmd::control::HandoverArgs),
+    Keepalive(cmd::control::KeepaliveArgs),
     Check(cmd::check::Args),
     Doctor(cmd::doctor::Args),
     Clean(cmd::clean::Args),
@@ -39,6 +39,8 @@ enum Verb {
     Reproduce(segue_reproduce::Args),
     Sim(cmd::sim::Args),
     Generate(cmd::generate::Args),
+    #[command(hide = true)]
+    Echo(segue_daemon::echo::Args),
 }
 
 impl Verb {
@@ -47,7 +49,12 @@ impl Verb {
     fn has_to_tidy_up(&self) -> bool {
         matches!(
             self,
-            Verb::Host(_) | Verb::Anchor(_) | Verb::Demo(_) | Verb::Bench(_) | Verb::Reproduce(_)
+            Verb::Host(_)
+                | Verb::Anchor(_)
+                | Verb::Demo(_)
+                | Verb::Bench(_)
+                | Verb::Reproduce(_)
+                | Verb::Echo(_)
         )
     }
 }
@@ -89,12 +96,12 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Host(args) => cmd::host::run(args),
         Verb::Anchor(args) => cmd::anchor::run(args),
         Verb::Enroll(args) => cmd::enroll::run(args),
-        Verb::Status(args) => cmd::look::status(args),
-        Verb::Events(args) => cmd::look::events(args),
-        Verb::Paths(args) => cmd::look::paths(args),
-        Verb::Flows(args) => cmd::look::flows(args),
-        Verb::Handover(args) => cmd::look::handover(args),
-        Verb::Keepalive(args) => cmd::look::keepalive(args),
+        Verb::Status(args) => cmd::control::status(args),
+        Verb::Events(args) => cmd::control::events(args),
+        Verb::Paths(args) => cmd::control::paths(args),
+        Verb::Flows(args) => cmd::control::flows(args),
+        Verb::Handover(args) => cmd::control::handover(args),
+        Verb::Keepalive(args) => cmd::control::keepalive(args),
         Verb::Check(args) => cmd::check::run(args),
         Verb::Doctor(args) => cmd::doctor::run(args),
         Verb::Clean(args) => cmd::clean::run(args),
@@ -105,6 +112,7 @@ fn run(cli: Cli) -> ExitCode {
         Verb::Reproduce(args) => segue_reproduce::run(args),
         Verb::Sim(args) => cmd::sim::run(args),
         Verb::Generate(args) => cmd::generate::run(args, Cli::command()),
+        Verb::Echo(args) => cmd::block_on(segue_daemon::echo::run(args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("segue: {}", Told(&error));

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use segue_clock::Time;
-use segue_ip::LinkEvent;
+use segue_ip::{Forward, Forwarding, LinkEvent, MAIN_TABLE};
 
 use crate::net::{Channel, Node, NodeId, neighbour};
 use crate::packet::Packet;
@@ -57,6 +57,8 @@ pub enum Action {
     Arrive(Packet),
     /// The node gets or loses this address.
     Address(IpAddr, bool),
+    /// The node gets or loses this part of its forwarding.
+    Forward(Forward, bool),
     /// A line of the event log.
     Log(String),
 }
@@ -106,6 +108,24 @@ impl Io<'_> {
         self.actions.push(Action::Address(address, present));
     }
 
+    fn forward(&mut self, part: &Forward, present: bool) -> Result<(), CannotForward> {
+        let why = match part {
+            Forward::Address { interface, .. } if self.node.adapter(*interface).is_none() => {
+                "there is no such interface"
+            }
+            Forward::Route(route) if route.table != MAIN_TABLE => "nodes have one table",
+            Forward::Route(route) if self.node.way_of(route).is_none() => {
+                "no interface leads there"
+            }
+            Forward::Rule(_) => "nodes have one table",
+            _ => {
+                self.actions.push(Action::Forward(part.clone(), present));
+                return Ok(());
+            }
+        };
+        Err(CannotForward(why))
+    }
+
     /// Writes a line of the event log.
     pub fn log(&mut self, line: impl FnOnce() -> String) {
         if self.logged {
@@ -113,3 +133,20 @@ impl Io<'_> {
         }
     }
 }
+
+/// Nodes have addresses and one table of routes.
+impl Forwarding for Io<'_> {
+    type Error = CannotForward;
+
+    fn put(&mut self, part: &Forward) -> Result<(), CannotForward> {
+        self.forward(part, true)
+    }
+
+    fn take_back(&mut self, part: &Forward) -> Result<(), CannotForward> {
+        self.forward(part, false)
+    }
+}
+
+/// Why a node cannot have a part of its forwarding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CannotForward(pub &'static str);

@@ -18,16 +18,14 @@
 extern crate alloc;
 
 pub mod agent;
-pub mod apps;
-pub mod dumbbell;
+pub mod echo;
+#[allow(unreachable_pub)]
 pub mod faults;
 pub mod net;
 pub mod packet;
-pub mod population;
 pub mod queue;
 pub mod results;
 pub mod role;
-pub mod tcp;
 pub mod tunnel;
 
 pub use agent::{Agent, Io};

@@ -11,13 +11,15 @@
 mod tests;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::any::Any;
 
 use segue_clock::{Machine, Rng, Span, Time};
-use segue_ip::{Datagram, Input, Interface, LinkEvent, Output};
+use segue_ip::{Datagram, Forward, Forwarding, Input, Interface, LinkEvent, Output};
 
+use crate::agent::CannotForward;
 use crate::packet::{Raw, UDP, ip_header_bytes};
 use crate::{Agent, Io, Packet, Results};
 
@@ -96,10 +98,16 @@ pub struct Start {
 }
 
 impl Start {
+    /// The randomness of this start.
+    #[must_use]
+    pub fn rng(&self) -> Rng {
+        Rng::new(self.seed ^ self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
     /// Random bytes of this start.
     #[must_use]
     pub fn random(&self) -> [u8; 32] {
-        let mut rng = Rng::new(self.seed ^ self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rng = self.rng();
         let mut bytes = [0; 32];
         for word in bytes.chunks_exact_mut(8) {
             word.copy_from_slice(&rng.next_u64().to_le_bytes());
@@ -128,6 +136,8 @@ pub struct RoleAgent<R: Role> {
     dead_until: Option<Time>,
     /// The interfaces of which the engine was told.
     interfaces: Vec<Interface>,
+    /// What its node has of it.
+    parts: Vec<Forward>,
     records: BTreeMap<String, RecordOf<R>>,
     reports: Vec<(Time, ReportOf<R>)>,
 }
@@ -145,6 +155,7 @@ impl<R: Role> RoleAgent<R> {
             orders: VecDeque::new(),
             dead_until: None,
             interfaces: Vec::new(),
+            parts: Vec::new(),
             records: BTreeMap::new(),
             reports: Vec::new(),
         }
@@ -171,7 +182,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// The role, to change it.
-    pub fn role_mut(&mut self) -> &mut R {
+    pub(crate) fn role_mut(&mut self) -> &mut R {
         &mut self.role
     }
 
@@ -182,7 +193,7 @@ impl<R: Role> RoleAgent<R> {
     }
 
     /// What runs, to give it orders; [`work`](Self::work) follows.
-    pub fn engine_mut(&mut self) -> &mut R::Engine {
+    pub(crate) fn engine_mut(&mut self) -> &mut R::Engine {
         &mut self.engine
     }
 
@@ -215,6 +226,8 @@ impl<R: Role> RoleAgent<R> {
         while let Some(output) = self.engine.poll(io) {
             match output {
                 Output::Send(datagram) => send(io, datagram),
+                Output::Forward(part) => self.forward(io, part, true),
+                Output::Withdraw(part) => self.forward(io, part, false),
                 Output::Persist(record) => {
                     self.records.insert(R::key(&record), record);
                 }
@@ -225,6 +238,15 @@ impl<R: Role> RoleAgent<R> {
                 }
                 Output::Own(wish) => self.role.apply(io, &mut self.engine, wish),
             }
+        }
+    }
+
+    fn forward(&mut self, io: &mut Io<'_>, part: Forward, present: bool) {
+        self.parts.retain(|known| *known != part);
+        let done = if present { io.put(&part) } else { io.take_back(&part) };
+        match done {
+            Ok(()) => self.parts.extend(present.then_some(part)),
+            Err(CannotForward(why)) => io.log(|| format!("cannot forward: {why}: {part:?}")),
         }
     }
 
@@ -240,6 +262,9 @@ impl<R: Role> RoleAgent<R> {
 
     fn crash(&mut self, io: &mut Io<'_>, rest: Span) {
         self.role.crash(io, &self.engine);
+        for part in core::mem::take(&mut self.parts) {
+            let _ = io.take_back(&part);
+        }
         match rest {
             Span::ZERO => self.start_anew(io),
             _ => self.dead_until = Some(io.now + rest),

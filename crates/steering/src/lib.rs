@@ -15,7 +15,6 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 extern crate alloc;
 

@@ -12,8 +12,6 @@
 //!
 //! Values are bytes; [`StoreExt`] reads and writes any serde type as postcard.
 
-#![warn(unreachable_pub)]
-
 mod embedded;
 mod error;
 

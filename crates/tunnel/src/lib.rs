@@ -34,12 +34,12 @@ pub mod datapath;
 mod end;
 mod event;
 pub mod host;
+mod maps;
 #[doc(hidden)]
 pub mod planted;
 mod pool;
 mod report;
 mod secrets;
-mod table;
 
 pub use anchor::Anchor;
 pub use config::{AnchorConfig, HostConfig, Known, PathConfig};

@@ -8,7 +8,6 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 extern crate alloc;
 
@@ -30,7 +29,7 @@ pub use error::WireError;
 pub use flow::FlowKey;
 pub use header::{Header, PacketType};
 pub use icmp::TooBig;
-pub use probe::{Probe, ProbeKey, Report};
+pub use probe::{Probe, ProbeKey, ProbeReport};
 pub use signal::{Encapsulation, Mode};
 pub use size::Size;
 

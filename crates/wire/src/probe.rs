@@ -136,21 +136,21 @@ impl Probe {
 /// What a client reports in a request with the flag
 /// [`REQUEST_REPORT`](crate::header::flags::REQUEST_REPORT), in the words that echo Ss and R otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ProbeReport {
     /// Round-trip loss as a fraction of 2³²; the largest value stands for 1 too.
     pub loss: u32,
     /// Average of the RTT in microseconds; 0 if not reported.
     pub rtt_us: u32,
 }
 
-impl Report {
+impl ProbeReport {
     /// A round-trip loss in [0, 1] and an average of the RTT in seconds. Values beyond a word's range
     /// saturate; an RTT reported is at least 1 µs.
     #[must_use]
-    pub fn new(rtl: f64, rtt: Option<f64>) -> Report {
+    pub fn new(rtl: f64, rtt: Option<f64>) -> ProbeReport {
         // Float to integer saturates, and what is not a number becomes 0.
         let rtt_us = rtt.map_or(0, |rtt| ((rtt * 1e6 + 0.5) as u32).max(1));
-        Report { loss: (rtl * 4_294_967_296.0) as u32, rtt_us }
+        ProbeReport { loss: (rtl * 4_294_967_296.0) as u32, rtt_us }
     }
 
     /// Round-trip loss in [0, 1).
@@ -173,8 +173,8 @@ impl Report {
 
     /// The report of a request that has the flag.
     #[must_use]
-    pub fn unpack(probe: &Probe) -> Report {
-        Report { loss: probe.ss, rtt_us: probe.r }
+    pub fn unpack(probe: &Probe) -> ProbeReport {
+        ProbeReport { loss: probe.ss, rtt_us: probe.r }
     }
 }
 
@@ -255,15 +255,18 @@ mod tests {
 
     #[test]
     fn a_report_keeps_loss_and_rtt_and_saturates() {
-        let request = Report::new(0.25, Some(0.0305)).pack(probe());
+        let request = ProbeReport::new(0.25, Some(0.0305)).pack(probe());
         assert_eq!((request.ss, request.r), (1 << 30, 30_500));
         assert_eq!(Probe { ss: 6, r: 7, ..request }, probe(), "all else stays");
-        let report = Report::unpack(&request);
+        let report = ProbeReport::unpack(&request);
         assert_eq!((report.rtl(), report.rtt()), (0.25, Some(0.0305)));
-        assert_eq!(Report::new(1.0, None), Report { loss: u32::MAX, rtt_us: 0 });
-        assert_eq!(Report::new(1.0, None).rtt(), None);
-        assert_eq!(Report::new(-1.0, Some(0.0)), Report { loss: 0, rtt_us: 1 });
-        assert_eq!(Report::new(f64::NAN, Some(1e9)), Report { loss: 0, rtt_us: u32::MAX });
+        assert_eq!(ProbeReport::new(1.0, None), ProbeReport { loss: u32::MAX, rtt_us: 0 });
+        assert_eq!(ProbeReport::new(1.0, None).rtt(), None);
+        assert_eq!(ProbeReport::new(-1.0, Some(0.0)), ProbeReport { loss: 0, rtt_us: 1 });
+        assert_eq!(
+            ProbeReport::new(f64::NAN, Some(1e9)),
+            ProbeReport { loss: 0, rtt_us: u32::MAX }
+        );
     }
 
     #[test]

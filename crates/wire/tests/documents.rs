@@ -13,7 +13,7 @@ use segue_wire::signal::{
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, SenderPacket, StampKey, Timestamp};
 use segue_wire::upmt::{ProbePacket, Trailer};
-use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report, Size};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, ProbeReport, Size};
 use serde::{Deserialize, Serialize};
 
 const TUNNEL: &str = include_str!("../../../docs/wire/tunnel-and-probe.md");
@@ -83,7 +83,7 @@ fn the_packets_in_the_description_of_the_tunnel_are_real() {
     let held = Probe { t_ss: 123_456_789, dt: 12, ss: 1, r: 1, ..probe };
     let reporting = Header { flags: REQUEST_REPORT, ..header };
     let second = Probe { seq: 2, t_sc: 1_200_000, t_ss: 123_456_789, dt: 169_500, sc: 2, ..probe };
-    let report = Report::new(0.25, Some(0.0305)).pack(second);
+    let report = ProbeReport::new(0.25, Some(0.0305)).pack(second);
     let test = Size { token: 9, size: Size::LEAST, answer: Size::LEAST };
     let mut size = Vec::new();
     let test_header = Header { packet_type: PacketType::Size, k: 0, ..header };

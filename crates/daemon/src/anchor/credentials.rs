@@ -60,10 +60,10 @@ impl Daemon {
     ) -> anyhow::Result<String> {
         let lifetime = valid_s.map_or(LINE_LIFETIME, Duration::from_secs);
         let now_s = now_s();
-        self.settle();
+        self.settle()?;
         let join =
             self.enrolment.invite(self.store.as_ref(), name, addresses, (now_s, lifetime))?;
-        self.ledger.forget(name);
+        self.core.ledger.forget(name);
         info!(
             "audit: join line for {name} made, good until {}",
             date(now_s.saturating_add(lifetime.as_secs()))
@@ -74,9 +74,9 @@ impl Daemon {
 
     /// Ends an enrolment.
     pub fn unenroll(&mut self, name: &str) -> anyhow::Result<String> {
-        self.settle();
+        self.settle()?;
         self.enrolment.remove(self.store.as_ref(), name, now_s())?;
-        self.ledger.forget(name);
+        self.core.ledger.forget(name);
         self.credentials.seen.remove(name);
         info!("audit: {name} removed");
         self.feed(AnchorInput::End { host: name.to_owned(), why: Ending::Removed })?;

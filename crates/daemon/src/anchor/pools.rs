@@ -30,11 +30,11 @@ impl Pools {
             pools.iter().map(|pool| Prefix::new(pool.network(), pool.prefix())).collect();
         datapath.set_reach(settings.reach, &networks)?;
         own.iter().try_for_each(|own| datapath.set_inner(*own, 0))?;
-        let guard = Guard::at_start(&settings.common.device, datapath.kind() == Kind::User);
+        let guard = Guard::at_start(&settings.tunnel.device, datapath.kind() == Kind::User);
         guard.iter().for_each(|guard| guard.set_anchor(&networks));
         // Translation comes first, so that nothing is forwarded untranslated.
-        let nat = Nat::start(&settings.common.device, &networks, settings.nat)?;
-        let mut routing = Routing::at_anchor(&settings.common.device);
+        let nat = Nat::start(&settings.tunnel.device, &networks, settings.nat)?;
+        let mut routing = Routing::at_anchor(&settings.tunnel.device);
         routing.set_anchor(&own, &networks)?;
         Ok(Pools { routing, _nat: nat, _guard: guard })
     }

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Enrolment;
-use super::ledger::Say;
 use crate::signalling::{self, Messages, Roster, Worker};
 
 mod handshakes;
@@ -140,14 +139,6 @@ impl Signal {
         open.map(|(host, _)| host.as_str())
     }
 
-    /// Queues a message, or ends the connection after those that are queued.
-    pub fn say(&mut self, conn: ConnId, say: Say) {
-        match say {
-            Say::Message(message) => self.send(conn, message),
-            Say::Close => self.close_after(conn),
-        }
-    }
-
     /// Ends a connection at once; queued messages are lost.
     pub fn end(&mut self, conn: ConnId, why: &[u8]) {
         if let Some((_, established)) = self.connections.remove(&conn) {
@@ -156,7 +147,7 @@ impl Signal {
     }
 
     /// Ends a connection once its messages have left.
-    fn close_after(&mut self, conn: ConnId) {
+    pub fn close_after(&mut self, conn: ConnId) {
         if let Some((_, established)) = self.connections.get_mut(&conn) {
             established.outbox = None;
         }
@@ -636,8 +627,8 @@ mod tests {
             };
             // As for every message out of turn.
             let refused = FromAnchor::Refused { reason: Refusal::Protocol };
-            signal.say(conn, Say::Message(refused));
-            signal.say(conn, Say::Close);
+            signal.send(conn, refused);
+            signal.close_after(conn);
             assert_eq!(signal.host_of(conn), None);
         }
         let whole = async {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::OnPort;
 use crate::control;
 use crate::locator::Locator;
-use crate::settings::{Anchor, Choice, Common, Stamp};
+use crate::settings::{Anchor, Choice, Common, Stamp, Tunnel};
 
 /// The keys of an anchor's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -126,13 +126,15 @@ impl AnchorFile {
         }
         Ok(Anchor {
             common: Common {
-                device,
-                port,
-                datapath: self.datapath.unwrap_or(Choice::Auto),
                 interfaces: self.interfaces.unwrap_or_default(),
                 control: self.control.unwrap_or_else(|| control::default_path("anchor")),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
+            },
+            tunnel: Tunnel {
+                device,
+                port,
+                datapath: self.datapath.unwrap_or(Choice::Auto),
                 realtime: self.realtime.unwrap_or(true),
             },
             mtu,

@@ -10,7 +10,7 @@ use segue_wire::TUNNEL_PORT;
 use serde::Deserialize;
 
 use crate::control;
-use crate::settings::{Choice, Common, Host};
+use crate::settings::{Choice, Common, Host, Tunnel};
 
 /// The keys of a host's file, each with its default.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -75,13 +75,15 @@ impl HostFile {
             Paths::validate(&self.keepalive, &self.path, &self.steering, user)?;
         Ok(Host {
             common: Common {
-                device,
-                port: self.port.unwrap_or(TUNNEL_PORT),
-                datapath: self.datapath.unwrap_or(Choice::Auto),
                 interfaces: self.interfaces.unwrap_or_default(),
                 control: self.control.unwrap_or_else(|| control::default_path("host")),
                 control_group: super::group(self.control_group)?,
                 metrics: super::metrics(self.metrics)?,
+            },
+            tunnel: Tunnel {
+                device,
+                port: self.port.unwrap_or(TUNNEL_PORT),
+                datapath: self.datapath.unwrap_or(Choice::Auto),
                 realtime: self.realtime.unwrap_or(true),
             },
             join: None,

@@ -44,9 +44,13 @@ pub trait News<E>: Display {
     /// Its kind, as in output.
     fn kind(&self) -> &'static str;
     /// The host that it is about, by name; empty at the host itself.
-    fn host(&self) -> &str;
+    fn host(&self) -> &str {
+        ""
+    }
     /// Somebody should look.
-    fn warns(&self) -> bool;
+    fn warns(&self) -> bool {
+        false
+    }
     /// What belongs to its kind.
     fn about(&self) -> E;
 }

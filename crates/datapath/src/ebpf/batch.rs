@@ -43,7 +43,7 @@ pub(super) struct Hop {
 
 /// What a request needs to leave over a path in a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct Exit {
     pub(super) hop: Hop,
     /// Probes may ride on data.
     pub(super) rides: bool,
@@ -51,20 +51,20 @@ pub(super) struct Way {
 
 /// The routes of a host's paths by slot: they are asked for in order, many at once.
 #[derive(Debug, Default)]
-pub(super) struct Ways(Vec<Option<Way>>);
+pub(super) struct Exits(Vec<Option<Exit>>);
 
-impl Ways {
-    pub(super) fn get(&self, slot: u32) -> Option<Way> {
+impl Exits {
+    pub(super) fn get(&self, slot: u32) -> Option<Exit> {
         *self.0.get(slot as usize)?
     }
 
-    pub(super) fn set(&mut self, slot: u32, way: Option<Way>) {
+    pub(super) fn set(&mut self, slot: u32, exit: Option<Exit>) {
         let at = slot as usize;
-        if way.is_some() && self.0.len() <= at {
+        if exit.is_some() && self.0.len() <= at {
             self.0.resize(at + 1, None);
         }
         if let Some(known) = self.0.get_mut(at) {
-            *known = way;
+            *known = exit;
         }
     }
 }

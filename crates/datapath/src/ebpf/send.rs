@@ -16,14 +16,14 @@ impl Ebpf {
         let mut together: Vec<(Hop, Vec<&ProbeOrder>)> = Vec::new();
         let batches = self.can_batch(orders);
         for order in orders {
-            let way = self.ways.get(order.slot);
-            if way.is_none() && !self.paths.contains_key(&order.slot) {
+            let exit = self.exits.get(order.slot);
+            if exit.is_none() && !self.paths.contains_key(&order.slot) {
                 self.shore.drops.add(DropReason::NoRemote, 1);
                 continue;
             }
             let may_batch = batches && order.kind == ProbeKind::Request;
-            let hop = way.filter(|_| may_batch).map(|way| way.hop);
-            if way.is_some_and(|way| way.rides) {
+            let hop = exit.filter(|_| may_batch).map(|exit| exit.hop);
+            if exit.is_some_and(|exit| exit.rides) {
                 self.hear(order);
             }
             match (hop, together.last_mut()) {

@@ -20,7 +20,7 @@ use segue_keepalive::loss::{Interval, OneWayLoss, RoundTripLoss};
 use segue_keepalive::rtt::{client_rtt, server_rtt};
 use segue_keepalive::{Arrival, Config, Counted, Estimates, Probing, Tau};
 use segue_wire::header::flags::REQUEST_REPORT;
-use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, Report};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeKey, ProbeReport};
 
 use self::judge::Judge;
 use super::convert::{kernel_path, kernel_scale, kernel_silence};
@@ -215,7 +215,7 @@ impl Reference {
         self.received += 1;
         if kernel.mode == Mode::Reports && !kernel.client {
             if report {
-                self.adopt(taus, at, Report::unpack(probe));
+                self.adopt(taus, at, ProbeReport::unpack(probe));
             }
             return;
         }
@@ -228,7 +228,7 @@ impl Reference {
         if kernel.mode != Mode::Both {
             let rtl = match kernel.client {
                 true => self.round_trip.observe(at, sent.into(), self.received, t_l),
-                false => report.then(|| Report::unpack(probe).rtl()),
+                false => report.then(|| ProbeReport::unpack(probe).rtl()),
             };
             rtl.into_iter().for_each(|rtl| self.rtl.push(taus, at, rtl));
             self.unreported = rtl.or(self.unreported);
@@ -273,7 +273,7 @@ impl Reference {
     }
 
     /// A report instead of own averages, one for each quantity.
-    fn adopt(&mut self, taus: &[Tau], at: Time, report: Report) {
+    fn adopt(&mut self, taus: &[Tau], at: Time, report: ProbeReport) {
         self.rtl = Ewma::default();
         self.rtl.push(&taus[..1], at, report.rtl());
         if let Some(rtt) = report.rtt() {
@@ -283,14 +283,14 @@ impl Reference {
     }
 
     /// What the client's next request reports.
-    fn report(&mut self, mode: Mode) -> Option<Report> {
+    fn report(&mut self, mode: Mode) -> Option<ProbeReport> {
         match mode {
             Mode::Both | Mode::Client => None,
             Mode::Reports => {
                 let rtl = *self.rtl.values().first()?;
-                Some(Report::new(rtl, self.rtt.values().first().copied()))
+                Some(ProbeReport::new(rtl, self.rtt.values().first().copied()))
             }
-            Mode::RoundTripLoss => self.unreported.take().map(|rtl| Report::new(rtl, None)),
+            Mode::RoundTripLoss => self.unreported.take().map(|rtl| ProbeReport::new(rtl, None)),
         }
     }
 }
@@ -445,7 +445,7 @@ impl World {
         Some(Landed { now_us, local_us, to_client, report, arrival })
     }
 
-    fn request(&mut self, now_us: u64, report: Option<Report>, dead: bool) {
+    fn request(&mut self, now_us: u64, report: Option<ProbeReport>, dead: bool) {
         if !dead && !self.idle {
             self.data(0);
             self.data(1);

@@ -31,7 +31,7 @@ pub struct DryRun {
 
 /// What one datagram led to.
 #[derive(Debug, Default)]
-pub struct Taken<'a> {
+pub struct Outcome<'a> {
     /// Inner packets that would go to the TUN device, in order.
     pub packets: Vec<Cow<'a, [u8]>>,
     /// Probes that the daemon would hear of.
@@ -62,7 +62,7 @@ impl DryRun {
                 state: Arc::<State>::default(),
             }));
         }
-        let mut upmt = super::upmt::Table::default();
+        let mut upmt = super::upmt::UpmtPaths::default();
         paths.iter().for_each(|(slot, config)| upmt.set(*slot, config, false));
         let core = Core {
             paths: table,
@@ -94,7 +94,12 @@ impl DryRun {
 
     /// Takes one datagram from `from`, which stands for several of `size` bytes if the kernel
     /// coalesced them.
-    pub fn receive<'a>(&self, from: SocketAddr, bytes: &'a [u8], size: Option<usize>) -> Taken<'a> {
+    pub fn receive<'a>(
+        &self,
+        from: SocketAddr,
+        bytes: &'a [u8],
+        size: Option<usize>,
+    ) -> Outcome<'a> {
         let endpoint = Endpoint { remote: Some(from), local: None, ifindex: 0 };
         let arrival = Arrival {
             from,
@@ -113,7 +118,7 @@ impl DryRun {
             Event::Probe(probe) => Some(probe),
             _ => None,
         };
-        Taken {
+        Outcome {
             packets: work.packets,
             probes: work.events.into_iter().filter_map(probe).collect(),
             answers: work.answers.len(),

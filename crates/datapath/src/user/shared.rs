@@ -52,7 +52,7 @@ pub(super) struct Core {
     pub(super) shares: Shares,
     pub(super) misses: Misses,
     /// How to tell packets without an index apart.
-    pub(super) upmt: upmt::Table,
+    pub(super) upmt: upmt::UpmtPaths,
 }
 
 impl Core {

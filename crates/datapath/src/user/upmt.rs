@@ -2,7 +2,7 @@
 //! what a probe looks like there. Any host that can send from a path's addresses can speak for it: use such paths
 //! only on trusted networks.
 
-mod table;
+mod paths;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::shared::Core;
 use super::take::{Arrival, Head, Intake, Take};
 use crate::sync::lock;
 use crate::{PathSetup, Role};
-pub(super) use table::Table;
+pub(super) use paths::UpmtPaths;
 
 /// Length of the shortest packet that has a request, of either form.
 pub(super) const SHORTEST: usize = 20 + Trailer::LEN;

@@ -172,7 +172,7 @@ fn congestion_marked_on_the_way_reaches_a_capable_receiver_and_drops_for_others(
 }
 
 /// A data packet of path 0 with an inner datagram of the class given.
-pub fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
+pub(crate) fn tunnelled(port: u16, tos: u8) -> Vec<u8> {
     let header = Header {
         packet_type: PacketType::Data,
         flags: 0,

@@ -23,12 +23,12 @@ fn request_header() -> Header {
     }
 }
 
-pub fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
+pub(crate) fn request(seq: u32) -> [u8; Probe::PACKET_LEN] {
     Probe { seq, ..Probe::default() }.seal(&request_header(), &KEY)
 }
 
 /// A socket in the host's namespace that plays an attacker on the wire.
-pub fn stranger(world: &World, port: u16) -> UdpSocket {
+pub(crate) fn stranger(world: &World, port: u16) -> UdpSocket {
     let local = SocketAddr::new(world.outer.outer(0, 1), port);
     let socket = world.host.ns.run(|| UdpSocket::bind(local)).unwrap().unwrap();
     socket.connect(SocketAddr::new(world.outer.outer(0, 2), PORT)).unwrap();

@@ -13,7 +13,7 @@ use segue_keepalive::{
 };
 use segue_linux::clock::monotonic;
 use segue_wire::header::flags::REQUEST_REPORT;
-use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, Report};
+use segue_wire::{Encapsulation, Header, Mode, PacketType, Probe, ProbeReport};
 
 use crate::hostile::stranger;
 use crate::world::{
@@ -161,7 +161,7 @@ impl Asking {
         if self.late > LATE {
             return;
         }
-        let (got, want) = (Report::unpack(&probe), Report::unpack(&request.probe));
+        let (got, want) = (ProbeReport::unpack(&probe), ProbeReport::unpack(&request.probe));
         let what = format!("{request:?}, and it was {probe:?}");
         assert_eq!(header.packet_type, PacketType::Request);
         assert_eq!((probe.seq, probe.t_ss), (request.probe.seq, request.probe.t_ss), "{what}");
@@ -285,7 +285,7 @@ fn an_anchor_makes_of_reports_what_the_machine_makes_of_the_same_packets() {
             let every = if mode == Mode::Reports { 1 } else { N };
             let reports = seq > N && seq.is_multiple_of(every);
             let rtt = (mode == Mode::Reports && seq % 7 != 0).then(|| f64::from(seq) / 1e3);
-            let report = Report::new(f64::from(seq % 13) / 20.0, rtt);
+            let report = ProbeReport::new(f64::from(seq % 13) / 20.0, rtt);
             let (probe, flags) =
                 if reports { (report.pack(probe), REQUEST_REPORT) } else { (probe, 0) };
             let header = Header { packet_type, flags, k: 255, age: 0, index, cookie };

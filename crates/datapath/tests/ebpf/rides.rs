@@ -438,14 +438,14 @@ impl Answers {
 }
 
 /// Both ends agree on rides, and one request has since gone alone and been answered.
-pub fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
+pub(crate) fn riding(outer: Family, wire: Wire, t_ka: Span) -> World {
     let world = World::new(outer, wire, 1, super::options(super::Xdp::Off));
     agree_on_rides(&world, t_ka);
     world
 }
 
 /// Makes the probes of a world's path ride; one request goes alone and is answered. Returns its number.
-pub fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
+pub(crate) fn agree_on_rides(world: &World, t_ka: Span) -> u32 {
     let host = PathSetup { probing: probing(t_ka), ..world.host_path(0) };
     world.host.datapath.lock().unwrap().set_path(host_slot(0), &host).unwrap();
     set_anchor(world, t_ka);
@@ -472,7 +472,7 @@ fn answered(world: &World, seq: u32) -> bool {
 }
 
 /// A UDP socket at each end, inside the tunnel.
-pub fn flow(world: &World) -> (UdpSocket, UdpSocket) {
+pub(crate) fn flow(world: &World) -> (UdpSocket, UdpSocket) {
     let bind = |end: &End, last| {
         let bind = || UdpSocket::bind((Family::V4.inner(last), 0)).unwrap();
         let socket = end.ns.run(bind).unwrap();

@@ -11,7 +11,7 @@ use segue_linux::netns::Netns;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends `len` bytes each way over one connection, and checks all of them.
-pub fn bulk_tcp(client: &Netns, server: &Netns, address: IpAddr, len: usize) {
+pub(crate) fn bulk_tcp(client: &Netns, server: &Netns, address: IpAddr, len: usize) {
     let listener = server.run(|| TcpListener::bind((address, 0))).unwrap().unwrap();
     let to = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
@@ -37,7 +37,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 }
 
 /// Sends `count` datagrams of `len` bytes, in super-packets of `batch`, and returns which arrived.
-pub fn datagrams(
+pub(crate) fn datagrams(
     client: &Netns,
     server: &Netns,
     address: IpAddr,
@@ -82,7 +82,7 @@ fn segment_by(socket: &UdpSocket, len: usize) {
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, len as libc::c_int);
 }
 
-pub fn set_option(socket: &UdpSocket, level: i32, option: libc::c_int, value: libc::c_int) {
+pub(crate) fn set_option(socket: &UdpSocket, level: i32, option: libc::c_int, value: libc::c_int) {
     // SAFETY: these options read one int, which outlives the call.
     let set = unsafe {
         libc::setsockopt(

@@ -19,14 +19,14 @@ use segue_wire::{DropReason, Probe, ProbeKey};
 
 use crate::raw::is_local;
 
-pub const PORT: u16 = 5005;
-pub const OWNER: u32 = 7;
-pub const KEY: ProbeKey = ProbeKey([42; 16]);
-pub const OUTER_MTU: u32 = 1500;
+pub(crate) const PORT: u16 = 5005;
+pub(crate) const OWNER: u32 = 7;
+pub(crate) const KEY: ProbeKey = ProbeKey([42; 16]);
+pub(crate) const OUTER_MTU: u32 = 1500;
 
 /// How the virtual wire treats packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub(crate) enum Wire {
     /// Super-packets cross it whole.
     Whole,
     /// Cut to size before it.
@@ -37,19 +37,19 @@ pub enum Wire {
 
 /// Outer or inner family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     V4,
     V6,
 }
 
 impl Family {
-    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
+    pub(crate) const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-    pub fn inner(self, end: u8) -> IpAddr {
+    pub(crate) fn inner(self, end: u8) -> IpAddr {
         self.pick(format!("10.8.0.{end}"), format!("fd08::{end}"))
     }
 
-    pub fn outer(self, path: u32, end: u8) -> IpAddr {
+    pub(crate) fn outer(self, path: u32, end: u8) -> IpAddr {
         self.pick(format!("10.9.{path}.{end}"), format!("fd09:0:0:{path}::{end}"))
     }
 
@@ -62,7 +62,7 @@ impl Family {
 }
 
 /// One end with a stand-in for its daemon, which binds every flow that misses to `bind_to`.
-pub struct End {
+pub(crate) struct End {
     pub ns: Netns,
     pub datapath: Arc<Mutex<Ebpf>>,
     pub probes: Arc<Mutex<Vec<ProbeEvent>>>,
@@ -74,21 +74,21 @@ pub struct End {
     daemon: Option<JoinHandle<()>>,
 }
 
-pub struct World {
+pub(crate) struct World {
     pub host: End,
     pub anchor: End,
     pub outer: Family,
 }
 
-pub const fn host_slot(path: u32) -> u32 {
+pub(crate) const fn host_slot(path: u32) -> u32 {
     3 + path
 }
 
-pub const fn anchor_slot(path: u32) -> u32 {
+pub(crate) const fn anchor_slot(path: u32) -> u32 {
     11 + path
 }
 
-pub fn setup(role: Role, outer: Family) -> Setup {
+pub(crate) fn setup(role: Role, outer: Family) -> Setup {
     let overhead = match outer {
         Family::V4 => 44,
         Family::V6 => 64,
@@ -105,7 +105,7 @@ pub fn setup(role: Role, outer: Family) -> Setup {
 }
 
 /// True if the tests may run; if not, says so.
-pub fn may_run() -> bool {
+pub(crate) fn may_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
         eprintln!("skipped: the eBPF datapath needs root");
@@ -116,12 +116,12 @@ pub fn may_run() -> bool {
 impl World {
     /// Two ends, `paths` wires, everything set up, no packet sent. The anchor is told where the host is: an unknown
     /// source must echo first.
-    pub fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
+    pub(crate) fn new(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         World::with_paths(outer, wire, paths, options, 32)
     }
 
     /// The same with room for `max_paths` paths at each end.
-    pub fn with_paths(
+    pub(crate) fn with_paths(
         outer: Family,
         wire: Wire,
         paths: u32,
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Like [`World::new`], with each path probed once.
-    pub fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
+    pub(crate) fn ready(outer: Family, wire: Wire, paths: u32, options: EbpfOptions) -> World {
         let world = World::new(outer, wire, paths, options);
         for path in 0..paths {
             world.probe(path, 1);
@@ -188,7 +188,7 @@ impl World {
         world
     }
 
-    pub fn host_path(&self, path: u32) -> PathSetup {
+    pub(crate) fn host_path(&self, path: u32) -> PathSetup {
         PathSetup {
             tx_index: anchor_slot(path),
             tx_cookie: 0xa000 + u64::from(path),
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// The anchor's counterpart of [`host_path`](World::host_path).
-    pub fn anchor_path(&self, path: u32) -> PathSetup {
+    pub(crate) fn anchor_path(&self, path: u32) -> PathSetup {
         let host = self.host_path(path);
         PathSetup {
             tx_index: host_slot(path),
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    pub fn set_paths(&self, path: u32) {
+    pub(crate) fn set_paths(&self, path: u32) {
         let (host, anchor) = (self.host_path(path), self.anchor_path(path));
         for (end, slot, config) in
             [(&self.host, host_slot(path), host), (&self.anchor, anchor_slot(path), anchor)]
@@ -231,17 +231,17 @@ impl World {
     }
 
     /// Sends a request over a path and returns what came back.
-    pub fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
+    pub(crate) fn probe(&self, path: u32, seq: u32) -> ProbeEvent {
         self.order(path, seq);
         self.host.wait_for_probe(|e| e.slot == host_slot(path) && e.arrival.probe.seq == seq)
     }
 
-    pub fn order(&self, path: u32, seq: u32) {
+    pub(crate) fn order(&self, path: u32, seq: u32) {
         self.order_as(path, seq, false);
     }
 
     /// Sends a request, or a question.
-    pub fn order_as(&self, path: u32, seq: u32, question: bool) {
+    pub(crate) fn order_as(&self, path: u32, seq: u32, question: bool) {
         let probe = Probe { seq, t_ka_ms: 200, heard: 3, ..Probe::default() };
         let order = ProbeOrder {
             slot: host_slot(path),
@@ -323,16 +323,16 @@ impl End {
         })
     }
 
-    pub fn ifindex(&self, path: u32) -> u32 {
+    pub(crate) fn ifindex(&self, path: u32) -> u32 {
         self.ns.run(|| link::index_of(&format!("sg{path}"))).unwrap().unwrap()
     }
 
-    pub fn counters(&self, slot: u32) -> PathCounters {
+    pub(crate) fn counters(&self, slot: u32) -> PathCounters {
         self.datapath.lock().unwrap().counters(slot)
     }
 
     /// Packets that the devices of the wires dropped, in both directions, by the kernel's count.
-    pub fn lost_on_wire(&self) -> u64 {
+    pub(crate) fn lost_on_wire(&self) -> u64 {
         let text = self.ns.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
         let lost = |line: &str| {
             let fields = line.trim().strip_prefix("sg")?.split_once(':')?.1.split_whitespace();
@@ -342,12 +342,12 @@ impl End {
         text.unwrap().lines().filter_map(lost).sum()
     }
 
-    pub fn dropped(&self, reason: DropReason) -> u64 {
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.datapath.lock().unwrap().drops().get(&reason).copied().unwrap_or(0)
     }
 
     /// The first matching probe event; fails after ten seconds.
-    pub fn wait_for_probe(&self, fits: impl Fn(&ProbeEvent) -> bool) -> ProbeEvent {
+    pub(crate) fn wait_for_probe(&self, fits: impl Fn(&ProbeEvent) -> bool) -> ProbeEvent {
         let mut found = None;
         eventually("a probe event", || {
             found = self.probes.lock().unwrap().iter().find(|e| fits(e)).copied();
@@ -367,7 +367,7 @@ impl Drop for End {
 }
 
 /// Waits until something holds; a busy machine has ten seconds for it.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(Instant::now() < end, "{what} did not come about");

@@ -10,17 +10,17 @@ use segue_datapath::{LinuxDatapath, Reinjection};
 use segue_linux::clock::monotonic;
 use segue_linux::netns::Netns;
 
-pub const APART: Duration = Duration::from_millis(40);
+pub(crate) const APART: Duration = Duration::from_millis(40);
 
 /// A host and an anchor with two paths between them, both of which follow their use. New flows take the first.
-pub struct Tunnel<'a> {
+pub(crate) struct Tunnel<'a> {
     pub host: End<'a>,
     pub anchor: End<'a>,
     /// Of the first path, the direction from the host (or to it): whether all that leaves there is lost.
     pub cut: &'a dyn Fn(bool, bool),
 }
 
-pub struct End<'a> {
+pub(crate) struct End<'a> {
     pub ns: &'a Netns,
     pub datapath: &'a Mutex<dyn LinuxDatapath>,
     pub slots: [u32; 2],
@@ -46,7 +46,7 @@ impl End<'_> {
 
 impl Tunnel<'_> {
     /// One at the host and one at the anchor, each of which sends to the other.
-    pub fn sockets(&self) -> [UdpSocket; 2] {
+    pub(crate) fn sockets(&self) -> [UdpSocket; 2] {
         let [near, far] = [&self.host, &self.anchor].map(End::socket);
         near.connect(far.local_addr().unwrap()).unwrap();
         far.connect(near.local_addr().unwrap()).unwrap();
@@ -54,7 +54,7 @@ impl Tunnel<'_> {
     }
 
     /// While it runs, what the host (or the anchor) sends over the first path is lost.
-    pub fn while_dead<T>(&self, from_host: bool, body: impl FnOnce() -> T) -> T {
+    pub(crate) fn while_dead<T>(&self, from_host: bool, body: impl FnOnce() -> T) -> T {
         (self.cut)(from_host, true);
         let result = body();
         (self.cut)(from_host, false);
@@ -71,7 +71,7 @@ impl Tunnel<'_> {
     }
 
     /// Datagrams one by one in both directions.
-    pub fn seldom(&self) {
+    pub(crate) fn seldom(&self) {
         let [near, far] = self.sockets();
         for (from, to, sender, from_host) in
             [(&near, &far, &self.host, true), (&far, &near, &self.anchor, false)]
@@ -112,7 +112,7 @@ impl Tunnel<'_> {
     }
 
     /// Super-packets: the first segment arrives, and what it says is right.
-    pub fn stream(&self) {
+    pub(crate) fn stream(&self) {
         let (host, anchor) = (&self.host, &self.anchor);
         let listener = anchor.ns.run(|| TcpListener::bind((anchor.inner, 0))).unwrap().unwrap();
         let to = listener.local_addr().unwrap();

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each user of this module needs a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test network that cannot be set up ends the run")]
 
-pub mod raw;
+pub(crate) mod raw;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,28 +24,28 @@ use segue_linux::link::{self, Feature};
 use segue_linux::netns::Netns;
 use segue_wire::{Probe, ProbeKey};
 
-pub const PORT: u16 = 5005;
+pub(crate) const PORT: u16 = 5005;
 /// The host's slots, and with them its tunnel indices.
-pub const HOST_SLOT: u32 = 3;
+pub(crate) const HOST_SLOT: u32 = 3;
 /// The anchor's slot for [`HOST_SLOT`].
-pub const ANCHOR_SLOT: u32 = 6;
-pub const HOST_COOKIE: u64 = 0x1111_2222_3333_4444;
-pub const ANCHOR_COOKIE: u64 = 0x5555_6666_7777_8888;
-pub const KEY: ProbeKey = ProbeKey([7; 16]);
-pub const OWNER: u32 = 42;
-pub const HOST_DEVICE: &str = "sgh0";
-pub const ANCHOR_DEVICE: &str = "sga0";
+pub(crate) const ANCHOR_SLOT: u32 = 6;
+pub(crate) const HOST_COOKIE: u64 = 0x1111_2222_3333_4444;
+pub(crate) const ANCHOR_COOKIE: u64 = 0x5555_6666_7777_8888;
+pub(crate) const KEY: ProbeKey = ProbeKey([7; 16]);
+pub(crate) const OWNER: u32 = 42;
+pub(crate) const HOST_DEVICE: &str = "sgh0";
+pub(crate) const ANCHOR_DEVICE: &str = "sga0";
 
 /// How the veth treats packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offloads {
+pub(crate) enum Offloads {
     Whole,
     NoGso,
     NoChecksum,
 }
 
 /// Says why namespace tests cannot run here, visibly, and returns true.
-pub fn skipped() -> bool {
+pub(crate) fn skipped() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
         eprintln!("skipped: network namespaces need root");
@@ -53,7 +53,7 @@ pub fn skipped() -> bool {
     !root
 }
 
-pub fn outer(v6: bool, last: u8) -> IpAddr {
+pub(crate) fn outer(v6: bool, last: u8) -> IpAddr {
     if v6 {
         IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(last)])
     } else {
@@ -61,7 +61,7 @@ pub fn outer(v6: bool, last: u8) -> IpAddr {
     }
 }
 
-pub fn inner(v6: bool, last: u8) -> IpAddr {
+pub(crate) fn inner(v6: bool, last: u8) -> IpAddr {
     if v6 {
         IpAddr::from([0xfd00, 9, 0, 0, 0, 0, 0, u16::from(last)])
     } else {
@@ -70,7 +70,7 @@ pub fn inner(v6: bool, last: u8) -> IpAddr {
 }
 
 /// One end, with a thread that decides for it as a daemon would: every new flow takes `slot`.
-pub struct End {
+pub(crate) struct End {
     pub ns: Netns,
     pub user: Arc<Mutex<User>>,
     pub probes: Mutex<Receiver<ProbeEvent>>,
@@ -80,19 +80,19 @@ pub struct End {
     decider: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-pub struct Lab {
+pub(crate) struct Lab {
     pub host: End,
     pub anchor: End,
     pub outer_v6: bool,
 }
 
-pub fn unique(what: &str) -> String {
+pub(crate) fn unique(what: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("sg{what}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Two namespaces with addressed veth ends.
-pub fn namespaces(offloads: Offloads) -> (Netns, Netns) {
+pub(crate) fn namespaces(offloads: Offloads) -> (Netns, Netns) {
     let host = Netns::create(&unique("h")).unwrap();
     let anchor = Netns::create(&unique("a")).unwrap();
     host.run(|| link::create_veth(HOST_DEVICE, ANCHOR_DEVICE, Some(&anchor)).unwrap()).unwrap();
@@ -146,11 +146,11 @@ impl End {
         End { ns, user, probes, misses, slot, decider }
     }
 
-    pub fn with<T>(&self, f: impl FnOnce(&mut User) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut User) -> T) -> T {
         f(&mut self.user.lock().unwrap())
     }
 
-    pub fn drops(&self, reason: segue_wire::DropReason) -> u64 {
+    pub(crate) fn drops(&self, reason: segue_wire::DropReason) -> u64 {
         self.with(|user| user.drops().get(&reason).copied().unwrap_or(0))
     }
 }
@@ -205,7 +205,7 @@ fn decider(
     (stop, thread)
 }
 
-pub fn host_config(v6: bool) -> PathSetup {
+pub(crate) fn host_config(v6: bool) -> PathSetup {
     PathSetup {
         tx_index: ANCHOR_SLOT,
         tx_cookie: ANCHOR_COOKIE,
@@ -220,7 +220,7 @@ pub fn host_config(v6: bool) -> PathSetup {
     }
 }
 
-pub fn anchor_config() -> PathSetup {
+pub(crate) fn anchor_config() -> PathSetup {
     PathSetup {
         tx_index: HOST_SLOT,
         tx_cookie: HOST_COOKIE,
@@ -237,7 +237,7 @@ pub fn anchor_config() -> PathSetup {
 
 impl Lab {
     /// Both ends, one path over the outer family, probed once.
-    pub fn new(outer_v6: bool, offloads: Offloads) -> Lab {
+    pub(crate) fn new(outer_v6: bool, offloads: Offloads) -> Lab {
         let (host_ns, anchor_ns) = namespaces(offloads);
         let mtu = if outer_v6 { 1436 } else { 1456 };
         let host = End::new(host_ns, Role::Host, 1, HOST_SLOT, mtu);
@@ -257,7 +257,7 @@ impl Lab {
     }
 
     /// Sets how either end probes the path; what was counted and learned stays.
-    pub fn probe_as(&self, host: Probing, anchor: Probing) {
+    pub(crate) fn probe_as(&self, host: Probing, anchor: Probing) {
         let ifindex = self.host.ns.run(|| link::index_of(HOST_DEVICE).unwrap()).unwrap();
         let config = PathSetup { ifindex, probing: host, ..host_config(self.outer_v6) };
         self.set_host_path(HOST_SLOT, &config);
@@ -265,30 +265,30 @@ impl Lab {
     }
 
     /// The same, only for the anchor.
-    pub fn anchor_probes_as(&self, probing: Probing) {
+    pub(crate) fn anchor_probes_as(&self, probing: Probing) {
         let config = PathSetup { probing, ..anchor_config() };
         self.anchor.with(|u| u.set_path(ANCHOR_SLOT, &config).unwrap());
     }
 
     /// Sockets belong to the caller's namespace.
-    pub fn set_host_path(&self, slot: u32, config: &PathSetup) {
+    pub(crate) fn set_host_path(&self, slot: u32, config: &PathSetup) {
         self.host.ns.run(|| self.host.with(|u| u.set_path(slot, config).unwrap())).unwrap();
     }
 
     /// One request and its response; returns both ends' events.
-    pub fn probe(&self, seq: u32) -> (ProbeEvent, ProbeEvent) {
+    pub(crate) fn probe(&self, seq: u32) -> (ProbeEvent, ProbeEvent) {
         self.order(HOST_SLOT, seq);
         let request = expect_probe(&self.anchor.probes, "request at the anchor");
         let response = expect_probe(&self.host.probes, "response at the host");
         (request, response)
     }
 
-    pub fn order(&self, slot: u32, seq: u32) {
+    pub(crate) fn order(&self, slot: u32, seq: u32) {
         self.order_as(slot, seq, false);
     }
 
     /// Sends a request, or a question.
-    pub fn order_as(&self, slot: u32, seq: u32, question: bool) {
+    pub(crate) fn order_as(&self, slot: u32, seq: u32, question: bool) {
         let probe = Probe { seq, heard: 5, t_ka_ms: 200, ..Probe::default() };
         let order = ProbeOrder {
             slot,
@@ -304,7 +304,7 @@ impl Lab {
     }
 
     /// Waits until the counters of both ends agree, and returns (host to anchor, anchor to host).
-    pub fn settled_counters(&self) -> ((u32, u64), (u32, u64)) {
+    pub(crate) fn settled_counters(&self) -> ((u32, u64), (u32, u64)) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let h = self.host.with(|u| u.counters(HOST_SLOT));
@@ -325,7 +325,7 @@ impl Lab {
 }
 
 /// Packets of many kinds in both directions, compared byte by byte.
-pub fn exchange(lab: &Lab, v6: bool) {
+pub(crate) fn exchange(lab: &Lab, v6: bool) {
     let ends = [&lab.host, &lab.anchor];
     let taps = ends.map(|end| end.ns.run(|| raw::Tap::new("segue0")).unwrap());
     for n in 0..12u16 {
@@ -341,7 +341,7 @@ pub fn exchange(lab: &Lab, v6: bool) {
 }
 
 /// Waits until something holds; a busy machine has ten seconds for it.
-pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !done() {
         assert!(Instant::now() < deadline, "not within 10 s: {what}");
@@ -349,7 +349,7 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-pub fn expect_probe(events: &Mutex<Receiver<ProbeEvent>>, what: &str) -> ProbeEvent {
+pub(crate) fn expect_probe(events: &Mutex<Receiver<ProbeEvent>>, what: &str) -> ProbeEvent {
     match events.lock().unwrap().recv_timeout(Duration::from_secs(10)) {
         Ok(event) => event,
         Err(_) => panic!("no {what} within 10 s"),

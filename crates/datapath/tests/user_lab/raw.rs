@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// A packet socket on one device.
-pub struct Tap {
+pub(crate) struct Tap {
     socket: OwnedFd,
     ifindex: i32,
 }
 
 impl Tap {
     /// Opens it on the device of that name in the caller's namespace.
-    pub fn new(device: &str) -> Tap {
+    pub(crate) fn new(device: &str) -> Tap {
         let ifindex = segue_linux::link::index_of(device).unwrap() as i32;
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: plain values.
@@ -42,7 +42,7 @@ impl Tap {
     }
 
     /// Sends a packet out of the device, as its network stack would.
-    pub fn send(&self, packet: &[u8]) {
+    pub(crate) fn send(&self, packet: &[u8]) {
         let protocol = if packet[0] >> 4 == 4 { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
         let address = self.address((protocol as u16).to_be());
         let (fd, len) = (self.socket.as_raw_fd(), std::mem::size_of_val(&address) as u32);
@@ -55,12 +55,12 @@ impl Tap {
     }
 
     /// Waits until exactly this packet has arrived on the device.
-    pub fn expect(&self, packet: &[u8]) {
+    pub(crate) fn expect(&self, packet: &[u8]) {
         self.expect_where(&format!("{packet:02x?}"), |got| got == packet);
     }
 
     /// Waits until a matching packet has arrived on the device.
-    pub fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn expect_where(&self, what: &str, fits: impl Fn(&[u8]) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut seen = Vec::new();
         let mut buffer = [0u8; 66_000];
@@ -90,7 +90,7 @@ impl Tap {
 }
 
 /// A UDP datagram with marks in the fields that a tunnel might touch.
-pub fn packet(source: IpAddr, destination: IpAddr, n: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(source: IpAddr, destination: IpAddr, n: u16, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -133,7 +133,7 @@ pub fn packet(source: IpAddr, destination: IpAddr, n: u16, payload: &[u8]) -> Ve
 
 /// Whether packets to an address of this namespace are taken in. The kernel adds the route for that in its own time
 /// after an IPv6 address; what comes before is lost.
-pub fn is_local(address: IpAddr) -> bool {
+pub(crate) fn is_local(address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else { return true };
     let whole = format!("{:032x} 80 ", u128::from(address));
     let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap();

@@ -10,13 +10,13 @@ use crate::{Reading, Sample, ServerOutput};
 
 /// Counts of the last reading, and what they were when the state last changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct LastCounts {
     sent: u32,
     received: u32,
     marked: u32,
 }
 
-impl Taken {
+impl LastCounts {
     /// Runs of requests count from here.
     pub(super) fn mark(&mut self) {
         self.marked = self.received;

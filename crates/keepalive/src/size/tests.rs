@@ -19,8 +19,8 @@ struct Path {
     rng: Rng,
     answers: Vec<(Time, u32)>,
     asked: Vec<(Time, Size)>,
-    found: Vec<(Time, Way, u16)>,
-    used: Vec<Way>,
+    found: Vec<(Time, Direction, u16)>,
+    used: Vec<Direction>,
 }
 
 impl Path {
@@ -95,7 +95,7 @@ impl Path {
     }
 
     fn limits(&self) -> [u16; 2] {
-        [Way::Up, Way::Down].map(|way| self.sizes.limit(way))
+        [Direction::Up, Direction::Down].map(|way| self.sizes.limit(way))
     }
 }
 
@@ -139,7 +139,7 @@ fn each_direction_settles_at_the_largest_common_size_that_it_takes() {
             if !path.found.is_empty() {
                 assert!(settled.since(Time(1_000_000_000)) < Span::from_secs(3), "{ways:?}");
             }
-            for (way, takes) in [Way::Up, Way::Down].into_iter().zip(ways) {
+            for (way, takes) in [Direction::Up, Direction::Down].into_iter().zip(ways) {
                 let told = path.found.iter().rfind(|(_, w, _)| *w == way).map(|(.., size)| *size);
                 assert_eq!(told, (takes != LARGEST).then(|| common(takes)), "{ways:?}");
             }
@@ -161,7 +161,7 @@ fn data_are_not_sent_larger_than_what_is_known_to_pass_but_for_the_first_tests()
 
 #[test]
 fn a_way_that_changes_under_large_data_is_known_within_a_second() {
-    for (way, index) in [(Way::Up, 0), (Way::Down, 1)] {
+    for (way, index) in [(Direction::Up, 0), (Direction::Down, 1)] {
         for offset_ms in (0..500).step_by(50) {
             let mut path = Path::new([LARGEST; 2], 50);
             path.used = vec![way];
@@ -187,7 +187,7 @@ fn what_grows_again_is_found_after_a_minute_of_use() {
     path.takes = [LARGEST; 2];
     path.run(Span::from_secs(200));
     assert_eq!(path.limits(), [1_252; 2], "nobody uses it");
-    path.used = vec![Way::Down];
+    path.used = vec![Direction::Down];
     path.run(Span::from_secs(2));
     assert_eq!(path.limits(), [1_252, LARGEST]);
 }
@@ -195,7 +195,7 @@ fn what_grows_again_is_found_after_a_minute_of_use() {
 #[test]
 fn a_path_that_is_silent_is_not_judged_and_asked_ever_more_seldom() {
     let mut path = Path::new([LARGEST; 2], 50);
-    path.used = vec![Way::Up, Way::Down];
+    path.used = vec![Direction::Up, Direction::Down];
     path.run(Span::from_secs(10));
     path.takes = [0; 2];
     let before = path.asked.len();
@@ -211,7 +211,7 @@ fn a_path_that_is_silent_is_not_judged_and_asked_ever_more_seldom() {
 fn losses_are_no_verdict() {
     let mut path = Path::new([LARGEST; 2], 50);
     path.loss = 0.03;
-    path.used = vec![Way::Up, Way::Down];
+    path.used = vec![Direction::Up, Direction::Down];
     path.run(Span::from_secs(3_600));
     // Three failures in a row would occur in 0.06³ of 7 000 tests of each direction; many more are rare.
     assert!(path.found.len() <= 2 * 2, "{}", path.found.len());
@@ -232,7 +232,7 @@ fn a_loss_is_a_reason_to_test_now_and_then() {
     path.run(Span::from_secs(10));
     let before = path.asked.len();
     for _ in 0..1_000 {
-        path.tell(SizeInput::Lost(Way::Down));
+        path.tell(SizeInput::Lost(Direction::Down));
         path.run(Span::from_millis(15));
     }
     // A padded and a short one each time, in 15 s.
@@ -240,7 +240,7 @@ fn a_loss_is_a_reason_to_test_now_and_then() {
     path.takes[1] = 1_372;
     path.run(Span::from_secs(10));
     assert_eq!(path.limits(), [LARGEST; 2], "nobody has lost anything");
-    path.tell(SizeInput::Lost(Way::Down));
+    path.tell(SizeInput::Lost(Direction::Down));
     path.run(Span::from_secs(3));
     assert_eq!(path.limits(), [LARGEST, 1_372]);
 }
@@ -249,8 +249,8 @@ fn a_loss_is_a_reason_to_test_now_and_then() {
 fn a_search_that_outlives_the_use_comes_to_rest() {
     let mut path = Path::new([1_330; 2], 400);
     path.run(Span::from_secs(1));
-    path.tell(SizeInput::Used(Way::Up));
-    path.tell(SizeInput::Used(Way::Down));
+    path.tell(SizeInput::Used(Direction::Up));
+    path.tell(SizeInput::Used(Direction::Down));
     path.run(Span::from_secs(200));
     assert_eq!(path.limits(), [1_330; 2]);
 }
@@ -260,15 +260,15 @@ fn what_a_router_says_is_tested_and_not_believed() {
     let mut path = Path::new([LARGEST; 2], 50);
     path.run(Span::from_secs(1));
     path.takes[0] = 1_385;
-    path.tell(SizeInput::TooLarge(Way::Up, Some(1_385)));
+    path.tell(SizeInput::TooLarge(Direction::Up, Some(1_385)));
     path.run(Span::from_millis(700));
     assert_eq!(path.limits(), [1_385, LARGEST]);
     path.run(Span::from_secs(3));
-    assert_eq!(path.found.last(), Some(&(path.found.last().unwrap().0, Way::Up, 1_385)));
+    assert_eq!(path.found.last(), Some(&(path.found.last().unwrap().0, Direction::Up, 1_385)));
     // A forged claim costs one test at a time.
     let (before, start) = (path.asked.len(), path.now);
     for named in (0..u16::MAX).step_by(50) {
-        path.tell(SizeInput::TooLarge(Way::Down, Some(named)));
+        path.tell(SizeInput::TooLarge(Direction::Down, Some(named)));
         path.run(Span::from_millis(1));
     }
     assert_eq!(path.limits(), [1_385, LARGEST]);

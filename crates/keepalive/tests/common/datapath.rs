@@ -15,7 +15,7 @@ use super::{Dir, Link};
 const LATER: Span = Span(1_000);
 
 /// When the next data packet leaves after the given time, in either direction.
-pub type Traffic = Box<dyn FnMut(Dir, Time) -> Option<Time>>;
+pub(crate) type Traffic = Box<dyn FnMut(Dir, Time) -> Option<Time>>;
 
 #[derive(Clone, Copy, Debug)]
 enum Happening {
@@ -83,7 +83,7 @@ impl Counts {
 }
 
 /// Two ends, their datapaths and the link between them.
-pub struct Plane {
+pub(crate) struct Plane {
     pub now: Time,
     pub client: Client,
     pub server: Server,
@@ -124,7 +124,7 @@ pub struct Plane {
 }
 
 impl Plane {
-    pub fn new(config: Config, link: Link, mut traffic: Traffic) -> Plane {
+    pub(crate) fn new(config: Config, link: Link, mut traffic: Traffic) -> Plane {
         let start = Time(0);
         let mut queue = BTreeMap::new();
         for (n, dir) in [Dir::Up, Dir::Down].into_iter().enumerate() {
@@ -166,7 +166,7 @@ impl Plane {
         }
     }
 
-    pub fn run_until(&mut self, end: Time) {
+    pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             let happening = self.queue.keys().next().map(|(at, _)| *at);
             let client = self.client.deadline().map(|(at, _)| at);
@@ -190,7 +190,7 @@ impl Plane {
     }
 
     /// New settings for both ends.
-    pub fn reconfigure(&mut self, config: Config) {
+    pub(crate) fn reconfigure(&mut self, config: Config) {
         self.config = config.clone();
         self.client.handle(self.now, ClientInput::Reconfigure(config.clone()));
         self.drain_client();
@@ -199,7 +199,7 @@ impl Plane {
     }
 
     /// Other K and T_KA, which the datapath takes at once.
-    pub fn set_pace(&mut self, k: u8, t_ka: Span) {
+    pub(crate) fn set_pace(&mut self, k: u8, t_ka: Span) {
         self.config = Config { k, t_ka, ..self.config.clone() };
         self.client.handle(self.now, ClientInput::Reconfigure(self.config.clone()));
         self.drain_client();
@@ -452,12 +452,12 @@ fn arrival(probe: Probe, at: Time, received: u32) -> Arrival {
 }
 
 /// No data at all.
-pub fn idle() -> Traffic {
+pub(crate) fn idle() -> Traffic {
     Box::new(|_, _| None)
 }
 
 /// One packet every `every`, in both directions, from `phase` on.
-pub fn flow(every: Span, phase: Span) -> Traffic {
+pub(crate) fn flow(every: Span, phase: Span) -> Traffic {
     Box::new(move |dir, now| {
         let first = if dir == Dir::Up { phase } else { phase.half() };
         let n = now.since(Time(0) + first).0 / every.0 + 1;
@@ -466,7 +466,7 @@ pub fn flow(every: Span, phase: Span) -> Traffic {
 }
 
 /// Bursts of packets 3 ms apart with silences of up to `silence` between, at random.
-pub fn bursts(seed: u64, silence: Span) -> Traffic {
+pub(crate) fn bursts(seed: u64, silence: Span) -> Traffic {
     let mut rng = Rng::new(seed);
     Box::new(move |_, now| {
         let pause = if rng.chance(0.1) { Span(rng.below(silence.0)) } else { Span::ZERO };

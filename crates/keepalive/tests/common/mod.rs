@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod datapath;
+pub(crate) mod datapath;
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use segue_keepalive::{
 use segue_wire::Probe;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dir {
+pub(crate) enum Dir {
     Up,
     Down,
 }
 
 /// When a packet that leaves at the given time arrives, in one-way delay; `None`: it is lost.
-pub type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
+pub(crate) type Link = Box<dyn FnMut(Dir, Time) -> Option<Span>>;
 
 #[derive(Clone, Copy, Debug)]
 enum Packet {
@@ -34,7 +34,7 @@ enum Packet {
 
 /// What happened, but for samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Log {
+pub(crate) enum Log {
     Client(State),
     Heard(bool),
     Doubt(bool),
@@ -44,7 +44,7 @@ pub enum Log {
     Unsolicited(u32),
 }
 
-pub struct World {
+pub(crate) struct World {
     pub now: Time,
     pub client: Client,
     pub server: Server,
@@ -72,7 +72,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(config: Config, start: Time, offset: Span, link: Link) -> World {
+    pub(crate) fn new(config: Config, start: Time, offset: Span, link: Link) -> World {
         World {
             now: start,
             client: Client::new(config.clone(), start, 1),
@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Lets everything happen up to `end`, that instant included.
-    pub fn run_until(&mut self, end: Time) {
+    pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             let packet = self.queue.keys().next().map(|(at, _)| *at);
             let client = self.client.deadline().map(|(at, _)| at);
@@ -122,12 +122,12 @@ impl World {
         self.now = end;
     }
 
-    pub fn run_for(&mut self, span: Span) {
+    pub(crate) fn run_for(&mut self, span: Span) {
         self.run_until(self.now + span);
     }
 
     /// Sends one data packet.
-    pub fn data(&mut self, dir: Dir) {
+    pub(crate) fn data(&mut self, dir: Dir) {
         match dir {
             Dir::Up => self.sc = self.sc.wrapping_add(1),
             Dir::Down => self.ss = self.ss.wrapping_add(1),
@@ -135,27 +135,27 @@ impl World {
         self.carry(dir, Packet::Data(dir), self.now);
     }
 
-    pub fn reconfigure_client(&mut self, config: Config) {
+    pub(crate) fn reconfigure_client(&mut self, config: Config) {
         self.client.handle(self.now, ClientInput::Reconfigure(config));
         self.drain_client();
     }
 
-    pub fn switch_client(&mut self, on: bool) {
+    pub(crate) fn switch_client(&mut self, on: bool) {
         self.client.handle(self.now, ClientInput::Switch(on));
         self.drain_client();
     }
 
-    pub fn switch_server(&mut self, on: bool) {
+    pub(crate) fn switch_server(&mut self, on: bool) {
         self.server.handle(self.now + self.offset, ServerInput::Switch(on));
         self.drain_server();
     }
 
     /// When `wanted` was last logged, if at or after `from`.
-    pub fn first_after(&self, from: Time, wanted: Log) -> Option<Time> {
+    pub(crate) fn first_after(&self, from: Time, wanted: Log) -> Option<Time> {
         self.log.iter().find(|(at, log)| *at >= from && *log == wanted).map(|(at, _)| *at)
     }
 
-    pub fn count_of(&self, wanted: Log) -> usize {
+    pub(crate) fn count_of(&self, wanted: Log) -> usize {
         self.log.iter().filter(|(_, log)| *log == wanted).count()
     }
 
@@ -269,11 +269,11 @@ impl World {
 }
 
 /// A link with a constant delay in each direction and no loss.
-pub fn steady(one_way: Span) -> Link {
+pub(crate) fn steady(one_way: Span) -> Link {
     Box::new(move |_, _| Some(one_way))
 }
 
-pub fn config(k: u8, t_ka: Span) -> Config {
+pub(crate) fn config(k: u8, t_ka: Span) -> Config {
     Config {
         k,
         t_ka,
@@ -284,10 +284,10 @@ pub fn config(k: u8, t_ka: Span) -> Config {
     }
 }
 
-pub fn ms(ms: u64) -> Span {
+pub(crate) fn ms(ms: u64) -> Span {
     Span::from_millis(ms)
 }
 
-pub fn at_ms(ms: u64) -> Time {
+pub(crate) fn at_ms(ms: u64) -> Time {
     Time(ms * 1_000_000)
 }

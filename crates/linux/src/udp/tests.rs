@@ -30,12 +30,14 @@ fn exchange(listen: &str, ask: &str) {
     let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
     for n in 0..3 {
         let before = clock::monotonic();
-        assert_eq!(client.send(b"question", to, None).unwrap(), n);
+        assert_eq!(client.send(b"question", to, Leave::default()).unwrap(), n);
         let (question, bytes) = receive(&server);
         assert_eq!((bytes.as_slice(), question.local), (&b"question"[..], Some(asked)));
         let sent = transmitted(&client);
         assert_eq!(sent.id, n);
-        server.send(b"answer", question.source, question.local).unwrap();
+        server
+            .send(b"answer", question.source, Leave { from: question.local, ..Leave::default() })
+            .unwrap();
         let (answer, bytes) = receive(&client);
         assert_eq!((bytes.as_slice(), answer.source), (&b"answer"[..], to));
         // The kernel turns its receive stamps on asynchronously, so the first may lack one.
@@ -67,17 +69,17 @@ fn an_ipv6_socket_on_the_unspecified_address_serves_ipv4_clients() {
 fn ids_stay_in_step_after_a_datagram_that_could_not_be_sent() {
     let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
     let to = socket.local_addr().unwrap();
-    assert_eq!(socket.send(b"a", to, None).unwrap(), 0);
+    assert_eq!(socket.send(b"a", to, Leave::default()).unwrap(), 0);
     assert_eq!(transmitted(&socket).id, 0);
-    socket.send(&[0; 70_000], to, None).unwrap_err();
-    assert_eq!(socket.send(b"b", to, None).unwrap(), 1);
+    socket.send(&[0; 70_000], to, Leave::default()).unwrap_err();
+    assert_eq!(socket.send(b"b", to, Leave::default()).unwrap(), 1);
     assert_eq!(transmitted(&socket).id, 1);
 }
 
 #[test]
 fn a_datagram_longer_than_the_buffer_is_marked() {
     let mut socket = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
-    socket.send(b"12345", socket.local_addr().unwrap(), None).unwrap();
+    socket.send(b"12345", socket.local_addr().unwrap(), Leave::default()).unwrap();
     wait(&socket, PollFlags::POLLIN);
     let datagram = socket.recv(&mut [0; 3]).unwrap().unwrap();
     assert_eq!((datagram.len, datagram.truncated), (3, true));
@@ -104,10 +106,12 @@ fn the_traffic_class_arrives_and_an_answer_may_have_one_of_its_own() {
         client.receive_traffic_class().unwrap();
         client.set_traffic_class(46 << 2).unwrap();
         let to = SocketAddr::new(asked, server.local_addr().unwrap().port());
-        client.send(b"a", to, None).unwrap();
+        client.send(b"a", to, Leave::default()).unwrap();
         let (question, _) = receive(&server);
         assert_eq!(question.class, Some(46 << 2), "{listen} {ask}");
-        server.send_marked(b"b", question.source, question.local, Some(8 << 2)).unwrap();
+        let class = Some(8 << 2);
+        let how = Leave { from: question.local, class, ..Leave::default() };
+        server.send(b"b", question.source, how).unwrap();
         assert_eq!(receive(&client).0.class, Some(8 << 2), "{listen} {ask}");
     }
 }
@@ -122,7 +126,7 @@ fn a_datagram_longer_than_the_path_takes_is_refused_when_it_must_not_be_fragment
         let to = to.parse().unwrap();
         let mtu = path_mtu(to).unwrap();
         assert!((65_535..=65_536).contains(&mtu), "the loopback device takes that: {mtu}");
-        let error = socket.send(&vec![0; 65_520], to, None).unwrap_err();
+        let error = socket.send(&vec![0; 65_520], to, Leave::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{any}");
     }
 }
@@ -161,10 +165,10 @@ fn a_closed_port_is_told_with_what_was_sent_there_and_by_whom() {
         let open = TimestampedSocket::bind(SocketAddr::new(ip, 0), None).unwrap();
         // Errors neither stop datagrams from leaving nor disturb their numbers.
         for n in 0..3 {
-            socket.send(b"anybody there?", closed, None).unwrap();
-            let id = socket.send(b"hello", open.local_addr().unwrap(), None).unwrap();
+            socket.send(b"anybody there?", closed, Leave::default()).unwrap();
+            let id = socket.send(b"hello", open.local_addr().unwrap(), Leave::default()).unwrap();
             assert_eq!(id, 3 * n + 1);
-            socket.send(b"anybody there?", closed, None).unwrap();
+            socket.send(b"anybody there?", closed, Leave::default()).unwrap();
             assert_eq!(
                 socket.recv(&mut [0; 9]).unwrap(),
                 None,
@@ -196,8 +200,8 @@ fn nobody_who_has_not_asked_hears_of_icmp() {
     let closed = TimestampedSocket::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
     let to = closed.local_addr().unwrap();
     drop(closed);
-    socket.send(b"anybody there?", to, None).unwrap();
+    socket.send(b"anybody there?", to, Leave::default()).unwrap();
     while socket.tx_stamp().unwrap().is_some() {}
     assert_eq!(socket.icmp_error(), None);
-    socket.send(b"still?", to, None).unwrap();
+    socket.send(b"still?", to, Leave::default()).unwrap();
 }

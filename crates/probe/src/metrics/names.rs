@@ -18,7 +18,7 @@ pub static RTT_UNCERTAINTY: Metric = gauge(
     "How far the last round-trip time may be off because of how stamps were taken.",
 );
 /// Seconds; label `direction`.
-pub static JITTER: Metric = gauge(
+pub(crate) static JITTER: Metric = gauge(
     "segue_jitter_seconds",
     "Mean difference between one delay and the next, smoothed as by RFC 3550, by direction.",
 );
@@ -49,10 +49,10 @@ pub static STATE: Metric =
 pub static TRANSITIONS: Metric =
     counter("segue_transitions_total", "Changes of state but for the first coming up.");
 /// A count.
-pub static DUPLICATES: Metric =
+pub(crate) static DUPLICATES: Metric =
     counter("segue_duplicates_total", "Probes that arrived more than once.");
 /// A count.
-pub static REORDERED: Metric =
+pub(crate) static REORDERED: Metric =
     counter("segue_reordered_total", "Probes that a newer one had overtaken.");
 /// A count: requests of a client, answers of a listener.
 pub static PROBES_SENT: Metric = counter("segue_probes_sent_total", "Probes sent by this end.");
@@ -62,7 +62,7 @@ pub static PROBES_RECEIVED: Metric =
 /// Label `reason`, the names of `segue_wire::DropReason` and a few of this end's own.
 pub static DROPS: Metric = counter("segue_drops_total", "Packets refused, by reason.");
 /// A count; label `protocol`.
-pub static KERNEL_ANSWERS: Metric = counter(
+pub(crate) static KERNEL_ANSWERS: Metric = counter(
     "segue_kernel_answers_total",
     "Requests answered by the program in the kernel, which no session counts, by protocol.",
 );
@@ -88,4 +88,4 @@ pub static UPTIME: Metric = gauge("segue_uptime_seconds", "Time since the daemon
 /// Always 1; the labels carry the information.
 pub static INFO: Metric = gauge("segue_info", "Role, version and datapath of this daemon.");
 /// Clients that a listener knows.
-pub static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");
+pub(crate) static SESSIONS: Metric = gauge("segue_sessions", "Clients of this listener.");

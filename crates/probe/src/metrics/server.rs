@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 /// The port, if none is given.
-pub const PORT: u16 = 9_105;
+pub(super) const PORT: u16 = 9_105;
 /// How long a client may take to send its request and to read the answer, and the measuring thread
 /// to render the page.
 const PATIENCE: Duration = Duration::from_secs(2);

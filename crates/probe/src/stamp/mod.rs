@@ -1,10 +1,12 @@
 //! `segue probe --stamp`: STAMP (RFC 8762, RFC 8972) towards routers that reflect it ([`sender`]), and
 //! for senders that want to measure this machine ([`reflector`]).
 
+mod common;
 pub mod reflector;
 mod sender;
 mod serve;
 mod session;
+mod stamps;
 mod stats;
 
 use std::io;
@@ -13,18 +15,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, ensure};
 use nix::net::if_::if_nametoindex;
-use segue_clock::{Span, Time};
 use segue_datapath::{DatapathError, StampAnswers, StampOptions};
-use segue_keepalive::Config;
-use segue_linux::clock;
 use segue_linux::udp::UdpError;
-use segue_wire::stamp::{ErrorEstimate, StampKey, Timestamp};
+use segue_wire::stamp::StampKey;
 use segue_wire::{ProbeKey, TUNNEL_PORT};
 
-use super::Running;
-use super::guard::{Guard, Rates};
+use super::guard::Guard;
 use super::listen::{self, Listener};
-use super::screen::Output;
+pub use common::Common;
 
 /// Longest key in bytes: a block of SHA-256. HMAC would hash a longer one down to 32.
 const KEY_MAX_BYTES: usize = 64;
@@ -33,7 +31,7 @@ const KEY_MIN_BYTES: usize = 16;
 
 /// What STAMP adds to the options of a probe.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct StampArgs {
     /// Session identifier (SSID) to send; without, none is sent
     #[arg(
         long,
@@ -67,44 +65,12 @@ pub struct Options {
     kernel: bool,
 }
 
-/// The other options, in STAMP's terms.
-pub struct Common<'a> {
-    /// Send over this interface, or answer there.
-    pub interface: Option<&'a str>,
-    /// Text of the key file.
-    pub key: Option<String>,
-    /// Time between requests.
-    pub interval: Span,
-    /// Number of successive lost requests after which no answer is awaited.
-    pub k: u8,
-    /// Requests for each target.
-    pub count: Option<u32>,
-    /// How long to send.
-    pub deadline: Option<Span>,
-    /// DSCP of requests.
-    pub dscp: Option<u8>,
-    /// Bytes of UDP payload; the base packet's length if it is not longer.
-    pub size: usize,
-    /// Limits which sources get answers, and how many.
-    pub guard: Guard,
-    /// Answers in a second.
-    pub rates: Rates,
-    /// Settings of the compact probe's measurements, which the kernel also answers.
-    pub config: Config,
-    /// Answers have the DSCP of their requests.
-    pub echo_dscp: bool,
-    /// How to print.
-    pub output: Output,
-    /// The process around it.
-    pub(super) running: Running,
-}
-
 /// Measures towards `targets`.
 ///
 /// # Errors
 /// For everything that keeps the measurement from starting.
 pub fn measure(
-    options: &Options,
+    options: &StampArgs,
     common: &Common<'_>,
     targets: Vec<(String, SocketAddr)>,
 ) -> anyhow::Result<ExitCode> {
@@ -129,7 +95,7 @@ pub fn measure(
 /// # Errors
 /// For everything that keeps the reflector from starting.
 pub fn reflect(
-    options: &Options,
+    options: &StampArgs,
     common: Common<'_>,
     address: SocketAddr,
 ) -> anyhow::Result<ExitCode> {
@@ -159,7 +125,7 @@ pub fn reflect(
     };
     let kernel = match wanted {
         Some(ifindex) => {
-            let passed_on = listen::Options {
+            let passed_on = listen::ListenOptions {
                 config: common.config,
                 output,
                 guard: Guard::new(Vec::new(), common.rates),
@@ -179,7 +145,7 @@ fn kernel(
     answers: StampOptions,
     address: IpAddr,
     interface: Option<&str>,
-    options: listen::Options,
+    options: listen::ListenOptions,
 ) -> anyhow::Result<serve::Kernel> {
     // A port that the operator assigned to STAMP stays STAMP's.
     let port = Some(TUNNEL_PORT).filter(|port| *port != answers.port);
@@ -251,15 +217,4 @@ pub fn parse_key(text: &str) -> Option<StampKey> {
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|two| (two[0] << 4 | two[1]) as u8).collect();
     (KEY_MIN_BYTES..=KEY_MAX_BYTES).contains(&bytes.len()).then(|| StampKey::new(&bytes))
-}
-
-/// An instant of the monotonic clock as a timestamp of the time of day.
-fn stamp(at: Time) -> Timestamp {
-    Timestamp::ntp(clock::realtime_ns().saturating_sub(clock::monotonic().since(at).0))
-}
-
-/// How good the realtime clock is, `more` added to its error.
-pub fn error_estimate(more: Span) -> ErrorEstimate {
-    let quality = clock::realtime_quality();
-    ErrorEstimate::ntp(quality.error_max_ns.saturating_add(more.0), quality.synchronised)
 }

@@ -12,18 +12,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::{Context, anyhow};
 use segue_clock::{Span, Time, Timers};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, TimestampedSocket, UdpError};
+use segue_linux::udp::{Datagram, Leave, TimestampedSocket, UdpError};
 use segue_wire::stamp::tlv::FollowUp;
 use segue_wire::stamp::{ErrorEstimate, Facts, Request, StampKey};
 use segue_wire::{DropReason, WireError};
 use serde::Serialize;
 
-use super::{error_estimate, stamp};
+use super::stamps::{error_estimate, stamp};
+use crate::addresses::{bind, shown};
 use crate::guard::{Guard, NOT_ALLOWED, RATE_LIMIT, Rates};
-use crate::listen::bind;
 use crate::metrics::{Label, Page, names};
 use crate::refusals::Refusals;
-use crate::shown;
 
 /// Sessions at a time; a further one replaces the one silent for longest.
 const SESSIONS_MAX: usize = 10_000;
@@ -235,8 +234,11 @@ impl Reflector {
         let answer = request.answer(&facts, transmit, out).ok_or(DropReason::Truncated.name())?;
         let asked = answer.dscp != facts.tos >> 2;
         let class = Some(if self.settings.echo_dscp || asked { answer.dscp << 2 } else { 0 });
-        let sent =
-            self.socket.send_marked(&out[..answer.len], datagram.source, datagram.local, class);
+        let sent = self.socket.send(
+            &out[..answer.len],
+            datagram.source,
+            Leave { from: datagram.local, class, ..Leave::default() },
+        );
         // An answer that cannot be sent is lost, and not counted as sent.
         if let (Ok(id), Some(seq)) = (sent, facts.seq) {
             if let Some(session) = self.sessions.get_mut(&name) {

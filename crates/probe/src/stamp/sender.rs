@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use segue_clock::{Span, Time};
 use segue_keepalive::Counted;
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use serde::Serialize;
 
-use super::Common;
+use super::common::Common;
 use super::session::{News, Session};
 use super::stats::{JitterMs, Sample};
+use crate::addresses::shown;
 use crate::icmp::{self, Said};
 use crate::ipdv::IpdvMs;
 use crate::metrics::{Label, Page, Server as Metrics, names};
@@ -23,7 +24,6 @@ use crate::screen::{
     Live, Output, Packets, exit_code, list, live_answers, live_losses, loss, loss_text, ms,
     order_text, percent, print, print_json, sent_text, stamp_name, tell_icmp, variation_text,
 };
-use crate::shown;
 
 #[derive(Serialize)]
 struct SampleLine<'a> {
@@ -109,7 +109,7 @@ struct Screen {
 /// # Errors
 /// If signals, sockets or output fail.
 pub(super) fn run(mut sessions: Vec<Session>, common: &Common<'_>) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = common.running.told_metrics(common.output)?;
     for session in &sessions {
         opening(session, common).tell(common.output)?;

@@ -10,16 +10,16 @@ use anyhow::Context;
 use segue_clock::Span;
 use segue_datapath::{StampAnswers, StampCounts};
 use segue_linux::clock;
-use segue_linux::signals::Signals;
+use segue_linux::stop_signals::StopSignals;
 use serde::Serialize;
 
 use super::reflector::{Reflector, SessionReport};
-use crate::Running;
 use crate::guard::RATE_LIMIT;
 use crate::listen::{Listener, print_clients};
 use crate::metrics::{Label, Page, Server as Metrics, names};
+use crate::running::Running;
 use crate::screen::{self, Output, print, print_drops, print_json};
-use crate::session::Report;
+use crate::session::ClientReport;
 
 /// Time between two refreshments of the kernel's answers.
 const REFRESH: Span = Span::from_secs(1);
@@ -30,7 +30,7 @@ const REPLAY: &str = "replay";
 type Drops = BTreeMap<&'static str, u64>;
 
 /// The part that answers in the kernel, before the sockets.
-pub struct Kernel {
+pub(super) struct Kernel {
     /// The program.
     pub answers: StampAnswers,
     /// Takes the compact probes that the program passes on, if it answers any.
@@ -65,7 +65,7 @@ struct Summary {
 struct Probes {
     /// Answers of the kernel, which appear with no client.
     kernel_answers: u64,
-    clients: Vec<Report>,
+    clients: Vec<ClientReport>,
     drops: Drops,
 }
 
@@ -73,13 +73,13 @@ struct Probes {
 ///
 /// # Errors
 /// If signals, sockets or output fail.
-pub fn run(
+pub(super) fn run(
     mut reflector: Reflector,
     mut kernel: Option<Kernel>,
     running: Running,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    let signals = Signals::take()?;
+    let signals = StopSignals::take()?;
     let metrics = running.metrics()?;
     if let Some(kernel) = &mut kernel {
         kernel.refresh()?;

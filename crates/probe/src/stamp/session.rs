@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use anyhow::Context;
 use segue_clock::{Span, Time};
 use segue_linux::clock;
-use segue_linux::udp::{Datagram, IcmpError, TimestampedSocket};
+use segue_linux::udp::{Datagram, IcmpError, Leave, TimestampedSocket};
 use segue_wire::DropReason;
 use segue_wire::stamp::tlv::{ClassOfService, DirectMeasurement, FollowUp, Writer, kind};
 use segue_wire::stamp::{ErrorEstimate, Reply, SenderPacket, StampKey, base_len};
 
 use super::super::icmp::{Icmp, Quote, Said};
-use super::super::random;
 use super::super::refusals::Refusals;
+use super::super::secrets::random;
+use super::stamps::{error_estimate, stamp};
 use super::stats::{Exchange, Sample, Stats};
-use super::{error_estimate, stamp};
 
 /// Requests remembered; answers to older ones are refused.
 const REMEMBERED_MAX: usize = 65_536;
@@ -30,7 +30,7 @@ const TTL: u8 = 255;
 
 /// What to send.
 #[derive(Clone)]
-pub struct Wishes {
+pub(super) struct Wishes {
     /// Authenticated mode.
     pub key: Option<StampKey>,
     /// Session identifier; zero for none.
@@ -48,7 +48,7 @@ pub struct Wishes {
 }
 
 /// What a session has to tell.
-pub enum News {
+pub(super) enum News {
     /// An answer.
     Sample(Sample),
     /// Requests cannot be sent.
@@ -58,7 +58,7 @@ pub enum News {
 }
 
 /// A session with one reflector.
-pub struct Session {
+pub(super) struct Session {
     /// As the user wrote it.
     pub name: String,
     /// Its address.
@@ -99,7 +99,7 @@ impl Session {
     ///
     /// # Errors
     /// If there is no such interface, or no socket available.
-    pub fn new(
+    pub(super) fn new(
         name: String,
         address: SocketAddr,
         interface: Option<&str>,
@@ -136,34 +136,34 @@ impl Session {
     }
 
     /// Bytes of UDP payload in a request, as far as is known before the first.
-    pub fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         self.wishes.size.max(base_len(self.wishes.key.as_ref()))
     }
 
     /// When the last request was sent.
-    pub fn last_sent(&self) -> Time {
+    pub(super) fn last_sent(&self) -> Time {
         self.last_sent
     }
 
     /// Requests sent after `since` that have no answer.
-    pub fn outstanding(&self, since: Time) -> u32 {
+    pub(super) fn outstanding(&self, since: Time) -> u32 {
         let young = self.requests.iter().rev().take_while(|sent| sent.at > since);
         young.filter(|sent| !sent.answered).count() as u32
     }
 
     /// What there is to tell since the last call.
-    pub fn news(&mut self) -> Vec<News> {
+    pub(super) fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
 
     /// Sends a request.
-    pub fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         let seq = self.sent;
         self.sent = self.sent.wrapping_add(1);
         let mut buffer = vec![0; PACKET_MAX];
         let at = clock::monotonic();
         let len = self.request(seq, at, &mut buffer).unwrap_or(0);
-        let id = match self.socket.send(&buffer[..len], self.address, None) {
+        let id = match self.socket.send(&buffer[..len], self.address, Leave::default()) {
             Ok(id) => {
                 self.error = None;
                 Some(id)
@@ -226,7 +226,7 @@ impl Session {
     ///
     /// # Errors
     /// If the socket is broken.
-    pub fn receive(&mut self) -> io::Result<()> {
+    pub(super) fn receive(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; PACKET_MAX];
         loop {
             let datagram = self.socket.recv(&mut buffer)?;

@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 100_000;
 const JITTER_GAIN: f64 = 1.0 / 16.0;
 
 /// A request and its answer.
-pub struct Exchange {
+pub(super) struct Exchange {
     /// The answer.
     pub reply: Reply,
     /// When the request left, this end's clock.
@@ -30,7 +30,7 @@ pub struct Exchange {
 
 /// What one answer adds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub(super) struct Sample {
     /// Number of the request.
     pub seq: u32,
     /// When the answer arrived.
@@ -42,7 +42,7 @@ pub struct Sample {
 }
 
 /// What all answers say.
-pub struct Stats {
+pub(super) struct Stats {
     /// Answers, each counted once.
     pub received: u32,
     /// Answers that came again.
@@ -133,7 +133,7 @@ impl Smoothed {
 
 /// Jitter in milliseconds: there and back, and each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
-pub struct JitterMs {
+pub(super) struct JitterMs {
     /// Of the round-trip time.
     pub rtt: Option<f64>,
     /// Sender to reflector.
@@ -144,7 +144,7 @@ pub struct JitterMs {
 
 impl Stats {
     /// Nothing yet.
-    pub fn new(seed: u64) -> Stats {
+    pub(super) fn new(seed: u64) -> Stats {
         Stats {
             received: 0,
             duplicates: 0,
@@ -175,7 +175,7 @@ impl Stats {
     }
 
     /// Takes an answer.
-    pub fn take(&mut self, exchange: &Exchange) -> Sample {
+    pub(super) fn take(&mut self, exchange: &Exchange) -> Sample {
         let packet = &exchange.reply.packet;
         self.received = self.received.wrapping_add(1);
         self.kernel_stamps += u32::from(exchange.kernel);
@@ -288,7 +288,7 @@ impl Stats {
 
     /// Packets of each direction, there and back, between the first and the last answer; by counters
     /// if the reflector has them, else by its own numbers. `None` if it keeps neither.
-    pub fn directions(&self) -> Option<(Counted, Counted)> {
+    pub(super) fn directions(&self) -> Option<(Counted, Counted)> {
         let counted = |sent: u32, received: u32| Counted {
             sent: sent.into(),
             received: received.min(sent).into(),
@@ -308,14 +308,14 @@ impl Stats {
     }
 
     /// Round-trip times.
-    pub fn rtt_ms(&self) -> RttMs {
+    pub(super) fn rtt_ms(&self) -> RttMs {
         let estimates =
             Estimates { rtt_min: self.rtt_min, rtt_max: self.rtt_max, ..Estimates::default() };
         self.samples.summary(&estimates)
     }
 
     /// Jitter.
-    pub fn jitter_ms(&self) -> JitterMs {
+    pub(crate) fn jitter_ms(&self) -> JitterMs {
         let (rtt, up, down) = (self.jitter.ms(), self.jitter_up.ms(), self.jitter_down.ms());
         JitterMs { rtt, up, down }
     }

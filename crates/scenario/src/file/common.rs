@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_grammar::Duration;
-use segue_sim::apps::{BadConfig, Ends, Period};
 use segue_sim::{NodeId, Packet};
+use segue_traffic::apps::{BadConfig, Ends, Period};
 use toml::Spanned;
 
 use super::network::Builder;

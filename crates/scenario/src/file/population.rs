@@ -5,7 +5,7 @@ use segue_grammar::link::{JitterText, LossText, Way};
 use segue_grammar::{Duration, Ratio};
 use segue_keepalive::Source as Measuring;
 use segue_netem::Jitter;
-use segue_sim::population::{Class, Flows, Outages, Silent, Spec};
+use segue_population::{Class, Flows, Outages, Silent, Spec};
 use serde::Deserialize;
 use toml::Spanned;
 

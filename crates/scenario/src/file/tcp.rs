@@ -2,8 +2,8 @@
 
 use segue_clock::Span;
 use segue_grammar::Duration;
-use segue_sim::apps::{Dist, FtpConfig, WebConfig};
-use segue_sim::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
+use segue_traffic::apps::{Dist, FtpConfig, WebConfig};
+use segue_traffic::tcp::{Config, Endpoint, GREEDY, Sink, SinkAgent, Source, SourceAgent, Variant};
 use serde::{Deserialize, Deserializer, de};
 
 use super::common::{Placed, TCP, refused};
@@ -45,7 +45,7 @@ macro_rules! tcp_table {
 
         impl $name {
             /// The connection's parameters between addresses of this family.
-            fn config(&self, v6: bool) -> Result<segue_sim::tcp::Config, $crate::file::Mistake> {
+            fn config(&self, v6: bool) -> Result<segue_traffic::tcp::Config, $crate::file::Mistake> {
                 $crate::file::tcp::Keys {
                     variant: self.variant,
                     profile: self.profile,

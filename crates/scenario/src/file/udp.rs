@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_clock::Time;
 use segue_grammar::Duration;
 use segue_grammar::link::Rate;
-use segue_sim::apps::{
+use segue_traffic::apps::{
     ConferenceConfig, Forwarding, MeterConfig, Spurts, Trace, TraceUnits, VideoConfig, VoipConfig,
     links_of,
 };

@@ -19,12 +19,12 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
 use segue_clock::Time;
 use segue_netem::DropCause;
-use segue_sim::apps::Datagram;
 use segue_sim::net::Lost;
 use segue_sim::packet::UDP;
-use segue_sim::tcp::Segment;
 use segue_sim::tunnel::signal;
 use segue_sim::{ChannelId, Network, NodeId, Observer, Packet, Raw};
+use segue_traffic::apps::Datagram;
+use segue_traffic::tcp::Segment;
 use segue_wire::header::flags::{RESPONSE_UNSOLICITED, RIDE_RESPONSE};
 use segue_wire::{Header, PacketType, Probe, SIGNAL_PORT};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use segue_bench::Responder;
-use segue_bench::probes::{self, Options};
+use segue_bench::probes::{self, BenchOptions};
 use segue_clock::Span;
 use segue_text::units;
 
@@ -105,11 +105,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(args: &ProbesArgs) -> Options {
-    let mut options = Options {
+fn options(args: &ProbesArgs) -> BenchOptions {
+    let mut options = BenchOptions {
         runs: usize::from(args.runs),
         duration: Duration::from_nanos(args.duration.0),
-        ..Options::default()
+        ..BenchOptions::default()
     };
     if let Some(burst) = args.burst {
         options.bursts = vec![burst];

@@ -117,7 +117,7 @@ impl FileKind {
 }
 
 /// The kind of a file: by tables and keys that only one kind has, else by its name, else a host's.
-pub fn kind_of(path: &Path, text: &str) -> FileKind {
+pub(crate) fn kind_of(path: &Path, text: &str) -> FileKind {
     let keys: Vec<&str> = text.lines().filter_map(key_of).collect();
     let has = |wanted: &[&str]| keys.iter().any(|key| wanted.contains(key));
     let top = |wanted: &[&str]| {

@@ -1,5 +1,6 @@
 //! `segue doctor`
 
+mod finding;
 mod network;
 mod system;
 
@@ -11,11 +12,10 @@ use segue_daemon::config::{self, AnchorFile, HostFile};
 use segue_daemon::control::{self, Status, Tunnels, tunnels};
 use segue_daemon::locator::Locator;
 use segue_daemon::{anchor, host};
-use segue_text::errors::Told;
 use segue_wire::SIGNAL_PORT;
-use serde::Serialize;
 
 use super::check::{FileKind, kind_of};
+use finding::{Finding, Verdict, ok};
 
 /// Look at this machine: can a host or anchor run here, and if not, what is to be done?
 ///
@@ -36,38 +36,6 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The verdict of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    /// The operator has to do something.
-    Todo,
-    /// It cannot be known.
-    Unknown,
-}
-
-/// One line.
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    verdict: Verdict,
-    /// What was found, and what to do.
-    text: String,
-}
-
-fn ok(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Ok, text: text.into() }
-}
-
-fn todo(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Todo, text: text.into() }
-}
-
-fn unknown(check: &'static str, text: impl Into<String>) -> Finding {
-    Finding { check, verdict: Verdict::Unknown, text: text.into() }
 }
 
 /// The role of this machine, present or planned.
@@ -180,8 +148,8 @@ fn examine(
             let enrolment = system::enrolment(file, settings);
             let enrolled = || enrolment.as_ref().ok().map(|seen| seen.anchor.clone());
             let named = asked.map(|locator| vec![locator]).or_else(enrolled).unwrap_or_default();
-            all.push(system::datapath(settings.common.datapath, running));
-            all.push(network::port("port", settings.common.port, running));
+            all.push(system::datapath(settings.tunnel.datapath, running));
+            all.push(network::port("port", settings.tunnel.port, running));
             all.push(match &enrolment {
                 Ok(seen) => system::credentials(seen),
                 Err(finding) if running.is_some() => ok("enrolment", finding.running()),
@@ -193,8 +161,8 @@ fn examine(
             all.extend(network::host_ways(&interfaces, &anchor, settings));
         }
         Role::Anchor(settings) => {
-            all.push(system::datapath(settings.common.datapath, running));
-            all.push(network::port("port", settings.common.port, running));
+            all.push(system::datapath(settings.tunnel.datapath, running));
+            all.push(network::port("port", settings.tunnel.port, running));
             all.push(network::port("signal port", settings.signal_port, running));
             all.extend(network::anchor_ways(&interfaces, settings, running)?);
         }
@@ -203,9 +171,4 @@ fn examine(
     all.push(system::clock());
     all.push(system::leftovers());
     Ok(all)
-}
-
-/// An error in one line.
-fn told(error: impl Into<anyhow::Error>) -> String {
-    Told(&error.into()).to_string()
 }

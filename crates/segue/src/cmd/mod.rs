@@ -4,13 +4,13 @@ pub mod anchor;
 pub mod bench;
 pub mod check;
 pub mod clean;
+pub mod control;
 pub mod demo;
 pub mod doctor;
 pub mod enroll;
 pub mod generate;
 pub mod host;
 pub mod lab;
-pub mod look;
 pub mod plan;
 pub mod sim;
 
@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Runs a daemon on one thread; its log goes to standard error (`SEGUE_LOG` filters it).
-fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
+pub fn block_on(daemon: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
     let filter = log_filter(std::env::var("SEGUE_LOG").ok().as_deref())?;
     // A log that cannot be written must not end the daemon: the default reports it with a panic.
     tracing_subscriber::fmt()

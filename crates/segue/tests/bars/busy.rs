@@ -16,10 +16,10 @@ const PLANNED: (u8, u64) = (5, 86);
 const INTERVAL: Span = Span::from_millis(20);
 
 /// Two busy loops per core; dropping this ends them.
-pub struct Loops(Vec<Child>);
+pub(crate) struct Loops(Vec<Child>);
 
 impl Loops {
-    pub fn start() -> Loops {
+    pub(crate) fn start() -> Loops {
         let cores = std::thread::available_parallelism().unwrap().get();
         let spin = || {
             let mut command = Command::new("sh");

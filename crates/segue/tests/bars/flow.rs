@@ -16,7 +16,7 @@ use super::voice::{Mode, Voice, longest_silence};
 
 /// A kind of traffic through the tunnel.
 #[derive(Clone, Copy, Debug)]
-pub enum Flow {
+pub(crate) enum Flow {
     /// Datagrams at this interval in milliseconds.
     Udp(u64, Mode),
     /// A stream of 4 Mbit/s, to the host or from it.
@@ -25,26 +25,26 @@ pub enum Flow {
 
 impl Flow {
     /// Its interval between two packets, in milliseconds.
-    pub fn interval_ms(self) -> f64 {
+    pub(crate) fn interval_ms(self) -> f64 {
         match self {
             Flow::Udp(every, _) => every as f64,
             Flow::Tcp { .. } => 5.0,
         }
     }
 
-    pub fn comes_down_only(self) -> bool {
+    pub(crate) fn comes_down_only(self) -> bool {
         matches!(self, Flow::Udp(_, Mode::Ways([false, true])))
     }
 }
 
 /// A running flow; dropping it ends it.
-pub enum Running {
+pub(crate) enum Running {
     Udp(Voice, Mode),
     Tcp(Stream),
 }
 
 /// A TCP connection and the arrival times of its data.
-pub struct Stream {
+pub(crate) struct Stream {
     port: u16,
     arrivals: Arc<Mutex<Vec<Time>>>,
     stop: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ impl Drop for Stream {
 }
 
 impl Running {
-    pub fn start(stage: &Stage, flow: Flow, port: u16) -> Running {
+    pub(crate) fn start(stage: &Stage, flow: Flow, port: u16) -> Running {
         match flow {
             Flow::Udp(every, mode) => {
                 Running::Udp(Voice::start_as(stage, port, Span::from_millis(every), mode), mode)
@@ -106,7 +106,7 @@ impl Running {
     }
 
     /// The host's port.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         match self {
             Running::Udp(voice, _) => voice.port,
             Running::Tcp(stream) => stream.port,
@@ -114,7 +114,7 @@ impl Running {
     }
 
     /// The longest silence in any direction of the flow.
-    pub fn longest(&self, from: Time, to: Time) -> Span {
+    pub(crate) fn longest(&self, from: Time, to: Time) -> Span {
         match self {
             Running::Udp(voice, mode) => {
                 let [up, down] = voice.gaps(from, to);
@@ -131,7 +131,7 @@ impl Running {
     }
 
     /// Waits until the flow is on wifi and stays there, for a random time.
-    pub fn settle(&self, stage: &Stage, rng: &mut Rng) {
+    pub(crate) fn settle(&self, stage: &Stage, rng: &mut Rng) {
         let uses_wifi = |flow: &Value| flow["path"] == "wifi" && flow["via"].is_null();
         patiently("the flow uses the short path and stays there", || {
             stage.use_path("wifi");

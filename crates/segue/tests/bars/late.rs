@@ -11,7 +11,7 @@ const STEP: Span = Span::from_millis(2);
 static SEEN: OnceLock<Mutex<Vec<(Time, Span)>>> = OnceLock::new();
 
 /// Starts watching, unless already started.
-pub fn watch() {
+pub(crate) fn watch() {
     SEEN.get_or_init(|| {
         std::thread::spawn(|| {
             let mut next = monotonic() + STEP;
@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 3;
 
 /// Measures until a bar holds. A miss counts only if no thread was delayed by more than `still`
 /// meanwhile; otherwise the bar is measured again, and finally reported as not judged.
-pub fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), String>) {
+pub(crate) fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), String>) {
     watch();
     for _ in 0..ATTEMPTS {
         let from = monotonic();
@@ -47,7 +47,7 @@ pub fn fairly(what: &str, still: Span, measure: impl Fn() -> Result<(), String>)
 }
 
 /// The worst between two instants.
-pub fn worst(from: Time, to: Time) -> Span {
+pub(crate) fn worst(from: Time, to: Time) -> Span {
     let seen = SEEN.get().expect("watch comes first").lock().unwrap();
     let within = seen.iter().rev().take_while(|(at, _)| *at >= from);
     within.filter(|(at, _)| *at <= to).map(|(_, late)| *late).max().unwrap_or(Span::ZERO)

@@ -53,7 +53,7 @@ fn run(datapath: &'static str, loss: [f64; 2], name: &str) {
 }
 
 /// Data packets that the host sent.
-pub fn data_up(log: &[Record]) -> usize {
+pub(crate) fn data_up(log: &[Record]) -> usize {
     let up = truth::packets(log, Direction::Up, TUNNEL_PORT);
     up.iter().filter(|packet| !truth::is_probe(packet)).count()
 }
@@ -67,7 +67,7 @@ fn between(packets: &[Record], (from, to): (usize, usize)) -> (u64, u64) {
 
 /// Compares what both ends count with what the emulator dropped, once no more requests pass; returns its
 /// record. Packets still under way may arrive later, but change nothing.
-pub fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
+pub(crate) fn judge(stage: &Stage, name: &str, what: &str) -> Vec<Record> {
     let mut log = Vec::new();
     let start = Instant::now();
     loop {

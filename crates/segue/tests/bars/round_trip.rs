@@ -14,28 +14,28 @@ use super::stage::{PATIENCE, Plan, Stage, path};
 use super::{DATAPATHS, late, shared, together, truth};
 
 /// Where our `segue probe --listen` listens, beside the tunnels.
-pub const PROBE_PORT: u16 = 5_007;
+pub(crate) const PROBE_PORT: u16 = 5_007;
 /// The main time constant of everything here.
-pub const TAU: Span = Span::from_secs(1);
+pub(crate) const TAU: Span = Span::from_secs(1);
 /// A machine that delays a thread by more than this may delay a packet between two stamps by more than the bar.
-pub const STILL: Span = Span::from_millis(5);
+pub(crate) const STILL: Span = Span::from_millis(5);
 /// Number of samples of the averages, and the time between two.
 const LOOKS: usize = 25;
 const LOOK: Duration = Duration::from_millis(150);
 
 /// A running `segue probe`.
-pub struct Probe(Child);
+pub(crate) struct Probe(Child);
 
 impl Probe {
     /// Measures from the host.
-    pub fn start(net: &DemoNet, args: &[&str]) -> Probe {
+    pub(crate) fn start(net: &DemoNet, args: &[&str]) -> Probe {
         let mut command = net.host().command(env!("CARGO_BIN_EXE_segue"));
         command.args(["probe", "--json"]).args(args).stdout(Stdio::piped());
         Probe(command.spawn().unwrap())
     }
 
     /// Waits until it ends by itself; returns all its lines.
-    pub fn finish(mut self) -> Vec<Value> {
+    pub(crate) fn finish(mut self) -> Vec<Value> {
         let mut output = self.0.stdout.take().unwrap();
         let (sink, text) = mpsc::channel();
         std::thread::spawn(move || {
@@ -56,7 +56,7 @@ impl Drop for Probe {
 }
 
 /// Answers probes at the anchor.
-pub fn listen(net: &DemoNet) -> Probe {
+pub(crate) fn listen(net: &DemoNet) -> Probe {
     let mut command = net.anchor().command(env!("CARGO_BIN_EXE_segue"));
     command.args(["probe", "--json", "--listen", &format!("[::]:{PROBE_PORT}")]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -132,7 +132,7 @@ fn measure(rtt_ms: [u64; 2], datapath: &'static str, v6: bool) -> Result<(), Str
 
 /// Compares averages with the true ones: the median, and nine samples of ten. Not all, because on a
 /// busy machine a packet may wait between two stamps.
-pub fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) -> Result<(), String> {
+pub(crate) fn judge(what: &str, rtt_ms: u64, pairs: Vec<(f64, f64)>) -> Result<(), String> {
     let mut errors: Vec<f64> = pairs.iter().map(|(said, imposed)| (said - imposed).abs()).collect();
     errors.sort_by(f64::total_cmp);
     let imposed = pairs.iter().map(|(_, imposed)| imposed).sum::<f64>() / pairs.len() as f64;

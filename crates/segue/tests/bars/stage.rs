@@ -20,10 +20,10 @@ use segue_netem::{LinkSpec, Loss};
 use serde_json::{Value, json};
 
 /// Time limit for everything that is not measured.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What differs between stages.
-pub struct Plan {
+pub(crate) struct Plan {
     /// Prefix of namespace names, unique for each stage of this program.
     pub tag: String,
     /// `ebpf` or `user`.
@@ -44,12 +44,12 @@ pub struct Plan {
 
 impl Plan {
     /// As [`new`](Plan::new), without any settings for the keepalive.
-    pub fn of_defaults(name: &str, datapath: &'static str) -> Plan {
+    pub(crate) fn of_defaults(name: &str, datapath: &'static str) -> Plan {
         Plan { keepalive: None, ..Plan::new(name, datapath, (0, 0)) }
     }
 
     /// 20 and 60 ms without loss over IPv4.
-    pub fn new(name: &str, datapath: &'static str, keepalive: (u8, u64)) -> Plan {
+    pub(crate) fn new(name: &str, datapath: &'static str, keepalive: (u8, u64)) -> Plan {
         Plan {
             tag: format!("bar{name}{datapath}"),
             datapath,
@@ -79,7 +79,7 @@ impl Drop for Running {
 }
 
 /// The network with its anchor and, once started, its host.
-pub struct Stage {
+pub(crate) struct Stage {
     host: Option<Running>,
     _anchor: Running,
     join: String,
@@ -91,7 +91,7 @@ pub struct Stage {
 
 impl Stage {
     /// Builds the network, starts the anchor and enrols the host.
-    pub fn new(plan: Plan) -> Stage {
+    pub(crate) fn new(plan: Plan) -> Stage {
         super::late::watch();
         let access = |which: usize, seed| {
             let way = LinkSpec {
@@ -127,7 +127,7 @@ impl Stage {
     }
 
     /// Starts the host with further lines in its file; returns the time of the start.
-    pub fn start_host(&mut self, lines: &str) -> Time {
+    pub(crate) fn start_host(&mut self, lines: &str) -> Time {
         self.host = None;
         let mut text = format!(
             "{lines}\ncontrol = {:?}\ndatapath = \"{}\"\n[steering]\n{}\n",
@@ -146,7 +146,7 @@ impl Stage {
     }
 
     /// As [`new`](Stage::new), with the host running and both paths up at both ends.
-    pub fn running(plan: Plan) -> Stage {
+    pub(crate) fn running(plan: Plan) -> Stage {
         let mut stage = Stage::new(plan);
         stage.start_host("");
         stage.both_up();
@@ -154,7 +154,7 @@ impl Stage {
     }
 
     /// Waits until both paths are up at both ends.
-    pub fn both_up(&self) {
+    pub(crate) fn both_up(&self) {
         for role in ["host", "anchor"] {
             patiently("both paths are up", || {
                 let status = self.status(role)?;
@@ -165,18 +165,18 @@ impl Stage {
     }
 
     /// Both daemons' datapath.
-    pub fn datapath(&self) -> &'static str {
+    pub(crate) fn datapath(&self) -> &'static str {
         self.plan.datapath
     }
 
     /// A daemon's status; `None` if it does not answer.
-    pub fn status(&self, role: &str) -> Option<Value> {
+    pub(crate) fn status(&self, role: &str) -> Option<Value> {
         let request = json!({"status": {"events_from": 0}});
         Some(ask(&self.files.path().join(role), &request)?["status"].take())
     }
 
     /// The host's binding of the flow with this local port.
-    pub fn flow(&self, port: u16) -> Option<Value> {
+    pub(crate) fn flow(&self, port: u16) -> Option<Value> {
         let (mark, mut found) = (format!(":{port}"), None);
         tunnels::flows(&self.files.path().join("host"), None, |page| {
             found = page.into_iter().find(|flow| flow.flow.contains(&mark)).or(found.take());
@@ -187,7 +187,7 @@ impl Stage {
     }
 
     /// Binds the flow with this local port to a path.
-    pub fn hand_over(&self, port: u16, to: &str) {
+    pub(crate) fn hand_over(&self, port: u16, to: &str) {
         let flow = patiently("the flow is known", || self.flow(port));
         let request = json!({"handover": {"flow": flow["flow"], "class": null, "to": to}});
         let answer = ask(&self.files.path().join("host"), &request).unwrap();
@@ -195,7 +195,7 @@ impl Stage {
     }
 
     /// Moves all flows to a path, then hands them back to the steering.
-    pub fn use_path(&self, name: &str) {
+    pub(crate) fn use_path(&self, name: &str) {
         for to in [json!(name), Value::Null] {
             let request = json!({"handover": {"flow": null, "class": null, "to": to}});
             let answer = ask(&self.files.path().join("host"), &request).unwrap();
@@ -204,7 +204,12 @@ impl Stage {
     }
 
     /// Waits for a daemon's first matching event from an instant on.
-    pub fn event(&self, role: &str, from: Time, wanted: impl Fn(&Value) -> bool) -> (Time, Value) {
+    pub(crate) fn event(
+        &self,
+        role: &str,
+        from: Time,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> (Time, Value) {
         patiently("an event", || {
             let status = self.status(role)?;
             let events = status["events"].as_array()?.iter();
@@ -215,7 +220,7 @@ impl Stage {
 
     /// Whether a daemon changed a path's state since an instant: a stalled machine looks like a
     /// stalled network. Such a measurement is repeated.
-    pub fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
+    pub(crate) fn stood_still(&self, from: Time, paths: &[&str]) -> bool {
         let changed = |role: &str| {
             let status = self.status(role).unwrap();
             let mut events = status["events"].as_array().unwrap().iter();
@@ -233,7 +238,7 @@ impl Stage {
     }
 
     /// Both daemons' reports from an instant on, for failure messages.
-    pub fn story(&self, from: Time) -> String {
+    pub(crate) fn story(&self, from: Time) -> String {
         let mut lines = Vec::new();
         for role in ["host", "anchor"] {
             let status = self.status(role).unwrap_or_default();
@@ -255,18 +260,18 @@ impl Stage {
     }
 
     /// An emulated access by its name.
-    pub fn access(&self, name: &str) -> &Handle {
+    pub(crate) fn access(&self, name: &str) -> &Handle {
         if name == "wifi" { self.net.wifi() } else { self.net.lte() }
     }
 
     /// Starts or ends the silence of an access in both directions; returns the instant from which
     /// it holds.
-    pub fn silence(&self, name: &str, silent: bool) -> Time {
+    pub(crate) fn silence(&self, name: &str, silent: bool) -> Time {
         Direction::ALL.map(|way| self.access(name).set_silent(way, silent))[1]
     }
 
     /// Clears the accesses' records so far.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         for name in ["wifi", "lte"] {
             drop(self.access(name).take_log());
         }
@@ -274,18 +279,18 @@ impl Stage {
 }
 
 /// When an event happened.
-pub fn instant(event: &Value) -> Time {
+pub(crate) fn instant(event: &Value) -> Time {
     Time(event["at_ns"].as_u64().unwrap())
 }
 
 /// A path of a status by its name.
-pub fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
     let mut paths = status["paths"].as_array().unwrap().iter();
     paths.find(|path| path["name"] == name).unwrap_or(&Value::Null)
 }
 
 /// Asks until there is an answer.
-pub fn patiently<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn patiently<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(answer) = ask() {

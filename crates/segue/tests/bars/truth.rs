@@ -9,7 +9,7 @@ use segue_wire::{Header, PacketType};
 
 /// The packets of one direction on a UDP port, in order of arrival. Packet size tests are left out:
 /// no counter includes them.
-pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
+pub(crate) fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
     let is_size = |record: &Record| {
         Header::parse(&record.payload).is_ok_and(|header| header.packet_type == PacketType::Size)
     };
@@ -22,7 +22,7 @@ pub fn packets(log: &[Record], way: Direction, port: u16) -> Vec<Record> {
 }
 
 /// Whether it is a probe, alone or riding on data.
-pub fn is_probe(record: &Record) -> bool {
+pub(crate) fn is_probe(record: &Record) -> bool {
     Header::parse(&record.payload).is_ok_and(|header| header.packet_type != PacketType::Data)
 }
 
@@ -46,20 +46,20 @@ fn seq(record: &Record) -> u32 {
 
 /// A probe's t_Ss: a response's own, or the one that a request repeats. `None` if it is not a time:
 /// zero means none, and a challenge lies ahead of the clock.
-pub fn t_ss(record: &Record) -> Option<u32> {
+pub(crate) fn t_ss(record: &Record) -> Option<u32> {
     let t_ss = word(record, 2);
     let age = record.arrival.micros32().wrapping_sub(t_ss);
     (t_ss != 0 && age < 1 << 31).then_some(t_ss)
 }
 
 /// When it was forwarded, if it was.
-pub fn departure(record: &Record) -> Option<Time> {
+pub(crate) fn departure(record: &Record) -> Option<Time> {
     record.delay().map(|delay| record.arrival + delay)
 }
 
 /// The delivered requests with their answers, which repeat the sequence number, as positions in
 /// `up` and `down`.
-pub fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
+pub(crate) fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
     let answers: BTreeMap<u32, usize> = (0..down.len())
         .filter(|place| is_probe(&down[*place]) && !is_unsolicited(&down[*place]))
         .map(|place| (seq(&down[place]), place))
@@ -69,7 +69,7 @@ pub fn exchanges(up: &[Record], down: &[Record]) -> Vec<(usize, usize)> {
 }
 
 /// The round-trip time imposed on each answered probe, with the instant of its completion.
-pub fn round_trips(log: &[Record], port: u16) -> Vec<(Time, Span)> {
+pub(crate) fn round_trips(log: &[Record], port: u16) -> Vec<(Time, Span)> {
     let [up, down] = Direction::ALL.map(|way| packets(log, way, port));
     let pairs = exchanges(&up, &down).into_iter();
     pairs
@@ -81,7 +81,7 @@ pub fn round_trips(log: &[Record], port: u16) -> Vec<(Time, Span)> {
 }
 
 /// The generalized average (eq. 13) of these samples at an instant, in the samples' unit.
-pub fn average(samples: &[(Time, Span)], tau: Span, at: Time) -> Option<f64> {
+pub(crate) fn average(samples: &[(Time, Span)], tau: Span, at: Time) -> Option<f64> {
     let mut samples = samples.iter().take_while(|(when, _)| *when <= at);
     let &(mut last, first) = samples.next()?;
     let mut average = first.as_millis_f64();

@@ -14,18 +14,18 @@ use segue_linux::clock::monotonic;
 use super::stage::{Stage, patiently};
 
 /// Bytes of a datagram.
-pub const BYTES: usize = 100;
+pub(crate) const BYTES: usize = 100;
 
 /// One direction.
 #[derive(Debug, Default)]
-pub struct Way {
+pub(crate) struct Way {
     sent: Vec<Time>,
     received: Vec<(u32, Time)>,
 }
 
 /// Which ends send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Host and correspondent node send independently, each while enabled; both at first.
     Ways([bool; 2]),
     /// The correspondent node sends back what it gets.
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 /// The flow; dropping it ends it.
-pub struct Voice {
+pub(crate) struct Voice {
     /// The port at the host.
     pub port: u16,
     interval: Span,
@@ -45,12 +45,12 @@ pub struct Voice {
 
 impl Voice {
     /// Starts it between the host and the correspondent node's `port`.
-    pub fn start(stage: &Stage, port: u16, interval: Span) -> Voice {
+    pub(crate) fn start(stage: &Stage, port: u16, interval: Span) -> Voice {
         Voice::start_as(stage, port, interval, Mode::Ways([true, true]))
     }
 
     /// The same in another mode.
-    pub fn start_as(stage: &Stage, port: u16, interval: Span, mode: Mode) -> Voice {
+    pub(crate) fn start_as(stage: &Stage, port: u16, interval: Span, mode: Mode) -> Voice {
         let bind = |port: u16| {
             let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -146,12 +146,12 @@ impl Voice {
     }
 
     /// Stops sending, both ways.
-    pub fn pause(&self) {
+    pub(crate) fn pause(&self) {
         self.paused.iter().for_each(|paused| paused.store(true, Ordering::Relaxed));
     }
 
     /// The longest silence in a window, up and down. Duplicates end none.
-    pub fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
+    pub(crate) fn gaps(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
             let mut seen = BTreeSet::new();
@@ -161,7 +161,7 @@ impl Voice {
     }
 
     /// The longest interval between two sends in a window, up and down: the test's own delay.
-    pub fn pace(&self, from: Time, to: Time) -> [Span; 2] {
+    pub(crate) fn pace(&self, from: Time, to: Time) -> [Span; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
             let pairs = way.sent.windows(2).filter(|p| from <= p[1] && p[0] <= to);
@@ -170,7 +170,7 @@ impl Voice {
     }
 
     /// Packets sent in a window that have not arrived, up and down.
-    pub fn lost(&self, from: Time, to: Time) -> [usize; 2] {
+    pub(crate) fn lost(&self, from: Time, to: Time) -> [usize; 2] {
         [0, 1].map(|way| {
             let way = self.ways[way].lock().unwrap();
             let came: BTreeSet<u32> = way.received.iter().map(|(number, _)| *number).collect();
@@ -182,7 +182,7 @@ impl Voice {
 
 /// The longest time between two arrivals that overlaps a window. An unfinished one lasts until the
 /// window's end.
-pub fn longest_silence(arrivals: impl Iterator<Item = Time>, from: Time, to: Time) -> Span {
+pub(crate) fn longest_silence(arrivals: impl Iterator<Item = Time>, from: Time, to: Time) -> Span {
     let arrivals: Vec<Time> = arrivals.chain([to]).collect();
     let pairs = arrivals.windows(2).filter(|p| from <= p[1] && p[0] <= to);
     pairs.map(|p| p[1].since(p[0])).max().unwrap_or(Span(u64::MAX))

@@ -27,7 +27,7 @@ const K: u8 = 5;
 const T_KA: Duration = Duration::from_millis(200);
 
 /// What an enrolled host has.
-pub struct Member {
+pub(crate) struct Member {
     anchor: SocketAddr,
     authority: Vec<u8>,
     host: Credentials,
@@ -35,7 +35,7 @@ pub struct Member {
 
 impl Member {
     /// Enrols a host from a node with its join line.
-    pub fn enrol(worker: &Arc<Worker>, node: &Netns, line: &str) -> Member {
+    pub(crate) fn enrol(worker: &Arc<Worker>, node: &Netns, line: &str) -> Member {
         let join: Join = line.parse().unwrap();
         let key = new_key().unwrap();
         let answer = ask_to_be_enrolled(worker, node, &join, &key);
@@ -46,7 +46,12 @@ impl Member {
 }
 
 /// Shows a join line with this key; returns the anchor's answer.
-pub fn ask_to_be_enrolled(worker: &Arc<Worker>, node: &Netns, join: &Join, key: &[u8]) -> Enrolled {
+pub(crate) fn ask_to_be_enrolled(
+    worker: &Arc<Worker>,
+    node: &Netns,
+    join: &Join,
+    key: &[u8],
+) -> Enrolled {
     let asked = ToEnrol::Enrol {
         version: ENROL_VERSION,
         name: join.name.clone(),
@@ -71,7 +76,7 @@ fn socket(node: &Netns) -> UdpSocket {
 }
 
 /// A host's signalling connection.
-pub struct Peer {
+pub(crate) struct Peer {
     worker: Arc<Worker>,
     endpoint: Endpoint,
     pub connection: Connection,
@@ -82,7 +87,11 @@ pub struct Peer {
 
 impl Peer {
     /// Connects from a node; fails if the handshake does.
-    pub fn connect(worker: &Arc<Worker>, node: &Netns, member: &Member) -> anyhow::Result<Peer> {
+    pub(crate) fn connect(
+        worker: &Arc<Worker>,
+        node: &Netns,
+        member: &Member,
+    ) -> anyhow::Result<Peer> {
         let (anchor, socket) = (member.anchor, socket(node));
         let config = signalling::client_config(&member.authority, &member.host)?;
         let connected = async {
@@ -96,18 +105,18 @@ impl Peer {
         Ok(Peer { worker: Arc::clone(worker), endpoint, connection, write, read, anchor })
     }
 
-    pub fn send(&mut self, message: &FromHost) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, message: &FromHost) -> anyhow::Result<()> {
         self.worker.handle().block_on(signalling::send(&mut self.write, message))
     }
 
     /// The anchor's next message; `None` if it ends the connection or stays silent too long.
-    pub fn receive(&mut self) -> Option<FromAnchor> {
+    pub(crate) fn receive(&mut self) -> Option<FromAnchor> {
         self.receive_within(PATIENCE)
     }
 
     /// The same within this time. Skips the anchor's reports of its ways out, which do not matter
     /// here.
-    pub fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
+    pub(crate) fn receive_within(&mut self, time: Duration) -> Option<FromAnchor> {
         let read = &mut self.read;
         let next = async {
             loop {
@@ -122,7 +131,7 @@ impl Peer {
     }
 
     /// Registers and returns the inner IPv4 address.
-    pub fn register(&mut self, epoch: u64) -> Option<Ipv4Addr> {
+    pub(crate) fn register(&mut self, epoch: u64) -> Option<Ipv4Addr> {
         self.send(&FromHost::Register { version: SIGNAL_VERSION, epoch }).ok()?;
         let Some(FromAnchor::Registered { inner, .. }) = self.receive() else { return None };
         inner.into_iter().find_map(|address| match address {
@@ -132,7 +141,7 @@ impl Peer {
     }
 
     /// The offer for a path.
-    pub fn offer(number: u8) -> PathOffer {
+    pub(crate) fn offer(number: u8) -> PathOffer {
         PathOffer {
             path: number,
             name: format!("p{number}"),
@@ -151,7 +160,7 @@ impl Peer {
     }
 
     /// Sets a path up.
-    pub fn add_path(&mut self, number: u8) -> PathGrant {
+    pub(crate) fn add_path(&mut self, number: u8) -> PathGrant {
         self.send(&FromHost::AddPath(Peer::offer(number))).unwrap();
         match self.receive() {
             Some(FromAnchor::PathReady(grant)) => grant,
@@ -160,7 +169,7 @@ impl Peer {
     }
 
     /// The address for its tunnel packets.
-    pub fn tunnel(&self) -> SocketAddr {
+    pub(crate) fn tunnel(&self) -> SocketAddr {
         SocketAddr::new(self.anchor.ip(), TUNNEL_PORT)
     }
 }
@@ -173,7 +182,7 @@ impl Drop for Peer {
 }
 
 /// A request of a path.
-pub fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKET_LEN] {
+pub(crate) fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKET_LEN] {
     let header = Header {
         packet_type: PacketType::Request,
         flags: 0,
@@ -187,7 +196,7 @@ pub fn request(grant: &PathGrant, key: &ProbeKey, seq: u32) -> [u8; Probe::PACKE
 }
 
 /// A datagram in the tunnel.
-pub fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+pub(crate) fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
     let header = Header { packet_type: PacketType::Data, flags: 0, k: 0, age: 0, index, cookie };
     let mut packet = header.emit().to_vec();
     PacketBuilder::ipv4(from.ip().octets(), to.ip().octets(), 64)
@@ -198,7 +207,7 @@ pub fn data(index: u32, cookie: u64, from: SocketAddrV4, to: SocketAddrV4) -> Ve
 }
 
 /// Paths that a thread probes until this is dropped.
-pub struct Fleet {
+pub(crate) struct Fleet {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -208,7 +217,12 @@ pub struct Fleet {
 
 impl Fleet {
     /// Registers these hosts from a node, and sets up `paths` in all, at most sixteen per host.
-    pub fn start(worker: &Arc<Worker>, node: &Netns, members: &[Member], paths: usize) -> Fleet {
+    pub(crate) fn start(
+        worker: &Arc<Worker>,
+        node: &Netns,
+        members: &[Member],
+        paths: usize,
+    ) -> Fleet {
         let mut peers = Vec::new();
         let mut probed = Vec::new();
         for member in members {
@@ -231,7 +245,7 @@ impl Fleet {
     }
 
     /// Responses so far.
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 }

@@ -10,6 +10,7 @@ mod closed;
 mod credentials;
 mod crowd;
 mod doctor;
+mod echo;
 mod enrolment;
 #[path = "../shared/exposition.rs"]
 mod exposition;

@@ -27,7 +27,7 @@ const STUCK: Duration = Duration::from_secs(3);
 
 /// From now on the router silently drops packets larger than `bytes` to or from the host's
 /// `access`.
-pub fn narrow(world: &World, access: &str, bytes: u32) {
+pub(crate) fn narrow(world: &World, access: &str, bytes: u32) {
     narrow_ways(world, access, bytes, &["iifname", "oifname"]);
 }
 
@@ -61,7 +61,7 @@ fn device_mtu(node: &Netns, device: &str) -> u32 {
 }
 
 /// The largest packet that the kernel of a node sends to an address.
-pub fn route_mtu(node: &Netns, to: IpAddr) -> u32 {
+pub(crate) fn route_mtu(node: &Netns, to: IpAddr) -> u32 {
     node.run(|| segue_linux::udp::path_mtu((to, 9).into()).unwrap()).unwrap()
 }
 
@@ -86,7 +86,7 @@ fn stands_still(stream: &Stream, bytes: u64) -> Duration {
 }
 
 /// Waits until the host's paths have these sizes in both directions.
-pub fn sizes(host: &Daemon, wifi: u64, lte: u64) {
+pub(crate) fn sizes(host: &Daemon, wifi: u64, lte: u64) {
     host.wait("the sizes", |status| {
         mtu(status, "wifi") == [wifi; 2] && mtu(status, "lte") == [lte; 2]
     });

@@ -30,7 +30,7 @@ fn answers(from: &Netns, to: SocketAddr) -> bool {
 }
 
 /// Whether the answer to an ICMP echo request comes back.
-pub fn pings(from: &Netns, to: IpAddr) -> bool {
+pub(crate) fn pings(from: &Netns, to: IpAddr) -> bool {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
     let (family, protocol, kind) = match to {
         IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8u8),

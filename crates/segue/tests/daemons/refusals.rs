@@ -7,7 +7,7 @@ use segue_lab::topology::End;
 
 use crate::world::{SEGUE, World, inventory, possible, settled, tag, text};
 
-pub fn expect_one_line(output: &Output, part: &str) {
+pub(crate) fn expect_one_line(output: &Output, part: &str) {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert_eq!(said.lines().count(), 1, "one line: {said}");

@@ -19,14 +19,14 @@ over_both! { among_others:
 }
 
 /// An anchor with hosts `a` and `b` and a correspondent `cn`, each on its own network beside it.
-pub struct Two {
+pub(crate) struct Two {
     lab: Lab,
     dir: tempfile::TempDir,
     pub datapath: &'static str,
 }
 
 impl Two {
-    pub fn new(datapath: &'static str) -> Option<Two> {
+    pub(crate) fn new(datapath: &'static str) -> Option<Two> {
         if !possible() {
             return None;
         }
@@ -53,22 +53,22 @@ impl Two {
         Some(Two { lab, dir: tempfile::tempdir().unwrap(), datapath })
     }
 
-    pub fn node(&self, name: &str) -> &Netns {
+    pub(crate) fn node(&self, name: &str) -> &Netns {
         self.lab.node(name).unwrap()
     }
 
-    pub fn start(&self, name: &str, args: &[&str]) -> Daemon {
+    pub(crate) fn start(&self, name: &str, args: &[&str]) -> Daemon {
         let args = [args, &["--datapath", self.datapath]].concat();
         let daemon = Daemon::start(self.node(name), self.dir.path().join(name), &args);
         daemon.wait("the daemon answers", |_| true);
         daemon
     }
 
-    pub fn anchor(&self) -> Daemon {
+    pub(crate) fn anchor(&self) -> Daemon {
         self.anchor_with("")
     }
 
-    pub fn anchor_with(&self, config: &str) -> Daemon {
+    pub(crate) fn anchor_with(&self, config: &str) -> Daemon {
         let [state, file] = ["anchor.db", "anchor.toml"].map(|name| self.dir.path().join(name));
         std::fs::write(&file, config).unwrap();
         let [state, file] = [&state, &file].map(|path| path.to_str().unwrap());
@@ -76,35 +76,35 @@ impl Two {
     }
 
     /// Where the files of this test are.
-    pub fn directory(&self) -> &std::path::Path {
+    pub(crate) fn directory(&self) -> &std::path::Path {
         self.dir.path()
     }
 
     /// An anchor whose state is elsewhere.
-    pub fn anchor_at(&self, state: &std::path::Path) -> Daemon {
+    pub(crate) fn anchor_at(&self, state: &std::path::Path) -> Daemon {
         self.start("anchor", &["anchor", "--state", state.to_str().unwrap()])
     }
 
     /// A join line for a host on a network.
-    pub fn enroll(&self, anchor: &Daemon, net: u8, name: &str) -> String {
+    pub(crate) fn enroll(&self, anchor: &Daemon, net: u8, name: &str) -> String {
         let done = anchor.cli(&["enroll", name, "--at", &format!("10.61.{net}.1")]);
         assert!(done.status.success(), "{}", text(&done.stderr));
         text(&done.stdout).trim().to_owned()
     }
 
     /// Arguments of a host with its own state.
-    pub fn host_args(&self, name: &str, line: &str) -> [String; 5] {
+    pub(crate) fn host_args(&self, name: &str, line: &str) -> [String; 5] {
         let state = self.dir.path().join(format!("{name}.db"));
         let state = state.to_str().unwrap();
         ["host", "--join", line, "--state", state].map(str::to_owned)
     }
 
-    pub fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
+    pub(crate) fn host(&self, anchor: &Daemon, net: u8, name: &str) -> Daemon {
         self.joined(name, &self.enroll(anchor, net, name))
     }
 
     /// Restarts an enrolled host.
-    pub fn again(&self, name: &str) -> Daemon {
+    pub(crate) fn again(&self, name: &str) -> Daemon {
         let state = self.dir.path().join(format!("{name}.db"));
         let host = self.start(name, &["host", "--state", state.to_str().unwrap()]);
         host.wait("a path up", |status| registered(status) && paths_up(status) == 1);

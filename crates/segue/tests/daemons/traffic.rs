@@ -13,18 +13,18 @@ use segue_linux::netns::Netns;
 use crate::world::PATIENCE;
 
 /// Both addresses of the correspondent.
-pub fn correspondents() -> [IpAddr; 2] {
+pub(crate) fn correspondents() -> [IpAddr; 2] {
     [DemoNet::CN.0.into(), DemoNet::CN.1.into()]
 }
 
-pub fn udp(node: &Netns, local: SocketAddr) -> UdpSocket {
+pub(crate) fn udp(node: &Netns, local: SocketAddr) -> UdpSocket {
     let socket = node.run(|| UdpSocket::bind(local).unwrap()).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     socket
 }
 
 /// Any address of the family of `like`, any port.
-pub fn any(like: IpAddr) -> SocketAddr {
+pub(crate) fn any(like: IpAddr) -> SocketAddr {
     match like {
         IpAddr::V4(_) => "0.0.0.0:0".parse().unwrap(),
         IpAddr::V6(_) => "[::]:0".parse().unwrap(),
@@ -55,13 +55,13 @@ impl Drop for Worker {
 }
 
 /// Sends every datagram back.
-pub struct UdpEcho {
+pub(crate) struct UdpEcho {
     pub address: SocketAddr,
     _worker: Worker,
 }
 
 impl UdpEcho {
-    pub fn start(node: &Netns, ip: IpAddr) -> UdpEcho {
+    pub(crate) fn start(node: &Netns, ip: IpAddr) -> UdpEcho {
         let socket = udp(node, SocketAddr::new(ip, 0));
         let address = socket.local_addr().unwrap();
         let worker = Worker::start(move |stop| {
@@ -77,7 +77,7 @@ impl UdpEcho {
 }
 
 /// One datagram there and back, sent once; its round trip if it came back.
-pub fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duration)> {
+pub(crate) fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duration)> {
     let socket = udp(node, any(to.ip()));
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.connect(to).unwrap();
@@ -90,7 +90,7 @@ pub fn one_datagram(node: &Netns, to: SocketAddr) -> Option<(SocketAddr, Duratio
 }
 
 /// Fifty numbered datagrams a second in each direction on one flow, opened by the host.
-pub struct Voice {
+pub(crate) struct Voice {
     pub host: SocketAddr,
     up: Way,
     down: Way,
@@ -108,7 +108,7 @@ struct Way {
 }
 
 /// The outcome of a voice flow, per direction.
-pub struct Heard {
+pub(crate) struct Heard {
     pub sent: [u64; 2],
     pub lost: [u64; 2],
     pub gap_ms: [u64; 2],
@@ -118,7 +118,7 @@ const SPACING: Duration = Duration::from_millis(20);
 
 impl Voice {
     /// Starts and waits until both directions have been heard.
-    pub fn start(host: &Netns, cn: &Netns, ip: IpAddr) -> Voice {
+    pub(crate) fn start(host: &Netns, cn: &Netns, ip: IpAddr) -> Voice {
         let far = udp(cn, SocketAddr::new(ip, 0));
         let far_address = far.local_addr().unwrap();
         let near = udp(host, any(ip));
@@ -143,22 +143,22 @@ impl Voice {
     }
 
     /// Forgets the longest gap so far.
-    pub fn mark(&self) {
+    pub(crate) fn mark(&self) {
         for way in [&self.up, &self.down] {
             way.gap_us.store(0, Ordering::Relaxed);
         }
     }
 
-    pub fn gap_ms(&self) -> [u64; 2] {
+    pub(crate) fn gap_ms(&self) -> [u64; 2] {
         [&self.up, &self.down].map(|way| way.gap_us.load(Ordering::Relaxed) / 1_000)
     }
 
-    pub fn received(&self) -> [u64; 2] {
+    pub(crate) fn received(&self) -> [u64; 2] {
         [&self.up, &self.down].map(|way| way.received.load(Ordering::Relaxed))
     }
 
     /// Waits until both directions have heard `more` datagrams more.
-    pub fn flows_on(&self, more: u64) {
+    pub(crate) fn flows_on(&self, more: u64) {
         let before = self.received();
         crate::world::wait_for("voice flows on", || {
             let now = self.received();
@@ -167,7 +167,7 @@ impl Voice {
     }
 
     /// Stops sending, lets packets under way arrive, and returns what was lost.
-    pub fn finish(self) -> Heard {
+    pub(crate) fn finish(self) -> Heard {
         let ways = [&self.up, &self.down];
         for way in ways {
             way.halt.store(true, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn receiver(socket: UdpSocket, way: Way) -> Worker {
 }
 
 /// A TCP connection on which the correspondent sends everything back.
-pub struct Stream {
+pub(crate) struct Stream {
     pub host: SocketAddr,
     echoed: Arc<AtomicU64>,
     broken: Arc<AtomicBool>,
@@ -247,7 +247,7 @@ const CHUNK: usize = 4_096;
 
 impl Stream {
     /// Connects, and sends as fast as `pause` between chunks allows.
-    pub fn start(host: &Netns, cn: &Netns, ip: IpAddr, pause: Duration) -> Stream {
+    pub(crate) fn start(host: &Netns, cn: &Netns, ip: IpAddr, pause: Duration) -> Stream {
         let (near, far) = connect(host, cn, ip);
         let echoed = Arc::new(AtomicU64::new(0));
         let broken = Arc::new(AtomicBool::new(false));
@@ -268,13 +268,13 @@ impl Stream {
     }
 
     /// Bytes that came back, all of them right.
-    pub fn echoed(&self) -> u64 {
+    pub(crate) fn echoed(&self) -> u64 {
         assert!(!self.broken.load(Ordering::Relaxed), "the TCP connection broke");
         self.echoed.load(Ordering::Relaxed)
     }
 
     /// Waits until `more` bytes more have come back.
-    pub fn flows_on(&self, more: u64) -> Duration {
+    pub(crate) fn flows_on(&self, more: u64) -> Duration {
         let before = self.echoed();
         crate::world::wait_for("TCP flows on", || self.echoed() >= before + more)
     }

@@ -17,7 +17,7 @@ over_both! { among_others:
 }
 
 /// The correspondent answers only neighbours on its link.
-pub fn cut_the_way_back(world: &World) {
+pub(crate) fn cut_the_way_back(world: &World) {
     for family in ["-4", "-6"] {
         let mut ip = world.net.cn().command("ip");
         assert!(ip.args([family, "route", "del", "default"]).status().unwrap().success());

@@ -17,17 +17,17 @@ use segue_linux::netns::Netns;
 use segue_netem::LinkSpec;
 use serde_json::Value;
 
-pub const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
+pub(crate) const SEGUE: &str = env!("CARGO_BIN_EXE_segue");
 /// Time limit for anything on a busy machine; only a failing test waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Probing in these tests: K, and T_KA in milliseconds.
-pub const K: u64 = 6;
-pub const PERIOD_MS: u64 = 50;
+pub(crate) const K: u64 = 6;
+pub(crate) const PERIOD_MS: u64 = 50;
 
 const HOST_FILE: &str = "[keepalive]\nk = 6\nperiod = \"50ms\"\n";
 
 /// Returns false and says so if the tests cannot run.
-pub fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
         println!("skipped: needs root");
@@ -36,13 +36,13 @@ pub fn possible() -> bool {
 }
 
 /// Loads a script into a node's nftables.
-pub fn nft(node: &Netns, script: &str) {
+pub(crate) fn nft(node: &Netns, script: &str) {
     let output = node.command("nft").arg(script).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Network, directory and datapath of one test.
-pub struct World {
+pub(crate) struct World {
     pub net: DemoNet,
     pub dir: tempfile::TempDir,
     pub datapath: &'static str,
@@ -52,11 +52,11 @@ pub struct World {
 
 impl World {
     /// Access networks with 10 and 60 ms of round-trip time and no loss.
-    pub fn new(datapath: &'static str) -> Option<World> {
+    pub(crate) fn new(datapath: &'static str) -> Option<World> {
         World::with(datapath, false)
     }
 
-    pub fn with(datapath: &'static str, nat: bool) -> Option<World> {
+    pub(crate) fn with(datapath: &'static str, nat: bool) -> Option<World> {
         if !possible() {
             return None;
         }
@@ -77,24 +77,24 @@ impl World {
         Some(World { net, dir: tempfile::tempdir().unwrap(), datapath, under: &[] })
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// A file in the test's directory.
-    pub fn file(&self, name: &str, content: &str) -> String {
+    pub(crate) fn file(&self, name: &str, content: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     }
 
     /// Starts an anchor; it answers.
-    pub fn anchor(&self) -> Daemon {
+    pub(crate) fn anchor(&self) -> Daemon {
         self.anchor_with(&[])
     }
 
     /// The same with further arguments.
-    pub fn anchor_with(&self, more: &[&str]) -> Daemon {
+    pub(crate) fn anchor_with(&self, more: &[&str]) -> Daemon {
         let state = self.path("anchor.db");
         let mut args = vec!["anchor", "--datapath", self.datapath, "--state"];
         args.push(state.to_str().unwrap());
@@ -105,11 +105,11 @@ impl World {
     }
 
     /// Starts a host; it answers, but may not be registered yet.
-    pub fn host(&self, join: &str) -> Daemon {
+    pub(crate) fn host(&self, join: &str) -> Daemon {
         self.host_in(self.net.host(), "host", join, HOST_FILE)
     }
 
-    pub fn host_in(&self, node: &Netns, name: &str, join: &str, config: &str) -> Daemon {
+    pub(crate) fn host_in(&self, node: &Netns, name: &str, join: &str, config: &str) -> Daemon {
         let join = self.file(&format!("{name}.join"), join);
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&join, mode).unwrap();
@@ -117,7 +117,13 @@ impl World {
     }
 
     /// The same with other arguments in place of the join line.
-    pub fn host_with(&self, node: &Netns, name: &str, config: &str, more: &[&str]) -> Daemon {
+    pub(crate) fn host_with(
+        &self,
+        node: &Netns,
+        name: &str,
+        config: &str,
+        more: &[&str],
+    ) -> Daemon {
         let config = self.file(&format!("{name}.toml"), config);
         let state = self.path(&format!("{name}.db"));
         let args = ["host", "--datapath", self.datapath, "-c", &config, "--state"];
@@ -132,7 +138,7 @@ impl World {
     }
 
     /// Enrols a host at the running anchor.
-    pub fn enroll(&self, anchor: &Daemon, name: &str) -> String {
+    pub(crate) fn enroll(&self, anchor: &Daemon, name: &str) -> String {
         let at = DemoNet::ANCHOR.0.to_string();
         let done = anchor.cli(&["enroll", name, "--at", &at]);
         assert!(done.status.success(), "{}", text(&done.stderr));
@@ -140,7 +146,7 @@ impl World {
     }
 
     /// An anchor and a registered host with both paths up.
-    pub fn running(&self) -> (Daemon, Daemon) {
+    pub(crate) fn running(&self) -> (Daemon, Daemon) {
         let anchor = self.anchor();
         let host = self.host(&self.enroll(&anchor, "laptop"));
         host.wait("two paths up", |status| registered(status) && paths_up(status) == 2);
@@ -149,21 +155,21 @@ impl World {
     }
 }
 
-pub fn registered(status: &Value) -> bool {
+pub(crate) fn registered(status: &Value) -> bool {
     status["registered"] == true
 }
 
-pub fn paths_up(status: &Value) -> usize {
+pub(crate) fn paths_up(status: &Value) -> usize {
     status["paths"].as_array().unwrap().iter().filter(|path| path["state"] == "up").count()
 }
 
-pub fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn path<'a>(status: &'a Value, name: &str) -> &'a Value {
     let found = status["paths"].as_array().unwrap().iter().find(|path| path["name"] == name);
     found.unwrap_or(&Value::Null)
 }
 
 /// The host's inner addresses of each family.
-pub fn inner(status: &Value) -> (Ipv4Addr, Ipv6Addr) {
+pub(crate) fn inner(status: &Value) -> (Ipv4Addr, Ipv6Addr) {
     let texts: Vec<&str> =
         status["inner"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let v4 = texts.iter().find_map(|text| text.parse().ok());
@@ -171,16 +177,16 @@ pub fn inner(status: &Value) -> (Ipv4Addr, Ipv6Addr) {
     (v4.unwrap(), v6.unwrap())
 }
 
-pub fn drops(status: &Value, reason: &str) -> u64 {
+pub(crate) fn drops(status: &Value, reason: &str) -> u64 {
     status["drops"][reason].as_u64().unwrap_or(0)
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Part of a namespace's name, unique in this process.
-pub fn tag() -> String {
+pub(crate) fn tag() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut n = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut tag = String::from("e");
@@ -192,7 +198,7 @@ pub fn tag() -> String {
 }
 
 /// Waits until something holds.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
@@ -202,19 +208,24 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
 }
 
 /// A daemon as a child process. Dropping it kills it, and shows its log if the test fails.
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     base: PathBuf,
 }
 
 impl Daemon {
     /// Starts `segue ARGS` with its own control socket and log beside `base`.
-    pub fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
+    pub(crate) fn start(node: &Netns, base: PathBuf, args: &[&str]) -> Daemon {
         Daemon::start_under(node, &[], base, args)
     }
 
     /// The same through another command.
-    pub fn start_under(node: &Netns, under: &[&str], base: PathBuf, args: &[&str]) -> Daemon {
+    pub(crate) fn start_under(
+        node: &Netns,
+        under: &[&str],
+        base: PathBuf,
+        args: &[&str],
+    ) -> Daemon {
         let log = File::options().create(true).append(true).open(base.with_extension("log"));
         let command = [under, &[SEGUE], args].concat();
         let child = node
@@ -231,36 +242,36 @@ impl Daemon {
         Daemon { child, base }
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.base.with_extension("sock")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.base.with_extension("log")).unwrap_or_default()
     }
 
     /// Runs a verb against this daemon.
-    pub fn cli(&self, args: &[&str]) -> Output {
+    pub(crate) fn cli(&self, args: &[&str]) -> Output {
         let mut command = Command::new(SEGUE);
         command.args(args).arg("--control").arg(self.socket()).output().unwrap()
     }
 
-    pub fn json(&self, args: &[&str]) -> Option<Value> {
+    pub(crate) fn json(&self, args: &[&str]) -> Option<Value> {
         let output = self.cli(args);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         self.json(&["status", "--json"]).expect("the daemon answers")
     }
 
-    pub fn flows(&self) -> Vec<Value> {
+    pub(crate) fn flows(&self) -> Vec<Value> {
         let flows = self.json(&["flows", "--why", "--json"]).expect("the daemon answers");
         flows.as_array().unwrap().clone()
     }
 
     /// The flow whose text contains all of `parts`.
-    pub fn flow(&self, parts: &[&str]) -> Option<Value> {
+    pub(crate) fn flow(&self, parts: &[&str]) -> Option<Value> {
         self.flows().into_iter().find(|flow| {
             let text = flow["flow"].as_str().unwrap();
             parts.iter().all(|part| text.contains(part))
@@ -268,7 +279,7 @@ impl Daemon {
     }
 
     /// Polls the status until it satisfies `wanted`.
-    pub fn wait(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -284,7 +295,7 @@ impl Daemon {
     }
 
     /// The events of a kind about a path, from `number` on.
-    pub fn events(&self, kind: &str, path: &str, number: u64) -> Vec<Value> {
+    pub(crate) fn events(&self, kind: &str, path: &str, number: u64) -> Vec<Value> {
         let status = self.status();
         let events = status["events"].as_array().unwrap().iter();
         let fits = |event: &&Value| {
@@ -295,18 +306,18 @@ impl Daemon {
         events.filter(fits).cloned().collect()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     /// Signals and waits for the end.
-    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+    pub(crate) fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.ended()
     }
 
     /// Waits for the end.
-    pub fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -318,7 +329,7 @@ impl Daemon {
     }
 
     /// How each of its threads is scheduled, as the kernel numbers policies (proc(5), field 41 of `stat`).
-    pub fn policies(&self) -> BTreeMap<String, String> {
+    pub(crate) fn policies(&self) -> BTreeMap<String, String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let policy = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
@@ -329,12 +340,12 @@ impl Daemon {
         tasks.filter_map(policy).collect()
     }
 
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
     /// The ID of its thread of this name.
-    pub fn thread(&self, name: &str) -> u32 {
+    pub(crate) fn thread(&self, name: &str) -> u32 {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let named = |task: std::io::Result<std::fs::DirEntry>| {
             let task = task.ok()?;
@@ -344,7 +355,7 @@ impl Daemon {
         tasks.filter_map(named).next().expect("a thread of this name")
     }
 
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 }
@@ -368,7 +379,7 @@ impl Drop for Daemon {
 }
 
 /// Everything in a namespace that a daemon might leave behind, as the system's own tools print it.
-pub fn inventory(node: &Netns) -> Vec<String> {
+pub(crate) fn inventory(node: &Netns) -> Vec<String> {
     const ASKED: [&[&str]; 9] = [
         &["ip", "-d", "link"],
         &["ip", "-o", "addr"],
@@ -397,7 +408,7 @@ pub fn inventory(node: &Netns) -> Vec<String> {
 }
 
 /// The inventory once it no longer changes by itself.
-pub fn settled(node: &Netns) -> Vec<String> {
+pub(crate) fn settled(node: &Netns) -> Vec<String> {
     let mut last = inventory(node);
     wait_for("a quiet network", || {
         std::thread::sleep(Duration::from_millis(300));

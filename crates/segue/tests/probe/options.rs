@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use segue_linux::udp::{Datagram, TimestampedSocket};
+use segue_linux::udp::{Datagram, Leave, TimestampedSocket};
 use segue_wire::{Header, PacketType, Probe, ProbeKey};
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl Asker {
         let probe = Probe { seq: self.seq, t_sc: self.seq, sc: self.seq, ..Probe::default() };
         let mut packet = probe.seal(&header, &self.key).to_vec();
         packet.resize(length, 0xaa);
-        self.socket.send_marked(&packet, listener.address, None, class).unwrap();
+        self.socket.send(&packet, listener.address, Leave { class, ..Leave::default() }).unwrap();
     }
 
     /// The datagram that arrives within the time, with its bytes.

@@ -132,6 +132,6 @@ fn without_being_asked_for_there_is_no_server() {
 }
 
 /// The page at this address.
-pub fn scrape(address: &str) -> Values {
+pub(crate) fn scrape(address: &str) -> Values {
     scrape_over(TcpStream::connect(address).unwrap())
 }

@@ -5,15 +5,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// Values by metric and labels.
-pub type Values = BTreeMap<(String, String), f64>;
+pub(crate) type Values = BTreeMap<(String, String), f64>;
 
 /// The values of the page served over this connection.
-pub fn scrape_over(stream: TcpStream) -> Values {
+pub(crate) fn scrape_over(stream: TcpStream) -> Values {
     parse(&page_over(stream))
 }
 
 /// The page itself.
-pub fn page_over(mut stream: TcpStream) -> String {
+pub(crate) fn page_over(mut stream: TcpStream) -> String {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

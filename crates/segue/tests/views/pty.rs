@@ -13,7 +13,7 @@ use nix::pty::{Winsize, openpty};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A terminal, its program, and the program's output.
-pub struct Pty {
+pub(crate) struct Pty {
     child: Child,
     slave: Option<OwnedFd>,
     news: Receiver<Vec<u8>>,
@@ -26,7 +26,7 @@ pub struct Pty {
 
 impl Pty {
     /// Starts a program whose standard streams are all the terminal. `kind` is its TERM.
-    pub fn start(columns: u16, rows: u16, kind: Option<&str>, command: &mut Command) -> Pty {
+    pub(crate) fn start(columns: u16, rows: u16, kind: Option<&str>, command: &mut Command) -> Pty {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let end = || Stdio::from(pty.slave.try_clone().unwrap());
@@ -55,7 +55,7 @@ impl Pty {
     }
 
     /// Waits until the screen satisfies `wanted`.
-    pub fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if let Some(screen) = self.screens.last().filter(|screen| wanted(screen)) {
@@ -69,7 +69,7 @@ impl Pty {
     }
 
     /// Waits for some more pieces.
-    pub fn pieces(&mut self, n: usize) {
+    pub(crate) fn pieces(&mut self, n: usize) {
         for _ in 0..n {
             let bytes = self.news.recv_timeout(PATIENCE).expect("it draws again");
             self.take(&bytes);
@@ -83,7 +83,7 @@ impl Pty {
     }
 
     /// Resizes it, as a user resizes a window.
-    pub fn resize(&mut self, columns: u16, rows: u16) {
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         let slave = self.slave.as_ref().unwrap().try_clone().unwrap();
         let (columns_text, rows_text) = (columns.to_string(), rows.to_string());
         let stty = Command::new("stty")
@@ -95,12 +95,12 @@ impl Pty {
         screen.set_size(rows.try_into().unwrap(), columns.try_into().unwrap());
     }
 
-    pub fn pid(&self) -> nix::unistd::Pid {
+    pub(crate) fn pid(&self) -> nix::unistd::Pid {
         nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap())
     }
 
     /// Waits for the end, and returns the last screen.
-    pub fn end(&mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         self.slave = None;
         let start = Instant::now();
         while let Ok(bytes) = self.news.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {

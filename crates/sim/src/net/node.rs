@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use segue_ip::Interface;
+use segue_ip::{Interface, Route};
 
 use super::nat::Nat;
 use super::routes::Routes;
@@ -81,6 +81,18 @@ impl Node {
     #[must_use]
     pub fn adapter(&self, index: u32) -> Option<&Adapter> {
         self.adapters.get((index as usize).checked_sub(1)?)
+    }
+
+    /// The interface of a route's way out: the one that it names, or the one that has its gateway.
+    #[must_use]
+    pub fn way_of(&self, route: &Route) -> Option<u32> {
+        match (route.index, route.gateway) {
+            (0, Some(gateway)) => {
+                let mut all = self.interfaces();
+                Some(all.find(|interface| interface.gateways.contains(&gateway))?.index)
+            }
+            (index, _) => self.adapter(index).map(|adapter| adapter.interface.index),
+        }
     }
 
     /// Its address translator.

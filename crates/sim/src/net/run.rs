@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use segue_clock::Time;
+use segue_ip::Forward;
 use segue_netem::{DropCause, Verdict};
 
 use super::link::is_link_scope;
@@ -339,6 +340,7 @@ impl Network {
                 Action::SendOn(index, packet) => self.transmit(node, index, packet),
                 Action::Arrive(packet) => self.todo.push_back(Step::Deliver(node, packet)),
                 Action::Address(address, present) => self.set_address(id, address, present),
+                Action::Forward(part, present) => self.forward(node, &part, present),
                 Action::Log(line) => self.say(node, || line),
             }
         }
@@ -357,6 +359,28 @@ impl Network {
         let others = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
         let others = others.map(|(_, id)| AgentId(id)).filter(|id| *id != from);
         self.todo.extend(others.map(Step::Addresses));
+    }
+
+    /// Gives a node a part of its forwarding or takes it away. That it can have it has been looked at.
+    fn forward(&mut self, node: NodeId, part: &Forward, present: bool) {
+        let at = &mut self.nodes[node.0 as usize];
+        match part {
+            Forward::Address { interface, prefix } => {
+                let addresses = &mut at.adapter_mut(*interface).interface.addresses;
+                if addresses.contains(&prefix.addr) == present {
+                    return;
+                }
+                addresses.retain(|known| *known != prefix.addr);
+                addresses.extend(present.then_some(prefix.addr));
+                let agents = self.agents.iter().zip(0..).filter(|(slot, _)| slot.node == node);
+                self.todo.extend(agents.map(|(_, id)| Step::Addresses(AgentId(id))));
+            }
+            Forward::Route(route) => match at.way_of(route).filter(|_| present) {
+                Some(index) => at.routes.set(route.destination, Hop::Interface(index)),
+                None => at.routes.remove(route.destination),
+            },
+            Forward::Rule(_) => {}
+        }
     }
 
     /// Schedules a wake-up at an agent's deadline, unless one comes at or before it.

@@ -36,7 +36,12 @@ impl Network {
     }
 
     /// Gives every node a route for a prefix to a node, over fewest hops.
-    pub fn route_prefix(&mut self, prefix: Prefix, goal: NodeId, transit: impl Fn(NodeId) -> bool) {
+    pub(crate) fn route_prefix(
+        &mut self,
+        prefix: Prefix,
+        goal: NodeId,
+        transit: impl Fn(NodeId) -> bool,
+    ) {
         for (node, index) in self.towards(goal, None, &transit) {
             self.nodes[node.0 as usize].routes.set(prefix, Hop::Interface(index));
         }

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
 
 use segue_clock::{Span, Time};
-use segue_ip::{Datagram, Input, Output};
+use segue_ip::{Datagram, Forward, Input, Output};
 use segue_tunnel::datapath::{Event, Order, Role};
 use segue_tunnel::{
     Anchor, AnchorConfig, AnchorInput, AnchorOutput, End, Failure, Host, HostConfig, HostInput,
@@ -18,8 +18,8 @@ use segue_wire::FlowKey;
 
 use super::Arrived;
 use super::bytes;
-use super::message::{Body, Inner, Message};
-use super::model::{Model, Outer, Received, Sent, Unbound, Wrong};
+use super::message::{Body, Inner, Message, Outer};
+use super::model::{Model, Received, Sent, Unbound, Wrong};
 use crate::packet::{Packet, Raw};
 
 /// How often a daemon looks at the flow table of its packet path (`crates/daemon`, host).
@@ -40,6 +40,8 @@ pub enum Effect<P, O, S> {
     Report(Report),
     /// A datagram of the machine itself.
     Send(Datagram),
+    /// The node gets this part of its forwarding, or loses it.
+    Forward(Forward, bool),
 }
 
 impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
@@ -49,6 +51,8 @@ impl<P, O, S> From<Output<O, Report, S>> for Effect<P, O, S> {
             Output::Persist(record) => Effect::Persist(record),
             Output::Report(report) => Effect::Report(report),
             Output::Send(datagram) => Effect::Send(datagram),
+            Output::Forward(part) => Effect::Forward(part, true),
+            Output::Withdraw(part) => Effect::Forward(part, false),
         }
     }
 }
@@ -58,7 +62,7 @@ pub type HostEffect<P> = Effect<P, HostOutput, Infallible>;
 /// Of an anchor's.
 pub type AnchorEffect<P> = Effect<P, AnchorOutput, Known>;
 /// What a call of an end of this side adds to.
-pub type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
+pub(super) type Effects<P, M> = Vec<Effect<P, <M as Side>::Wish, <M as Side>::Record>>;
 /// A host's end.
 pub type HostEnd<P> = SimEnd<Host, P>;
 /// An anchor's.
@@ -132,7 +136,7 @@ impl<P: Clone> SimEnd<Anchor, P> {
 
 impl<M: Modelled> SimEnd<M, Packet> {
     /// Takes the UDP payload of a packet of the other side, as [`SimEnd::receive`] takes its message.
-    pub fn receive_raw(
+    pub(crate) fn receive_raw(
         &mut self,
         now: Time,
         from: SocketAddr,

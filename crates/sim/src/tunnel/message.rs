@@ -1,10 +1,21 @@
 //! Packets between the two ends of a tunnel, as the packet paths read them.
 
 use alloc::boxed::Box;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use segue_tunnel::ProbeKind;
 use segue_wire::{FlowKey, Header, Probe, ProbeKey, Size};
+
+/// Where a packet leaves and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// The interface (host); 0 leaves it to the routes (anchor).
+    pub ifindex: u32,
+    /// Outer source.
+    pub local: SocketAddr,
+    /// Outer destination.
+    pub remote: SocketAddr,
+}
 
 /// Outer IP header without options or extension headers, and UDP header, in bytes.
 pub(super) const fn outer_bytes(v6: bool) -> u32 {

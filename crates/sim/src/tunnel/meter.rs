@@ -9,7 +9,7 @@ use segue_wire::Probe;
 
 /// Numbers and measurements of one path, beside the machine.
 #[derive(Clone, Debug, Default)]
-pub struct Meter {
+pub(super) struct Meter {
     /// Probes that say nothing new are kept here.
     pub quiet: bool,
     sent: u32,
@@ -32,22 +32,22 @@ pub struct Meter {
 
 impl Meter {
     /// When the last probe that counted came, in microseconds modulo 2³².
-    pub fn held_since(&self) -> u32 {
+    pub(super) fn held_since(&self) -> u32 {
         self.last_received.map_or(0, Time::micros32)
     }
 
     /// When there will have been no counting probe for this long; `None` before any.
-    pub fn silent_at(&self, silence: Span) -> Option<Time> {
+    pub(super) fn silent_at(&self, silence: Span) -> Option<Time> {
         self.last_received.map(|at| at + silence)
     }
 
     /// See [`super::Model::warm`].
-    pub fn warm(&self) -> u64 {
+    pub(super) fn warm(&self) -> u64 {
         u64::from(self.sent) ^ self.last.map_or(0, |(probe, _)| u64::from(probe.seq ^ probe.r))
     }
 
     /// A probe that the machine orders gets its numbers and echoes from this end.
-    pub fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
+    pub(super) fn on_order(&mut self, now: Time, is_anchor: bool, probe: &mut Probe) {
         let Some((last, received)) = self.last.as_ref() else {
             return self.on_request(now, is_anchor, probe);
         };
@@ -68,7 +68,7 @@ impl Meter {
     }
 
     /// Whether a response counts: each once, including late ones up to 64 behind the newest.
-    pub fn counts(&mut self, seq: u32) -> bool {
+    pub(super) fn counts(&mut self, seq: u32) -> bool {
         if seq == 0 || seq > self.sent {
             return false;
         }
@@ -84,7 +84,7 @@ impl Meter {
     }
 
     /// Notes a probe that counts. Returns whether it says something new.
-    pub fn tells(
+    pub(super) fn tells(
         &mut self,
         now: Time,
         kind: ProbeKind,
@@ -139,7 +139,7 @@ impl Meter {
     }
 
     /// What the machine learns.
-    pub fn reading(&self, now: Time) -> Reading {
+    pub(super) fn reading(&self, now: Time) -> Reading {
         let seconds = self.rtt.map(Span::as_secs_f64);
         let t_ka = self.last.as_ref().map(|(last, _)| u64::from(last.t_ka_ms));
         Reading {

@@ -25,8 +25,8 @@ pub use agents::{
     Tunnels, Wish, add_anchor, add_host,
 };
 pub use end::{AnchorEffect, AnchorEnd, Effect, HostEffect, HostEnd, SWEEP, SimEnd};
-pub use message::{Body, Inner, Message, Ride};
-pub use model::{Model, Outer, Wrong};
+pub use message::{Body, Inner, Message, Outer, Ride};
+pub use model::{Model, Wrong};
 
 /// What an arriving packet was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

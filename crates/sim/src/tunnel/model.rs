@@ -17,21 +17,10 @@ use segue_keepalive::{Arrival, Copies, Source};
 use segue_tunnel::{ProbeEvent, ProbeKind, Ticket};
 use segue_wire::{FlowKey, Probe, ProbeKey};
 
-pub use self::orders::Unbound;
-use self::rides::{Request, Rider};
-use super::message::{Body, Inner, Message, Ride};
+pub(super) use self::orders::Unbound;
+use super::message::{Body, Inner, Message, Outer, Ride};
+use super::rides::{Request, Rider};
 use super::slot::Slot;
-
-/// Where a packet leaves and where it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outer {
-    /// The interface (host); 0 leaves it to the routes (anchor).
-    pub ifindex: u32,
-    /// Outer source.
-    pub local: SocketAddr,
-    /// Outer destination.
-    pub remote: SocketAddr,
-}
 
 /// The outcome of a packet that was given to the packet path.
 #[derive(Clone, Debug)]
@@ -195,12 +184,12 @@ impl<P: Clone> Model<P> {
     }
 
     /// The packets that leave because of orders since the last call.
-    pub fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
+    pub(crate) fn take_sent(&mut self) -> Vec<(Outer, Message<P>)> {
         core::mem::take(&mut self.sent)
     }
 
     /// The path of which the driver must take a reading at once: data follow a silence.
-    pub fn take_call(&mut self) -> Option<u32> {
+    pub(crate) fn take_call(&mut self) -> Option<u32> {
         self.call.take()
     }
 

@@ -2,7 +2,24 @@
 
 use segue_clock::{Span, Time};
 use segue_keepalive::{Probing, Reading};
+use segue_tunnel::ProbeKind;
 use segue_wire::{HELD_AT_MOST_MS, Probe};
+
+/// A probe that rides.
+pub(super) struct Rider {
+    pub kind: ProbeKind,
+    pub k: u8,
+    pub probe: Probe,
+}
+
+/// A request that an anchor has taken.
+pub(super) struct Request {
+    pub probe: Probe,
+    pub k: u8,
+    pub question: bool,
+    /// It did not ride.
+    pub alone: bool,
+}
 
 /// Time from the machine's order of a request until the packet path has sent it and steps of T_KA begin. A packet that
 /// leaves at the same instant of virtual time belongs to no step.
@@ -43,7 +60,7 @@ pub(super) struct Held {
 
 impl Held {
     /// The response that leaves at `now`, as the `ss`th packet.
-    pub fn response(&self, now: Time, ss: u32, heard: u16) -> Probe {
+    pub(super) fn response(&self, now: Time, ss: u32, heard: u16) -> Probe {
         let t_ss = now.micros32();
         Probe { t_ss, dt: t_ss.wrapping_sub(self.came.micros32()), ss, heard, ..self.request }
     }
@@ -59,27 +76,27 @@ pub(super) fn longest_wait(probing: &Probing, t_ka_ms: u16) -> Span {
 impl Rides {
     /// The beginning of the step in which a request should ride on a packet that leaves at `now`; `None` if one has
     /// ridden in it, or no bare request has left yet.
-    pub fn request_due(&self, now: Time, t_ka: Span) -> Option<Time> {
+    pub(super) fn request_due(&self, now: Time, t_ka: Span) -> Option<Time> {
         let grid = self.grid.filter(|grid| *grid <= now)?;
         let step = grid + t_ka * (now.since(grid).0 / t_ka.0.max(1));
         self.last_ride.is_none_or(|at| at < step).then_some(step)
     }
 
     /// A request rides.
-    pub fn rides(&mut self, now: Time) {
+    pub(super) fn rides(&mut self, now: Time) {
         self.rode = self.rode.wrapping_add(1);
         self.last_ride = Some(now);
     }
 
     /// A request leaves by itself.
-    pub fn goes_alone(&mut self, now: Time) {
+    pub(crate) fn goes_alone(&mut self, now: Time) {
         self.grid = Some(now + LATER);
         self.watched = None;
     }
 
     /// Numbers a request and has it echo the newest response, where the packet path does not measure and so cannot do
     /// it. When a machine's requests begin to ride, it knows the last number used until then.
-    pub fn number(&mut self, now: Time, request: &mut Probe) {
+    pub(super) fn number(&mut self, now: Time, request: &mut Probe) {
         let ordered = request.seq.wrapping_sub(1);
         if ordered.wrapping_sub(self.requests).cast_signed() > 0 {
             self.requests = ordered;
@@ -93,12 +110,12 @@ impl Rides {
     }
 
     /// Whether no request had this number.
-    pub fn never_sent(&self, seq: u32) -> bool {
+    pub(super) fn never_sent(&self, seq: u32) -> bool {
         self.requests.wrapping_sub(seq) >= self.requests
     }
 
     /// Takes a response as what the next request echoes, unless a newer one has been.
-    pub fn answered(&mut self, now: Time, response: &Probe, received: u32) {
+    pub(super) fn answered(&mut self, now: Time, response: &Probe, received: u32) {
         let newer = |last: &Probe| response.seq.wrapping_sub(last.seq).cast_signed() > 0;
         if self.echo.as_ref().is_none_or(|(last, ..)| newer(last)) {
             self.echo = Some((*response, received, now));
@@ -106,7 +123,7 @@ impl Rides {
     }
 
     /// The packet path's report on it, where it does not measure.
-    pub fn reading(&self) -> Reading {
+    pub(super) fn reading(&self) -> Reading {
         let (sent, rode, last_sent) = (self.requests, self.rode, self.last_sent);
         Reading { sent, rode, last_sent, ..Reading::default() }
     }

@@ -9,9 +9,8 @@ use segue_keepalive::{SILENCE, Traffic};
 use segue_tunnel::{PathSetup, ProbeKind, Via};
 use segue_wire::Probe;
 
-use super::message::{Body, Message};
+use super::message::{Body, Message, Outer};
 use super::meter::Meter;
-use super::model::Outer;
 use super::rides::Rides;
 
 /// A path.

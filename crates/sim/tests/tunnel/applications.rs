@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use segue_clock::Time;
 use segue_keepalive::Source;
-use segue_sim::apps::{Ends, FtpConfig};
 use segue_sim::net::Lost;
 use segue_sim::{ChannelId, NodeId, Observer, Packet, Value};
+use segue_traffic::apps::{Ends, FtpConfig};
 use segue_tunnel::Known;
 
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};

@@ -3,7 +3,7 @@
 use segue_clock::{Rng, Span, Time};
 use segue_keepalive::{Source, State};
 use segue_netem::{LinkSpec, Queue};
-use segue_sim::apps::{Ends, FtpConfig, Period};
+use segue_traffic::apps::{Ends, FtpConfig, Period};
 use segue_tunnel::{Known, Report};
 
 use crate::world::{INNER, MS, SECS, SERVER, Setup, World, ip};
@@ -366,7 +366,7 @@ fn downloads_that_fill_their_queue_are_no_outages() {
             let start = SECS(6) + Span(Rng::new(seed).below(1_000_000_000));
             let period = Period { start, ..Period::default() };
             let ftp = FtpConfig { file_bytes: Some(10_000_000), period, ..FtpConfig::default() };
-            let tcp = segue_sim::tcp::Config { window: 1_000, ..ftp.tcp };
+            let tcp = segue_traffic::tcp::Config { window: 1_000, ..ftp.tcp };
             let ftp = FtpConfig { files: Some(1), tcp, ..ftp };
             let nodes = (world.mobile, world.server);
             ftp.pair(&ends).unwrap().add(&mut world.network, nodes, "ftp");

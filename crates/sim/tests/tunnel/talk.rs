@@ -6,12 +6,12 @@ use std::net::IpAddr;
 
 use segue_clock::{Span, Time};
 use segue_ip::Prefix;
-use segue_sim::apps::Datagram;
 use segue_sim::packet::UDP;
 use segue_sim::{Agent, Io, Packet, Results};
+use segue_traffic::apps::Datagram;
 
 /// Sends from the time at which it knows its own address and its peer's.
-pub struct Talker {
+pub(crate) struct Talker {
     /// Its own address is one of its node's in here.
     pub own: Prefix,
     pub port: u16,
@@ -33,7 +33,12 @@ pub struct Talker {
 }
 
 impl Talker {
-    pub fn new(own: Prefix, port: u16, peer: Option<(IpAddr, u16)>, interval: Span) -> Talker {
+    pub(crate) fn new(
+        own: Prefix,
+        port: u16,
+        peer: Option<(IpAddr, u16)>,
+        interval: Span,
+    ) -> Talker {
         let (next, source, until) = (None, None, Time(u64::MAX));
         let (dscp, bytes, from, echoes) = (46, 200, Time::ZERO, false);
         let (sent, got) = (0, Vec::new());
@@ -55,14 +60,14 @@ impl Talker {
     }
 
     /// Numbers that are missing of all that were sent by `other`.
-    pub fn missing(&self, other: &Talker) -> Vec<u64> {
+    pub(crate) fn missing(&self, other: &Talker) -> Vec<u64> {
         let mut there = vec![false; other.sent as usize];
         self.got.iter().for_each(|(_, seq)| there[*seq as usize] = true);
         (0..other.sent).filter(|seq| !there[*seq as usize]).collect()
     }
 
     /// Largest time between two arrivals from `from` on, less the interval. What arrives a second time ends no gap.
-    pub fn gap_since(&self, from: Time) -> Span {
+    pub(crate) fn gap_since(&self, from: Time) -> Span {
         let after: Vec<Time> =
             self.first().map(|(at, _)| at).filter(|at| *at + self.interval >= from).collect();
         let longest = after.windows(2).map(|pair| pair[1].since(pair[0])).max();
@@ -81,7 +86,7 @@ impl Talker {
     }
 
     /// The longest that a packet of `other` which was sent from `from` on took to arrive for the first time.
-    pub fn longest_delay(&self, other: &Talker, from: Time) -> Span {
+    pub(crate) fn longest_delay(&self, other: &Talker, from: Time) -> Span {
         let sent = self.first().map(|(at, seq)| (at, other.sent_at(seq)));
         let later = sent.filter(|(_, sent)| *sent >= from);
         later.map(|(at, sent)| at.since(sent)).max().unwrap_or(Span::ZERO)

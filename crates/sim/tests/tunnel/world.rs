@@ -14,23 +14,23 @@ use segue_tunnel::{AnchorConfig, HostConfig, Known, PathConfig, Pool};
 
 use crate::talk::Talker;
 
-pub const MS: fn(u64) -> Span = Span::from_millis;
-pub const SECS: fn(u64) -> Span = Span::from_secs;
+pub(crate) const MS: fn(u64) -> Span = Span::from_millis;
+pub(crate) const SECS: fn(u64) -> Span = Span::from_secs;
 /// What the anchor gives the host first.
-pub const INNER: &str = "10.7.0.2";
-pub const SERVER: &str = "192.0.2.99";
+pub(crate) const INNER: &str = "10.7.0.2";
+pub(crate) const SERVER: &str = "192.0.2.99";
 
-pub fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-pub fn pool() -> Prefix {
+pub(crate) fn pool() -> Prefix {
     Prefix::new(ip("10.7.0.0"), 24)
 }
 
 /// What differs between worlds.
 #[derive(Clone)]
-pub struct Setup {
+pub(crate) struct Setup {
     pub seed: u64,
     pub source: Source,
     pub k: u8,
@@ -49,7 +49,7 @@ pub struct Setup {
 
 /// What the Wi-Fi is like.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Wifi {
+pub(crate) enum Wifi {
     /// An address of its own, for ever.
     Fixed,
     /// Behind a translator.
@@ -77,7 +77,7 @@ impl Default for Setup {
     }
 }
 
-pub struct World {
+pub(crate) struct World {
     pub network: Network,
     pub mobile: NodeId,
     pub server: NodeId,
@@ -94,17 +94,17 @@ fn link(ms: u64, jitter: Span) -> LinkSpec {
 }
 
 /// The round-trip time over an access link of this one-way delay, with what serialisation takes.
-pub fn rtt(one_way: u64, jitter: Span) -> Span {
+pub(crate) fn rtt(one_way: u64, jitter: Span) -> Span {
     MS(2 * (one_way + 2) + 1) + jitter * 2
 }
 
 impl World {
-    pub fn new(setup: &Setup) -> World {
+    pub(crate) fn new(setup: &Setup) -> World {
         World::with(setup, |_| {}, |_| {})
     }
 
     /// With things that happen at host and anchor.
-    pub fn with(
+    pub(crate) fn with(
         setup: &Setup,
         at_host: impl FnOnce(&mut HostAgent),
         at_anchor: impl FnOnce(&mut AnchorAgent),
@@ -163,33 +163,38 @@ impl World {
     }
 
     /// Telephony between the host and the correspondent; the agents.
-    pub fn talk(&mut self, port: u16, until: Time) -> [AgentId; 2] {
+    pub(crate) fn talk(&mut self, port: u16, until: Time) -> [AgentId; 2] {
         self.talk_as(46, port, until)
     }
 
     /// The same marked with this code point.
-    pub fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
+    pub(crate) fn talk_as(&mut self, dscp: u8, port: u16, until: Time) -> [AgentId; 2] {
         self.add_talkers(MS(20), dscp, port, [until, until])
     }
 
     /// The same so often, without a mark; each end until its own time.
-    pub fn talk_every(&mut self, interval: Span, port: u16, until: [Time; 2]) -> [AgentId; 2] {
+    pub(crate) fn talk_every(
+        &mut self,
+        interval: Span,
+        port: u16,
+        until: [Time; 2],
+    ) -> [AgentId; 2] {
         self.add_talkers(interval, 0, port, until)
     }
 
     /// Telephony that begins at `from`.
-    pub fn talk_from(&mut self, from: Time, port: u16) -> [AgentId; 2] {
+    pub(crate) fn talk_from(&mut self, from: Time, port: u16) -> [AgentId; 2] {
         let ends = self.talk(port, Time(u64::MAX));
         ends.into_iter().for_each(|end| self.begin_at(end, from));
         ends
     }
 
     /// Has one end say nothing before `from`.
-    pub fn begin_at(&mut self, end: AgentId, from: Time) {
+    pub(crate) fn begin_at(&mut self, end: AgentId, from: Time) {
         self.talker_mut(end).from = from;
     }
 
-    pub fn talker_mut(&mut self, id: AgentId) -> &mut Talker {
+    pub(crate) fn talker_mut(&mut self, id: AgentId) -> &mut Talker {
         self.network.agent_mut(id).unwrap()
     }
 
@@ -203,32 +208,38 @@ impl World {
         })
     }
 
-    pub fn run(&mut self, until: Time) {
+    pub(crate) fn run(&mut self, until: Time) {
         self.network.run_until(until);
         assert_eq!(self.host().end().wrong(), None);
         assert_eq!(self.anchor().end().wrong(), None);
         assert!(self.host().end().datapath.bindings_hold());
     }
 
-    pub fn talker(&self, id: AgentId) -> &Talker {
+    pub(crate) fn talker(&self, id: AgentId) -> &Talker {
         self.network.agent(id).unwrap()
     }
 
-    pub fn host(&self) -> &HostAgent {
+    pub(crate) fn host(&self) -> &HostAgent {
         self.network.agent(self.host).unwrap()
     }
 
-    pub fn anchor(&self) -> &AnchorAgent {
+    pub(crate) fn anchor(&self) -> &AnchorAgent {
         self.network.agent(self.anchor).unwrap()
     }
 
     /// Cuts an access link from `from` on, and mends it.
-    pub fn cut(&mut self, name: &str, from: Time, until: Option<Time>) {
+    pub(crate) fn cut(&mut self, name: &str, from: Time, until: Option<Time>) {
         self.cut_ways(name, [true, true], from, until);
     }
 
     /// The same for the uplink, the downlink or both.
-    pub fn cut_ways(&mut self, name: &str, ways: [bool; 2], from: Time, until: Option<Time>) {
+    pub(crate) fn cut_ways(
+        &mut self,
+        name: &str,
+        ways: [bool; 2],
+        from: Time,
+        until: Option<Time>,
+    ) {
         let cut = self.access[name].into_iter().zip(ways).filter(|(_, way)| *way);
         for (channel, _) in cut {
             self.network.schedule(from, Change::Cut(channel, true));
@@ -239,7 +250,7 @@ impl World {
     }
 
     /// The interface over which the host sends what a talker says.
-    pub fn way_of(&self, talker: AgentId) -> Option<String> {
+    pub(crate) fn way_of(&self, talker: AgentId) -> Option<String> {
         let talker = self.talker(talker);
         let (dst, dport) = talker.peer?;
         let key = segue_wire::FlowKey {
@@ -272,7 +283,7 @@ fn walk(network: &mut Network, setup: &Setup, mobile: NodeId, routers: [NodeId; 
     network.walk(&walk).unwrap();
 }
 
-pub fn host_config(setup: &Setup) -> HostConfig {
+pub(crate) fn host_config(setup: &Setup) -> HostConfig {
     HostConfig {
         anchor: vec!["203.0.113.1:5005".parse().unwrap()],
         epoch: 1,

@@ -33,8 +33,8 @@ use segue_wire::signal::WaysOut;
 pub use host::RegisteredHost;
 pub use path::AnchorPath;
 
+use crate::maps::DenseMap;
 use crate::secrets::Secrets;
-use crate::table::Table;
 use crate::{AnchorConfig, AnchorInput, AnchorOutput, ConnId, Known, Order, Output, Ticket};
 
 /// The anchor's machine. See the module's text.
@@ -51,7 +51,7 @@ pub struct Anchor {
     owner_of: BTreeMap<String, u32>,
     owner_of_address: BTreeMap<IpAddr, u32>,
     conns: BTreeMap<ConnId, String>,
-    slots: Table<AnchorPath>,
+    slots: DenseMap<AnchorPath>,
     /// What is due when, also kept by the paths and hosts. Each event changes the timer of one path only, so its cost
     /// does not grow with the number of paths.
     timers: BTreeSet<(Time, Timer)>,
@@ -101,7 +101,7 @@ impl Anchor {
             owner_of: BTreeMap::new(),
             owner_of_address: BTreeMap::new(),
             conns: BTreeMap::new(),
-            slots: Table::new(),
+            slots: DenseMap::new(),
             timers: BTreeSet::new(),
             next_owner: 1,
             fresh_slot: 1,

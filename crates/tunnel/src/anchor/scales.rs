@@ -15,9 +15,9 @@ pub(super) type Taus = [Tau; 2];
 pub(super) const TAUS: Taus =
     [Tau::symmetric(Span::from_secs(1)), Tau::symmetric(Span::from_secs(10))];
 /// Different sets of one host at a time.
-pub const SCALES_PER_HOST: usize = 2;
+pub(super) const SCALES_PER_HOST: usize = 2;
 /// Different sets of all hosts. The programs have 64 entries; a path that changes has two for a moment.
-pub const SCALES_MAX: usize = 62;
+pub(super) const SCALES_MAX: usize = 62;
 /// The longest time constant.
 const LONGEST: Span = Span::from_secs(3_600);
 

@@ -10,7 +10,7 @@ use segue_keepalive::Client;
 use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
-use super::{Host, Path, Signal};
+use super::{Host, Path, Signalling};
 use crate::{Cause, Order, Output, Report, Ticket};
 
 /// Most flows remembered; those seen longest ago are dropped first.
@@ -55,7 +55,7 @@ impl Host {
         let known = self.flows.get(&key);
         let pinned = known.and_then(|flow| flow.pinned);
         let first_seen = known.map_or(now, |flow| flow.first_seen);
-        if self.signal == Signal::Stopped {
+        if self.signal == Signalling::Stopped {
             self.out.push_back(Output::Order(Order::Discard(ticket)));
             return;
         }

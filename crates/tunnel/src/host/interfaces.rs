@@ -12,13 +12,13 @@ use segue_wire::MAX_PATHS;
 use segue_wire::signal::FromHost;
 
 use super::following::Following;
-use super::{Host, Path, Signal};
+use super::{Host, Path, Signalling};
 use crate::planted::fault;
 use crate::{Cause, HostOutput, Order, Output, Report};
 
 impl Host {
     pub(super) fn on_interfaces(&mut self, now: Time, interfaces: Vec<Interface>) {
-        if self.signal == Signal::Stopped {
+        if self.signal == Signalling::Stopped {
             return;
         }
         let gone: Vec<u8> = self
@@ -46,7 +46,8 @@ impl Host {
             }
         }
         // Only a new interface or address justifies an early attempt.
-        if !new.is_empty() && matches!(self.signal, Signal::Idle(_) | Signal::Connecting(_)) {
+        if !new.is_empty() && matches!(self.signal, Signalling::Idle(_) | Signalling::Connecting(_))
+        {
             self.connect(now);
         }
         self.renew_signal(&new);

@@ -30,7 +30,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use segue_clock::{Deadline, Machine, Span, Time, earlier};
 use segue_ip::{Input, Interface};
-use segue_keepalive::size::Way;
+use segue_keepalive::size::Direction;
 use segue_steering::{Class, Decision, Steering};
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost, Refusal, SIGNAL_VERSION};
@@ -40,8 +40,8 @@ use flows::Waiting;
 pub use path::Path;
 pub use sizes::LEAST_INNER;
 
+use crate::maps::SmallMap;
 use crate::secrets::Secrets;
-use crate::table::Few;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 
 /// First pause before signalling is tried again.
@@ -60,7 +60,7 @@ pub struct Host {
     config: HostConfig,
     secrets: Secrets,
     interfaces: Vec<Interface>,
-    signal: Signal,
+    signal: Signalling,
     retry: Span,
     /// When it last left a connection because no path lived.
     left: Option<Time>,
@@ -69,7 +69,7 @@ pub struct Host {
     anchor: Option<SocketAddr>,
     inner: Vec<IpAddr>,
     /// By number.
-    paths: Few<u8, Box<Path>>,
+    paths: SmallMap<u8, Box<Path>>,
     /// The number of each interface seen. An interface that comes back gets its number again, so the operator's orders
     /// and the steering's memory of it still hold.
     numbers: BTreeMap<String, u8>,
@@ -79,7 +79,7 @@ pub struct Host {
     flows: BTreeMap<FlowKey, Flow>,
     waiting: VecDeque<Waiting>,
     /// Why each class moved last.
-    decisions: Few<Class, (Cause, Decision)>,
+    decisions: SmallMap<Class, (Cause, Decision)>,
     evaluated: Time,
     /// What enters the tunnel, once a path says.
     mtu: Option<u16>,
@@ -88,7 +88,7 @@ pub struct Host {
 
 /// How signalling stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Signal {
+enum Signalling {
     /// Nothing to connect over, or pausing until this instant.
     Idle(Time),
     /// Attempts are under way; given up at this instant.
@@ -108,18 +108,18 @@ impl Host {
             config,
             secrets: Secrets::new(seed),
             interfaces: Vec::new(),
-            signal: Signal::Idle(Time::ZERO),
+            signal: Signalling::Idle(Time::ZERO),
             retry: RETRY_MIN,
             left: None,
             leave_at: None,
             anchor: None,
             inner: Vec::new(),
-            paths: Few::new(),
+            paths: SmallMap::new(),
             numbers: BTreeMap::new(),
             switched: BTreeMap::new(),
             flows: BTreeMap::new(),
             waiting: VecDeque::new(),
-            decisions: Few::new(),
+            decisions: SmallMap::new(),
             evaluated: Time::ZERO,
             mtu: None,
             out: VecDeque::new(),
@@ -129,14 +129,14 @@ impl Host {
     /// Whether the anchor has confirmed the registration on a connection that stands.
     #[must_use]
     pub fn registered(&self) -> bool {
-        matches!(self.signal, Signal::Up { registered: true, .. })
+        matches!(self.signal, Signalling::Up { registered: true, .. })
     }
 
     /// The interface that carries signalling.
     #[must_use]
     pub fn signal_interface(&self) -> Option<&str> {
         match &self.signal {
-            Signal::Up { interface, .. } => Some(interface),
+            Signalling::Up { interface, .. } => Some(interface),
             _ => None,
         }
     }
@@ -204,7 +204,7 @@ impl Host {
         let usable = self.interfaces.iter().filter(|interface| self.ends(interface).is_some());
         let mut names: Vec<String> = usable.map(|interface| interface.name.clone()).collect();
         if names.is_empty() {
-            self.signal = Signal::Idle(now + self.retry);
+            self.signal = Signalling::Idle(now + self.retry);
             return;
         }
         let alive = |name: &str| {
@@ -212,16 +212,16 @@ impl Host {
             path.is_some_and(|path| path.is_up())
         };
         names.sort_by_key(|name| !alive(name));
-        self.signal = Signal::Connecting(now + CONNECT_TIMEOUT);
+        self.signal = Signalling::Connecting(now + CONNECT_TIMEOUT);
         self.out.push_back(Output::own(HostOutput::Connect { interfaces: names }));
     }
 
     fn on_signal_up(&mut self, now: Time, interface: String, anchor: SocketAddr) {
-        if self.signal == Signal::Stopped {
+        if self.signal == Signalling::Stopped {
             return;
         }
         self.leave_at = None;
-        self.signal = Signal::Up { interface, registered: false, since: now };
+        self.signal = Signalling::Up { interface, registered: false, since: now };
         self.anchor = Some(anchor);
         self.prefer(now, anchor.ip());
         self.out.push_back(Output::own(HostOutput::Signal(FromHost::Register {
@@ -231,16 +231,16 @@ impl Host {
     }
 
     fn on_signal_down(&mut self, now: Time) {
-        if self.signal == Signal::Stopped {
+        if self.signal == Signalling::Stopped {
             return;
         }
-        if let Signal::Up { registered: true, since, .. } = self.signal
+        if let Signalling::Up { registered: true, since, .. } = self.signal
             && now.since(since) >= STOOD
         {
-            self.signal = Signal::Idle(now);
+            self.signal = Signalling::Idle(now);
             return;
         }
-        self.signal = Signal::Idle(now + self.retry);
+        self.signal = Signalling::Idle(now + self.retry);
         self.retry = (self.retry * 2).min(RETRY_MAX);
     }
 
@@ -257,7 +257,7 @@ impl Host {
             FromAnchor::Refused { reason } => {
                 self.out.push_back(Output::report(Report::Refused { host: String::new(), reason }));
                 self.retry = if reason == Refusal::Held { HELD_RETRY } else { RETRY_MAX };
-                if let Signal::Up { registered, .. } = &mut self.signal {
+                if let Signalling::Up { registered, .. } = &mut self.signal {
                     *registered = false;
                 }
             }
@@ -267,7 +267,7 @@ impl Host {
                     self.out.push_back(Output::Order(Order::SetOneByOne(u32::from(path))));
                 }
             }
-            FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Way::Down, mtu),
+            FromAnchor::TooBig { path, mtu } => self.on_hint(now, path, Direction::Down, mtu),
             // The driver's, which has the keys and the routes.
             FromAnchor::Renew | FromAnchor::Renewed { .. } | FromAnchor::WaysOut(_) => {}
             FromAnchor::PathRefused { path, reason } => {
@@ -291,7 +291,7 @@ impl Host {
             self.out.push_back(Output::report(Report::Refused { host, reason }));
             return;
         }
-        let Signal::Up { registered, .. } = &mut self.signal else { return };
+        let Signalling::Up { registered, .. } = &mut self.signal else { return };
         *registered = true;
         self.retry = RETRY_MIN;
         if let Some(address) = &mut self.anchor {
@@ -343,7 +343,7 @@ impl Host {
     /// Sets signalling up again on its own interface when that is back or has another address: the old connection was
     /// bound to an address that is gone.
     fn renew_signal(&mut self, new: &[String]) {
-        if let Signal::Up { interface, .. } = &self.signal
+        if let Signalling::Up { interface, .. } = &self.signal
             && new.contains(interface)
             && self.may_carry_signal(interface)
         {
@@ -355,7 +355,7 @@ impl Host {
     /// Moves signalling off an interface whose path is dead or gone, if another path lives. Connects afresh if it
     /// cannot move there because they are of the other address family.
     fn rescue_signal(&mut self, now: Time) {
-        let Signal::Up { interface, .. } = &self.signal else { return };
+        let Signalling::Up { interface, .. } = &self.signal else { return };
         let path = self.paths.values().find(|path| path.name() == interface);
         let may = |name: &str| self.may_carry_signal(name);
         if path.is_some_and(|path| !path.is_down()) && may(interface) {
@@ -371,7 +371,7 @@ impl Host {
         let elsewhere = || self.interfaces.iter().any(|i| self.ends(i).is_some());
         match next {
             Some(next) => {
-                if let Signal::Up { interface, .. } = &mut self.signal {
+                if let Signalling::Up { interface, .. } = &mut self.signal {
                     interface.clone_from(&next);
                 }
                 self.out.push_back(Output::own(HostOutput::MoveSignal { interface: next }));
@@ -392,8 +392,8 @@ impl Host {
     /// A path that comes up shows that the anchor answers, so the host does not wait for attempts that began before.
     fn connect_over_live(&mut self, now: Time) {
         match self.signal {
-            Signal::Idle(_) => self.connect(now),
-            Signal::Connecting(until) if until <= now + CONNECT_TIMEOUT - RETRY_MIN => {
+            Signalling::Idle(_) => self.connect(now),
+            Signalling::Connecting(until) if until <= now + CONNECT_TIMEOUT - RETRY_MIN => {
                 self.connect(now);
             }
             _ => {}
@@ -406,7 +406,7 @@ impl Host {
     fn leave_dead_signal(&mut self, now: Time) {
         self.leave_at = None;
         let lives = self.paths.values().any(|path| path.is_up());
-        if lives || !matches!(self.signal, Signal::Up { .. }) {
+        if lives || !matches!(self.signal, Signalling::Up { .. }) {
             return;
         }
         match self.left.map(|left| left + STOOD).filter(|at| *at > now) {
@@ -431,10 +431,10 @@ impl Host {
     }
 
     fn on_stop(&mut self) {
-        if matches!(self.signal, Signal::Up { .. }) {
+        if matches!(self.signal, Signalling::Up { .. }) {
             self.out.push_back(Output::own(HostOutput::Signal(FromHost::Leave)));
         }
-        self.signal = Signal::Stopped;
+        self.signal = Signalling::Stopped;
         for key in core::mem::take(&mut self.flows).into_keys() {
             self.out.push_back(Output::Order(Order::Unbind(key)));
         }
@@ -487,8 +487,8 @@ impl Machine for Host {
 
     fn tick(&mut self, now: Time) {
         match self.signal {
-            Signal::Idle(at) if at <= now => self.connect(now),
-            Signal::Connecting(until) if until <= now => self.on_signal_down(now),
+            Signalling::Idle(at) if at <= now => self.connect(now),
+            Signalling::Connecting(until) if until <= now => self.on_signal_down(now),
             _ => {}
         }
         self.tick_paths(now);
@@ -513,8 +513,8 @@ impl Machine for Host {
 
     fn deadline(&self) -> Deadline {
         let signal = match self.signal {
-            Signal::Idle(at) if !self.interfaces.is_empty() => Some((at, "connect")),
-            Signal::Connecting(until) => Some((until, "connection attempts end")),
+            Signalling::Idle(at) if !self.interfaces.is_empty() => Some((at, "connect")),
+            Signalling::Connecting(until) => Some((until, "connection attempts end")),
             _ => None,
         };
         let steering = self.steering.deadline().map(|at| (at, "a better path has held"));

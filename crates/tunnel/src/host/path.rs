@@ -62,7 +62,7 @@ pub struct Path {
 }
 
 /// A path's sizes, and what it had carried and lost when it was last looked at.
-pub struct PathSizes {
+pub(super) struct PathSizes {
     pub(super) sizes: Sizes,
     pub(super) carried: Option<Carried>,
     /// Packets, up and down.

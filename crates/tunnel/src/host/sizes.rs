@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use segue_clock::{Deadline, Machine, Time};
-use segue_keepalive::size::{SizeInput, SizeOutput, Sizes, Way};
+use segue_keepalive::size::{Direction, SizeInput, SizeOutput, Sizes};
 use segue_steering::PathView;
 use segue_wire::signal::FromHost;
 use segue_wire::{Encapsulation, Header, Probe, Size, TooBig};
@@ -37,13 +37,13 @@ impl Path {
 
     /// The largest IP packet that the path takes in a direction, as far as is known.
     #[must_use]
-    pub fn mtu(&self, way: Way) -> u16 {
+    pub fn mtu(&self, way: Direction) -> u16 {
         let limit = self.sizes.as_ref().map_or(self.largest(), |sizes| sizes.sizes.limit(way));
         limit.saturating_add(self.overhead())
     }
 
     /// The largest inner packet that the path takes in a direction.
-    pub(super) fn inner(&self, way: Way) -> u16 {
+    pub(super) fn inner(&self, way: Direction) -> u16 {
         self.inside(self.mtu(way))
     }
 
@@ -64,7 +64,7 @@ impl Path {
 
     /// The largest inner packet that it takes in both directions.
     fn inner_both(&self) -> u16 {
-        self.inside(self.mtu(Way::Up).min(self.mtu(Way::Down)))
+        self.inside(self.mtu(Direction::Up).min(self.mtu(Direction::Down)))
     }
 
     /// It takes less than every path should.
@@ -76,7 +76,7 @@ impl Path {
     /// What the host tells the anchor that it takes. For a narrow path this is what it takes in both directions, so
     /// that both ends call the same paths narrow.
     pub(super) fn offered(&self) -> u16 {
-        if self.is_narrow() { self.inner_both() } else { self.inner(Way::Down) }
+        if self.is_narrow() { self.inner_both() } else { self.inner(Direction::Down) }
     }
 }
 
@@ -93,8 +93,8 @@ impl Host {
             path.sizes = Some(Box::new(PathSizes { sizes, carried: None, lost: [0; 2] }));
             self.tick_sizes_of(now, number);
         } else {
-            self.follow_sizes(now, number, SizeInput::Used(Way::Up));
-            self.follow_sizes(now, number, SizeInput::Used(Way::Down));
+            self.follow_sizes(now, number, SizeInput::Used(Direction::Up));
+            self.follow_sizes(now, number, SizeInput::Used(Direction::Down));
         }
     }
 
@@ -135,7 +135,7 @@ impl Host {
         let Some(sizes) = &mut path.sizes else { return };
         let before = sizes.carried.replace(carried).unwrap_or(carried);
         let lost_before = core::mem::replace(&mut sizes.lost, lost);
-        for (way, index) in [(Way::Up, 0), (Way::Down, 1)] {
+        for (way, index) in [(Direction::Up, 0), (Direction::Down, 1)] {
             let bytes = carried.bytes[index].saturating_sub(before.bytes[index]);
             let packets = carried.packets[index].wrapping_sub(before.packets[index]);
             let is_large = bytes >= LARGE.0 && bytes >= LARGE.1 * u64::from(packets);
@@ -155,12 +155,12 @@ impl Host {
         };
         let number = self.paths.iter().find(|(_, path)| quoted(&&***path)).map(|(n, _)| *n);
         if let Some(number) = number {
-            self.on_hint(now, number, Way::Up, mtu);
+            self.on_hint(now, number, Direction::Up, mtu);
         }
     }
 
     /// A router's word is only a reason to test.
-    pub(super) fn on_hint(&mut self, now: Time, number: u8, way: Way, mtu: Option<u16>) {
+    pub(super) fn on_hint(&mut self, now: Time, number: u8, way: Direction, mtu: Option<u16>) {
         let Some(path) = self.paths.get(&number) else { return };
         let payload = mtu.map(|mtu| mtu.saturating_sub(path.overhead()));
         self.follow_sizes(now, number, SizeInput::TooLarge(way, payload));
@@ -205,13 +205,13 @@ impl Host {
         }
         // Also what is no news to the tests: with a new grant all began anew, and the anchor was told before. Larger only
         // once it is tested.
-        let testing = sizes.sizes.is_testing(Way::Down);
+        let testing = sizes.sizes.is_testing(Direction::Down);
         let (offered, told) = (path.offered(), path.largest_told);
         if offered < told || offered > told && !testing {
             self.offer(number);
         }
         let Some(path) = self.paths.get(&number).filter(|_| found) else { return };
-        let mtu = [Way::Up, Way::Down].map(|way| path.mtu(way));
+        let mtu = [Direction::Up, Direction::Down].map(|way| path.mtu(way));
         let report = Report::PathMtu { path: path.name.clone(), up: mtu[0], down: mtu[1] };
         self.out.push_back(Output::report(report));
         self.fit();
@@ -223,7 +223,8 @@ impl Host {
     /// The anchor does the same.
     pub(super) fn fit(&mut self) {
         let set = || self.paths.values().filter(|path| path.is_set());
-        let wide = set().filter(|path| !path.is_narrow()).map(|path| path.inner(Way::Up)).min();
+        let wide =
+            set().filter(|path| !path.is_narrow()).map(|path| path.inner(Direction::Up)).min();
         let mtu = wide.or_else(|| set().map(|path| path.inner_both()).min());
         if let Some(mtu) = mtu.filter(|_| mtu != self.mtu) {
             self.mtu = Some(mtu);

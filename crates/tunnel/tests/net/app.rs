@@ -6,7 +6,7 @@ use segue_clock::{Span, Time};
 use segue_wire::FlowKey;
 
 /// A pair of streams, up and down, of one flow.
-pub struct App {
+pub(crate) struct App {
     pub host: usize,
     /// As packets of the host carry it.
     pub key: FlowKey,
@@ -20,7 +20,7 @@ pub struct App {
 
 /// What one direction has seen since the last [`Stream::reset`].
 #[derive(Clone, Debug, Default)]
-pub struct Stream {
+pub(crate) struct Stream {
     pub silent: bool,
     pub sent: u64,
     pub received: u64,
@@ -32,12 +32,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let (silent, last_arrival) = (self.silent, self.last_arrival);
         *self = Stream { silent, last_arrival, ..Stream::default() };
     }
 
-    pub fn arrived(&mut self, now: Time, path: &str, counts: bool) {
+    pub(crate) fn arrived(&mut self, now: Time, path: &str, counts: bool) {
         if let Some(last) = self.last_arrival.replace(now) {
             self.worst = self.worst.max(now.since(last));
         }
@@ -48,16 +48,16 @@ impl Stream {
     }
 
     /// The gap as a listener notes it: what the largest distance is longer than the pace.
-    pub fn gap(&self, interval: Span) -> Span {
+    pub(crate) fn gap(&self, interval: Span) -> Span {
         Span(self.worst.0.saturating_sub(interval.0))
     }
 
-    pub fn count_over(&self, path: &str) -> u64 {
+    pub(crate) fn count_over(&self, path: &str) -> u64 {
         self.over.get(path).copied().unwrap_or(0)
     }
 
     /// Packets that came over any other path.
-    pub fn count_not_over(&self, path: &str) -> u64 {
+    pub(crate) fn count_not_over(&self, path: &str) -> u64 {
         self.received - self.count_over(path)
     }
 }

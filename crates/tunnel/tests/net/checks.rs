@@ -9,12 +9,12 @@ use segue_sim::tunnel::Inner;
 
 use super::{BYTES, Data, NO_APP, Net};
 
-pub fn is_registered(message: &FromAnchor) -> bool {
+pub(crate) fn is_registered(message: &FromAnchor) -> bool {
     matches!(message, FromAnchor::Registered { .. })
 }
 
 impl Net {
-    pub fn handover(
+    pub(crate) fn handover(
         &mut self,
         host: usize,
         flow: Option<FlowKey>,
@@ -26,20 +26,20 @@ impl Net {
     }
 
     /// A packet of a flow that no application has.
-    pub fn miss_at_host(&mut self, host: usize, key: FlowKey, dscp: u8) {
+    pub(crate) fn miss_at_host(&mut self, host: usize, key: FlowKey, dscp: u8) {
         self.send_from_host(
             host,
             Inner { key, dscp, bytes: BYTES, payload: Data { app: NO_APP, round: 0 } },
         );
     }
 
-    pub fn miss_at_anchor(&mut self, key: FlowKey) {
+    pub(crate) fn miss_at_anchor(&mut self, key: FlowKey) {
         let payload = Data { app: NO_APP, round: 0 };
         self.send_from_anchor(Inner { key, dscp: 0, bytes: BYTES, payload });
     }
 
     /// No path of either end sends its packets over another one.
-    pub fn expect_no_redirections(&self) {
+    pub(crate) fn expect_no_redirections(&self) {
         for host in &self.hosts {
             for (number, path) in host.end.machine.paths() {
                 assert_eq!(path.via(), None, "host {}, path {number}", host.name);
@@ -51,7 +51,7 @@ impl Net {
     }
 
     /// Why the flows of a host moved, each time.
-    pub fn causes(&self, host: usize) -> Vec<Cause> {
+    pub(crate) fn causes(&self, host: usize) -> Vec<Cause> {
         let reports = self.hosts[host].reports.iter();
         let cause = |report: &Report| match report {
             Report::Handover { cause, flows, .. } if *flows > 0 => Some(*cause),
@@ -61,7 +61,7 @@ impl Net {
     }
 
     /// Packets that the host's paths have received since they were set up.
-    pub fn probes_heard(&self, host: usize) -> u32 {
+    pub(crate) fn probes_heard(&self, host: usize) -> u32 {
         self.hosts[host].end.datapath.received()
     }
 }

@@ -7,7 +7,7 @@ use segue_ip::Interface;
 
 /// Which directions of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     Up,
     Down,
     Both,
@@ -15,7 +15,7 @@ pub enum Way {
 
 /// One direction of a link.
 #[derive(Clone, Debug)]
-pub struct Direction {
+pub(crate) struct Direction {
     pub delay: Span,
     pub jitter: Span,
     pub loss: f64,
@@ -32,7 +32,7 @@ impl Direction {
     }
 
     /// When a packet sent now arrives, in the order of sending; `None` if it is lost.
-    pub fn transmit(&mut self, now: Time, bytes: u32, rng: &mut Rng) -> Option<Time> {
+    pub(crate) fn transmit(&mut self, now: Time, bytes: u32, rng: &mut Rng) -> Option<Time> {
         let lost = rng.chance(self.loss);
         let jitter = Span(rng.below(self.jitter.0.saturating_add(1)));
         if lost || !self.alive || bytes > self.mtu {
@@ -45,7 +45,7 @@ impl Direction {
 
 /// An interface of a host and the network behind it.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub(crate) struct Link {
     pub name: String,
     pub ifindex: u32,
     pub address: IpAddr,
@@ -59,7 +59,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(name: &str, ifindex: u32, address: IpAddr, one_way: Span) -> Link {
+    pub(crate) fn new(name: &str, ifindex: u32, address: IpAddr, one_way: Span) -> Link {
         Link {
             name: name.into(),
             ifindex,
@@ -72,11 +72,11 @@ impl Link {
         }
     }
 
-    pub fn works(&self) -> bool {
+    pub(crate) fn works(&self) -> bool {
         self.present && self.up.alive && self.down.alive
     }
 
-    pub fn interface(&self) -> Interface {
+    pub(crate) fn interface(&self) -> Interface {
         Interface {
             name: self.name.clone(),
             index: self.ifindex,

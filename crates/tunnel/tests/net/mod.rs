@@ -20,31 +20,31 @@ use segue_tunnel::{
 use segue_wire::FlowKey;
 use segue_wire::signal::{FromAnchor, FromHost};
 
-pub use app::{App, Stream};
-pub use checks::is_registered;
-pub use link::{Link, Way};
+pub(crate) use app::{App, Stream};
+pub(crate) use checks::is_registered;
+pub(crate) use link::{Link, Way};
 use signal::Conn;
 
 /// Where the anchor listens.
-pub const ANCHOR: &str = "203.0.113.1:5005";
+pub(crate) const ANCHOR: &str = "203.0.113.1:5005";
 /// The application of packets that none has sent.
-pub const NO_APP: usize = usize::MAX;
+pub(crate) const NO_APP: usize = usize::MAX;
 /// Length of an application's packets.
-pub const BYTES: u32 = 1_000;
+pub(crate) const BYTES: u32 = 1_000;
 /// A machine that wants more ticks than this at one instant never comes to rest.
 const MAX_TICKS: u32 = 200;
 
-pub fn ms(ms: u64) -> Span {
+pub(crate) fn ms(ms: u64) -> Span {
     Span::from_millis(ms)
 }
 
-pub fn secs(s: u64) -> Span {
+pub(crate) fn secs(s: u64) -> Span {
     Span::from_secs(s)
 }
 
 /// What a packet is to the application that sent it.
 #[derive(Clone, Copy, Debug)]
-pub struct Data {
+pub(crate) struct Data {
     /// Which application.
     pub app: usize,
     /// Since which reset of the application's counts.
@@ -52,10 +52,10 @@ pub struct Data {
 }
 
 /// A packet on the wire between the two ends.
-pub type Packet = Message<Data>;
+pub(crate) type Packet = Message<Data>;
 
 /// A host with what its driver has.
-pub struct HostNode {
+pub(crate) struct HostNode {
     pub name: String,
     pub end: HostEnd<Data>,
     pub links: Vec<Link>,
@@ -86,7 +86,7 @@ enum Event {
 
 /// Signalling messages and probes, in the current second and in the worst one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
+pub(crate) struct Load {
     second: u64,
     pub signals: u64,
     pub probes: u64,
@@ -94,7 +94,7 @@ pub struct Load {
     pub worst_probes: u64,
 }
 
-pub struct Net {
+pub(crate) struct Net {
     pub now: Time,
     pub anchor: AnchorEnd<Data>,
     pub anchor_reports: Vec<(Time, Report)>,
@@ -116,11 +116,11 @@ pub struct Net {
     seeds: u64,
 }
 
-pub fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
+pub(crate) fn keepalive(k: u8, t_ka_ms: u64) -> Keepalive {
     Keepalive { k, t_ka: ms(t_ka_ms), ..Keepalive::default() }
 }
 
-pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
+pub(crate) fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
     HostConfig {
         anchor: vec![ANCHOR.parse().unwrap()],
         epoch: 1,
@@ -139,7 +139,7 @@ pub fn host_config(k: u8, t_ka_ms: u64) -> HostConfig {
     }
 }
 
-pub fn anchor_config() -> AnchorConfig {
+pub(crate) fn anchor_config() -> AnchorConfig {
     AnchorConfig {
         port: 5005,
         pool_v4: Pool::new(Ipv4Addr::new(10, 7, 0, 0).into(), 24),
@@ -154,11 +154,11 @@ pub fn anchor_config() -> AnchorConfig {
 }
 
 impl Net {
-    pub fn new(seed: u64) -> Net {
+    pub(crate) fn new(seed: u64) -> Net {
         Net::with_anchor(seed, anchor_config())
     }
 
-    pub fn with_anchor(seed: u64, config: AnchorConfig) -> Net {
+    pub(crate) fn with_anchor(seed: u64, config: AnchorConfig) -> Net {
         let mut net = Net {
             now: Time(1_000_000_000),
             anchor: AnchorEnd::new(config.clone(), [1; 32]),
@@ -182,7 +182,7 @@ impl Net {
         net
     }
 
-    pub fn add_host(&mut self, name: &str, config: HostConfig) -> usize {
+    pub(crate) fn add_host(&mut self, name: &str, config: HostConfig) -> usize {
         self.enrolled.insert(name.into());
         let seed = self.next_seed();
         self.hosts.push(HostNode {
@@ -205,14 +205,14 @@ impl Net {
         seed
     }
 
-    pub fn add_link(&mut self, host: usize, name: &str, one_way: Span) {
+    pub(crate) fn add_link(&mut self, host: usize, name: &str, one_way: Span) {
         let ifindex = self.hosts[host].links.len() as u32 + 1;
         let address = Ipv4Addr::new(198, 51, host as u8, ifindex as u8);
         self.hosts[host].links.push(Link::new(name, ifindex, address.into(), one_way));
     }
 
     /// A registered host with Wi-Fi (20 ms RTT) and LTE (60 ms RTT), two seconds after its start.
-    pub fn two_paths(seed: u64, config: HostConfig) -> (Net, usize) {
+    pub(crate) fn two_paths(seed: u64, config: HostConfig) -> (Net, usize) {
         let mut net = Net::new(seed);
         let host = net.add_host("alice", config);
         net.add_link(host, "wifi", ms(10));
@@ -223,12 +223,12 @@ impl Net {
         (net, host)
     }
 
-    pub fn link(&mut self, host: usize, name: &str) -> &mut Link {
+    pub(crate) fn link(&mut self, host: usize, name: &str) -> &mut Link {
         self.hosts[host].links.iter_mut().find(|link| link.name == name).unwrap()
     }
 
     /// Kills or revives directions of a link.
-    pub fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
+    pub(crate) fn set_alive(&mut self, host: usize, name: &str, way: Way, alive: bool) {
         let link = self.link(host, name);
         if way != Way::Down {
             link.up.alive = alive;
@@ -239,14 +239,14 @@ impl Net {
     }
 
     /// Tells the host which interfaces there are.
-    pub fn announce(&mut self, host: usize) {
+    pub(crate) fn announce(&mut self, host: usize) {
         let present = self.hosts[host].links.iter().filter(|link| link.present);
         let interfaces = present.map(Link::interface).collect();
         self.tell_host(host, Input::Interfaces(interfaces));
     }
 
     /// A flow of `interval` with both directions, from now on.
-    pub fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
+    pub(crate) fn add_app(&mut self, host: usize, sport: u16, dscp: u8, interval: Span) -> usize {
         let src = *self.hosts[host].end.machine.inner().first().expect("registered before");
         let key = FlowKey {
             src,
@@ -264,18 +264,18 @@ impl Net {
     }
 
     /// 50 packets a second both ways, marked EF.
-    pub fn add_voice(&mut self, host: usize) -> usize {
+    pub(crate) fn add_voice(&mut self, host: usize) -> usize {
         let sport = 40_000 + self.apps.len() as u16;
         self.add_app(host, sport, 46, ms(20))
     }
 
     /// 200 packets a second both ways, marked CS1.
-    pub fn add_bulk(&mut self, host: usize) -> usize {
+    pub(crate) fn add_bulk(&mut self, host: usize) -> usize {
         let sport = 40_000 + self.apps.len() as u16;
         self.add_app(host, sport, 8, ms(5))
     }
 
-    pub fn reset_streams(&mut self) {
+    pub(crate) fn reset_streams(&mut self) {
         for app in &mut self.apps {
             app.round += 1;
             app.up.reset();
@@ -284,7 +284,7 @@ impl Net {
     }
 
     /// Ends the applications and lets everything in flight arrive.
-    pub fn stop_apps(&mut self) {
+    pub(crate) fn stop_apps(&mut self) {
         for app in &mut self.apps {
             app.running = false;
         }
@@ -292,7 +292,7 @@ impl Net {
     }
 
     /// The interface over which a flow's packets go up, and down, by the two flow tables.
-    pub fn routes(&self, app: usize) -> (Option<String>, Option<String>) {
+    pub(crate) fn routes(&self, app: usize) -> (Option<String>, Option<String>) {
         let App { host, key, .. } = &self.apps[app];
         let host = &self.hosts[*host].end;
         let up = host.datapath.route(key).and_then(|slot| {
@@ -303,12 +303,12 @@ impl Net {
     }
 
     /// Both directions of the flow use this interface.
-    pub fn flows_use(&self, app: usize, interface: &str) -> bool {
+    pub(crate) fn flows_use(&self, app: usize, interface: &str) -> bool {
         self.routes(app) == (Some(interface.into()), Some(interface.into()))
     }
 
     /// A new anchor in the place of the old one, with what that wrote down.
-    pub fn restart_anchor(&mut self) {
+    pub(crate) fn restart_anchor(&mut self) {
         let seed = self.next_seed();
         self.anchor = AnchorEnd::new(self.anchor_config.clone(), seed);
         self.anchor.recall(self.now, self.persisted.values().cloned());
@@ -322,12 +322,12 @@ impl Net {
         self.queue.insert((at, self.serial), event);
     }
 
-    pub fn run_for(&mut self, span: Span) {
+    pub(crate) fn run_for(&mut self, span: Span) {
         self.run_until(self.now + span);
     }
 
     /// Runs in small steps until `done` or for at most `span`; whether it is done.
-    pub fn run_while_not(&mut self, span: Span, done: impl Fn(&Net) -> bool) -> bool {
+    pub(crate) fn run_while_not(&mut self, span: Span, done: impl Fn(&Net) -> bool) -> bool {
         let end = self.now + span;
         while !done(self) {
             if self.now >= end {
@@ -338,7 +338,7 @@ impl Net {
         true
     }
 
-    pub fn run_until(&mut self, end: Time) {
+    pub(crate) fn run_until(&mut self, end: Time) {
         let mut ticks = 0;
         loop {
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);

@@ -12,13 +12,17 @@ use super::{Data, Event, Net, Packet};
 
 impl Net {
     /// Gives a host an input and carries out all that follows.
-    pub fn tell_host(&mut self, host: usize, input: impl Into<Input<HostInput, Infallible>>) {
+    pub(crate) fn tell_host(
+        &mut self,
+        host: usize,
+        input: impl Into<Input<HostInput, Infallible>>,
+    ) {
         self.at_host(host, |end, now, effects| end.handle(now, input, effects));
         self.check_host(host);
     }
 
     /// Carries out outputs that the caller took from a host's machine at `now`.
-    pub fn carry_out(
+    pub(crate) fn carry_out(
         &mut self,
         host: usize,
         now: Time,
@@ -30,18 +34,18 @@ impl Net {
         }
     }
 
-    pub fn tick_host(&mut self, host: usize) {
+    pub(crate) fn tick_host(&mut self, host: usize) {
         self.at_host(host, HostEnd::tick);
         self.check_host(host);
     }
 
-    pub fn tick_anchor(&mut self) {
+    pub(crate) fn tick_anchor(&mut self) {
         self.at_anchor(AnchorEnd::tick);
         self.check_anchor();
     }
 
     /// A tick at any time, with no reading before it.
-    pub fn tick_host_unread(&mut self, host: usize) {
+    pub(crate) fn tick_host_unread(&mut self, host: usize) {
         self.at_host(host, |end, now, effects| {
             end.machine.tick(now);
             while let Some(output) = end.machine.poll() {
@@ -52,7 +56,7 @@ impl Net {
     }
 
     /// As [`Net::tick_host_unread`], at the anchor.
-    pub fn tick_anchor_unread(&mut self) {
+    pub(crate) fn tick_anchor_unread(&mut self) {
         self.at_anchor(|end, now, effects| {
             end.machine.tick(now);
             while let Some(output) = end.machine.poll() {
@@ -106,7 +110,8 @@ impl Net {
             }
             HostEffect::Own(HostOutput::Signal(message)) => self.message_from_host(host, message),
             HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
-            | HostEffect::Send(_) => {}
+            | HostEffect::Send(_)
+            | HostEffect::Forward(..) => {}
             HostEffect::Report(report) => self.hosts[host].reports.push((self.now, report)),
         }
     }
@@ -127,7 +132,7 @@ impl Net {
     }
 
     /// Gives the anchor an input and carries out all that follows.
-    pub fn tell_anchor(&mut self, input: AnchorInput) {
+    pub(crate) fn tell_anchor(&mut self, input: AnchorInput) {
         self.at_anchor(|end, now, effects| end.handle(now, input, effects));
         self.check_anchor();
     }
@@ -173,7 +178,9 @@ impl Net {
             AnchorEffect::Persist(known) => {
                 self.persisted.insert(known.name.clone(), known);
             }
-            AnchorEffect::Own(AnchorOutput::SetMtu(..)) | AnchorEffect::Send(_) => {}
+            AnchorEffect::Own(AnchorOutput::SetMtu(..))
+            | AnchorEffect::Send(_)
+            | AnchorEffect::Forward(..) => {}
             AnchorEffect::Report(report) => self.anchor_reports.push((self.now, report)),
         }
     }

@@ -11,7 +11,7 @@ use super::{ANCHOR, Event, Link, Net, ms};
 /// A connection whose link is dead for this long breaks at both ends.
 const IDLE_TIMEOUT: Span = Span::from_secs(3);
 
-pub struct Conn {
+pub(super) struct Conn {
     host: usize,
     interface: String,
     /// The interface as it was when the connection was bound to it.
@@ -66,7 +66,7 @@ impl Net {
     }
 
     /// A connection of `name` at the anchor, without the host's machine.
-    pub fn open(&mut self, host: usize, interface: &str, name: &str) -> ConnId {
+    pub(crate) fn open(&mut self, host: usize, interface: &str, name: &str) -> ConnId {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let conn = Conn {
@@ -161,7 +161,7 @@ impl Net {
     }
 
     /// Ends the signalling connection of a host at both ends.
-    pub fn break_signal(&mut self, host: usize) {
+    pub(crate) fn break_signal(&mut self, host: usize) {
         let Some(id) = self.hosts[host].conn else { return };
         let orphaned = self.conns.get(&id).is_none_or(|conn| conn.orphaned || conn.closed);
         self.end_at_host(id);

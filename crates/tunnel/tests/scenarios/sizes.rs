@@ -1,6 +1,6 @@
 //! What paths take, and what that makes of the tunnel.
 
-use segue_keepalive::size::Way;
+use segue_keepalive::size::Direction;
 use segue_tunnel::{AnchorInput, HostConfig, HostInput, Report};
 use segue_wire::TooBig;
 use segue_wire::signal::FromAnchor;
@@ -18,7 +18,7 @@ fn sizes(net: &Net, host: usize) -> (Option<u16>, Option<u16>) {
 fn mtu(net: &Net, host: usize, name: &str) -> [u16; 2] {
     let mut paths = net.hosts[host].end.machine.paths();
     let (_, path) = paths.find(|(_, path)| path.name() == name).unwrap();
-    [Way::Up, Way::Down].map(|way| path.mtu(way))
+    [Direction::Up, Direction::Down].map(|way| path.mtu(way))
 }
 
 fn narrow(net: &mut Net, host: usize, name: &str, takes: [u32; 2]) {

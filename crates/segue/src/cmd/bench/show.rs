@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use segue_bench::{Quantity, Report, Row};
+use segue_bench::{BenchReport, Quantity, Row};
 
 /// Probes a second at half a CPU in the papers, with their machine (a Core 2 Quad at 2.66 GHz, in
 /// VirtualBox).
@@ -28,7 +28,7 @@ const COLUMNS: [&str; 15] = [
 ];
 
 /// One line for each row of the table.
-pub(super) fn csv(report: &Report) -> String {
+pub(super) fn csv(report: &BenchReport) -> String {
     let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
     segue_report::csv(&COLUMNS, &rows)
 }
@@ -56,7 +56,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// The whole report as text.
-pub(super) fn table(report: &Report) -> String {
+pub(super) fn table(report: &BenchReport) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -104,7 +104,7 @@ pub(super) fn table(report: &Report) -> String {
     text
 }
 
-fn rows(text: &mut String, report: &Report) {
+fn rows(text: &mut String, report: &BenchReport) {
     let mut burst = 0;
     let mut sorted: Vec<&Row> = report.rows.iter().collect();
     sorted.sort_by_key(|row| (std::cmp::Reverse(row.burst), row.responder));
@@ -168,7 +168,7 @@ mod tests {
             met,
         };
         let bars = vec![bar(Side::AtLeast, false), bar(Side::AtMost, true)];
-        let text = table(&Report { bars, ..Report::default() });
+        let text = table(&BenchReport { bars, ..BenchReport::default() });
         assert!(text.contains("this costs: 6.50: missed; bar: at least 7\n"), "{text}");
         assert!(text.contains("this costs: 6.50: met; bar: at most 7\n"), "{text}");
     }

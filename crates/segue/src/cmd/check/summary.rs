@@ -5,15 +5,15 @@ use segue_daemon::settings::Choice;
 use segue_daemon::{anchor, host, nat};
 use segue_datapath::Services;
 use segue_ip::Prefix;
+use segue_population::Spec;
 use segue_scenario::file::Scenario;
-use segue_sim::population::Spec;
 use segue_tunnel::{PathConfig, Pool};
 use segue_wire::Mode;
 
 use crate::cmd::lab::file::Plan;
 
 /// A key with its value in words.
-pub struct Row {
+pub(super) struct Row {
     /// As in the file.
     pub key: String,
     /// What is in force.
@@ -41,7 +41,7 @@ fn choice(choice: Choice) -> &'static str {
 }
 
 /// A host's.
-pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
+pub(super) fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
     let mtu = settings
         .mtu
         .map_or("1456, or 1436 if the anchor has an IPv6 address".into(), |mtu| mtu.to_string());
@@ -52,10 +52,10 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             file.join_file.is_none(),
         ),
         row("state", settings.state.display(), file.state.is_none()),
-        row("device", &settings.common.device, file.device.is_none()),
+        row("device", &settings.tunnel.device, file.device.is_none()),
         row("mtu", mtu, file.mtu.is_none()),
-        row("port", settings.common.port, file.port.is_none()),
-        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
+        row("port", settings.tunnel.port, file.port.is_none()),
+        row("datapath", choice(settings.tunnel.datapath), file.datapath.is_none()),
         row(
             "routes",
             settings
@@ -88,7 +88,7 @@ pub fn host(file: &HostFile, settings: &host::Settings) -> Vec<Row> {
             settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.common.realtime, file.realtime.is_none()),
+        row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
         row("keepalive", probing(&settings.path), false),
     ];
     for (name, path) in &settings.paths {
@@ -132,7 +132,7 @@ fn probing(path: &PathConfig) -> String {
 }
 
 /// An anchor's.
-pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
+pub(super) fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     let pool =
         |pool: &Option<Pool>| pool.as_ref().map(|pool| Prefix::new(pool.network(), pool.prefix()));
     let (v4, v6) = (pool(&settings.pool_v4), pool(&settings.pool_v6));
@@ -145,11 +145,11 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
     };
     vec![
         row("addresses", listed(&settings.addresses, "the anchor's own"), file.addresses.is_none()),
-        row("device", &settings.common.device, file.device.is_none()),
+        row("device", &settings.tunnel.device, file.device.is_none()),
         row("mtu", settings.mtu, file.mtu.is_none()),
-        row("port", settings.common.port, file.port.is_none()),
+        row("port", settings.tunnel.port, file.port.is_none()),
         row("signal_port", settings.signal_port, file.signal_port.is_none()),
-        row("datapath", choice(settings.common.datapath), file.datapath.is_none()),
+        row("datapath", choice(settings.tunnel.datapath), file.datapath.is_none()),
         row(
             "interfaces",
             listed(&settings.common.interfaces, "all that are up"),
@@ -186,18 +186,18 @@ pub fn anchor(file: &AnchorFile, settings: &anchor::Settings) -> Vec<Row> {
             settings.common.metrics.map_or("none".into(), |at| at.to_string()),
             file.metrics.is_none(),
         ),
-        row("realtime", settings.common.realtime, file.realtime.is_none()),
+        row("realtime", settings.tunnel.realtime, file.realtime.is_none()),
     ]
 }
 
 /// A test network's.
-pub fn lab(plan: &Plan) -> Vec<Row> {
+pub(super) fn lab(plan: &Plan) -> Vec<Row> {
     let (nodes, links) = plan.names();
     vec![row("nodes", listed(nodes, "none"), false), row("links", listed(links, "none"), false)]
 }
 
 /// A simulated network's.
-pub fn scenario(scenario: &Scenario) -> Vec<Row> {
+pub(super) fn scenario(scenario: &Scenario) -> Vec<Row> {
     let built = scenario.build();
     vec![
         row("seed", scenario.seed(), false),
@@ -208,7 +208,7 @@ pub fn scenario(scenario: &Scenario) -> Vec<Row> {
 }
 
 /// A simulated population's.
-pub fn population(spec: &Spec) -> Vec<Row> {
+pub(super) fn population(spec: &Spec) -> Vec<Row> {
     vec![
         row("seed", spec.seed, false),
         row("duration", spec.duration, false),

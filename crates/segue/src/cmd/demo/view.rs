@@ -7,10 +7,10 @@ use segue_demo::watch::{Look, Watch};
 use segue_text::terminal::layout::{self, Column, Table};
 use segue_text::terminal::{Colours, Live, Size, Stream};
 
-use crate::cmd::look::path_figures;
+use crate::cmd::control::path_figures;
 
 /// Draws the state of the play.
-pub struct View {
+pub(super) struct View {
     output: Output,
     course: Course,
     last: Option<(f64, u64)>,
@@ -43,7 +43,7 @@ const BAR: usize = 60;
 
 impl View {
     /// A view on standard error, or nothing (`quiet`).
-    pub fn new(quiet: bool, course: Course) -> View {
+    pub(super) fn new(quiet: bool, course: Course) -> View {
         let output = match (quiet, Stream::Error.is_live()) {
             (true, _) => Output::Nothing,
             (false, true) => Output::Drawing(Live::new(Stream::Error), Stream::Error.colours()),
@@ -53,7 +53,7 @@ impl View {
     }
 
     /// Shows the state at `t` seconds.
-    pub fn show(&mut self, t: f64, watch: &Watch, traffic: &Traffic) {
+    pub(super) fn show(&mut self, t: f64, watch: &Watch, traffic: &Traffic) {
         let (live, colours) = match &mut self.output {
             Output::Nothing => return,
             Output::Lines(told) => {
@@ -85,7 +85,7 @@ impl View {
     }
 
     /// Leaves the last drawing in place.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         if let Output::Drawing(..) = self.output {
             eprintln!();
         }

@@ -12,7 +12,7 @@ use segue_ip::{Interface, Prefix};
 use segue_linux::monitor::{Device, physical_candidates, snapshot};
 use segue_tunnel::host::LEAST_INNER;
 
-use super::{Finding, ok, todo, told, unknown};
+use super::finding::{Finding, ok, todo, told, unknown};
 
 /// How long to wait for an anchor, and how long until it is asked again: satellites take 700 ms.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const OVERHEAD: [u32; 2] = [44, 64];
 
 /// The interfaces as they are.
-pub fn interfaces() -> anyhow::Result<Vec<Device>> {
+pub(super) fn interfaces() -> anyhow::Result<Vec<Device>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -30,7 +30,7 @@ pub fn interfaces() -> anyhow::Result<Vec<Device>> {
 }
 
 /// Whether a port is free, or used by our own daemon.
-pub fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
+pub(super) fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -> Finding {
     let bound =
         UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| match error.kind() {
             // A system without IPv6.
@@ -57,7 +57,7 @@ pub fn port(check: &'static str, port: u16, running: Option<&Status<Tunnels>>) -
 }
 
 /// The anchor's addresses, and findings about names that do not resolve.
-pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
+pub(super) fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
     let (mut addresses, mut findings) = (Vec::new(), Vec::new());
     for locator in named {
         match locator.addresses() {
@@ -70,7 +70,10 @@ pub fn resolve(named: &[Locator]) -> (Vec<SocketAddr>, Vec<Finding>) {
 
 /// Whether the anchor answers: as the running host has found, else by asking for its QUIC versions,
 /// which it tells any client.
-pub fn reachability(anchor: &[SocketAddr], running: Option<&Status<Tunnels>>) -> Vec<Finding> {
+pub(crate) fn reachability(
+    anchor: &[SocketAddr],
+    running: Option<&Status<Tunnels>>,
+) -> Vec<Finding> {
     if let Some(status) = running {
         let at = status.body.anchor.as_deref().unwrap_or("no anchor");
         return vec![match &status.body.trouble {
@@ -163,7 +166,7 @@ fn negotiation(packet: &[u8]) -> Option<u8> {
 }
 
 /// Which interfaces would carry paths, and the packet sizes that fit.
-pub fn host_ways(
+pub(crate) fn host_ways(
     interfaces: &[Device],
     anchor: &[SocketAddr],
     settings: &host::Settings,
@@ -197,13 +200,13 @@ pub fn host_ways(
         });
     }
     let v6 = anchor.iter().any(SocketAddr::is_ipv6);
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device)).filter(wanted);
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.tunnel.device)).filter(wanted);
     all.extend(access.map(|d| room(&d.interface, v6)));
     all
 }
 
 /// Whether a running user-space daemon's guard against packets outside the tunnel still exists.
-pub fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
+pub(super) fn guard(running: Option<&Status<Tunnels>>) -> Option<Finding> {
     let status =
         running.filter(|status| status.body.datapath == "user" && !status.body.inner.is_empty())?;
     let Some(there) = past::is_there(&status.body.device) else {
@@ -255,7 +258,7 @@ fn room(interface: &Interface, v6: bool) -> Finding {
 }
 
 /// Whether an anchor's machine has a way out, and its hosts have one through it.
-pub fn anchor_ways(
+pub(crate) fn anchor_ways(
     interfaces: &[Device],
     settings: &anchor::Settings,
     running: Option<&Status<Tunnels>>,
@@ -319,7 +322,7 @@ pub fn anchor_ways(
             ),
         });
     }
-    let access = interfaces.iter().filter(|d| is_access(d, &settings.common.device));
+    let access = interfaces.iter().filter(|d| is_access(d, &settings.tunnel.device));
     let listed = &settings.common.interfaces;
     let served = |i: &&Interface| listed.is_empty() || listed.contains(&i.name);
     let served = access.map(|d| &d.interface).filter(served);

@@ -16,7 +16,7 @@ use segue_datapath::ebpf::Ebpf;
 use segue_datapath::{Role, Setup};
 use segue_linux::clock;
 
-use super::{Finding, ok, todo, told, unknown};
+use super::finding::{Finding, ok, todo, told, unknown};
 use crate::cmd::clean;
 
 /// The capabilities that a daemon needs: number, name, and whether only eBPF needs it.
@@ -28,7 +28,7 @@ const CAPABILITIES: [(u32, &str, bool); 4] = [
 ];
 
 /// Whether the kernel is new enough.
-pub fn kernel() -> Finding {
+pub(super) fn kernel() -> Finding {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
@@ -52,7 +52,7 @@ fn effective() -> u64 {
 }
 
 /// Whether the user could run a daemon.
-pub fn capabilities() -> Finding {
+pub(super) fn capabilities() -> Finding {
     let mask = effective();
     let missing: Vec<_> = CAPABILITIES.iter().filter(|(n, ..)| mask & 1 << n == 0).collect();
     let names = missing.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -71,7 +71,7 @@ pub fn capabilities() -> Finding {
 }
 
 /// Which datapath a daemon would choose, tried in a separate network namespace.
-pub fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
+pub(super) fn datapath(choice: Choice, running: Option<&Status<Tunnels>>) -> Finding {
     if let Some(status) = running {
         return ok("datapath", format!("the running daemon has {}", status.body.datapath));
     }
@@ -123,25 +123,28 @@ fn try_ebpf() -> Result<(), Refused> {
 }
 
 /// Why nothing is known of a host's enrolment.
-pub struct NoEnrolment {
+pub(super) struct NoEnrolment {
     text: String,
     readable: bool,
 }
 
 impl NoEnrolment {
     /// The text if a daemon runs, which has an enrolment.
-    pub fn running(&self) -> String {
+    pub(super) fn running(&self) -> String {
         "the running daemon has it".into()
     }
 
     /// The finding if no daemon runs.
-    pub fn told(&self) -> Finding {
+    pub(super) fn told(&self) -> Finding {
         if self.readable { todo("enrolment", &self.text) } else { unknown("enrolment", &self.text) }
     }
 }
 
 /// The anchor according to the host's state or join line.
-pub fn enrolment(file: &HostFile, settings: &host::Settings) -> Result<Membership, NoEnrolment> {
+pub(super) fn enrolment(
+    file: &HostFile,
+    settings: &host::Settings,
+) -> Result<Membership, NoEnrolment> {
     let state = settings.state.display();
     match host::membership(&settings.state) {
         Ok(Some(found)) => return Ok(found),
@@ -176,7 +179,7 @@ fn now_s() -> u64 {
 }
 
 /// Whether the host's certificate is valid.
-pub fn credentials(seen: &Membership) -> Finding {
+pub(super) fn credentials(seen: &Membership) -> Finding {
     let anchors: Vec<String> = seen.anchor.iter().map(ToString::to_string).collect();
     let anchors = anchors.join(", ");
     match seen.expires_s.map(|end| (end.saturating_sub(now_s()) / 86_400, end <= now_s())) {
@@ -193,7 +196,7 @@ pub fn credentials(seen: &Membership) -> Finding {
 }
 
 /// Whether the time of day is plausible.
-pub fn clock() -> Finding {
+pub(super) fn clock() -> Finding {
     // From 2026, since the program was not built earlier, to 2100.
     const PLAUSIBLE: std::ops::Range<u64> = 1_767_225_600..4_102_444_800;
     let year = 1970 + now_s() / 31_556_952;
@@ -209,7 +212,7 @@ pub fn clock() -> Finding {
 }
 
 /// What `segue clean` would remove.
-pub fn leftovers() -> Finding {
+pub(super) fn leftovers() -> Finding {
     match clean::leftovers() {
         Ok(found) if found.is_empty() => ok("leftovers", "none"),
         Ok(found) => todo("leftovers", format!("{}: run segue clean", found.join(", "))),

@@ -8,8 +8,8 @@ use segue_keepalive::questions::{K_MIN, MARGIN, QUESTION_GAP, Questions, SPACING
 use segue_keepalive::{Adaptive, Aims, Counted, Estimates, Lapses};
 use serde::Serialize;
 
-use super::show::{Table, milliseconds};
-use super::{Args, human, rounded, seconds};
+use super::args::Args;
+use super::show::{Rows, human, milliseconds, rounded, seconds};
 
 /// Number of packets assumed behind the loss measurements.
 const MEASURED: f64 = 1e6;
@@ -50,7 +50,7 @@ struct Row {
 }
 
 /// Shows the plan of both regimes.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let others = [args.t_ka.is_some(), args.sweep.is_some(), args.t_tml.is_some()];
     if others.contains(&true) || args.responsiveness_max.is_some() {
         bail!("--use plans by itself: leave out --t-ka, --sweep, --t-tml and --responsiveness-max");
@@ -189,7 +189,7 @@ fn describe(shown: &Shown) {
 }
 
 fn table(shown: &Shown, csv: bool) {
-    let mut table = Table::new(&COLUMNS);
+    let mut table = Rows::new(&COLUMNS);
     for row in &shown.by_k {
         let number = |value: f64| format!("{value}");
         let t_fp = row.t_fp_s.map_or_else(|| "never".into(), |s| format!("{s:.4e}"));

@@ -1,15 +1,71 @@
-//! Tables and numbers for people.
+//! Plans, tables and numbers for people.
 
 use std::fmt::Write as _;
 
+use segue_keepalive::planner::Plan;
+use serde::Serialize;
+
+/// A plan with the units of the command's output.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    pub(super) k: u8,
+    pub(super) t_ka_ms: f64,
+    pub(super) t_to_ms: f64,
+    pub(super) t_r_max_ms: f64,
+    pub(super) t_r_avg_ms: f64,
+    /// Absent (null) without loss: false positives never happen.
+    pub(super) t_fp_s: Option<f64>,
+    pub(super) probes_per_s: f64,
+    pub(super) bits_per_s: f64,
+    /// Time constant for `--t-tml`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tau_ms: Option<f64>,
+}
+
+impl From<&Plan> for Shown {
+    fn from(plan: &Plan) -> Shown {
+        Shown {
+            k: plan.k,
+            t_ka_ms: rounded(plan.t_ka * 1e3),
+            t_to_ms: rounded(plan.t_to * 1e3),
+            t_r_max_ms: rounded(plan.t_r_max * 1e3),
+            t_r_avg_ms: rounded(plan.t_r_avg * 1e3),
+            t_fp_s: plan.t_fp.is_finite().then(|| rounded(plan.t_fp)),
+            probes_per_s: rounded(plan.probes_per_s),
+            bits_per_s: rounded(plan.bits_per_s),
+            tau_ms: None,
+        }
+    }
+}
+
+/// The columns of [`plan_cells`].
+pub(super) const PLAN_COLUMNS: [&str; 8] =
+    ["k", "t_ka_ms", "t_to_ms", "t_r_max_ms", "t_r_avg_ms", "t_fp_s", "probes_per_s", "bits_per_s"];
+
+/// A plan as the row of a table; `full` keeps every digit.
+pub(super) fn plan_cells(plan: &Plan, full: bool) -> Vec<String> {
+    let s = Shown::from(plan);
+    let number = |x: f64| if full { x.to_string() } else { digits(x) };
+    vec![
+        s.k.to_string(),
+        number(s.t_ka_ms),
+        number(s.t_to_ms),
+        number(s.t_r_max_ms),
+        number(s.t_r_avg_ms),
+        s.t_fp_s.map_or("inf".into(), number),
+        number(s.probes_per_s),
+        number(s.bits_per_s),
+    ]
+}
+
 /// Rows of text under headings.
-pub(super) struct Table {
+pub(super) struct Rows {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    pub(super) fn new(columns: &[&str]) -> Table {
-        Table { rows: vec![columns.iter().map(ToString::to_string).collect()] }
+impl Rows {
+    pub(super) fn new(columns: &[&str]) -> Rows {
+        Rows { rows: vec![columns.iter().map(ToString::to_string).collect()] }
     }
 
     pub(super) fn row(&mut self, cells: Vec<String>) {

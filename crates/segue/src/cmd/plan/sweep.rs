@@ -6,8 +6,8 @@ use segue_keepalive::planner::{self, Infeasible, Responsiveness, Targets};
 use segue_text::units;
 use serde_json::{Value, json};
 
-use super::show::{Table, digits, rounded};
-use super::{Args, Given, PLAN_COLUMNS, Shown, Sweep, plan_cells};
+use super::args::{Args, Given, Sweep};
+use super::show::{PLAN_COLUMNS, Rows, Shown, digits, plan_cells, rounded};
 
 /// Runs `--sweep`.
 pub(super) fn run(args: &Args, sweep: Sweep) -> anyhow::Result<()> {
@@ -59,7 +59,7 @@ fn sweep_plans(
     let mut columns = vec![name];
     columns.extend(PLAN_COLUMNS);
     columns.push("infeasible");
-    let (mut table, mut objects) = (Table::new(&columns), Vec::new());
+    let (mut table, mut objects) = (Rows::new(&columns), Vec::new());
     let mut doubtful = 0;
     for &value in values {
         let mut row = vec![digits(unit(value))];
@@ -109,7 +109,7 @@ fn sweep_k(args: &Args) -> anyhow::Result<()> {
     if args.points.is_some() || first == 0 || last < first {
         bail!("--sweep k goes through every K from --from (at least 1) to --to, without --points");
     }
-    let mut table = Table::new(&["k", "t_ka_longest_ms", "t_ka_shortest_ms", "admissible"]);
+    let mut table = Rows::new(&["k", "t_ka_longest_ms", "t_ka_shortest_ms", "admissible"]);
     let mut objects = Vec::new();
     for k in first..=last {
         let longest = planner::longest_period(k, &targets);

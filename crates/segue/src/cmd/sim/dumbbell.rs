@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use segue_clock::Span;
-use segue_sim::dumbbell::{Dumbbell, Outcome};
 use segue_sim::net::AT_ONCE;
-use segue_sim::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 use segue_sim::{Results, Value};
 use segue_text::units;
+use segue_traffic::dumbbell::{Dumbbell, Outcome};
+use segue_traffic::tcp::{Config, Congestion, Counting, TracePoint, Variant};
 
 /// Most packets of a window.
 const MAX_WINDOW: u32 = 1 << 20;

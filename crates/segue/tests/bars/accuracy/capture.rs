@@ -22,15 +22,15 @@ use segue_lab::Lab;
 use segue_lab::topology::End;
 use segue_linux::netns::Netns;
 
-pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 1);
-pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 2);
-pub const NODES: [&str; 2] = ["a", "b"];
-pub const DEVICES: [&str; 2] = ["a0", "b0"];
+pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 1);
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 62, 4, 2);
+pub(super) const NODES: [&str; 2] = ["a", "b"];
+pub(super) const DEVICES: [&str; 2] = ["a0", "b0"];
 /// Ethernet, IPv4 without options, and UDP.
 const HEADERS: usize = 14 + 20 + 8;
 
 /// Two nodes joined by a virtual wire: the client's and the server's.
-pub fn network(tag: &str) -> Lab {
+pub(super) fn network(tag: &str) -> Lab {
     let mut lab = Lab::new(tag).unwrap();
     let addresses = [CLIENT, SERVER].map(|address| [Prefix::new(IpAddr::V4(address), 24)]);
     NODES.iter().for_each(|node| lab.add_node(node, false).unwrap());
@@ -49,13 +49,13 @@ struct Seen {
 }
 
 /// Captures at both edges from its creation until [`Capture::end`].
-pub struct Capture {
+pub(super) struct Capture {
     stop: Arc<AtomicBool>,
     edges: [Option<JoinHandle<Vec<Seen>>>; 2],
 }
 
 impl Capture {
-    pub fn start(lab: &Lab) -> Capture {
+    pub(super) fn start(lab: &Lab) -> Capture {
         let stop = Arc::new(AtomicBool::new(false));
         let edges = NODES.map(|node| {
             let socket = open(lab.node(node).unwrap());
@@ -68,7 +68,11 @@ impl Capture {
     /// The round-trip time of each exchange with a server's port in microseconds: the time between the
     /// stamps of the client's edge less that between those of the server's edge. `number` reads the
     /// exchange's number from the payload; `None` if a packet belongs to no exchange.
-    pub fn end(mut self, port: u16, number: impl Fn(&[u8]) -> Option<u32>) -> BTreeMap<u32, f64> {
+    pub(super) fn end(
+        mut self,
+        port: u16,
+        number: impl Fn(&[u8]) -> Option<u32>,
+    ) -> BTreeMap<u32, f64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut stamps: BTreeMap<u32, [[Option<u64>; 2]; 2]> = BTreeMap::new();
         for (edge, thread) in self.edges.iter_mut().enumerate() {

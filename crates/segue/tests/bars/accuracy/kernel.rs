@@ -26,7 +26,7 @@ type Make = fn(&Setup, EventSink) -> Box<dyn LinuxDatapath>;
 /// What the programs report for each of `count` exchanges.
 ///
 /// XDP is off: no packet socket at the server's edge would see what XDP answers.
-pub fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub(super) fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
     measure(lab, count, interval, |setup, sink| {
         let options = EbpfOptions { xdp: Xdp::Off, ..EbpfOptions::default() };
         Box::new(Ebpf::with_options(setup, sink, options).unwrap())
@@ -34,7 +34,7 @@ pub fn by_programs(lab: &Lab, count: u32, interval: Duration) -> Reported {
 }
 
 /// The same of the user-space datapath.
-pub fn by_user_space(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub(super) fn by_user_space(lab: &Lab, count: u32, interval: Duration) -> Reported {
     measure(lab, count, interval, |setup, sink| Box::new(User::new(setup, sink).unwrap()))
 }
 

@@ -12,9 +12,9 @@ use super::Reported;
 use super::capture::{NODES, SERVER};
 use crate::stage::patiently;
 
-pub const PROBE_PORT: u16 = 5_007;
-pub const IRTT_PORT: u16 = 2_112;
-pub const ECHO_PORT: u16 = 7_777;
+pub(super) const PROBE_PORT: u16 = 5_007;
+pub(super) const IRTT_PORT: u16 = 2_112;
+pub(super) const ECHO_PORT: u16 = 7_777;
 
 /// A server; dropping it ends it.
 struct Server(Child);
@@ -27,7 +27,7 @@ impl Drop for Server {
 }
 
 /// `segue probe` at both ends, with the bound that it states for each sample.
-pub fn segue_probe(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub(super) fn segue_probe(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let segue = env!("CARGO_BIN_EXE_segue");
     let mut listen = lab.node(NODES[1]).unwrap().command(segue);
     listen.args(["probe", "--json", "--listen", &format!("{SERVER}:{PROBE_PORT}")]);
@@ -52,7 +52,7 @@ pub fn segue_probe(lab: &Lab, count: u32, interval: Duration) -> Reported {
 }
 
 /// irtt with the server's stamps of arrival and departure, which it asks for by default.
-pub fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub(super) fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let mut serve = lab.node(NODES[1]).unwrap().command("irtt");
     serve.args(["server", "-b", &format!("{SERVER}:{IRTT_PORT}")]).stdout(Stdio::null());
     let _server = Server(serve.spawn().unwrap());
@@ -75,13 +75,13 @@ pub fn irtt(lab: &Lab, count: u32, interval: Duration) -> Reported {
 
 /// The number of an exchange in irtt's packets: four bytes in the host's order after magic, flags and
 /// token. Packets that open or close (flags 1 and 4) are no exchange.
-pub fn irtt_number(payload: &[u8]) -> Option<u32> {
+pub(super) fn irtt_number(payload: &[u8]) -> Option<u32> {
     let number = payload.get(12..16)?.try_into().ok()?;
     (payload[3] & 5 == 0).then_some(u32::from_le_bytes(number))
 }
 
 /// Two clock readings around `send` and `recv`, and a server that sends back what it gets.
-pub fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported {
+pub(super) fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported {
     let bind = |address| {
         let socket = UdpSocket::bind(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -111,6 +111,6 @@ pub fn plain_echo(lab: &Lab, count: u32, interval: Duration) -> Reported {
 }
 
 /// The number of an exchange of the simple echo.
-pub fn echo_number(payload: &[u8]) -> Option<u32> {
+pub(super) fn echo_number(payload: &[u8]) -> Option<u32> {
     payload.try_into().ok().map(u32::from_be_bytes)
 }

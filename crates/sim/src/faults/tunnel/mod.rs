@@ -218,7 +218,8 @@ impl Tunnels {
                 }
                 HostEffect::Own(HostOutput::Addresses { .. } | HostOutput::SetMtu(_))
                 | HostEffect::Report(_)
-                | HostEffect::Send(_) => {}
+                | HostEffect::Send(_)
+                | HostEffect::Forward(..) => {}
             }
         }
         self.watch.check_host(now, host, &self.hosts[host])
@@ -253,7 +254,8 @@ impl Tunnels {
                 }
                 AnchorEffect::Own(AnchorOutput::SetMtu(..))
                 | AnchorEffect::Report(_)
-                | AnchorEffect::Send(_) => {}
+                | AnchorEffect::Send(_)
+                | AnchorEffect::Forward(..) => {}
             }
         }
         self.watch.check_anchor(now, &self.anchor)

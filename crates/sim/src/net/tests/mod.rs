@@ -92,7 +92,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub fn sending(plan: impl IntoIterator<Item = (u64, Packet)>) -> Box<Desk> {
+    pub(super) fn sending(plan: impl IntoIterator<Item = (u64, Packet)>) -> Box<Desk> {
         let plan = plan.into_iter().map(|(at, packet)| (Time(at), packet)).collect();
         Box::new(Desk { plan, ..Desk::default() })
     }
@@ -170,7 +170,7 @@ impl Record {
     }
 
     /// FNV-1a of all lines.
-    pub fn hash(&self) -> u64 {
+    pub(super) fn hash(&self) -> u64 {
         let lines = self.0.borrow();
         let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -215,6 +215,8 @@ where
                 Effect::Persist(record) => return Some(Output::Persist(record)),
                 Effect::Report(report) => return Some(Output::Report(report)),
                 Effect::Send(datagram) => return Some(Output::Send(datagram)),
+                Effect::Forward(part, true) => return Some(Output::Forward(part)),
+                Effect::Forward(part, false) => return Some(Output::Withdraw(part)),
             }
         }
     }

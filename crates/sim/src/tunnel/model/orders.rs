@@ -11,9 +11,9 @@ use segue_tunnel::datapath::{Datapath, Missed, PathCounters};
 use segue_tunnel::{PathSetup, ProbeOrder, Reinjection, Ticket, Via};
 use segue_wire::{FlowKey, Size};
 
-use super::super::message::{Body, Message};
+use super::super::message::{Body, Message, Outer};
 use super::super::slot::Slot;
-use super::{Bound, Inner, Model, Outer, Wrong};
+use super::{Bound, Inner, Model, Wrong};
 
 /// The first packet of a flow without a binding. It and those behind it wait in the model.
 #[derive(Clone, Copy, Debug)]

@@ -7,29 +7,13 @@ use segue_keepalive::planted::fault;
 use segue_tunnel::ProbeKind;
 use segue_wire::Probe;
 
-use super::super::message::{Message, outer_bytes};
-use super::super::rides::{Held, longest_wait};
+use super::super::message::{Message, Outer, outer_bytes};
+use super::super::rides::{Held, Request, Rider, longest_wait};
 use super::super::slot::Slot;
-use super::{Inner, Model, Outer};
+use super::{Inner, Model};
 
 /// The MTU of an interface of the simulator. The sender does not know of narrower links on the way.
 const MTU: u32 = 1_500;
-
-/// A probe that rides.
-pub(super) struct Rider {
-    pub kind: ProbeKind,
-    pub k: u8,
-    pub probe: Probe,
-}
-
-/// A request that an anchor has taken.
-pub(super) struct Request {
-    pub probe: Probe,
-    pub k: u8,
-    pub question: bool,
-    /// It did not ride.
-    pub alone: bool,
-}
 
 impl<P: Clone> Model<P> {
     /// The probe that a packet which leaves now, and has been counted, carries.
@@ -152,12 +136,12 @@ impl<P: Clone> Model<P> {
 
     /// When to call the driver: a request should have ridden by then, or a response come.
     #[must_use]
-    pub fn calls_at(&self) -> Option<Time> {
+    pub(crate) fn calls_at(&self) -> Option<Time> {
         self.timers.first().filter(|_| !self.is_anchor).map(|(at, _)| *at)
     }
 
     /// A path whose driver must be called now, since rides have ceased or a response is missing.
-    pub fn take_due_call(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn take_due_call(&mut self, now: Time) -> Option<u32> {
         let due = self.timers.first().copied().filter(|(at, _)| *at <= now && !self.is_anchor);
         let (_, slot) = due?;
         self.set_timer(slot, None);

@@ -22,7 +22,7 @@ impl<P: Clone> Model<P> {
     }
 
     /// Sets the largest packet to send to an inner address (anchor); `None` when no host has the address any more.
-    pub fn set_mtu_to(&mut self, address: IpAddr, mtu: Option<u16>) {
+    pub(crate) fn set_mtu_to(&mut self, address: IpAddr, mtu: Option<u16>) {
         let Some(mtu) = mtu else {
             self.mtus.remove(&address);
             return;

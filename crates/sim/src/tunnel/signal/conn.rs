@@ -144,7 +144,7 @@ impl Conn {
 
     /// Whether it has ended and nothing is left to send.
     #[must_use]
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 

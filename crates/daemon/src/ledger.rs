@@ -1,0 +1,320 @@
+//! Records on their way to the store. A separate thread writes them: all that wait go into one
+//! transaction, only the last one of each key. What follows from a record is held until it is on
+//! disk. If it cannot be written, what is held is given back undone, and the record is tried again
+//! when something is to follow from it again.
+//!
+//! Records and what follows from them are in *lanes*: a lane's records hold up that lane alone. At
+//! most [`MOST_HELD`] things are held in one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, bail};
+use segue_store::{Store, Write};
+use tokio::sync::Notify;
+use tracing::debug;
+
+/// Most things held in one lane.
+const MOST_HELD: usize = 64;
+
+/// Where a ledger's records go.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Its name in the store.
+    pub name: &'static str,
+    /// What a record is, in errors: a `registration`.
+    pub of: &'static str,
+}
+
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its lane.
+    pub lane: String,
+    /// Its key: a later entry with the same takes its place.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// Of a role that stores nothing.
+impl From<Infallible> for Entry {
+    fn from(never: Infallible) -> Entry {
+        match never {}
+    }
+}
+
+/// What has become of records.
+#[derive(Debug)]
+pub struct Outcome<H> {
+    /// What was held for those that are written, in order.
+    pub due: Vec<H>,
+    /// What was held for those that could not be.
+    pub failed: Vec<H>,
+    /// Why not.
+    pub error: Option<anyhow::Error>,
+}
+
+/// The loop's side. `H` is what follows from records.
+pub struct Ledger<H> {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+    /// Number of records so far.
+    count: u64,
+    /// By lane: those with records not yet known to be on disk.
+    open: BTreeMap<String, Open<H>>,
+}
+
+struct Open<H> {
+    /// The number of its last record, among all.
+    number: u64,
+    /// A write failed; the records wait until something is held for them again.
+    failed: bool,
+    /// What is held, each with the number of the record that it waits for.
+    held: VecDeque<(u64, H)>,
+}
+
+impl<H> Ledger<H> {
+    /// Of a role that stores nothing.
+    pub fn without_store() -> Ledger<H> {
+        Ledger::over(Arc::default(), None)
+    }
+
+    fn over(desk: Arc<Desk>, thread: Option<JoinHandle<()>>) -> Ledger<H> {
+        Ledger { desk, thread, count: 0, open: BTreeMap::new() }
+    }
+
+    /// Starts the writing thread, with the caller's scheduling.
+    pub fn start(store: Arc<dyn Store>, table: Table) -> anyhow::Result<Ledger<H>> {
+        let desk = Arc::new(Desk::default());
+        let theirs = Arc::clone(&desk);
+        let thread = std::thread::Builder::new()
+            .name("segue-store".into())
+            .spawn(move || {
+                let _told = Ended(&theirs);
+                while let Some(batch) = theirs.take() {
+                    let result = write(store.as_ref(), table, &batch);
+                    theirs.done(batch, result);
+                }
+            })
+            .context("no thread for the store")?;
+        Ok(Ledger::over(desk, Some(thread)))
+    }
+
+    /// Queues a record for writing. Never blocks.
+    pub fn put(&mut self, entry: Entry) {
+        self.count += 1;
+        let number = self.count;
+        let open = self.open.entry(entry.lane.clone()).or_insert_with(|| Open {
+            number,
+            failed: false,
+            held: VecDeque::new(),
+        });
+        (open.number, open.failed) = (number, false);
+        self.desk.put(number, entry);
+    }
+
+    /// Whether what follows from this lane's records has to wait.
+    pub fn is_open(&self, lane: &str) -> bool {
+        self.open.contains_key(lane)
+    }
+
+    /// Holds something until the lane's records are written. Gives it back if too much is held there.
+    pub fn hold(&mut self, lane: &str, what: H) -> Result<(), H> {
+        let Some(open) = self.open.get_mut(lane) else { return Err(what) };
+        if open.held.len() >= MOST_HELD {
+            return Err(what);
+        }
+        if std::mem::take(&mut open.failed) {
+            self.desk.try_again();
+        }
+        open.held.push_back((open.number, what));
+        Ok(())
+    }
+
+    /// Is notified whenever the thread has a result.
+    pub fn told(&self) -> Arc<Notify> {
+        Arc::clone(&self.desk.told)
+    }
+
+    /// The thread's results so far.
+    pub fn outcome(&mut self) -> Outcome<H> {
+        let (results, error) = self.desk.results();
+        let mut outcome = Outcome { due: Vec::new(), failed: Vec::new(), error };
+        for (lane, Written { number, good }) in results {
+            let Some(open) = self.open.get_mut(&lane) else { continue };
+            let waited = open.held.partition_point(|(waits_for, _)| *waits_for <= number);
+            let waited = open.held.drain(..waited).map(|(_, what)| what);
+            if good { &mut outcome.due } else { &mut outcome.failed }.extend(waited);
+            if number < open.number {
+                continue;
+            }
+            if good {
+                self.open.remove(&lane);
+            } else {
+                open.failed = true;
+            }
+        }
+        outcome
+    }
+
+    /// Waits until nothing is being written. After that, the caller may change the records in the
+    /// store.
+    pub fn settle(&self) {
+        self.desk.settle();
+    }
+
+    /// Forgets everything about a lane. Call it after [`Ledger::settle`] and once the outcome is
+    /// handled.
+    pub fn forget(&mut self, lane: &str) {
+        self.open.remove(lane);
+        self.desk.lock().waiting.retain(|_, waiting| waiting.entry.lane != lane);
+    }
+
+    /// # Errors
+    /// If the thread has ended.
+    pub fn writes(&self) -> anyhow::Result<()> {
+        if self.desk.lock().ended {
+            bail!("the thread that writes the daemon's state has ended");
+        }
+        Ok(())
+    }
+}
+
+impl<H> Drop for Ledger<H> {
+    /// Writes what still waits.
+    fn drop(&mut self) {
+        self.desk.lock().closes = true;
+        self.desk.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// State shared by both sides.
+#[derive(Default)]
+struct Desk {
+    papers: Mutex<Papers>,
+    changed: Condvar,
+    told: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Papers {
+    /// What is to be written, and what could not be.
+    waiting: Batch,
+    /// There is a reason to write.
+    due: bool,
+    /// A batch is being written.
+    writing: bool,
+    /// By lane.
+    results: BTreeMap<String, Written>,
+    error: Option<anyhow::Error>,
+    /// The thread is to end once nothing is due.
+    closes: bool,
+    /// The thread has ended.
+    ended: bool,
+}
+
+/// Records with their numbers, by key.
+type Batch = BTreeMap<String, Waiting>;
+
+struct Waiting {
+    number: u64,
+    entry: Entry,
+}
+
+struct Written {
+    number: u64,
+    good: bool,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Papers> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, number: u64, entry: Entry) {
+        self.lock().waiting.insert(entry.key.clone(), Waiting { number, entry });
+        self.try_again();
+    }
+
+    fn try_again(&self) {
+        self.lock().due = true;
+        self.changed.notify_all();
+    }
+
+    fn results(&self) -> (BTreeMap<String, Written>, Option<anyhow::Error>) {
+        let mut papers = self.lock();
+        (std::mem::take(&mut papers.results), papers.error.take())
+    }
+
+    fn settle(&self) {
+        let busy = |papers: &mut Papers| (papers.writing || papers.due) && !papers.ended;
+        let _papers = self.changed.wait_while(self.lock(), busy);
+    }
+
+    /// Everything that waits; `None` if nothing is due and nothing more will come.
+    fn take(&self) -> Option<Batch> {
+        let idle = |papers: &mut Papers| !papers.due && !papers.closes;
+        let waited = self.changed.wait_while(self.lock(), idle);
+        let mut papers = waited.unwrap_or_else(PoisonError::into_inner);
+        papers.writing = std::mem::take(&mut papers.due);
+        papers.writing.then(|| std::mem::take(&mut papers.waiting))
+    }
+
+    /// What could not be written goes with the next batch, unless something newer has come: a later
+    /// record of a lane is never on disk without the earlier ones.
+    fn done(&self, batch: Batch, result: anyhow::Result<()>) {
+        let good = result.is_ok();
+        let mut papers = self.lock();
+        for (key, Waiting { number, entry }) in batch {
+            let lane = papers.results.entry(entry.lane.clone());
+            let written = lane.or_insert(Written { number, good });
+            *written = Written { number: number.max(written.number), good };
+            if !good {
+                papers.waiting.entry(key).or_insert(Waiting { number, entry });
+            }
+        }
+        papers.error = result.err().or(papers.error.take());
+        papers.writing = false;
+        drop(papers);
+        self.changed.notify_all();
+        self.told.notify_one();
+    }
+}
+
+/// Signals that the thread has ended, even by a panic.
+struct Ended<'a>(&'a Desk);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Writes records in one transaction.
+fn write(store: &dyn Store, table: Table, batch: &Batch) -> anyhow::Result<()> {
+    let mut writes = Vec::new();
+    for Waiting { entry: Entry { key, value, .. }, .. } in batch.values() {
+        writes.push(Write::Put { table: table.name, key, value, lifetime: None });
+    }
+    store.transact(&[], &writes).with_context(|| {
+        let first = batch.keys().next().map_or("", String::as_str);
+        let more = match batch.len().saturating_sub(1) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let of = table.of;
+        format!("the {of} of {first}{more} cannot be written down and is not answered")
+    })?;
+    debug!("{} records written in one transaction", batch.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use segue_store::{Condition, Embedded, StoreError, StoreExt};
+
+use super::*;
+
+const TABLE: Table = Table { name: "registrations", of: "registration" };
+
+/// A store whose writes wait for the test, and fail if the test says so.
+struct Slow {
+    inner: Embedded,
+    /// How many more transactions may take place, and whether they succeed.
+    allowed: Mutex<(usize, bool)>,
+    change: Condvar,
+    transactions: AtomicUsize,
+}
+
+impl Slow {
+    fn allow(&self, transactions: usize, good: bool) {
+        *self.allowed.lock().unwrap() = (transactions, good);
+        self.change.notify_all();
+    }
+
+    fn epoch(&self, host: &str) -> Option<u64> {
+        self.inner.get_as(TABLE.name, host).unwrap()
+    }
+}
+
+impl Store for Slow {
+    fn get(&self, table: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(table, key)
+    }
+
+    fn list(&self, table: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.inner.list(table)
+    }
+
+    fn transact(&self, conditions: &[Condition], writes: &[Write]) -> Result<bool, StoreError> {
+        let closed = |allowed: &mut (usize, bool)| allowed.0 == 0;
+        let mut allowed = self.change.wait_while(self.allowed.lock().unwrap(), closed).unwrap();
+        allowed.0 -= 1;
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        if !allowed.1 {
+            return Err(StoreError::Closed { path: "nowhere".into() });
+        }
+        self.inner.transact(conditions, writes)
+    }
+}
+
+/// What follows from records, in these tests.
+type Said = &'static str;
+
+fn slow() -> (tempfile::TempDir, Arc<Slow>, Ledger<Said>) {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = Arc::new(Slow {
+        inner: Embedded::open(&directory.path().join("anchor.db")).unwrap(),
+        allowed: Mutex::new((0, true)),
+        change: Condvar::new(),
+        transactions: AtomicUsize::new(0),
+    });
+    let ledger = Ledger::start(slow.clone(), TABLE).unwrap();
+    (directory, slow, ledger)
+}
+
+/// A host's record, in the host's own lane.
+fn lease(host: &str, epoch: u64) -> Entry {
+    let value = postcard::to_allocvec(&epoch).unwrap();
+    Entry { lane: host.into(), key: host.into(), value }
+}
+
+/// The thread's next result.
+async fn outcome(ledger: &mut Ledger<Said>) -> Outcome<Said> {
+    tokio::time::timeout(Duration::from_secs(20), ledger.told().notified()).await.unwrap();
+    ledger.outcome()
+}
+
+#[tokio::test]
+async fn what_is_said_after_a_lease_waits_for_it_in_order_and_no_other_host_waits() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 7));
+    assert!(ledger.is_open("alice") && !ledger.is_open("bob"));
+    assert!(["one", "two"].into_iter().all(|said| ledger.hold("alice", said).is_ok()));
+    let early = tokio::time::timeout(Duration::from_millis(200), ledger.told().notified()).await;
+    assert!(early.is_err() && ledger.outcome().due.is_empty() && slow.epoch("alice").is_none());
+    slow.allow(1, true);
+    let outcome = outcome(&mut ledger).await;
+    assert_eq!(slow.epoch("alice"), Some(7));
+    assert_eq!(outcome.due, ["one", "two"]);
+    assert!(outcome.failed.is_empty() && outcome.error.is_none() && !ledger.is_open("alice"));
+}
+
+#[tokio::test]
+async fn leases_that_wait_together_are_one_transaction_and_the_last_of_each_host_counts() {
+    let (_directory, slow, mut ledger) = slow();
+    for epoch in 1..=1_000 {
+        ledger.put(lease(&format!("host{}", epoch % 10), epoch));
+    }
+    slow.allow(usize::MAX, true);
+    ledger.settle();
+    // One may have begun with the first.
+    assert!(slow.transactions.load(Ordering::Relaxed) <= 2, "{:?}", slow.transactions);
+    let epochs: Vec<_> = (1..=10).map(|n| slow.epoch(&format!("host{}", n % 10))).collect();
+    assert_eq!(epochs, (991..=1_000).map(Some).collect::<Vec<_>>());
+    outcome(&mut ledger).await;
+    assert!((0..10).all(|n| !ledger.is_open(&format!("host{n}"))));
+}
+
+#[tokio::test]
+async fn a_host_whose_lease_cannot_be_written_is_told_nothing_until_it_can() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 7));
+    ledger.hold("alice", "one").unwrap();
+    slow.allow(1, false);
+    let first = outcome(&mut ledger).await;
+    assert!(first.due.is_empty() && first.failed == ["one"], "{first:?}");
+    assert!(first.error.unwrap().to_string().contains("registration of alice"));
+    // The host comes back, and sends nothing that needs a write.
+    assert!(ledger.is_open("alice") && ledger.hold("alice", "two").is_ok());
+    slow.allow(1, true);
+    let second = outcome(&mut ledger).await;
+    assert_eq!(second.due, ["two"]);
+    assert_eq!(slow.epoch("alice"), Some(7));
+}
+
+#[tokio::test]
+async fn a_newer_lease_holds_nothing_up_that_waits_for_an_older_one() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 1));
+    ledger.hold("alice", "one").unwrap();
+    while !ledger.desk.lock().waiting.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    ledger.put(lease("alice", 2));
+    ledger.hold("alice", "two").unwrap();
+    slow.allow(1, true);
+    let first = outcome(&mut ledger).await;
+    assert_eq!(first.due, ["one"]);
+    assert!(ledger.is_open("alice"));
+    slow.allow(1, true);
+    let second = outcome(&mut ledger).await;
+    assert_eq!(second.due, ["two"]);
+}
+
+#[test]
+fn what_waits_at_the_end_is_written() {
+    let (_directory, slow, mut ledger) = slow();
+    for n in 0..100 {
+        ledger.put(lease(&format!("host{n}"), n));
+    }
+    slow.allow(usize::MAX, true);
+    drop(ledger);
+    assert!((0..100).all(|n| slow.epoch(&format!("host{n}")) == Some(n)));
+}
+
+#[test]
+fn too_much_is_not_held_for_one_host() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 1));
+    let held = (0..1_000).take_while(|_| ledger.hold("alice", "one").is_ok()).count();
+    assert_eq!(held, MOST_HELD);
+    slow.allow(usize::MAX, true);
+}
+
+#[tokio::test]
+async fn a_later_record_of_a_lane_is_never_on_disk_without_the_earlier_ones() {
+    let (_directory, slow, mut ledger) = slow();
+    let entry = |key: &str| Entry { lane: String::new(), ..lease(key, 7) };
+    ledger.put(entry("first"));
+    slow.allow(1, false);
+    tokio::time::timeout(Duration::from_secs(20), ledger.told().notified()).await.unwrap();
+    // The loop has not looked yet.
+    ledger.put(entry("second"));
+    ledger.hold("", "both").unwrap();
+    slow.allow(1, true);
+    assert_eq!(outcome(&mut ledger).await.due, ["both"]);
+    assert_eq!(["first", "second"].map(|key| slow.epoch(key)), [Some(7); 2]);
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_not_tried_again() {
+    let (_directory, slow, mut ledger) = slow();
+    ledger.put(lease("alice", 7));
+    slow.allow(1, false);
+    ledger.settle();
+    ledger.outcome();
+    ledger.forget("alice");
+    ledger.put(lease("bob", 8));
+    slow.allow(1, true);
+    ledger.settle();
+    assert_eq!(["alice", "bob"].map(|host| slow.epoch(host)), [None, Some(8)]);
+}

@@ -1,0 +1,37 @@
+//! What a machine asks of the forwarding of its node.
+
+use crate::{Prefix, Route, Rule};
+
+/// A part of a node's forwarding. The node has it or not: to give it twice changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// An interface's own address, with the prefix that it reaches on the link.
+    Address {
+        /// Index of the interface.
+        interface: u32,
+        /// The address, host bits and all.
+        prefix: Prefix,
+    },
+    /// A route. One to the same destination, in the same table and with the same metric, takes its place.
+    Route(Route),
+    /// A rule that chooses among routing tables.
+    Rule(Rule),
+}
+
+/// A node whose forwarding can be changed: `segue-linux` does so over netlink, `segue-sim` at its nodes.
+pub trait Forwarding {
+    /// Why something could not be done.
+    type Error;
+
+    /// Gives the node this part.
+    ///
+    /// # Errors
+    /// It cannot have it; nothing has changed.
+    fn put(&mut self, part: &Forward) -> Result<(), Self::Error>;
+
+    /// Takes this part from the node, if it has it.
+    ///
+    /// # Errors
+    /// It cannot be taken away.
+    fn take_back(&mut self, part: &Forward) -> Result<(), Self::Error>;
+}

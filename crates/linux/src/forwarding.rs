@@ -1,0 +1,38 @@
+//! The kernel's forwarding in the calling thread's network namespace, over netlink.
+
+use segue_ip::{Forward, Forwarding};
+
+use crate::error::{LinuxError, Result};
+use crate::link::{is_gone, put_address, take_address};
+use crate::route::{add_missing_rule, delete_route, delete_rule, replace_route};
+
+/// The kernel of this machine, as what carries out what protocols want of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kernel;
+
+impl Forwarding for Kernel {
+    type Error = LinuxError;
+
+    /// Gives the kernel this part. It must be permitted to (`CAP_NET_ADMIN`).
+    fn put(&mut self, part: &Forward) -> Result<()> {
+        match part {
+            Forward::Address { interface, prefix } => put_address(*interface, *prefix)
+                .map_err(|e| LinuxError::refused(format!("add address {prefix}"), e)),
+            Forward::Route(route) => replace_route(route),
+            Forward::Rule(rule) => add_missing_rule(rule).map(drop),
+        }
+    }
+
+    fn take_back(&mut self, part: &Forward) -> Result<()> {
+        let taken = match part {
+            Forward::Address { interface, prefix } => take_address(*interface, *prefix)
+                .map_err(|e| LinuxError::refused(format!("delete address {prefix}"), e)),
+            Forward::Route(route) => delete_route(route),
+            Forward::Rule(rule) => delete_rule(rule),
+        };
+        match taken {
+            Err(error) if is_gone(&error) => Ok(()),
+            taken => taken,
+        }
+    }
+}

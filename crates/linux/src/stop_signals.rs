@@ -1,0 +1,54 @@
+//! Ctrl-C and SIGTERM as a descriptor to wait on together with sockets.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use segue_clock::Span;
+
+use crate::clock;
+
+/// SIGINT and SIGTERM, blocked and read from a descriptor.
+pub struct StopSignals(SignalFd);
+
+impl StopSignals {
+    /// Takes both signals for the calling thread; the process must have no other thread yet.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn take() -> io::Result<StopSignals> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        set.thread_block()?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        Ok(StopSignals(SignalFd::with_flags(&set, flags)?))
+    }
+
+    /// Waits until one of `sockets` is readable, `until` has come, or a signal arrives; returns
+    /// whether it was a signal.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
+    pub fn wait<'a>(
+        &self,
+        sockets: impl Iterator<Item = BorrowedFd<'a>>,
+        until: Option<segue_clock::Time>,
+    ) -> io::Result<bool> {
+        let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
+        let timeout = until.map(|until| {
+            let Span(ns) = until.since(clock::monotonic());
+            TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64)
+        });
+        match ppoll(&mut fds, timeout, None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(fds[0].any().unwrap_or(false))
+    }
+}

@@ -1,0 +1,204 @@
+//! What a population is made of.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use segue_clock::{Span, Time};
+use segue_keepalive::{Config as Keepalive, Source};
+use segue_netem::Loss;
+use segue_wire::MAX_PATHS;
+
+/// Most hosts of a population: the numbers of their paths are parts of addresses.
+pub const MAX_HOSTS: u32 = 1 << 22;
+/// Most shards and anchors.
+pub(crate) const MAX_SHARDS: u32 = 1 << 10;
+/// Most anchors of all shards.
+pub(crate) const MAX_ANCHORS: u32 = 1 << 16;
+
+/// Hosts without a topology: each has the same kinds of access paths to one of a set of anchors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Everything random comes from it.
+    pub seed: u64,
+    /// How many hosts.
+    pub hosts: u32,
+    /// How many anchors, at least one in each shard.
+    pub anchors: u32,
+    /// Parts that are simulated alone. They belong to the scenario and not to the machine, so that the
+    /// result does not depend on its cores.
+    pub shards: u32,
+    /// Virtual time.
+    pub duration: Span,
+    /// The hosts start at random instants of this span.
+    pub start_over: Span,
+    /// K and T_KA, the rest as a host has it by default.
+    pub k: u8,
+    /// See `k`.
+    pub t_ka: Span,
+    /// Whether the machines see each probe, or the packet path measures for them.
+    pub source: Source,
+    /// Kinds of access paths.
+    pub classes: Vec<Class>,
+    /// The kinds of a host's paths, by their place in `classes`.
+    pub paths: Vec<usize>,
+    /// Packets of applications.
+    pub flows: Option<Flows>,
+    /// Mean time between two orders to a host with a flow to move it.
+    pub planned_every: Option<Span>,
+}
+
+/// A kind of access path. Both directions are alike, and independent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Its name, which is that of the hosts' interfaces.
+    pub name: String,
+    /// Delay of one direction.
+    pub delay: Span,
+    /// It varies uniformly by so much up and down; packets do not overtake each other.
+    pub jitter: Span,
+    /// Loss of one direction.
+    pub loss: Loss,
+    /// When it carries nothing.
+    pub outages: Option<Outages>,
+}
+
+/// Outages of a kind of path, at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outages {
+    /// Mean time from the end of one to the start of the next (exponential).
+    pub every: Span,
+    /// Mean length (uniform, from half to one and a half of it).
+    pub lasts: Span,
+    /// Which direction is silent.
+    pub direction: Silent,
+}
+
+/// The silent direction of an outage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Silent {
+    /// Both.
+    #[default]
+    Both,
+    /// From host to anchor.
+    Up,
+    /// From anchor to host.
+    Down,
+}
+
+/// Packets of applications, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flows {
+    /// Share of the hosts that have one.
+    pub share: f64,
+    /// Time between its packets.
+    pub interval: Span,
+    /// Length of an inner packet.
+    pub bytes: u32,
+}
+
+/// What of a [`Spec`] makes no population.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The key, as a scenario names it.
+    pub key: &'static str,
+    /// What is wrong and what to do.
+    pub what: &'static str,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.what)
+    }
+}
+
+impl core::error::Error for SpecError {}
+
+impl Spec {
+    /// Whether it makes a population.
+    ///
+    /// # Errors
+    /// The first value that does not.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let err = |key, what| Err(SpecError { key, what });
+        let loss_ok = |class: &Class| match class.loss {
+            Loss::None => true,
+            Loss::Bernoulli(p) => (0.0..1.0).contains(&p),
+            Loss::GilbertElliott { p, r, loss_good, loss_bad } => {
+                [p, r, loss_good, loss_bad].iter().all(|x| (0.0..=1.0).contains(x))
+            }
+            Loss::Exact(_) | Loss::Armed(_) | Loss::Trace(_) => false,
+        };
+        let outage_ok = |outages: &Outages| outages.every > Span::ZERO && outages.lasts.0 >= 2;
+        if self.hosts == 0 || self.hosts > MAX_HOSTS {
+            err("hosts", "must be from 1 to 4194304")
+        } else if self.shards == 0 || self.shards > MAX_SHARDS || self.shards > self.hosts {
+            err("shards", "must be from 1 to 1024 and no more than there are hosts")
+        } else if self.anchors < self.shards || self.anchors > MAX_ANCHORS {
+            err("anchors", "must be from the number of shards to 65536")
+        } else if self.paths.is_empty() || self.paths.len() > MAX_PATHS {
+            err("paths", "a host has from 1 to 16")
+        } else if self.paths.iter().any(|class| *class >= self.classes.len()) {
+            err("paths", "names no class")
+        } else if (1..self.paths.len()).any(|n| self.paths[..n].contains(&self.paths[n])) {
+            err("paths", "each class once: a host's interfaces have different names")
+        } else if self.k == 0 {
+            err("k", "must be at least 1")
+        } else if !self.t_ka.0.is_multiple_of(1_000_000)
+            || !(5..=60_000).contains(&(self.t_ka.0 / 1_000_000))
+        {
+            err("t_ka", "must be whole milliseconds from 5 ms to 60 s")
+        } else if self.duration <= self.measured_from().since(Time::ZERO) {
+            err(
+                "duration",
+                "must be longer than start_over and K + 3 periods, after which it counts",
+            )
+        } else if !self.classes.iter().all(loss_ok) {
+            err("loss", "must be a probability below 1, for each packet or of two states")
+        } else if self.classes.iter().any(|class| class.jitter > class.delay) {
+            err("jitter", "must not be more than the delay")
+        } else if self.classes.iter().any(|class| (class.delay + class.jitter) * 2 >= self.t_ka) {
+            err("delay", "there and back must be shorter than t_ka")
+        } else if !self.classes.iter().filter_map(|class| class.outages.as_ref()).all(outage_ok) {
+            err("outages", "every and lasts must be more than nothing")
+        } else if self.flows.is_some_and(|f| !(0.0..=1.0).contains(&f.share)) {
+            err("flows.share", "must be from 0 to 1")
+        } else if self.flows.is_some_and(|f| f.interval < Span::from_millis(1)) {
+            err("flows.interval", "must be at least 1 ms")
+        } else if self.planned_every.is_some_and(|every| every < Span::from_millis(1)) {
+            err("planned_every", "must be at least 1 ms")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// From when on everything is counted: all have started and are up. Outages begin after it.
+    #[must_use]
+    pub fn measured_from(&self) -> Time {
+        Time::ZERO + self.start_over + self.t_ka * (u64::from(self.k) + 3)
+    }
+
+    /// K and T_KA with what a host has by default.
+    #[must_use]
+    pub fn keepalive(&self) -> Keepalive {
+        Keepalive { k: self.k, t_ka: self.t_ka, source: self.source, ..Keepalive::default() }
+    }
+
+    /// The hosts of a shard: the first, and how many.
+    #[must_use]
+    pub(crate) fn hosts_of(&self, shard: u32) -> (u32, u32) {
+        part(self.hosts, self.shards, shard)
+    }
+
+    /// How many anchors a shard has.
+    #[must_use]
+    pub(crate) fn anchors_of(&self, shard: u32) -> u32 {
+        part(self.anchors, self.shards, shard).1
+    }
+}
+
+/// The `n`th of `parts` parts of `all`, as even as can be: where it begins, and its size.
+fn part(all: u32, parts: u32, n: u32) -> (u32, u32) {
+    let at = |n: u32| (u64::from(all) * u64::from(n) / u64::from(parts)) as u32;
+    (at(n), at(n + 1) - at(n))
+}

@@ -1,0 +1,45 @@
+//! Keys that the operator keeps in files, and unpredictable numbers.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use segue_wire::ProbeKey;
+
+/// Reads the key of compact probes.
+pub(crate) fn read_key(path: &Path) -> anyhow::Result<ProbeKey> {
+    let text = read_secret(path)?;
+    parse_key(&text).with_context(|| {
+        format!("key file {} must hold 32 hexadecimal digits and nothing else", path.display())
+    })
+}
+
+/// Reads a key file, which must not be readable by other users.
+pub fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("key file {name}"))?;
+    let mode = file.metadata().with_context(|| format!("key file {name}"))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        bail!("key file {name} can be read by others; run: chmod 600 {name}");
+    }
+    let mut text = String::new();
+    // A key has 128 digits at most; reading stops long before a wrong file fills the memory.
+    file.take(1_000).read_to_string(&mut text).with_context(|| format!("key file {name}"))?;
+    Ok(text)
+}
+
+/// The key in the text of a key file: 32 hexadecimal digits, with white space around them at most.
+pub fn parse_key(text: &str) -> Option<ProbeKey> {
+    let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() == 32)?;
+    Some(ProbeKey(std::array::from_fn(|i| (digits[2 * i] << 4 | digits[2 * i + 1]) as u8)))
+}
+
+/// Unpredictable bytes.
+pub(crate) fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,216 @@
+//! `segue flows`.
+
+use std::cmp::Reverse;
+use std::process::ExitCode;
+
+use segue_daemon::control::{FlowStatus, tunnels};
+use segue_text::terminal::Stream;
+use segue_text::terminal::layout::{self, Column, Table};
+use segue_text::units;
+
+use super::which::{Paper, Which};
+
+/// Show the flows of a running daemon and the path of each.
+#[derive(clap::Args)]
+pub struct FlowsArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Say why each flow is where it is
+    #[arg(long)]
+    why: bool,
+    /// Those of one host alone (anchor)
+    #[arg(long)]
+    host: Option<String>,
+    /// Which come first
+    #[arg(long, value_enum, default_value = "busy")]
+    sort: Sort,
+    /// Show this many [default: as many as the terminal has room for, elsewhere all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Print JSON: all flows, in no order
+    #[arg(long, conflicts_with_all = ["sort", "limit"])]
+    json: bool,
+}
+
+/// An order of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    /// Those used in the last ten seconds, most bytes first; then the others, last used first
+    Busy,
+    /// Last used first
+    Used,
+    /// Most bytes first
+    Bytes,
+}
+
+/// A flow without packets for longer than this is not busy.
+const BUSY_MS: f64 = 10_000.0;
+
+const COLUMNS: [Column; 6] = [
+    Column::left("flow", 48),
+    Column::left("class", 11).apart(),
+    Column::left("path", 6).apart(),
+    Column::right("packets", 7).apart(),
+    Column::right("bytes", 8).apart(),
+    Column::right("idle", 7).apart(),
+];
+
+/// Runs `segue flows`.
+pub fn flows(args: FlowsArgs) -> anyhow::Result<ExitCode> {
+    let mut flows = Vec::new();
+    tunnels::flows(&args.which.socket(), args.host.as_deref(), |page| {
+        flows.extend(page);
+        Ok(())
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&flows)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    sort(&mut flows, args.sort);
+    let limit = match (args.limit, Stream::Output.size()) {
+        (Some(limit), _) => Limit::Flows(limit as usize),
+        // The heading, the last line and the following prompt take a line each.
+        (None, Some(size)) => Limit::Lines(size.rows.saturating_sub(3)),
+        (None, None) => Limit::Flows(usize::MAX),
+    };
+    lines(&flows, limit, args.why, Paper::output()).iter().for_each(|line| println!("{line}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sort(flows: &mut [FlowStatus], by: Sort) {
+    // Milliseconds are exact enough for sorting.
+    let idle = |flow: &FlowStatus| flow.idle_ms as u64;
+    match by {
+        Sort::Busy => flows.sort_by_key(|flow| match flow.idle_ms < BUSY_MS {
+            true => (0, Reverse(flow.bytes)),
+            false => (idle(flow), Reverse(0)),
+        }),
+        Sort::Used => flows.sort_by_key(idle),
+        Sort::Bytes => flows.sort_by_key(|flow| Reverse(flow.bytes)),
+    }
+}
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    Flows(usize),
+    /// As many flows as fit into this many lines, but at least one.
+    Lines(usize),
+}
+
+/// The first flows as a table, and how many are left out; `why` adds why each uses its path.
+fn lines(flows: &[FlowStatus], limit: Limit, why: bool, paper: Paper) -> Vec<String> {
+    if flows.is_empty() {
+        return vec!["no flows".into()];
+    }
+    let (Limit::Flows(most) | Limit::Lines(most)) = limit;
+    let candidates = &flows[..most.clamp(1, flows.len())];
+    let mut table = Table::new(&COLUMNS);
+    candidates.iter().for_each(|flow| table.row(row(flow)));
+    let laid = table.lay(paper.room);
+    let mut lines: Vec<String> = laid.head.into_iter().collect();
+    let (mut shown, mut used) = (0, 0);
+    for (flow, mut told) in candidates.iter().zip(laid.rows) {
+        if why {
+            told.extend(layout::sentence(&format!("    {}", flow.why), paper.room));
+        }
+        used += told.len();
+        if matches!(limit, Limit::Lines(room) if used > room && shown > 0) {
+            break;
+        }
+        lines.extend(told);
+        shown += 1;
+    }
+    let out = flows.len() - shown;
+    if out > 0 {
+        lines.push(format!("and {out} more (--limit N)"));
+    }
+    lines
+}
+
+fn row(flow: &FlowStatus) -> Vec<String> {
+    let via = flow.via.as_ref().map(|via| format!(" via {via}")).unwrap_or_default();
+    let pinned = if flow.pinned { " (pinned)" } else { "" };
+    vec![
+        flow.flow.clone(),
+        flow.class.as_deref().unwrap_or("-").to_owned(),
+        format!("{}{via}{pinned}", flow.path),
+        flow.packets.to_string(),
+        units::bytes(flow.bytes),
+        format!("{:.1} s", flow.idle_ms / 1e3),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use segue_text::terminal::Colours;
+
+    fn flow(port: u16, bytes: u64, idle_ms: f64) -> FlowStatus {
+        FlowStatus {
+            flow: format!("udp 10.77.0.2:{port} > 10.61.10.2:5060"),
+            class: Some("voice".into()),
+            path: "wifi".into(),
+            via: None,
+            pinned: false,
+            packets: 246,
+            bytes,
+            idle_ms,
+            why: "the best path at the start".into(),
+        }
+    }
+
+    fn ports(flows: &[FlowStatus]) -> Vec<u16> {
+        let port = |flow: &FlowStatus| flow.flow[14..].split(' ').next()?.parse().ok();
+        flows.iter().filter_map(port).collect()
+    }
+
+    #[test]
+    fn busy_flows_come_before_large_ones_of_long_ago() {
+        let mut flows = vec![
+            flow(1, 9_000, 60_000.0),
+            flow(2, 10, 0.0),
+            flow(3, 500, 9_999.0),
+            flow(4, 1_000_000, 10_000.0),
+        ];
+        for (by, wanted) in
+            [(Sort::Busy, [3, 2, 4, 1]), (Sort::Used, [2, 3, 4, 1]), (Sort::Bytes, [4, 1, 3, 2])]
+        {
+            sort(&mut flows, by);
+            assert_eq!(ports(&flows), wanted, "{by:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let flows: Vec<FlowStatus> = (0..50).map(|n| flow(1_000 + n, 55_892, 0.0)).collect();
+        let lay = |limit, room| lines(&flows, limit, false, Paper { room, colours: Colours::NONE });
+        let wide = lay(Limit::Flows(2), 200);
+        assert_eq!(
+            wide,
+            [
+                "flow                                              class        path    packets     bytes     idle",
+                "udp 10.77.0.2:1000 > 10.61.10.2:5060              voice        wifi        246   55.9 kB    0.0 s",
+                "udp 10.77.0.2:1001 > 10.61.10.2:5060              voice        wifi        246   55.9 kB    0.0 s",
+                "and 48 more (--limit N)",
+            ]
+        );
+        let narrow = lay(Limit::Lines(5), 79);
+        assert_eq!(
+            narrow,
+            [
+                "udp 10.77.0.2:1000 > 10.61.10.2:5060  class voice  path wifi  packets 246",
+                "  bytes 55.9 kB  idle 0.0 s",
+                "udp 10.77.0.2:1001 > 10.61.10.2:5060  class voice  path wifi  packets 246",
+                "  bytes 55.9 kB  idle 0.0 s",
+                "and 48 more (--limit N)",
+            ]
+        );
+        assert_eq!(lay(Limit::Flows(usize::MAX), 200).len(), 51);
+        assert_eq!(lay(Limit::Lines(0), 200).len(), 3, "one at least");
+        assert_eq!(
+            lines(&[], Limit::Lines(5), true, Paper { room: 79, colours: Colours::NONE }),
+            ["no flows"]
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! `segue handover` and `segue keepalive`.
+
+use std::process::ExitCode;
+
+use segue_daemon::control::{TunnelRequest, tunnels};
+
+use super::which::Which;
+
+/// Move flows to another path, or leave them to the steering again.
+#[derive(clap::Args)]
+pub struct HandoverArgs {
+    #[command(flatten)]
+    which: Which,
+    /// One flow, as `segue flows` prints it
+    #[arg(long, conflicts_with = "class")]
+    flow: Option<String>,
+    /// One class: voice, interactive, bulk or default
+    #[arg(long)]
+    class: Option<String>,
+    /// The path to move to
+    #[arg(long, required_unless_present = "auto")]
+    to: Option<String>,
+    /// End an earlier order
+    #[arg(long, conflicts_with = "to")]
+    auto: bool,
+}
+
+/// Switch probes of one of the host's paths on or off. Without probes a path counts as up while its interface is there.
+#[derive(clap::Args)]
+pub struct KeepaliveArgs {
+    #[command(flatten)]
+    which: Which,
+    /// The path
+    path: String,
+    /// on or off
+    #[arg(value_enum)]
+    switch: Switch,
+}
+
+/// Whether a path is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Switch {
+    /// Probe it.
+    On,
+    /// Do not.
+    Off,
+}
+
+/// Runs `segue keepalive`.
+pub fn keepalive(args: KeepaliveArgs) -> anyhow::Result<ExitCode> {
+    let order = TunnelRequest::Keepalive { path: args.path, on: args.switch == Switch::On };
+    println!("{}", tunnels::order(&args.which.socket(), order)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `segue handover`.
+pub fn handover(args: HandoverArgs) -> anyhow::Result<ExitCode> {
+    let order = TunnelRequest::Handover { flow: args.flow, class: args.class, to: args.to };
+    println!("{}", tunnels::order(&args.which.socket(), order)?);
+    Ok(ExitCode::SUCCESS)
+}

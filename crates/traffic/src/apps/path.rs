@@ -1,0 +1,42 @@
+//! The path of a packet through a network without load.
+
+use alloc::vec::Vec;
+
+use segue_clock::Span;
+
+use super::meter::Forwarding;
+use segue_sim::net::{Hop, Network, NodeId};
+use segue_sim::packet::Packet;
+
+/// Links that a path is followed over.
+const MAX_HOPS: u32 = 64;
+
+/// Rate and delay of the links that a packet takes from a node to the owner of its destination by the routes
+/// as they are. `None` if a route is missing, or leads to an agent: where a tunnel goes is its own affair.
+#[must_use]
+pub fn links_of(
+    network: &Network,
+    from: NodeId,
+    packet: &Packet,
+) -> Option<Vec<(Option<u64>, Span)>> {
+    let mut node = from;
+    let mut links = Vec::new();
+    for _ in 0..MAX_HOPS {
+        let here = network.node(node);
+        if here.owns(packet.dst) {
+            return Some(links);
+        }
+        let Some(Hop::Interface(index)) = here.routes.look_up(packet) else { return None };
+        let channel = network.channel(here.adapter(index)?.out?);
+        let spec = channel.spec();
+        links.push((spec.rate_bps, spec.delay));
+        node = channel.to.0;
+    }
+    None
+}
+
+/// [`links_of`] as the forwarding delay of both directions.
+#[must_use]
+pub fn path_of(network: &Network, from: NodeId, packet: &Packet) -> Option<Forwarding> {
+    links_of(network, from, packet).map(Forwarding::Links)
+}

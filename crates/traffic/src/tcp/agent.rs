@@ -1,0 +1,351 @@
+//! Senders and receivers at work: between the machines and the packets of the network.
+//!
+//! [`Source`] and [`Sink`] are for any agent that speaks TCP; [`SourceAgent`] and [`SinkAgent`] are agents
+//! that do nothing else.
+
+use alloc::vec::Vec;
+use core::any::Any;
+use core::net::IpAddr;
+
+use segue_clock::{Machine, Time};
+
+use super::config::Config;
+use super::receiver::{Acknowledgement, Receiver};
+use super::recovery::{Ack, Sent, Transmit};
+use super::segment::{Sack, Segment};
+use super::sender::{Input, Sender};
+use super::stream::Stream;
+use segue_sim::agent::{Agent, Io};
+use segue_sim::packet::{Packet, TCP};
+use segue_sim::results::Results;
+
+/// Bytes of a stream that never ends.
+pub const GREEDY: u64 = u64::MAX / 4;
+
+/// One end of a connection: its own address and port, and the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its own.
+    pub local: (IpAddr, u16),
+    /// The other's.
+    pub remote: (IpAddr, u16),
+}
+
+impl Endpoint {
+    /// The other end.
+    #[must_use]
+    pub fn reversed(self) -> Endpoint {
+        Endpoint { local: self.remote, remote: self.local }
+    }
+
+    fn packet(&self, now: Time, bytes: u32, segment: Segment) -> Packet {
+        Packet { sent: now, ..Packet::new(TCP, self.local, self.remote, bytes, segment) }
+    }
+}
+
+/// A segment as it left, for a trace of the window. Window, threshold and number are in segments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TracePoint {
+    /// When.
+    pub at: Time,
+    /// Congestion window.
+    pub cwnd: f64,
+    /// Slow-start threshold.
+    pub ssthresh: f64,
+    /// Number of the segment.
+    pub seq: u64,
+}
+
+/// The sending end: bytes in, packets out. There is no handshake.
+pub struct Source {
+    sender: Sender,
+    stream: Stream,
+    endpoint: Endpoint,
+    config: Config,
+    closed: bool,
+    trace: Option<Vec<TracePoint>>,
+}
+
+impl Source {
+    /// A sender with nothing to send.
+    #[must_use]
+    pub fn new(config: Config, endpoint: Endpoint) -> Source {
+        let (sender, stream) = (Sender::new(config), Stream::new(&config));
+        Source { sender, stream, endpoint, config, closed: false, trace: None }
+    }
+
+    /// Keeps a point for every segment from now on.
+    pub fn trace(&mut self) {
+        self.trace = Some(Vec::new());
+    }
+
+    /// What was traced.
+    #[must_use]
+    pub fn traced(&self) -> &[TracePoint] {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
+    /// The connection opens: what was offered may go.
+    pub fn start(&mut self, now: Time) {
+        self.sender.handle(now, Input::Start);
+    }
+
+    /// Gives bytes to send ([`GREEDY`] for ever).
+    pub fn offer(&mut self, now: Time, bytes: u64) {
+        let units = self.stream.offer(bytes);
+        self.sender.handle(now, Input::Offer(units));
+    }
+
+    /// Nothing more will be offered: the last segment ends the stream.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Takes a packet of the other end.
+    pub fn receive(&mut self, now: Time, packet: &Packet) {
+        let Some(segment) = packet.value::<Segment>() else { return };
+        let Some(byte) = segment.ack else { return };
+        // An acknowledgement of data that was never sent is invalid (RFC 9293, section 3.10.7.4).
+        if byte > self.stream.byte(self.sender.core().max) {
+            return;
+        }
+        let mut sack = Sack::default();
+        for (start, end) in segment.sack.blocks() {
+            // Only whole units count as held.
+            let first = self.stream.unit(*start);
+            let partly = self.stream.byte(first) < *start;
+            sack.push(first + u64::from(partly), self.stream.unit(*end));
+        }
+        let echo = segment.timestamps.filter(|_| self.config.timestamps).map(|t| Time(t.1));
+        self.sender.handle(now, Input::Ack(Ack { next: self.stream.unit(byte), sack, echo }));
+        self.stream.forget_before(byte);
+    }
+
+    /// Its deadline has come.
+    pub fn tick(&mut self, now: Time) {
+        self.sender.tick(now);
+    }
+
+    /// When to call [`tick`](Self::tick).
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.sender.deadline().map(|(at, _)| at)
+    }
+
+    /// The next packet to send; call it until `None` after every call that takes the time.
+    pub fn poll(&mut self, now: Time) -> Option<Packet> {
+        let segment = self.sender.poll()?;
+        self.remember(now, segment);
+        let (start, end) = (self.stream.byte(segment.start), self.stream.byte(segment.end));
+        let len = (end - start) as u32;
+        let bytes = self.config.header + len;
+        Some(self.endpoint.packet(
+            now,
+            bytes,
+            Segment {
+                seq: start,
+                len,
+                fin: self.closed && end == self.stream.offered(),
+                timestamps: Some((now.0, 0)),
+                retransmission: segment.retransmission,
+                ..Segment::default()
+            },
+        ))
+    }
+
+    fn remember(&mut self, at: Time, segment: Transmit) {
+        let core = self.sender.core();
+        if let Some(trace) = &mut self.trace {
+            let smss = core.smss_f64();
+            let (cwnd, ssthresh) = (core.cwnd / smss, core.ssthresh / smss);
+            trace.push(TracePoint { at, cwnd, ssthresh, seq: segment.start / core.smss });
+        }
+    }
+
+    /// Bytes that the other end has acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        self.stream.byte(self.sender.core().una)
+    }
+
+    /// All that was offered is acknowledged.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.sender.is_idle()
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        self.sender.core().sent
+    }
+
+    /// The machine, to look at.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+}
+
+/// The receiving end: packets in, acknowledgements out.
+pub struct Sink {
+    receiver: Receiver,
+    endpoint: Endpoint,
+    config: Config,
+    owed: Option<Acknowledgement>,
+}
+
+impl Sink {
+    /// A receiver of what `endpoint.remote` sends.
+    #[must_use]
+    pub fn new(config: Config, endpoint: Endpoint) -> Sink {
+        Sink { receiver: Receiver::new(&config), endpoint, config, owed: None }
+    }
+
+    /// Takes a packet of the other end.
+    pub fn receive(&mut self, now: Time, packet: &Packet) {
+        if let Some(segment) = packet.value() {
+            self.owed = self.receiver.on_segment(now, segment);
+        }
+    }
+
+    /// Its deadline has come.
+    pub fn tick(&mut self, now: Time) {
+        self.owed = self.receiver.on_deadline(now);
+    }
+
+    /// When to call [`tick`](Self::tick).
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.receiver.deadline()
+    }
+
+    /// The acknowledgement to send, if any; after every call that takes the time.
+    pub fn poll(&mut self, now: Time) -> Option<Packet> {
+        let Acknowledgement { next, sack, echo } = self.owed.take()?;
+        let blocks = sack.blocks().len() as u32;
+        let (once, each) = self.config.sack_bytes;
+        let option = if blocks > 0 { once + each * blocks } else { 0 };
+        let bytes = self.config.ack_bytes + option;
+        let timestamps = Some((now.0, echo));
+        let segment = Segment { ack: Some(next), sack, timestamps, ..Segment::default() };
+        Some(self.endpoint.packet(now, bytes, segment))
+    }
+
+    /// Bytes handed over in order.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.receiver.delivered()
+    }
+
+    /// The machine, to look at.
+    #[must_use]
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+}
+
+/// An agent that sends a number of bytes from the start of the run, or without end.
+pub struct SourceAgent {
+    /// The connection.
+    pub source: Source,
+    bytes: u64,
+}
+
+impl SourceAgent {
+    /// Sends `bytes` bytes ([`GREEDY`] for ever).
+    #[must_use]
+    pub fn new(source: Source, bytes: u64) -> SourceAgent {
+        SourceAgent { source, bytes }
+    }
+
+    fn flush(&mut self, io: &mut Io<'_>) {
+        while let Some(packet) = self.source.poll(io.now) {
+            io.send(packet);
+        }
+    }
+}
+
+impl Agent for SourceAgent {
+    fn start(&mut self, io: &mut Io<'_>) {
+        self.source.offer(io.now, self.bytes);
+        self.source.close();
+        self.source.start(io.now);
+        self.flush(io);
+    }
+
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
+        self.source.receive(io.now, &packet);
+        self.flush(io);
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        self.source.tick(io.now);
+        self.flush(io);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.source.deadline()
+    }
+
+    fn report(&self, name: &str, _now: Time, results: &mut Results) {
+        let sent = self.source.sent();
+        results.int(alloc::format!("{name}.sent"), sent.segments);
+        results.int(alloc::format!("{name}.retransmissions"), sent.retransmissions);
+        results.int(alloc::format!("{name}.timeouts"), sent.timeouts);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// An agent that acknowledges what arrives.
+pub struct SinkAgent {
+    /// The connection.
+    pub sink: Sink,
+}
+
+impl SinkAgent {
+    fn flush(&mut self, io: &mut Io<'_>) {
+        if let Some(packet) = self.sink.poll(io.now) {
+            io.send(packet);
+        }
+    }
+}
+
+impl Agent for SinkAgent {
+    fn start(&mut self, _io: &mut Io<'_>) {}
+
+    fn receive(&mut self, io: &mut Io<'_>, _over: Option<u32>, packet: Packet) {
+        self.sink.receive(io.now, &packet);
+        self.flush(io);
+    }
+
+    fn wake(&mut self, io: &mut Io<'_>) {
+        self.sink.tick(io.now);
+        self.flush(io);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.sink.deadline()
+    }
+
+    fn report(&self, name: &str, now: Time, results: &mut Results) {
+        let bytes = self.sink.delivered();
+        results.int(alloc::format!("{name}.delivered_bytes"), bytes);
+        results.float(alloc::format!("{name}.goodput_bps"), bytes as f64 * 8.0 / now.as_secs_f64());
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
