@@ -2,27 +2,21 @@
 
 use segue_clock::Span;
 use segue_grammar::link::{JitterText, LossText, Way};
-use segue_grammar::{Duration, Ratio};
+use segue_grammar::{Duration, Mistake, Ratio, Source, hint};
 use segue_keepalive::Source as Measuring;
 use segue_netem::Jitter;
 use segue_population::{Class, Flows, Outages, Silent, Spec};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{Mistake, Source, hint};
-
 /// A file with `[population]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default = "first_seed")]
+    #[serde(default = "super::tables::first_seed")]
     seed: u64,
     duration: Duration,
     population: Spanned<Population>,
-}
-
-fn first_seed() -> u64 {
-    1
 }
 
 /// The table `[population]`.

@@ -107,6 +107,15 @@ const NETWORK: &[(&str, &str)] = &[
     ("[[node]]\nname = 5", "16: node.4.name: invalid type: integer `5`, expected a string"),
     ("[[nod]]\nname = \"x\"", "15: nod: unknown key (did you mean node?)"),
     (
+        "[[node]]\nname = \"c\"\nroutes = [\"default via 10.0.0.1\"]",
+        "17: node.c.routes: routes are for segue lab: write a [[route]]",
+    ),
+    (
+        "[[node]]\nname = \"c\"\nroutes = [\"default\"]",
+        "17: node.c.routes: \"default\" is no route: write PREFIX|default via GATEWAY [metric N]",
+    ),
+    ("seed = 5", "15: link.wire.seed: a run has one seed, at the top"),
+    (
         "[[event]]\nat = \"11s\"\ncut = \"wifi\"",
         "16: event.1.at: the run has ended by then, at 10.000 s",
     ),
@@ -295,15 +304,11 @@ const MOBILE: &[(&str, &str)] = &[
     ),
     (
         "[[event]]\nat = \"1s\"\nmend = \"wifi\"\nfor = \"1s\"",
-        "18: event.1.for: this key is for cut, and the restart of an anchor",
+        "18: event.1.for: this key is for cut and restart",
     ),
     (
         "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nhandover = \"h\"\nto = \"lan\"",
         "25: event.1.to: a has no interface lan (known: wifi)",
-    ),
-    (
-        "[[anchor]]\nname = \"x\"\nnode = \"r\"\n[[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n[[event]]\nat = \"1s\"\nrestart = \"h\"\nfor = \"1s\"",
-        "25: event.1.for: this key is for cut, and the restart of an anchor",
     ),
 ];
 
@@ -354,10 +359,10 @@ fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     }
     // Missing tables are created within existing ones.
     let lossy = scenario.with(&sets(&[("link.2.down.loss", "[1, 2]")])).unwrap();
-    assert!(matches!(
-        { lossy.file.link[1].ways() }[1].clone().spec().loss,
-        segue_netem::Loss::Exact(_)
-    ));
+    let links = lossy.source.values().into_inner().remove("link").unwrap();
+    let links = segue_grammar::tables::<segue_grammar::Link>(links).unwrap();
+    let [_, down] = links[1].ways.clone().unwrap();
+    assert!(matches!(down.spec().loss, segue_netem::Loss::Exact(_)));
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
+use segue_grammar::Mistake;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toml::{Spanned, Value};
 
-use crate::file::{Mistake, Scenario};
+use crate::file::Scenario;
 
 /// Most runs of a sweep; each has its own file until the end.
 const MAX_RUNS: u64 = 1_000_000;
