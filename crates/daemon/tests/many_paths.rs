@@ -155,16 +155,7 @@ fn cookie(slot: u32) -> u64 {
 fn order(slot: u32, t_ka: Span) -> ProbeOrder {
     let t_ka_ms = (t_ka.0 / 1_000_000) as u16;
     let probe = Probe { t_ka_ms, heard: u16::MAX, ..Probe::default() };
-    ProbeOrder {
-        slot,
-        kind: ProbeKind::Request,
-        k: 3,
-        probe,
-        held_since: 0,
-        report: false,
-        question: false,
-        age: 0,
-    }
+    ProbeOrder::plain(slot, ProbeKind::Request, 3, probe)
 }
 
 /// An anchor's machine and datapath, driven as the daemon drives them.

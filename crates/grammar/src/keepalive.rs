@@ -86,11 +86,17 @@ pub struct Probed {
 /// `adaptive` of another table.
 pub fn complete(host: &mut DeTable<'_>) {
     let fixed = |keys: &DeTable<'_>| keys.contains_key("k") || keys.contains_key("period");
+    let yields = |keys: &mut DeTable<'_>| {
+        // Any other value is read for its mistake, or says the same.
+        if keys.get("adaptive").and_then(|value| value.get_ref().as_bool()) == Some(true) {
+            keys.remove("adaptive");
+        }
+    };
     let Some(DeValue::Table(base)) = host.get_mut("keepalive").map(Spanned::get_mut) else {
         return;
     };
     if fixed(base) {
-        base.remove("adaptive");
+        yields(base);
     }
     let base = base.clone();
     let Some(DeValue::Table(paths)) = host.get_mut("path").map(Spanned::get_mut) else { return };
@@ -101,11 +107,11 @@ pub fn complete(host: &mut DeTable<'_>) {
         let own = own.or_insert(Spanned::new(place, DeValue::Table(DeTable::new())));
         let DeValue::Table(own) = own.get_mut() else { continue };
         let mut base = base.clone();
-        match fixed(own) {
-            true => base.remove("adaptive"),
-            false if fixed(&base) => own.remove("adaptive"),
-            false => None,
-        };
+        if fixed(own) {
+            yields(&mut base);
+        } else if fixed(&base) {
+            yields(own);
+        }
         inherit(own, &base);
     }
 }

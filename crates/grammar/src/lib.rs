@@ -4,7 +4,6 @@
 //! line with file, line and key.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 #[macro_use]
 mod from_text;
@@ -20,7 +19,7 @@ mod values;
 pub use config::{Config, parse, read};
 pub use keepalive::{KeepaliveKeys, Probed, complete};
 pub use network::{Address, End, EndAddress, Ends, Link, Node, PrefixText, RouteText};
-pub use part::{Part, known, list, tables, value};
+pub use part::{Part, known, tables, value};
 pub use paths::{PathKeys, Paths, SteeringKeys};
 pub use source::{Mistake, Name, Source, hint, printable};
 pub use values::{Duration, Ratio};

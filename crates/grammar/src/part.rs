@@ -45,11 +45,11 @@ pub fn value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, Mist
     T::deserialize(ValueDeserializer::from(value)).map_err(|error| Mistake::read(&error))
 }
 
-/// The tables of a list.
+/// Reads a list of tables.
 ///
 /// # Errors
-/// It is something else.
-pub fn list<'a>(list: Spanned<DeValue<'a>>) -> Result<Vec<Spanned<DeTable<'a>>>, Mistake> {
+/// A value that does not fit, or a key that is missing or unknown.
+pub fn tables<T: Part>(list: Spanned<DeValue<'_>>) -> Result<Vec<T>, Mistake> {
     // Of anything else, this says what is wrong.
     value::<Vec<BTreeMap<String, IgnoredAny>>>(list.clone())?;
     let DeValue::Array(list) = list.into_inner() else { return Ok(Vec::new()) };
@@ -57,20 +57,12 @@ pub fn list<'a>(list: Spanned<DeValue<'a>>) -> Result<Vec<Spanned<DeTable<'a>>>,
         (span, DeValue::Table(table)) => Some(Spanned::new(span, table)),
         _ => None,
     });
-    Ok(tables.collect())
-}
-
-/// Reads a list of tables.
-///
-/// # Errors
-/// A value that does not fit, or a key that is missing or unknown.
-pub fn tables<T: Part>(written: Spanned<DeValue<'_>>) -> Result<Vec<T>, Mistake> {
     let keys = T::keys();
     let read = |mut table: Spanned<DeTable<'_>>| {
         known(table.get_ref(), &keys)?;
         T::take(&mut table)
     };
-    list(written)?.into_iter().map(read).collect()
+    tables.map(read).collect()
 }
 
 /// Refuses other keys than these.

@@ -26,10 +26,21 @@ impl Mistake {
         Mistake { at: value.span().start, key: None, message: message.into() }
     }
 
-    /// What the parser says.
+    /// What is wrong with a value, as a function of the message.
+    pub fn at<T, E: ToString>(value: &Spanned<T>) -> impl FnOnce(E) -> Mistake + use<T, E> {
+        let at = value.span().start;
+        move |error| Mistake { at, key: None, message: error.to_string() }
+    }
+
+    /// What the parser says of a value.
     pub(crate) fn read(error: &toml::de::Error) -> Mistake {
         let at = error.span().map_or(0, |span| span.start);
         Mistake { at, key: None, message: plain(&one_line(error.message())) }
+    }
+
+    /// What the parser says of a value that has lost its place.
+    pub fn refused<T>(value: &Spanned<T>, error: &toml::de::Error) -> Mistake {
+        Mistake { at: value.span().start, ..Mistake::read(error) }
     }
 
     /// What is wrong with the value of another key in the table of this one.

@@ -44,6 +44,8 @@ fn per_second(keepalive: &Keepalive) -> u32 {
 /// Requests per second where detection follows use: questions come eight milliseconds apart, and for those about one
 /// path the others have one each.
 const QUESTIONS: u32 = 250;
+/// Slots that may have been taken and let go within one event, which nobody saw.
+const FEW: u32 = 3;
 /// Periods more until ends with rides agree: see [`settle`].
 const RIDES_SETTLE: u64 = 4;
 /// For signalling that finds its way again, after all has settled.
@@ -428,6 +430,8 @@ impl Tunnels {
         let Watch { anchor_paths, shown, used, stated, .. } = &mut self.watch;
         anchor_paths.retain(|slot, _| machine.path(*slot).is_some());
         shown.clear();
+        let slots = machine.paths().map(|(slot, _)| slot);
+        let taken = slots.chain(used.last().copied()).max().unwrap_or_default();
         for (slot, path) in machine.paths() {
             let via = path.via().is_none_or(|via| machine.path(via.slot).is_some());
             Violation::unless(via, "paths exist", || {
@@ -440,7 +444,7 @@ impl Tunnels {
             let seen = Seen { tx, began: now, counters: [0; 9] };
             let what = format_args!("the anchor's slot {slot}");
             if anchor_paths.get(&slot).is_none_or(|before| before.tx != tx) {
-                let rests = used.insert(slot) || used.len() as u32 + 1 >= MAX_SLOTS;
+                let rests = used.insert(slot) || taken + FEW >= MAX_SLOTS;
                 Violation::unless(rests, "slots rest", || {
                     format!("{what} is used again while others have not been used")
                 })?;

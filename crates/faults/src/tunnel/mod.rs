@@ -126,6 +126,7 @@ impl Protocol for Tunnel {
     fn draw_more(&self, seed: u64, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
         let own = |at_ms, order: Order| Entry { at_ms, fault: Fault::Own(order.to_string()) };
         entries.extend((0..hosts.len()).map(|host| own(1_000, Order::Flow(host, 0, true))));
+        draw_pairs(&mut Rng::new(seed ^ 0x7061_6972), hosts, quiet_ms, entries);
         let mut rng = Rng::new(seed ^ 0x7369_7a65);
         if !rng.chance(0.4) {
             return;
@@ -171,6 +172,31 @@ impl Protocol for Tunnel {
     fn world(&self, schedule: &Schedule, start: Time) -> Box<dyn World> {
         Box::new(Staged(Tunnels::new(schedule, start)))
     }
+}
+
+/// Orders that seldom meet what they concern: at half of the broken connections a keepalive is switched while none stands,
+/// and at half of the worn hosts a flow is pinned to an interface that gets another name.
+fn draw_pairs(rng: &mut Rng, hosts: &[HostShape], quiet_ms: u64, entries: &mut Vec<Entry>) {
+    let own = |at_ms, order: Order| Entry { at_ms, fault: Fault::Own(order.to_string()) };
+    let mut pairs = Vec::new();
+    for entry in entries.iter() {
+        let breaks = matches!(&entry.fault, Fault::Own(order) if order.starts_with("break-signal"));
+        let Some(host) = entry.fault.host().filter(|_| breaks && rng.chance(0.5)) else { continue };
+        let path = rng.below(hosts[host].paths.len() as u64) as usize;
+        let order = Order::Keepalive(PathRef { host, path }, rng.chance(0.5));
+        pairs.push(own((entry.at_ms + rng.below(20)).min(quiet_ms - 1), order));
+    }
+    for (host, shape) in hosts.iter().enumerate() {
+        if HostSettings::of(shape).worn && rng.chance(0.5) {
+            let at = PathRef { host, path: rng.below(shape.paths.len() as u64) as usize };
+            let half = (quiet_ms - 1_000) / 2;
+            let at_ms = 1_000 + rng.below(half);
+            pairs.push(own(at_ms, Order::Handover(host, Moved::Flow(0), Some(at.path))));
+            let at_ms = at_ms + rng.below(half);
+            pairs.push(Entry { at_ms, fault: Fault::Rename(at) });
+        }
+    }
+    entries.extend(pairs);
 }
 
 /// A host, and what is known of it beside the machine.

@@ -1,4 +1,5 @@
-//! What passes on the links, read from its bytes: what the invariants know of the machines' messages.
+//! What passes on the links, read from its bytes: what the invariants know of the machines' messages. Most packets are data
+//! alone, which say nothing of them.
 
 use alloc::format;
 use alloc::rc::Rc;
@@ -65,8 +66,6 @@ pub(super) enum Place {
     TooLarge(bool),
     /// It was sent over a link that may lose those that are too large, and was not; up or down.
     Fits(bool),
-    /// It reaches the host.
-    ToHost,
 }
 
 /// What was seen since the last look, in order.
@@ -113,7 +112,6 @@ impl Observer for Tap {
     fn arrived(&mut self, _: Time, channel: ChannelId, packet: &Packet) {
         let Some(path) = self.paths.get(channel.0 as usize / 4).copied() else { return };
         match channel.0 % 4 {
-            1 => self.note(path, Place::ToHost, packet),
             2 => self.note(path, Place::ToAnchor, packet),
             _ => {}
         }
@@ -150,7 +148,7 @@ impl Tap {
     }
 }
 
-/// Reads a packet between the ends; `None` if it is none.
+/// Reads a packet between the ends; `None` for one of a flow alone, and for others.
 fn read(packet: &Packet) -> Option<What> {
     let raw = packet.value::<Raw>()?;
     if packet.ports.0 == SIGNAL_PORT || packet.ports.1 == SIGNAL_PORT {
@@ -164,7 +162,8 @@ fn read(packet: &Packet) -> Option<What> {
         PacketType::Response => Some(ProbeKind::Response),
         PacketType::Ride if has(flags::RIDE_RESPONSE) => Some(ProbeKind::Response),
         PacketType::Ride => Some(ProbeKind::Request),
-        PacketType::Data | PacketType::Size => None,
+        PacketType::Data => return None,
+        PacketType::Size => None,
     };
     let behind = raw.bytes.get(Header::LEN..Header::LEN + Probe::LEN);
     let bytes = behind.and_then(|bytes| bytes.first_chunk());

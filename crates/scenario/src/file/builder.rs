@@ -82,7 +82,7 @@ impl<'a> Builder<'a> {
 
     /// The text of a file that the scenario names.
     pub(super) fn read_beside(&self, name: &Name) -> Result<Arc<str>, Mistake> {
-        self.beside.read(name.get_ref()).map_err(|message| Mistake::of(name, message))
+        self.beside.read(name.get_ref()).map_err(Mistake::at(name))
     }
 
     /// Up and down of the link or cell with this name.
@@ -97,7 +97,7 @@ impl<'a> Builder<'a> {
     /// The link with this name, up and down.
     pub(super) fn link(&self, name: &Name) -> Result<[ChannelId; 2], Mistake> {
         let links = self.links.iter().cloned().collect();
-        named("link", name.get_ref(), &links).map_err(|message| Mistake::of(name, message))
+        named("link", name, &links)
     }
 
     /// Adds a node.
@@ -132,13 +132,12 @@ impl<'a> Builder<'a> {
 
     /// The node with this name.
     pub(super) fn node(&self, name: &Name) -> Result<NodeId, Mistake> {
-        named("node", name.get_ref(), &self.nodes).map_err(|message| Mistake::of(name, message))
+        named("node", name, &self.nodes)
     }
 
     /// The node of an end.
     pub(super) fn end_node(&self, end: &Spanned<End>) -> Result<NodeId, Mistake> {
-        let node = named("node", &end.get_ref().node, &self.nodes);
-        node.map_err(|message| Mistake::of(end, message))
+        self.node(&Spanned::new(end.span(), end.get_ref().node.clone()))
     }
 
     /// Adds an interface with these addresses to a node.
@@ -245,7 +244,7 @@ impl<'a> Builder<'a> {
             let inner = self.inner.get(&id).into_iter().flatten();
             return Ok(inner.chain(&node.addresses).chain(of_interfaces).copied().collect());
         };
-        let index = self.interface(id, name).map_err(|message| Mistake::of(end, message))?;
+        let index = self.interface(id, name).map_err(Mistake::at(end))?;
         let addresses = node.adapter(index).map_or(&[][..], |a| &a.interface.addresses);
         if addresses.is_empty() {
             let message = format!("{}:{name} has no address of its own", node.name);
@@ -335,8 +334,7 @@ impl<'a> Builder<'a> {
 
     /// Has the role with this name crash, and start anew after a while.
     pub(super) fn restart(&mut self, name: &Name, at: Time, down: Span) -> Result<(), Mistake> {
-        let role = named("host", name.get_ref(), &self.roles);
-        let (id, restart) = role.map_err(|message| Mistake::of(name, message))?;
+        let (id, restart) = named("host", name, &self.roles)?;
         restart(&mut self.network, id, at, down);
         Ok(())
     }
@@ -346,14 +344,15 @@ impl<'a> Builder<'a> {
 const RESERVED: [&str; 2] = ["link", "nodes"];
 
 /// What has this name.
-pub(super) fn named<T: Copy>(
+pub(super) fn named<T: Clone>(
     what: &str,
-    name: &str,
+    name: &Name,
     known: &BTreeMap<String, T>,
-) -> Result<T, String> {
-    known.get(name).copied().ok_or_else(|| {
+) -> Result<T, Mistake> {
+    known.get(name.get_ref()).cloned().ok_or_else(|| {
         let known: Vec<&str> = known.keys().map(String::as_str).collect();
-        format!("there is no {what} {name}{}", hint(name, &known))
+        let hint = hint(name.get_ref(), &known);
+        Mistake::of(name, format!("there is no {what} {}{hint}", name.get_ref()))
     })
 }
 

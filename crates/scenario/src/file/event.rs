@@ -1,102 +1,102 @@
 //! `[[event]]`: what happens at preset times. Kinds of tables say what may happen to them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use segue_clock::{Span, Time};
-use segue_grammar::{Duration, Mistake, Name, Part, known, list};
+use segue_grammar::{Duration, Mistake, Name, hint};
 use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use serde::de::DeserializeOwned;
+use toml::{Spanned, Value};
 
 use super::builder::Builder;
 
-/// Something that happens, read.
-pub(super) trait Happening: Send + Sync {
-    /// Schedules it.
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake>;
+/// A kind of events.
+pub(super) struct EventKind {
+    /// The key that makes an event one of this kind; its value names what it happens to.
+    pub(super) name: &'static str,
+    /// The other keys that it takes.
+    pub(super) with: &'static [&'static str],
+    /// Schedules an event at a time, to what is named.
+    pub(super) add: fn(&mut Builder<'_>, &Event, Time, &Name) -> Result<(), Mistake>,
 }
 
-/// A kind of events.
-#[derive(Clone, Copy)]
-pub(super) struct EventKind {
-    /// The key that makes an event one of this kind; its value is what it happens to.
-    name: &'static str,
-    keys: fn() -> Vec<&'static str>,
-    read: fn(&mut Spanned<DeTable<'_>>) -> Result<Box<dyn Happening>, Mistake>,
+/// An event as written.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Event {
+    keys: Spanned<BTreeMap<Spanned<String>, Spanned<Value>>>,
+}
+
+/// A role crashes, and starts anew after a while.
+pub(super) const RESTART: EventKind = EventKind {
+    name: "restart",
+    with: &["for"],
+    add: |builder, event, at, name| {
+        let down = event.get("for")?.map_or(Span::ZERO, |Duration(span)| span);
+        builder.restart(name, at, down)
+    },
+};
+
+impl Event {
+    /// The value of a key.
+    pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Mistake> {
+        let Some(value) = self.keys.get_ref().get(key) else { return Ok(None) };
+        let read = T::deserialize(value.get_ref().clone());
+        read.map(Some).map_err(|error| Mistake::refused(value, &error))
+    }
+
+    /// The value of a key with its place.
+    pub(super) fn placed<T: DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<Spanned<T>>, Mistake> {
+        let place = self.keys.get_ref().get(key).map(Spanned::span);
+        Ok(self.get(key)?.zip(place).map(|(value, place)| Spanned::new(place, value)))
+    }
+
+    /// Schedules it as the one of these kinds that it is. Keys of other kinds would be ignored silently: they are refused.
+    pub(super) fn schedule(
+        &self,
+        builder: &mut Builder<'_>,
+        kinds: &[&EventKind],
+    ) -> Result<(), Mistake> {
+        let keys = self.keys.get_ref();
+        let mut known = vec!["at"];
+        known.extend(kinds.iter().flat_map(|kind| kind.keys()));
+        let mut seen = BTreeSet::new();
+        known.retain(|key| seen.insert(*key));
+        if let Some(key) = keys.keys().find(|key| !known.contains(&key.get_ref().as_str())) {
+            return Err(Mistake::of(key, format!("unknown key{}", hint(key.get_ref(), &known))));
+        }
+        let at = self.placed("at")?;
+        let at = at.ok_or_else(|| Mistake::of(&self.keys, "the key at is missing"))?;
+        let time = builder.within(&at)?;
+        let found: Vec<_> = kinds.iter().filter(|kind| keys.contains_key(kind.name)).collect();
+        let [kind] = found[..] else {
+            let message = format!("an event is one of {}", names(kinds).join(", "));
+            return Err(Mistake::of(&at, message));
+        };
+        for key in keys.keys().filter(|key| key.get_ref() != "at") {
+            let has = |kind: &&EventKind| kind.keys().any(|known| known == key.get_ref());
+            if !has(kind) {
+                let others: Vec<&EventKind> = kinds.iter().copied().filter(has).collect();
+                let message = format!("this key is for {}", names(&others).join(" and "));
+                return Err(Mistake::of(key, message));
+            }
+        }
+        match self.placed(kind.name)? {
+            Some(name) => (kind.add)(builder, self, time, &name),
+            None => Ok(()),
+        }
+    }
 }
 
 impl EventKind {
-    /// Events that are read into a type.
-    pub(super) const fn of<T: Happening + Part + 'static>(name: &'static str) -> EventKind {
-        let read = |table: &mut Spanned<DeTable<'_>>| {
-            T::take(table).map(|event| Box::new(event) as Box<dyn Happening>)
-        };
-        EventKind { name, keys: T::keys, read }
+    fn keys(&self) -> impl Iterator<Item = &'static str> {
+        [self.name].into_iter().chain(self.with.iter().copied())
     }
 }
 
-/// An event, read.
-pub(super) struct Event {
-    at: Spanned<Duration>,
-    what: Box<dyn Happening>,
-}
-
-/// The key of every event.
-#[derive(Deserialize)]
-struct When {
-    at: Spanned<Duration>,
-}
-
-impl Event {
-    /// Reads a list of events of these kinds.
-    pub(super) fn read_all(
-        events: Spanned<DeValue<'_>>,
-        kinds: &[EventKind],
-    ) -> Result<Vec<Event>, Mistake> {
-        list(events)?.into_iter().map(|event| Event::read(event, kinds)).collect()
-    }
-
-    fn read(mut event: Spanned<DeTable<'_>>, kinds: &[EventKind]) -> Result<Event, Mistake> {
-        let mut keys = When::keys();
-        kinds.iter().for_each(|kind| keys.extend((kind.keys)()));
-        known(event.get_ref(), &keys)?;
-        let When { at } = When::take(&mut event)?;
-        let mut found = kinds.iter().filter(|kind| event.get_ref().contains_key(kind.name));
-        let (Some(kind), None) = (found.next(), found.next()) else {
-            let names = words(kinds.iter());
-            return Err(Mistake::of(&at, format!("an event is one of {}", names.join(", "))));
-        };
-        let keys = (kind.keys)();
-        if let Some(key) =
-            event.get_ref().keys().find(|key| !keys.contains(&key.get_ref().as_ref()))
-        {
-            let takes = |kind: &&EventKind| (kind.keys)().contains(&key.get_ref().as_ref());
-            let names = words(kinds.iter().filter(takes));
-            return Err(Mistake::of(key, format!("this key is for {}", names.join(" and "))));
-        }
-        Ok(Event { at, what: (kind.read)(&mut event)? })
-    }
-
-    /// Schedules it.
-    pub(super) fn add(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let at = builder.within(&self.at)?;
-        self.what.schedule(builder, at)
-    }
-}
-
-fn words<'k>(kinds: impl Iterator<Item = &'k EventKind>) -> Vec<&'static str> {
-    kinds.map(|kind| kind.name).collect()
-}
-
-/// A role crashes and starts anew.
-#[derive(Deserialize)]
-pub(super) struct Restart {
-    restart: Name,
-    /// How long it is down.
-    #[serde(rename = "for")]
-    lasting: Option<Duration>,
-}
-
-impl Happening for Restart {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        builder.restart(&self.restart, at, self.lasting.map_or(Span::ZERO, |d| d.0))
-    }
+fn names(kinds: &[&EventKind]) -> Vec<&'static str> {
+    kinds.iter().map(|kind| kind.name).collect()
 }

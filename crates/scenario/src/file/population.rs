@@ -169,7 +169,7 @@ fn class(table: &ClassTable) -> Result<Class, Mistake> {
     let jitter = table.jitter.as_ref().map(|jitter| *jitter.get_ref());
     let way = Way { jitter, loss: table.loss.clone(), ..Way::default() };
     let refused = |_: &str| Err("a population has no traces of losses");
-    let way = way.load(refused).map_err(|message| Mistake::of(&table.name, message))?;
+    let way = way.load(refused).map_err(Mistake::at(&table.name))?;
     let link = way.spec();
     let jitter = match (link.jitter, &table.jitter) {
         (Jitter::None, _) => Span::ZERO,

@@ -26,12 +26,15 @@ pub(super) trait Table: Send + Sync {
     }
 }
 
+/// Tables of a file, read.
+pub(super) type Tables = Vec<Box<dyn Table>>;
+
 /// A kind of tables.
 pub(super) struct Kind {
     /// Its name in a file.
     pub(super) name: &'static str,
     complete: fn(&mut DeTable<'_>),
-    read: fn(Spanned<DeValue<'_>>) -> Result<Vec<Box<dyn Table>>, Mistake>,
+    read: fn(Spanned<DeValue<'_>>) -> Result<Tables, Mistake>,
     /// What may happen to it.
     pub(super) events: &'static [EventKind],
 }
@@ -55,10 +58,7 @@ impl Kind {
     }
 
     /// Reads all tables of this kind.
-    pub(super) fn read(
-        &self,
-        mut list: Spanned<DeValue<'_>>,
-    ) -> Result<Vec<Box<dyn Table>>, Mistake> {
+    pub(super) fn read(&self, mut list: Spanned<DeValue<'_>>) -> Result<Tables, Mistake> {
         if let DeValue::Array(list) = list.get_mut() {
             for value in list.iter_mut() {
                 if let DeValue::Table(table) = value.get_mut() {

@@ -9,7 +9,7 @@ mod tunnels;
 mod udp;
 
 use segue_clock::Span;
-use segue_grammar::{Duration, Mistake, Part, Source, known};
+use segue_grammar::{Duration, Mistake, Part, Source, known, value};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
@@ -17,7 +17,7 @@ use toml::Spanned;
 use super::beside::Beside;
 use super::builder::Builder;
 use super::event::{Event, EventKind};
-use super::table::{Kind, Table};
+use super::table::{Kind, Tables};
 
 /// All kinds, in the order in which they take each step.
 const KINDS: &[Kind] = &[
@@ -41,7 +41,7 @@ const KINDS: &[Kind] = &[
 pub(super) struct File {
     /// The keys of the top.
     pub(super) top: Top,
-    tables: Vec<Box<dyn Table>>,
+    tables: Tables,
     events: Vec<Event>,
 }
 
@@ -69,15 +69,13 @@ impl File {
         let names = KINDS.iter().map(|kind| kind.name);
         let keys: Vec<&str> = Top::keys().into_iter().chain(names).chain(["event"]).collect();
         known(file.get_ref(), &keys)?;
-        let mut tables = Vec::new();
+        let mut tables = Tables::new();
         for kind in KINDS {
             if let Some(list) = file.get_mut().remove(kind.name) {
                 tables.extend(kind.read(list)?);
             }
         }
-        let kinds: Vec<EventKind> = KINDS.iter().flat_map(|kind| kind.events).copied().collect();
-        let events = file.get_mut().remove("event").map(|events| Event::read_all(events, &kinds));
-        let events = events.transpose()?.unwrap_or_default();
+        let events = file.get_mut().remove("event").map(value).transpose()?.unwrap_or_default();
         Ok(File { top: Top::take(&mut file)?, tables, events })
     }
 
@@ -96,7 +94,8 @@ impl File {
         self.tables.iter().try_for_each(|table| table.place(&mut builder))?;
         builder.find_routes();
         self.tables.iter().try_for_each(|table| table.reach(&mut builder))?;
-        self.events.iter().try_for_each(|event| event.add(&mut builder))?;
+        let kinds: Vec<&EventKind> = KINDS.iter().flat_map(|kind| kind.events).collect();
+        self.events.iter().try_for_each(|event| event.schedule(&mut builder, &kinds))?;
         Ok(builder)
     }
 }

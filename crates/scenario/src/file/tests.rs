@@ -107,6 +107,19 @@ const NETWORK: &[(&str, &str)] = &[
     ("[[node]]\nname = 5", "16: node.4.name: invalid type: integer `5`, expected a string"),
     ("[[nod]]\nname = \"x\"", "15: nod: unknown key (did you mean node?)"),
     (
+        "[[foobar]]\nname = \"x\"",
+        "15: foobar: unknown key (known: seed, duration, sweep, node, link, cell, nat, walk, route, host, anchor, tcp, ftp, web, voip, video, conference, event)",
+    ),
+    (
+        "[[node]]\nname = \"c\"\nno_such_key = 1",
+        "17: node.c.no_such_key: unknown key (known: name, addresses, router, transit, routes)",
+    ),
+    (
+        "[[event]]\nno_such_key = 1",
+        "16: event.1.no_such_key: unknown key (known: at, cut, way, for, mend, attach, cell, detach, rebind, address, restart, handover, to)",
+    ),
+    ("[[event]]\ncut = \"wifi\"", "15: event.1: the key at is missing"),
+    (
         "[[node]]\nname = \"c\"\nroutes = [\"default via 10.0.0.1\"]",
         "17: node.c.routes: routes are for segue lab: write a [[route]]",
     ),
@@ -330,6 +343,23 @@ const FORM: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
+fn a_host_that_restarts_may_stay_down_for_a_while() {
+    let connections = |down: &str| {
+        let text = format!(
+            "{BASE}[[anchor]]\nname = \"x\"\nnode = \"b\"\n\
+             [[host]]\nname = \"h\"\nnode = \"a\"\nanchor = \"x\"\n\
+             [[event]]\nat = \"1s\"\nrestart = \"h\"\n{down}\n"
+        );
+        let scenario =
+            Scenario::parse(&text.replace("\"wifi\"", "\"wifi\"\ndelay = \"5ms\""), "s.toml");
+        let results = scenario.unwrap().run(None).unwrap();
+        results.get("h.connections").map(|value| format!("{value:?}"))
+    };
+    let int = |n| Some(format!("{:?}", segue_sim::Value::Int(n)));
+    assert_eq!([connections("for = \"3s\""), connections("for = \"10s\"")], [int(2), int(1)]);
+}
+
+#[test]
 fn values_from_outside_go_before_those_of_the_file_and_are_checked_with_it() {
     let scenario = Scenario::parse(BASE, "s.toml").unwrap();
     let (seed, duration) = (scenario.seed(), scenario.duration());
@@ -389,10 +419,10 @@ fn the_documentation_has_every_key() {
         "[population]",
         "[[population.class]]",
     ] {
-        let text = format!("{table}\nno_such_key = 1\n");
+        let text = format!("duration = \"1s\"\n{table}\nno_such_key = 1\n");
         let population = table.contains("population");
         let error = match population {
-            true => super::population::parse(&format!("duration = \"1s\"\n{text}"), "x", &[]).err(),
+            true => super::population::parse(&text, "x", &[]).err(),
             false => Scenario::parse(&text, "x").err(),
         };
         let error = error.map(|error| error.to_string()).unwrap_or_default();

@@ -8,14 +8,13 @@ use segue_daemon::number::Number;
 use segue_daemon::{check_permission, forwarding, nat, nft, past, routing};
 use segue_linux::link::{self, Link};
 
-/// Remove what a crashed daemon or lab left in the system.
+/// Remove what a crashed daemon or test network left behind.
 ///
-/// It looks at the current network namespace (devices, routing rules, packet filters), at stale
-/// control sockets and at test networks whose process is gone. What belongs to a running daemon is
-/// left alone.
+/// This covers the current network namespace (devices, routing rules, packet filters), stale control sockets, and test
+/// networks whose process is gone. What belongs to a running daemon is left alone.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Look at this control socket too
+    /// Check this control socket too
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
 }

@@ -1,13 +1,16 @@
 //! The network: nodes, channels between them, and what happens when.
 
+mod attachment;
 mod channel;
 mod faulty;
+mod ids;
 mod link;
 mod nat;
 mod node;
 mod routes;
 mod run;
 mod shortest;
+mod translation;
 mod wireless;
 
 #[cfg(test)]
@@ -25,13 +28,13 @@ use segue_netem::{Counters, DropCause, LinkModel, LinkSpec, SpecError};
 
 pub use channel::{Channel, ChannelId};
 pub use faulty::{FaultyLink, LinkFault};
-pub use link::is_link_scope;
-pub(crate) use link::neighbour;
+pub use ids::{AgentId, CellId, NodeId, RadioId};
 pub use nat::{Behaviour, Nat, NatConfig, NatCounters, NatError, NatRefusal};
-pub use node::{Adapter, Node, NodeId};
+pub(crate) use node::neighbour;
+pub use node::{Adapter, Node, is_link_scope};
 pub use routes::{Hop, Routes, Rule};
 pub use run::{AT_ONCE, Happened};
-pub use wireless::{CellConfig, CellId, RadioConfig, RadioId, Walk, WirelessError};
+pub use wireless::{CellConfig, RadioConfig, Walk, WirelessError};
 
 use crate::agent::{Action, Agent};
 use crate::packet::Packet;
@@ -42,10 +45,6 @@ use wireless::Wireless;
 
 /// What an interface says that it takes. Links take packets of any size.
 const MTU_BYTES: u32 = 1_500;
-
-/// Which agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AgentId(pub u32);
 
 /// Why a packet went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

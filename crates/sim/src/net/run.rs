@@ -6,8 +6,8 @@ use segue_clock::Time;
 use segue_ip::Forward;
 use segue_netem::{DropCause, Verdict};
 
-use super::link::is_link_scope;
 use super::nat::{Inward, NatRefusal};
+use super::node::is_link_scope;
 use super::{AgentId, Change, ChannelId, Hop, Lost, Network, Node, NodeId};
 use crate::agent::{Action, Agent, Io};
 use crate::packet::Packet;

@@ -333,8 +333,7 @@ mod tests {
     fn request(slot: u32, seq: u32, now: Time) -> ProbeEvent {
         let t_sc = now.micros32();
         let probe = Probe { seq, t_sc, sc: seq, heard: u16::MAX, t_ka_ms: 200, ..Probe::default() };
-        let uncertainty = Span::ZERO;
-        let arrival = Arrival { probe, at: now, received: seq, sent_at: None, uncertainty };
+        let arrival = Arrival::new(probe, now, seq);
         ProbeEvent {
             slot,
             kind: ProbeKind::Request,

@@ -10,13 +10,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::file::builder::{Builder, check_name, named};
-use crate::file::event::{EventKind, Happening};
+use crate::file::event::{Event, EventKind};
 use crate::file::table::{Kind, Table};
 
-pub(super) const CELL: Kind = Kind::of::<OverLink<Cell>>(
-    "cell",
-    &[EventKind::of::<Attach>("attach"), EventKind::of::<Detach>("detach")],
-);
+pub(super) const CELL: Kind = Kind::of::<OverLink<Cell>>("cell", &[ATTACH, DETACH]);
 pub(super) const WALK: Kind = Kind::of::<Walk>("walk", &[]);
 
 /// Most handovers of a walk.
@@ -28,16 +25,6 @@ struct Air {
     cells: BTreeMap<String, CellId>,
     /// By node and interface.
     radios: BTreeMap<String, RadioId>,
-}
-
-impl Air {
-    fn cell(&self, name: &Name) -> Result<CellId, Mistake> {
-        named("cell", name.get_ref(), &self.cells).map_err(|message| Mistake::of(name, message))
-    }
-
-    fn radio(&self, name: &Name) -> Result<RadioId, Mistake> {
-        named("radio", name.get_ref(), &self.radios).map_err(|message| Mistake::of(name, message))
-    }
 }
 
 /// The cell of an access router: a separate link for each radio in it, with up from the radio.
@@ -68,8 +55,7 @@ impl Table for OverLink<Cell> {
         let gateway = gateway.as_ref().map(|a| a.get_ref().0);
         let prefix = prefix.map(|p| p.0);
         let id = builder.network.add_cell(CellConfig { router, gateway, prefix, down, up });
-        let id = id.map_err(|error| Mistake::of(name, error.to_string()))?;
-        builder.kept::<Air>().cells.insert(name.get_ref().clone(), id);
+        builder.kept::<Air>().cells.insert(name.get_ref().clone(), id.map_err(Mistake::at(name))?);
         Ok(())
     }
 }
@@ -119,16 +105,16 @@ impl Table for Walk {
         let interface = builder.add_end(node, self.interface(), addresses, &self.node)?;
         let at_once = if self.overlap.is_some() { 2 } else { 1 };
         let radio = builder.network.add_radio(RadioConfig { node, interface, at_once });
-        let radio = radio.map_err(|error| Mistake::of(&self.node, error.to_string()))?;
+        let radio = radio.map_err(Mistake::at(&self.node))?;
         builder.kept::<Air>().radios.insert(self.radio(), radio);
         Ok(())
     }
 
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
-        let air = builder.kept::<Air>();
-        let radio = air.radios[&self.radio()];
+        let Air { cells, radios } = builder.kept();
+        let radio = radios[&self.radio()];
         let names = self.cells.get_ref().iter();
-        let cells: Vec<CellId> = names.map(|name| air.cell(name)).collect::<Result<_, _>>()?;
+        let cells = names.map(|name| named("cell", name, cells)).collect::<Result<Vec<_>, _>>()?;
         let begin = self.begin.as_ref().map_or(Ok(Time::ZERO), |at| builder.within(at))?;
         let Some(period) = self.period else {
             let [only] = cells[..] else {
@@ -160,47 +146,33 @@ impl Table for Walk {
             }
             way = way.taking_turns(turn, turns);
         }
-        let done = builder.network.walk(&way);
-        done.map_err(|error| Mistake::of(&self.cells, error.to_string()))
+        builder.network.walk(&way).map_err(Mistake::at(&self.cells))
     }
 }
 
-/// A radio, `NODE:INTERFACE`, attaches to a cell.
-#[derive(Deserialize)]
-struct Attach {
-    attach: Name,
-    cell: Option<Name>,
-}
+const ATTACH: EventKind = EventKind {
+    name: "attach",
+    with: &["cell"],
+    add: |builder, event, at, radio| change(builder, event, at, radio, Change::Attach),
+};
 
-/// A radio leaves a cell.
-#[derive(Deserialize)]
-struct Detach {
-    detach: Name,
-    cell: Option<Name>,
-}
-
-impl Happening for Attach {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        change(builder, at, Change::Attach, &self.attach, self.cell.as_ref())
-    }
-}
-
-impl Happening for Detach {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        change(builder, at, Change::Detach, &self.detach, self.cell.as_ref())
-    }
-}
+const DETACH: EventKind = EventKind {
+    name: "detach",
+    with: &["cell"],
+    add: |builder, event, at, radio| change(builder, event, at, radio, Change::Detach),
+};
 
 fn change(
     builder: &mut Builder<'_>,
+    event: &Event,
     at: Time,
-    change: fn(RadioId, CellId) -> Change,
     radio: &Name,
-    cell: Option<&Name>,
+    change: fn(RadioId, CellId) -> Change,
 ) -> Result<(), Mistake> {
-    let air = builder.kept::<Air>();
-    let found = air.radio(radio)?;
-    let cell = air.cell(cell.ok_or_else(|| Mistake::of(radio, "which cell?"))?)?;
-    builder.network.schedule(at, change(found, cell));
+    let Air { cells, radios } = builder.kept();
+    let found = named("radio", radio, radios)?;
+    let cell = event.placed("cell")?.ok_or_else(|| Mistake::of(radio, "which cell?"))?;
+    let change = change(found, named("cell", &cell, cells)?);
+    builder.network.schedule(at, change);
     Ok(())
 }

@@ -110,9 +110,8 @@ impl Common {
         let placed = Placed { nodes: (first, second), ends };
         for back in [false, true] {
             let (node, probe) = placed.probe(protocol, dscp, back);
-            let translated = reach::follow(&builder.network, node, &probe)
-                .map_err(|message| Mistake::of(&self.to, message))?;
-            if translated {
+            if reach::follow(&builder.network, node, &probe).map_err(Mistake::at(&self.to))? {
+                // Translated: answers go elsewhere.
                 break;
             }
         }

@@ -1,16 +1,15 @@
 //! `[[nat]]`.
 
-use segue_clock::Time;
 use segue_grammar::{Address, Duration, Mistake, Name};
 use segue_sim::net::{Behaviour, Change, NatConfig};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::file::builder::Builder;
-use crate::file::event::{EventKind, Happening};
+use crate::file::event::EventKind;
 use crate::file::table::{Kind, Table};
 
-pub(super) const NAT: Kind = Kind::of::<Nat>("nat", &[EventKind::of::<Rebind>("rebind")]);
+pub(super) const NAT: Kind = Kind::of::<Nat>("nat", &[REBIND]);
 
 /// An address translator.
 #[derive(Deserialize)]
@@ -65,8 +64,7 @@ impl Table for Nat {
         let node = builder.node(&self.node)?;
         let mut inside = Vec::new();
         for name in &self.inside {
-            let index = builder.way_out(node, name.get_ref());
-            inside.push(index.map_err(|message| Mistake::of(name, message))?);
+            inside.push(builder.way_out(node, name.get_ref()).map_err(Mistake::at(name))?);
         }
         let own = {
             let at = builder.network.node(node);
@@ -85,31 +83,24 @@ impl Table for Nat {
         config.tcp_timeout = self.tcp_timeout.map_or(config.tcp_timeout, |d| d.0);
         config.inbound_refresh = self.inbound_refresh.unwrap_or(config.inbound_refresh);
         config.ports = self.ports.unwrap_or(config.ports);
-        let done = builder.network.add_nat(node, config);
-        done.map_err(|error| Mistake::of(&self.node, error.to_string()))
+        builder.network.add_nat(node, config).map_err(Mistake::at(&self.node))
     }
 }
 
-/// A translator forgets its mappings.
-#[derive(Deserialize)]
-struct Rebind {
-    rebind: Name,
-    /// And has this outside address from then on.
-    address: Option<Spanned<Address>>,
-}
-
-impl Happening for Rebind {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        let node = builder.node(&self.rebind)?;
+const REBIND: EventKind = EventKind {
+    name: "rebind",
+    with: &["address"],
+    add: |builder, event, at, name| {
+        let node = builder.node(name)?;
         if builder.network.node(node).nat().is_none() {
-            let message = format!("{} has no NAT", self.rebind.get_ref());
-            return Err(Mistake::of(&self.rebind, message));
+            return Err(Mistake::of(name, format!("{} has no NAT", name.get_ref())));
         }
-        let address = self.address.as_ref().map(|address| address.get_ref().0);
-        if let (Some(ip), Some(place)) = (address, &self.address) {
-            builder.own(node, ip, place)?;
+        let address: Option<Spanned<Address>> = event.placed("address")?;
+        if let Some(address) = &address {
+            builder.own(node, address.get_ref().0, address)?;
         }
+        let address = address.map(|address| address.into_inner().0);
         builder.network.schedule(at, Change::RebindNat(node, address));
         Ok(())
-    }
-}
+    },
+};

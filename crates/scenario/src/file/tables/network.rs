@@ -7,12 +7,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::file::builder::{Builder, check_name};
-use crate::file::event::{EventKind, Happening};
+use crate::file::event::{Event, EventKind};
 use crate::file::table::{Kind, Table};
 
 pub(super) const NODE: Kind = Kind::of::<Node>("node", &[]);
-pub(super) const LINK: Kind =
-    Kind::of::<Link>("link", &[EventKind::of::<Cut>("cut"), EventKind::of::<Mend>("mend")]);
+pub(super) const LINK: Kind = Kind::of::<Link>("link", &[CUT, MEND]);
 pub(super) const ROUTE: Kind = Kind::of::<Route>("route", &[]);
 
 impl Table for Node {
@@ -84,7 +83,7 @@ impl Table for Route {
         if let Some(dscp) = self.dscp.as_ref().filter(|dscp| *dscp.get_ref() > 63) {
             return Err(Mistake::of(dscp, "a code point lies between 0 and 63"));
         }
-        let out = |via| builder.way_out(node, via).map_err(|m| Mistake::of(&self.via, m));
+        let out = |via| builder.way_out(node, via).map_err(Mistake::at(&self.via));
         let hop = match self.via.get_ref().as_str() {
             "reject" => Hop::Reject,
             via => Hop::Interface(out(via)?),
@@ -111,24 +110,23 @@ from_text!(Protocol, |text: &str| match text {
     _ => Err(format!("{text:?} is no protocol: write \"tcp\" or \"udp\"")),
 });
 
-/// A link is cut.
-#[derive(Deserialize)]
-struct Cut {
-    cut: Name,
-    #[serde(default)]
-    way: Direction,
-    /// Time until it is mended.
-    #[serde(rename = "for")]
-    lasting: Option<Duration>,
-}
+const CUT: EventKind = EventKind {
+    name: "cut",
+    with: &["way", "for"],
+    add: |builder, event, at, link| {
+        set_cut(builder, event, at, link, true)?;
+        match event.get("for")? {
+            Some(Duration(lasting)) => set_cut(builder, event, at + lasting, link, false),
+            None => Ok(()),
+        }
+    },
+};
 
-/// A link is mended.
-#[derive(Deserialize)]
-struct Mend {
-    mend: Name,
-    #[serde(default)]
-    way: Direction,
-}
+const MEND: EventKind = EventKind {
+    name: "mend",
+    with: &["way"],
+    add: |builder, event, at, link| set_cut(builder, event, at, link, false),
+};
 
 /// Which directions of a link.
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -143,31 +141,15 @@ enum Direction {
     Both,
 }
 
-impl Happening for Cut {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        set_cut(builder, &self.cut, self.way, true, at)?;
-        match self.lasting {
-            Some(lasting) => set_cut(builder, &self.cut, self.way, false, at + lasting.0),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Happening for Mend {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        set_cut(builder, &self.mend, self.way, false, at)
-    }
-}
-
 fn set_cut(
     builder: &mut Builder<'_>,
-    link: &Name,
-    way: Direction,
-    cut: bool,
+    event: &Event,
     at: Time,
+    link: &Name,
+    cut: bool,
 ) -> Result<(), Mistake> {
     let both = builder.link(link)?;
-    let channels = match way {
+    let channels = match event.get("way")?.unwrap_or_default() {
         Direction::Up => &both[..1],
         Direction::Down => &both[1..],
         Direction::Both => &both[..],

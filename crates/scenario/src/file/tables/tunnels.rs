@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use segue_clock::{Span, Time};
+use segue_clock::Span;
 use segue_grammar::{
     Address, Duration, End, KeepaliveKeys, Mistake, Name, PathKeys, Paths, PrefixText,
-    SteeringKeys, complete, hint,
+    SteeringKeys, complete,
 };
 use segue_ip::Prefix;
 use segue_keepalive::Source;
@@ -22,16 +22,12 @@ use toml::Spanned;
 
 use super::apps::UDP;
 use crate::file::builder::{Builder, named};
-use crate::file::event::{EventKind, Happening, Restart};
+use crate::file::event::{EventKind, RESTART};
 use crate::file::reach;
 use crate::file::table::{Kind, Table};
 
 /// Any role restarts as a host does.
-pub(super) const HOST: Kind = Kind::of::<Host>(
-    "host",
-    &[EventKind::of::<Restart>("restart"), EventKind::of::<Handover>("handover")],
-)
-.completed(complete);
+pub(super) const HOST: Kind = Kind::of::<Host>("host", &[RESTART, HANDOVER]).completed(complete);
 pub(super) const ANCHOR: Kind = Kind::of::<Anchor>("anchor", &[]);
 
 /// Addresses of hosts whose anchor names none.
@@ -46,19 +42,21 @@ const END: u64 = 0x0065_6e64;
 struct Ends {
     anchors: BTreeMap<String, Planned>,
     hosts: BTreeMap<String, (NodeId, AgentId)>,
+    /// By anchor, the hosts that it knows.
+    known: BTreeMap<String, Vec<Known>>,
     /// Addresses given to hosts' interfaces.
     given: u32,
     /// Ends with a seed.
     seeds: u32,
 }
 
-/// An anchor whose hosts are yet to be added.
+/// An anchor that has no agent yet.
+#[derive(Clone)]
 struct Planned {
     node: NodeId,
     /// Its outer addresses.
     addresses: Vec<IpAddr>,
     pools: Vec<(Prefix, Pool)>,
-    known: Vec<Known>,
 }
 
 /// An anchor.
@@ -131,7 +129,7 @@ impl Table for Anchor {
         if self.expiry.is_some_and(|expiry| expiry.0 == Span::ZERO) {
             return Err(Mistake::beside(&self.name, "expiry", "must be above zero"));
         }
-        let planned = Planned { node, addresses, pools, known: Vec::new() };
+        let planned = Planned { node, addresses, pools };
         builder.kept::<Ends>().anchors.insert(self.name.get_ref().clone(), planned);
         Ok(())
     }
@@ -139,10 +137,11 @@ impl Table for Anchor {
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let name = self.name.get_ref().clone();
         let seed = seed(builder);
-        let planned = &builder.kept::<Ends>().anchors[&name];
-        let (node, known) = (planned.node, planned.known.clone());
+        let Ends { anchors, known, .. } = builder.kept();
+        let Planned { node, pools, .. } = anchors[&name].clone();
+        let known = known.remove(&name).unwrap_or_default();
         let of = |v4: bool| {
-            let mut found = planned.pools.iter().filter(|(_, pool)| pool.network().is_ipv4() == v4);
+            let mut found = pools.iter().filter(|(_, pool)| pool.network().is_ipv4() == v4);
             found.next().map(|(_, pool)| pool.clone())
         };
         let config = AnchorConfig {
@@ -156,7 +155,7 @@ impl Table for Anchor {
             source: Source::Readings,
             allow_upmt: false,
         };
-        let prefixes: Vec<Prefix> = planned.pools.iter().map(|(prefix, _)| *prefix).collect();
+        let prefixes: Vec<Prefix> = pools.iter().map(|(prefix, _)| *prefix).collect();
         let names = known.iter().map(|k| k.name.clone());
         let mut agent = AnchorAgent::new(config, names, seed);
         agent.recall(known);
@@ -190,34 +189,13 @@ impl Table for Host {
 
     fn reach(&self, builder: &mut Builder<'_>) -> Result<(), Mistake> {
         let seed = seed(builder);
-        let anchors = &mut builder.kept::<Ends>().anchors;
-        let Some((anchor, mut planned)) = anchors.remove_entry(self.anchor.get_ref()) else {
-            let known: Vec<&str> = anchors.keys().map(String::as_str).collect();
-            let hint = hint(self.anchor.get_ref(), &known);
-            let message = format!("there is no anchor {}{hint}", self.anchor.get_ref());
-            return Err(Mistake::of(&self.anchor, message));
-        };
-        self.add(builder, &mut planned, seed)?;
-        builder.kept::<Ends>().anchors.insert(anchor, planned);
-        Ok(())
-    }
-}
-
-impl Host {
-    fn add(
-        &self,
-        builder: &mut Builder<'_>,
-        anchor: &mut Planned,
-        seed: u64,
-    ) -> Result<(), Mistake> {
+        let anchor = named("anchor", &self.anchor, &builder.kept::<Ends>().anchors)?;
         builder.take_name(&self.name)?;
         let node = builder.node(&self.node)?;
         take_ports(builder, node, &self.node, &self.name)?;
-        self.expect_reach(builder, node, anchor)?;
-        let inner = self.inner_addresses(builder, anchor, node)?;
+        self.expect_reach(builder, node, &anchor)?;
+        let inner = self.inner_addresses(builder, &anchor, node)?;
         builder.inner.insert(node, inner.clone());
-        let name = self.name.get_ref().clone();
-        anchor.known.push(Known { name: name.clone(), epoch: 0, inner });
         let Paths { path, paths, steering } = self.paths(builder, node)?;
         let config = HostConfig {
             anchor: anchor.addresses.iter().map(|a| SocketAddr::new(*a, TUNNEL_PORT)).collect(),
@@ -228,21 +206,27 @@ impl Host {
             steering,
             source: Source::Readings,
         };
+        let name = self.name.get_ref().clone();
         let pools: Vec<Prefix> = anchor.pools.iter().map(|(prefix, _)| *prefix).collect();
         let agent = HostAgent::new(name.clone(), config, seed);
         let id = add_host(&mut builder.network, node, name.clone(), agent, &pools);
         builder.add_role::<HostRole>(&name, id);
-        builder.kept::<Ends>().hosts.insert(name, (node, id));
+        let Ends { hosts, known, .. } = builder.kept();
+        let known = known.entry(self.anchor.get_ref().clone()).or_default();
+        known.push(Known { name: name.clone(), epoch: 0, inner });
+        hosts.insert(name, (node, id));
         Ok(())
     }
+}
 
+impl Host {
     /// How its paths are probed and its flows move.
     fn paths(&self, builder: &Builder<'_>, node: NodeId) -> Result<Paths, Mistake> {
         let mut all = Paths::validate(&self.keepalive, &self.path, &self.steering, true)
             .map_err(|error| Mistake::of(&self.name, format!("{error:#}")))?;
         for name in all.paths.keys() {
-            let known = builder.interface(node, name);
-            known.map_err(|message| Mistake::beside(&self.name, "path", message))?;
+            let found = builder.interface(node, name);
+            found.map_err(|message| Mistake::beside(&self.name, "path", message))?;
         }
         let upmt = |path: &PathConfig| path.encapsulation == Encapsulation::Upmt;
         if all.paths.values().chain([&all.path]).any(upmt) {
@@ -357,29 +341,23 @@ fn seed(builder: &mut Builder<'_>) -> u64 {
 }
 
 /// A host is ordered to move all its flows to the interface `to`; without it an earlier order ends.
-#[derive(Deserialize)]
-struct Handover {
-    handover: Name,
-    to: Option<Name>,
-}
-
-impl Happening for Handover {
-    fn schedule(&self, builder: &mut Builder<'_>, at: Time) -> Result<(), Mistake> {
-        let ends = builder.kept::<Ends>();
-        let name = self.handover.get_ref();
-        let host = match ends.anchors.contains_key(name) {
-            true => Err(format!("{name} is an anchor")),
-            false => named("host", name, &ends.hosts),
-        };
-        let (node, id) = host.map_err(|message| Mistake::of(&self.handover, message))?;
-        if let Some(to) = &self.to {
-            let known = builder.interface(node, to.get_ref());
-            known.map_err(|message| Mistake::of(to, message))?;
+const HANDOVER: EventKind = EventKind {
+    name: "handover",
+    with: &["to"],
+    add: |builder, event, at, name| {
+        let Ends { anchors, hosts, .. } = builder.kept();
+        if anchors.contains_key(name.get_ref()) {
+            return Err(Mistake::of(name, format!("{} is an anchor", name.get_ref())));
         }
-        let to = self.to.as_ref().map(|to| to.get_ref().clone());
+        let (node, id) = named("host", name, hosts)?;
+        let to: Option<Name> = event.placed("to")?;
+        if let Some(to) = &to {
+            builder.interface(node, to.get_ref()).map_err(Mistake::at(to))?;
+        }
+        let to = to.map(Spanned::into_inner);
         let input = HostInput::Handover { flow: None, class: None, to };
         let agent = builder.network.agent_mut::<HostAgent>(id);
         agent.expect("it is a host").order(at, HostOrder::Own(Box::new(input)));
         Ok(())
-    }
-}
+    },
+};
