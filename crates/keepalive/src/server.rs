@@ -184,6 +184,8 @@ impl Server {
             self.adopt(k, probe.t_ka_ms);
             self.last = Some(LastRequest { at, seq: probe.seq, t_sc: probe.t_sc, sc: probe.sc });
             self.expect_next(at);
+        } else if fault(18) {
+            self.adopt(k, probe.t_ka_ms);
         }
         let run = if order == Order::Late { 0 } else { self.run.push(probe.seq) };
         self.on_sign_of_life(run, first);
@@ -312,7 +314,8 @@ impl Server {
     }
 
     fn time_out(&self) -> Span {
-        self.t_ka * u64::from(self.k) + self.t_ka.half() + self.ride_wait()
+        let k = if fault(29) { self.k + 2 } else { self.k };
+        self.t_ka * u64::from(k) + self.t_ka.half() + self.ride_wait()
     }
 
     fn down_at(&self) -> Option<Time> {

@@ -57,6 +57,34 @@ impl Network {
         );
     }
 
+    /// The interface from which `out` leads away goes; `back` leads to it.
+    pub(super) fn unplug(&mut self, out: ChannelId, back: ChannelId) {
+        let (node, index) = self.channel(out).from;
+        if self.node_mut(node).adapter_mut(index).out.take().is_none() {
+            return;
+        }
+        self.channels[back.0 as usize].deaf = true;
+        self.lose_in_flight(back, |_| true);
+        self.tell_interfaces(node);
+    }
+
+    /// It comes back under another index.
+    pub(super) fn plug(&mut self, out: ChannelId, back: ChannelId) {
+        let (node, index) = self.channel(out).from;
+        let adapters = &mut self.node_mut(node).adapters;
+        if adapters[index as usize - 1].out.is_some() {
+            return;
+        }
+        let mut adapter = core::mem::take(&mut adapters[index as usize - 1]);
+        let new = adapters.len() as u32 + 1;
+        (adapter.interface.index, adapter.out) = (new, Some(out));
+        adapters.push(adapter);
+        self.channels[out.0 as usize].from = (node, new);
+        let back = &mut self.channels[back.0 as usize];
+        (back.to, back.deaf) = ((node, new), false);
+        self.tell_interfaces(node);
+    }
+
     /// Tells both ends that a radio will leave a cell, if it is there.
     pub(super) fn announce(&mut self, radio: RadioId, cell: CellId, at: Time) {
         let Some(ends) = self.air_ends(radio, cell) else { return };

@@ -11,6 +11,7 @@ use segue_steering::{Class, PathId, Reason, classify};
 use segue_wire::FlowKey;
 
 use super::{Host, Path, Signalling};
+use crate::planted::fault;
 use crate::{Cause, Order, Output, Report, Ticket};
 
 /// Most flows remembered; those seen longest ago are dropped first.
@@ -342,11 +343,12 @@ impl Host {
     /// A path's number goes to another interface: what was ordered of it no longer holds.
     pub(super) fn forget_orders(&mut self, number: u8) {
         for class in Class::ALL {
-            if self.steering.pinned(class) == Some(PathId(number)) {
+            if self.steering.pinned(class) == Some(PathId(number)) && !fault(26) {
                 self.steering.pin(Some(class), None);
             }
         }
-        for flow in self.flows.values_mut().filter(|flow| flow.pinned == Some(number)) {
+        let kept = fault(19);
+        for flow in self.flows.values_mut().filter(|flow| flow.pinned == Some(number) && !kept) {
             flow.pinned = None;
         }
     }

@@ -41,6 +41,7 @@ pub use path::Path;
 pub use sizes::LEAST_INNER;
 
 use crate::maps::SmallMap;
+use crate::planted::fault;
 use crate::secrets::Secrets;
 use crate::{Cause, HostConfig, HostInput, HostOutput, Order, Output, Report};
 
@@ -311,7 +312,8 @@ impl Host {
             self.out.push_back(Output::report(report));
         }
         // The anchor may not know of paths that went while no connection stood, or just before one broke.
-        let gone = self.numbers.values().filter(|number| !self.paths.contains_key(number));
+        let there = |number: &u8| self.paths.contains_key(number) || fault(32);
+        let gone = self.numbers.values().filter(|number| !there(number));
         let gone =
             gone.map(|path| Output::own(HostOutput::Signal(FromHost::RemovePath { path: *path })));
         self.out.extend(gone);

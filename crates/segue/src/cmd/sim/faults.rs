@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use segue_sim::faults::report::{SHRINK_RUNS, replay_seed, report};
-use segue_sim::faults::{
+use segue_faults::report::{SHRINK_RUNS, replay_seed, report};
+use segue_faults::{
     Failure, Machines, Outcome, Schedule, Shrunk, Violation, run as simulate, shrink,
 };
 use segue_text::terminal;
@@ -62,7 +62,7 @@ pub struct Args {
 }
 
 fn machines(name: &str) -> Result<Machines, String> {
-    let names = Machines::ALL.map(Machines::name).join(" or ");
+    let names = Machines::ALL.map(|machines| machines.name()).join(" or ");
     Machines::from_name(name).ok_or_else(|| format!("the machines are {names}"))
 }
 

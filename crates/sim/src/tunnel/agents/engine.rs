@@ -128,6 +128,17 @@ where
     pub fn end(&self) -> &SimEnd<M, Packet> {
         &self.engine().end
     }
+
+    /// Its signalling.
+    #[must_use]
+    pub fn signal(&self) -> &S {
+        &self.engine().signal
+    }
+
+    /// Its signalling, to end a connection; [`work`](RoleAgent::work) follows.
+    pub fn signal_mut(&mut self) -> &mut S {
+        &mut self.engine_mut().signal
+    }
 }
 
 impl<M, S> Engine for Tunnels<M, S>
