@@ -6,6 +6,7 @@ mod enrolment;
 mod interfaces;
 mod pools;
 mod signal;
+mod signalled;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,12 +17,10 @@ use segue_ip::Output;
 use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_store::Embedded;
-use segue_tunnel::{Anchor, AnchorInput, AnchorOutput, ConnId, Known, Turn};
-use segue_wire::signal::FromHost;
+use segue_tunnel::{Anchor, AnchorOutput, ConnId, Known};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
 
-pub use self::credentials::now_s;
 use self::credentials::{Credentials, review_period};
 pub use self::enrolment::{Enrolment, LINE_LIFETIME};
 use self::enrolment::{LEASES, Lease, encoded};
@@ -31,8 +30,8 @@ use super::ends::{TunnelEnd, Waiting};
 use super::packets::{self};
 use super::run::{self, Core, Role, Unwritten};
 use super::stamp::{self, Stamp};
-use super::{scrape, status};
-use crate::control::{Response, Status, TunnelRequest, TunnelStatus, Tunnels};
+use super::status;
+use crate::control::{Response, TunnelRequest, TunnelStatus, Tunnels};
 use crate::engine::ToLoop;
 use crate::ledger::{Entry, Ledger, Table};
 pub use crate::settings::Anchor as Settings;
@@ -53,12 +52,6 @@ pub struct Daemon {
     interfaces: Vec<Device>,
 }
 
-/// What an anchor does on its own.
-pub enum Chore {
-    /// Certificates may be due.
-    Review,
-}
-
 /// The connection that an output is for.
 fn conn_of(output: &ToLoop<TunnelEnd<Anchor>>) -> Option<ConnId> {
     match output {
@@ -75,7 +68,8 @@ impl Role for Daemon {
     type Engine = TunnelEnd<Anchor>;
     type Words = Tunnels;
     type Signal = SignalEvent;
-    type Chore = Chore;
+    /// A review of certificates.
+    type Chore = ();
 
     fn common(settings: &Settings) -> run::Settings {
         settings.common.clone()
@@ -142,7 +136,7 @@ impl Role for Daemon {
     }
 
     fn entry(&self, known: Known) -> anyhow::Result<Entry> {
-        let seen_s = Some(credentials::now_s());
+        let seen_s = Some(crate::now_s());
         let value = encoded(&Lease { epoch: known.epoch, inner: known.inner, seen_s })?;
         Ok(Entry { lane: known.name.clone(), key: known.name, value })
     }
@@ -163,34 +157,7 @@ impl Role for Daemon {
     }
 
     fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
-        match event {
-            SignalEvent::Connected { conn, certificate, established } => {
-                // TLS has asked too, but a moment has passed.
-                let Some(host) = self.enrolment.name_of(&certificate) else {
-                    established.refuse();
-                    return Ok(());
-                };
-                self.signal.admit(conn, &host, established);
-                self.on_shown(conn, &host, certificate);
-                self.feed(AnchorInput::Connected { conn, host })
-            }
-            SignalEvent::Enrol { asked, from, back } => {
-                let _ = back.send(self.on_enrol(&asked, from));
-                Ok(())
-            }
-            SignalEvent::Message { conn, message: FromHost::Renew { request } } => {
-                self.on_renew(conn, &request);
-                Ok(())
-            }
-            SignalEvent::Message { conn, message } => {
-                self.feed(AnchorInput::Signal { conn, message })
-            }
-            SignalEvent::Closed { conn } => {
-                self.on_hidden(conn);
-                self.signal.forget(conn);
-                self.feed(AnchorInput::Disconnected { conn })
-            }
-        }
+        self.on_signalled(event)
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
@@ -201,27 +168,17 @@ impl Role for Daemon {
         Ok(self.answer(request))
     }
 
-    fn refresh(&mut self) -> anyhow::Result<()> {
-        let slots = self.core.end.machine.paths().map(|(slot, _)| slot).collect();
-        self.follow(Turn::reading(slots))
-    }
-
-    async fn chore(&mut self) -> Chore {
+    async fn chore(&mut self) {
         self.review.tick().await;
-        Chore::Review
     }
 
-    fn on_chore(&mut self, Chore::Review: Chore) -> anyhow::Result<()> {
+    fn on_chore(&mut self, (): ()) -> anyhow::Result<()> {
         self.review_certificates()
     }
 
     async fn stop(mut self) -> anyhow::Result<()> {
         self.signal.close().await;
         Ok(())
-    }
-
-    fn metrics(status: &Status<Tunnels>) -> String {
-        scrape::of_tunnels(status)
     }
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {

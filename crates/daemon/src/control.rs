@@ -21,6 +21,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
 mod events;
+mod metrics;
 mod place;
 pub mod tunnels;
 
@@ -50,6 +51,11 @@ pub trait Vocabulary: Clone + Debug + 'static {
     type Status: Serialize + DeserializeOwned + Send + Debug;
     /// What an event says, beside when it was and of what kind.
     type Event: Serialize + DeserializeOwned + Clone + Send + Debug;
+
+    /// Its metrics, for Prometheus.
+    fn metrics(_status: &Status<Self>) -> String {
+        String::new()
+    }
 }
 
 /// A request to a daemon.

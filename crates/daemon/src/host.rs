@@ -1,47 +1,43 @@
 //! The mobile host's daemon: drives [`Host`] with netlink, QUIC, a datapath and the clock.
 
 mod asked;
-mod credentials;
 mod interfaces;
 mod member;
 mod names;
 mod routes;
 mod signal;
+mod signalled;
 mod start;
+mod sweep;
 mod unreached;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use anyhow::bail;
 use segue_datapath::ebpf::EbpfOptions;
 use segue_datapath::{FlowCursor, Kind};
-use segue_linux::clock::{monotonic, realtime_ns};
+use segue_linux::clock::monotonic;
 use segue_linux::monitor::Device;
 use segue_tunnel::{Host, HostInput, HostOutput, Report, Turn};
 use segue_wire::DropReason;
-use segue_wire::signal::{FromAnchor, Refusal, WaysOut};
+use segue_wire::signal::WaysOut;
 use tokio::sync::mpsc;
-use tokio::time::{Interval, MissedTickBehavior};
-use tracing::info;
 
 use self::member::Member;
 pub use self::member::{Membership, membership};
 use self::signal::{Signal, SignalEvent};
+use self::sweep::Sweep;
 use super::ends::{TunnelEnd, Waiting};
-use super::packets::{self};
+use super::packets;
 use super::past::Guard;
 use super::routing::Routing;
 use super::run::{self, Core, Role};
-use super::{random_seed, scrape, status};
-use crate::control::{Response, Status, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
+use super::status;
+use crate::control::{Response, TroubleStatus, TunnelRequest, TunnelStatus, Tunnels};
 use crate::ledger::{Entry, Ledger};
 pub use crate::settings::Host as Settings;
 
-/// How often the daemon scans the datapath's flow table.
-const SWEEP: Duration = Duration::from_secs(5);
 /// The role of a mobile host.
 pub struct Daemon {
     settings: Settings,
@@ -61,9 +57,7 @@ pub struct Daemon {
     attached: BTreeMap<u32, Vec<IpAddr>>,
     /// Largest packet that the tunnel device takes.
     tun_mtu: u32,
-    sweep: Interval,
-    /// Where the scan of the flow table continues; `None` until the next [`SWEEP`].
-    swept: Option<FlowCursor>,
+    sweep: Sweep,
 }
 
 impl Role for Daemon {
@@ -93,14 +87,10 @@ impl Role for Daemon {
             false => Routing::at_host(device),
         };
         let setup = start::setup(&settings, &anchors, signal.has_names());
-        let epoch = member.next_epoch(realtime_ns());
         let opened = packets::open(&settings.tunnel, &setup, EbpfOptions::default())?;
-        let config = start::machine(&settings, &anchors, opened.source(), epoch);
-        let (end, waiting) = TunnelEnd::new(Host::new(config, random_seed()?), opened);
+        let machine = start::machine(&settings, &anchors, opened.source(), &member)?;
+        let (end, waiting) = TunnelEnd::new(machine, opened);
         let core = Core::new(end, Ledger::without_store());
-        let mut sweep = tokio::time::interval(SWEEP);
-        // Even if a scan takes longer than the period, there is a pause before the next.
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let guard = Guard::at_start(device, core.end.datapath.kind() == Kind::User);
         let daemon = Daemon {
             core,
@@ -113,8 +103,7 @@ impl Role for Daemon {
             ways_out: WaysOut { v4: 0, v6: 0 },
             attached: BTreeMap::new(),
             tun_mtu: setup.tun_mtu,
-            sweep,
-            swept: None,
+            sweep: Sweep::new(),
             member,
             settings,
         };
@@ -157,45 +146,11 @@ impl Role for Daemon {
     }
 
     fn on_report(&mut self, report: &Report) -> anyhow::Result<()> {
-        // The present holder of the registration may leave.
-        if let Report::Refused { reason, .. } = report
-            && *reason != Refusal::Held
-            && self.core.end.machine.inner().is_empty()
-        {
-            bail!("the anchor refused this host: {reason}");
-        }
-        Ok(())
+        self.check_refusal(report)
     }
 
     fn on_signal(&mut self, event: SignalEvent) -> anyhow::Result<()> {
-        match &event {
-            SignalEvent::Enrolled { certificate } => {
-                self.member.enrolled(certificate.clone())?;
-                self.signal.show(self.member.shown()?);
-                info!("enrolled as {}", self.member.join().name);
-            }
-            SignalEvent::Connected { round, established } if self.signal.is_present(*round) => {
-                self.on_reached(established.anchor);
-            }
-            SignalEvent::Found { addresses } => self.on_found(addresses)?,
-            SignalEvent::Rejected { round, why } if self.signal.is_present(*round) => {
-                self.on_rejected(*why)?;
-            }
-            SignalEvent::Message { round, message } if self.signal.is_present(*round) => {
-                match message {
-                    FromAnchor::Registered { .. } => self.signal.registered(),
-                    FromAnchor::Renew => self.renew(),
-                    FromAnchor::Renewed { certificate } => self.on_renewed(certificate.clone()),
-                    FromAnchor::WaysOut(ways_out) => self.on_ways_out(*ways_out)?,
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-        match self.signal.filter(event) {
-            Some(input) => self.feed(input),
-            None => Ok(()),
-        }
+        self.on_signalled(event)
     }
 
     fn on_interfaces(&mut self, all: &[Device]) -> anyhow::Result<()> {
@@ -206,23 +161,14 @@ impl Role for Daemon {
         self.answer(request)
     }
 
-    fn refresh(&mut self) -> anyhow::Result<()> {
-        let paths = self.core.end.machine.paths();
-        let slots = paths.map(|(number, _)| u32::from(number)).collect();
-        self.follow(Turn::reading(slots))
-    }
-
     async fn chore(&mut self) -> FlowCursor {
-        if self.swept.is_none() {
-            self.sweep.tick().await;
-        }
-        self.swept.unwrap_or_default()
+        self.sweep.due().await
     }
 
     /// Scans one page of the flow table; later turns scan the rest.
     fn on_chore(&mut self, from: FlowCursor) -> anyhow::Result<()> {
         let page = self.core.end.datapath.flow_page(from, None);
-        self.swept = page.next;
+        self.sweep.read(page.next);
         let seen = page.flows.iter().map(|flow| (flow.key, flow.last_seen)).collect();
         self.feed(HostInput::Flows { seen, last: page.next.is_none() })
     }
@@ -236,10 +182,6 @@ impl Role for Daemon {
 
     fn name(&self) -> String {
         self.member.join().name.clone()
-    }
-
-    fn metrics(status: &Status<Tunnels>) -> String {
-        scrape::of_tunnels(status)
     }
 
     fn status(&mut self, drops: &mut BTreeMap<String, u64>) -> TunnelStatus {

@@ -3,11 +3,17 @@
 //! They go by the number at the end of the tunnel device's name: 0 for `segue0`, 1 for `segue1`. Packets of every daemon have
 //! the same mark, so that no daemon's packets go through the tunnel of another.
 
+use std::net::IpAddr;
+
+use segue_ip::{Prefix, Rule};
+
 /// Numbers of daemons are below this.
 const NUMBERS: u32 = 100;
 /// Routing table of host number 0, and priority of its first rule.
 const TABLE: u32 = 0x5e60;
 const PRIORITY: u32 = 5_210;
+/// Priority of the rules by source, before all others.
+const SOURCES: u32 = PRIORITY - 1;
 /// Priorities that each host has.
 const RULES: u32 = 5;
 
@@ -31,6 +37,24 @@ impl Number {
     /// Routing table of a host's tunnel. The one after the first is the anchors' (`forwarding`).
     pub fn table(self) -> u32 {
         if self.0 == 0 { TABLE } else { TABLE + 1 + self.0 }
+    }
+
+    /// The rules of a host that is not the first: packets from its inner addresses use its own table, whatever the first's
+    /// has.
+    pub fn sources(self, inner: &[IpAddr]) -> impl Iterator<Item = Rule> {
+        let inner = inner.iter().filter(move |_| self.0 > 0);
+        inner.map(move |inner| Rule {
+            v6: inner.is_ipv6(),
+            priority: SOURCES,
+            table: self.table(),
+            from: Some(Prefix::host(*inner)),
+            ..Rule::default()
+        })
+    }
+
+    /// Whether a rule is one of these.
+    pub fn has_source(self, rule: &Rule) -> bool {
+        rule.priority == SOURCES && rule.table == self.table()
     }
 
     /// Priority of the first of a host's five rules.

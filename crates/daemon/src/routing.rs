@@ -163,6 +163,21 @@ impl Routing {
                 self.rules.push(rule);
             }
         }
+        self.set_sources(inner)
+    }
+
+    /// Has packets from the inner addresses use this host's table, beside other hosts.
+    fn set_sources(&mut self, inner: &[IpAddr]) -> anyhow::Result<()> {
+        let number = self.number;
+        let wanted: Vec<Rule> = number.sources(inner).collect();
+        let stays = |rule: &Rule| !number.has_source(rule) || wanted.contains(rule);
+        remove(self.rules.extract_if(.., |rule| !stays(rule)).collect::<Vec<_>>().iter());
+        for rule in wanted.into_iter().filter(|rule| !rule.v6 || !is_without_ipv6()) {
+            if !self.rules.contains(&rule) {
+                add_missing_rule(&rule).context("cannot add the tunnel's routing rules")?;
+                self.rules.push(rule);
+            }
+        }
         Ok(())
     }
 
@@ -466,7 +481,7 @@ fn halves(route: Prefix) -> Vec<Prefix> {
 fn is_of(number: Number, rule: &Rule) -> bool {
     let is_closing = closing_priorities(number).contains(&rule.priority);
     let closes = rule.v6 && is_closing && rule.then != Then::Lookup;
-    closes || host_rules(number).any(|one| one == *rule)
+    closes || number.has_source(rule) || host_rules(number).any(|one| one == *rule)
 }
 
 /// The numbers of host daemons that have left rules or closed routes, running or not.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use segue_clock::{Span, Time};
 use segue_daemon::packets::{self, Packets};
-use segue_daemon::settings::Choice;
+use segue_daemon::settings::{Choice, Tunnel};
 use segue_daemon::until;
 use segue_datapath::ebpf::{Ebpf, EbpfOptions, Xdp};
 use segue_datapath::{
@@ -175,7 +175,9 @@ struct Driver {
 
 async fn watch(grants: Sender<(u32, PathGrant)>, t_ka: Span) {
     let before = memory();
-    let opened = packets::open(Choice::Ebpf, &setup(Role::Anchor), OPTIONS, false).unwrap();
+    let (device, port, datapath) = ("segue0".into(), PORT, Choice::Ebpf);
+    let settings = Tunnel { device, port, datapath, realtime: false };
+    let opened = packets::open(&settings, &setup(Role::Anchor), OPTIONS).unwrap();
     let (mut datapath, _reserved) = (opened.datapath, opened.reserved);
     datapath.attach(link::index_of("sgm").unwrap()).unwrap();
     let mut driver = Driver {

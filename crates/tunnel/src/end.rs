@@ -41,6 +41,8 @@ pub trait Side:
 
     /// The paths on which something is due at `now`, of which a reading comes first.
     fn due(&self, now: Time) -> Vec<u32>;
+    /// All paths.
+    fn slots(&self) -> Vec<u32>;
     /// A probe arrived.
     fn probe(probe: ProbeEvent) -> Self::Own;
     /// What was measured on a path.
@@ -65,6 +67,10 @@ impl Side for Host {
 
     fn due(&self, now: Time) -> Vec<u32> {
         self.due(now)
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        self.paths().map(|(number, _)| number.into()).collect()
     }
 
     fn probe(probe: ProbeEvent) -> HostInput {
@@ -104,6 +110,10 @@ impl Side for Anchor {
 
     fn due(&self, now: Time) -> Vec<u32> {
         self.due(now)
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        self.paths().map(|(slot, _)| slot).collect()
     }
 
     fn probe(probe: ProbeEvent) -> AnchorInput {

@@ -10,8 +10,8 @@ use segue_store::{Embedded, StoreExt};
 use segue_tunnel::{Anchor, AnchorConfig, Known};
 
 use super::enrolment::{Enrolment, LEASES, Lease, REST};
-use super::{Settings, now_s};
-use crate::random_seed;
+use crate::settings::Anchor as Settings;
+use crate::{now_s, random_seed};
 
 /// What its datapath needs to know.
 pub(super) fn setup(settings: &Settings) -> Setup {

@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 
 use segue_datapath::{Role, Setup};
 use segue_keepalive::Source;
-use segue_tunnel::HostConfig;
+use segue_linux::clock::realtime_ns;
+use segue_tunnel::{Host, HostConfig};
 use segue_wire::TUNNEL_PORT;
 
-use super::Settings;
+use super::member::Member;
+use crate::random_seed;
+use crate::settings::Host as Settings;
 
 /// Outer headers over IPv4 (20 + 8 + 16) and IPv6 (40 + 8 + 16), in bytes.
 const OVERHEAD: [u32; 2] = [44, 64];
@@ -27,20 +30,21 @@ pub(super) fn tunnel_of(anchor: &SocketAddr) -> SocketAddr {
     (anchor.ip(), TUNNEL_PORT).into()
 }
 
-/// What its machine needs to know.
+/// The machine.
 pub(super) fn machine(
     settings: &Settings,
     anchors: &[SocketAddr],
     source: Source,
-    epoch: u64,
-) -> HostConfig {
-    HostConfig {
+    member: &Member,
+) -> anyhow::Result<Host> {
+    let config = HostConfig {
         anchor: anchors.iter().map(tunnel_of).collect(),
-        epoch,
+        epoch: member.next_epoch(realtime_ns()),
         port: settings.tunnel.port,
         path: settings.path.clone(),
         paths: settings.paths.clone(),
         steering: settings.steering.clone(),
         source,
-    }
+    };
+    Ok(Host::new(config, random_seed()?))
 }

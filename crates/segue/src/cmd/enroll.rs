@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use segue_daemon::anchor::{Enrolment, LINE_LIFETIME, now_s};
+use segue_daemon::anchor::{Enrolment, LINE_LIFETIME};
 use segue_daemon::config::default_state;
 use segue_daemon::control::{
     self, EnrolmentStatus, Response, TunnelAnswer, TunnelRequest, tunnels,
 };
 use segue_daemon::locator::Locator;
+use segue_daemon::now_s;
 use segue_store::Embedded;
 use segue_text::units::{self, date};
 use segue_wire::SIGNAL_PORT;
